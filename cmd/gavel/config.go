@@ -264,17 +264,7 @@ func (c *configCheckCmd) Run(con *console) error {
 	return err
 }
 
-func issuesOf(err error) []string {
-	f, ok := errors.AsType[*term.ExitError](err)
-	switch {
-	case err == nil:
-		return []string{}
-	case ok && len(f.Lines) > 0:
-		return f.Lines
-	default:
-		return strings.Split(err.Error(), "\n")
-	}
-}
+var issuesOf = term.ListLines
 
 // checkConfig finds all that can be told of a file, and returns the server that it makes. The
 // environment and flags do not count, so that what only they could make whole is let pass.
@@ -302,8 +292,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	}
 	f := &cmds.Serve
 	found = append(found, checkExposure(path, f.Definitions, slog.New(slog.DiscardHandler)))
-	definitions := parseAll(f.Definitions)
-	found = append(found, checkModules(path, definitions, slog.New(slog.DiscardHandler)), checkHooks(path, definitions), checkChains(path))
+	found = append(found, checkModules(path, parseAll(f.Definitions), slog.New(slog.DiscardHandler)), checkChains(path))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())

@@ -27,9 +27,9 @@ type fileSettings struct {
 	values map[string]config.Value
 	list   []effective // the settings of the command, wherever they are from
 	read   bool
-	// approved finds the rules that a person approved for a file, nil for none; it is nil where the file counts as it is.
-	approved func(storeFlag) (*approval, error)
-	approval *approval // what it found
+	// approved finds what a person approved for a command to go by; it is nil where the file counts as it is.
+	approved func(command string, flag func(name string) string) (module.Approval, error)
+	approval module.Approval // what it found, nil for nothing
 	unpin    func()
 	err      error // why the file is refused; what it has right counts all the same, to find what else is wrong
 }
@@ -125,25 +125,20 @@ func (s *fileSettings) load(ctx *kong.Context) error {
 	for _, f := range ctx.Flags() {
 		text[f.Name], _ = ctx.FlagValue(f).(string)
 	}
-	flag := storeFlag{configFlag: configFlag{text["config"]}, Store: text["store"], StoreKey: text["store-key"]}
-	if flag.Config == "" || s.approved == nil || text["server"] != "" || !slices.Contains([]string{"hook answer", "mcp"}, commandOf(ctx)) {
-		return s.open(flag.Config)
+	path := text["config"]
+	if path == "" || s.approved == nil {
+		return s.open(path)
 	}
-	if flag.Store == "" {
-		if file, err := config.Load(flag.Config); err == nil {
-			flag.Store = locatePath(file.Dir(), file.Text(config.KeyStore))
-		}
-	}
-	a, err := s.approved(flag)
+	a, err := s.approved(commandOf(ctx), func(name string) string { return text[name] })
 	if err != nil {
 		return err
 	}
 	if s.approval = a; a != nil { // every part of this process reads the approved text
-		if s.unpin, err = config.Pin(flag.Config, []byte(a.Config)); err != nil {
+		if s.unpin, err = config.Pin(path, a.Text()); err != nil {
 			return err
 		}
 	}
-	return s.open(flag.Config)
+	return s.open(path)
 }
 
 func (s *fileSettings) open(path string) error {
@@ -257,8 +252,8 @@ func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	if words[0] == "token" && flag.Name == "tokens" {
 		return config.SectionServe, "tokens", true
 	}
-	if words[0] == "hook" && command != "hook trust" && (flag.Name == "role" || flag.Name == "principal") { // the agent is one, over MCP and here
-		return config.SectionMCP, flag.Name, true
+	if section := flag.Tag.Get("section"); section != "" {
+		return section, camelCase(flag.Name), true
 	}
 	if last := words[len(words)-1]; slices.Contains(servers, last) {
 		return last, camelCase(flag.Name), true

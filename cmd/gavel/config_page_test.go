@@ -107,15 +107,6 @@ Which tools of other MCP servers may be called in which states of a workflow, as
 `)
 	write("gates")
 	fmt.Fprint(b, `
-## hooks
-
-How the [hooks](../hooks.md#configuration) of coding agents are answered, in addition to the gates on builtin tools. A change applies at once.
-
-| key | value | meaning |
-|---|---|---|
-`)
-	write("hooks")
-	fmt.Fprint(b, `
 ## expose
 
 Workflows and chains of the operator's that are MCP tools of their own: [workflows as tools](../expose.md). A change applies at once.

@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -221,6 +222,21 @@ func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, pattern
 		return err
 	}
 	return defineFiles(ctx, log, eng, files, readDefinition, map[string]string{})
+}
+
+// loadInForce loads the definitions of an agent's server: where a person approved some, those and no others.
+func loadInForce(ctx context.Context, con *console, to definer, patterns []string) error {
+	if a := con.settings.approval; a != nil {
+		return defineParsed(ctx, con.log, to, a.Definitions(con.forModules(), patterns))
+	}
+	return loadDefinitions(ctx, con.log, to, patterns)
+}
+
+// defineParsed registers definitions as the operator's. A document has the files in it that the definition names.
+func defineParsed(ctx context.Context, log *slog.Logger, to definer, all module.Definitions) error {
+	return defineFiles(ctx, log, to, slices.Sorted(maps.Keys(all)), func(file string) (engine.DefineRequest, error) {
+		return engine.DefineRequest{Source: file, Document: all[file].Document}, nil
+	}, map[string]string{})
 }
 
 type definitionReader func(file string) (engine.DefineRequest, error)

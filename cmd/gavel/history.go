@@ -3,18 +3,15 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -158,29 +155,4 @@ func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuer
 	}
 }
 
-// writeWhole makes a file appear with all of its content, on the disk, or not at all.
-func writeWhole(path string, write func(io.Writer) error) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".gavel-export-*") // 0600
-	if err != nil {
-		return term.UsageErrorf("choose a place that you can write to", "cannot write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) // the first error is the one to tell
-		}
-	}()
-	if err := write(f); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return term.UnknownErrorf("free some space, or choose another place", "cannot write %s: %w", path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return term.UsageErrorf("choose a place that you can write to", "cannot write %s: %w", path, err)
-	}
-	if err := record.SyncDir(dir); err != nil {
-		return fmt.Errorf("make %s last: %w", path, err)
-	}
-	return nil
-}
+var writeWhole = module.WriteWhole

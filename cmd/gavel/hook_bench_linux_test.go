@@ -127,5 +127,5 @@ func beginHookServer(b *testing.B, dir string) (address string, client *http.Cli
 		b.Fatalf("%v: %s", err, line[:n])
 	}
 	go func() { _, _ = io.Copy(io.Discard, stderr) }()
-	return strings.TrimSpace(said[1]) + hookPath + "claude-code", &http.Client{Timeout: patience}
+	return strings.TrimSpace(said[1]) + "/v1/hooks/claude-code", &http.Client{Timeout: patience}
 }

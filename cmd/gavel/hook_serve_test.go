@@ -2,27 +2,17 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/fairshare"
-	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
 // toolEvents make what each client writes before it runs a line of shell, and before it edits a file,
@@ -113,7 +103,7 @@ func isDeniedOverHTTP(client string, status int, text string) bool {
 	if client == "kiro" {
 		return status == http.StatusForbidden
 	}
-	return status == http.StatusOK && hook.ReadAnswer(client, 0, []byte(text)) == hook.ReadDeny
+	return status == http.StatusOK && agent.ReadAnswer(client, 0, []byte(text)) == agent.ReadDeny
 }
 
 func encode(t testing.TB, v any) []byte {
@@ -160,10 +150,10 @@ func TestHookToken(t *testing.T) {
 		{"relayed, of a project", hooks, path + "?form=answer", use("/tmp", dir, "git push"), 200, `"deny"`},
 		{"relayed, of another project", hooks, path + "?form=answer", use(dir, "/srv/other", "ls"), 200, "is for sessions in " + dir},
 		{"relayed, of a worktree", hooks, path + "?form=answer", encode(t, map[string]any{
-			"event": elsewhere, "places": hook.Places{Projects: map[string]hook.Project{"/srv/worktree": {Root: dir, Repository: true}}},
+			"event": elsewhere, "places": agent.Places{Projects: map[string]agent.Project{"/srv/worktree": {Root: dir, Repository: true}}},
 		}), 200, "Next: run `make test`."},
 		{"relayed, with the name of another project for its own", hooks, path + "?form=answer", encode(t, map[string]any{
-			"event": toolEvents["claude-code"].shell(dir, "git push"), "places": hook.Places{Projects: map[string]hook.Project{dir: {Root: "/srv/other", Repository: true}}},
+			"event": toolEvents["claude-code"].shell(dir, "git push"), "places": agent.Places{Projects: map[string]agent.Project{dir: {Root: "/srv/other", Repository: true}}},
 		}), 200, "the token of this hook is for " + dir},
 		{"of another folder in its line", hooks, path, use(dir, "", "git -C /srv/other push"), 200, `"permissionDecision":"deny"`},
 		{"relayed, of another version", hooks, path + "?form=answer", []byte(`{"event":{},"elsewhere":1}`), 400, "of the same version"},
@@ -260,74 +250,6 @@ func TestHookOnFailure(t *testing.T) {
 					t.Errorf("%s, %s, %s: exit %d, %.200s %.200s", file, name, place, exit, out, stderr)
 				}
 			}
-		}
-	}
-}
-
-// Lines of one caller wait for each other, and not the others for them: a caller that comes later is
-// served before the second line of one that has used the only place.
-func TestHookAnalysisIsShared(t *testing.T) {
-	t.Parallel()
-	rules, err := readHookRules(filepath.Join(hookProject(t), "gavel.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		var reading atomic.Int32
-		held := make(chan struct{}) // closed when the first line has been read
-		var order []string          // who is decided about; one at a time
-		f := &hookFace{log: slog.New(slog.DiscardHandler), answered: func(string, hook.Verdict) {}, analysis: fairshare.New(fairshare.Config{Permits: 1, Wait: time.Minute})}
-		f.door = hook.NewDoor(hook.DoorConfig{
-			Logger: f.log,
-			Rules: func() hook.Rules { // asked for by each event that has a place
-				reading.Add(1)
-				<-held
-				return rules
-			},
-			Engine: func(ctx context.Context) (hook.Engine, error) {
-				who, _ := auth.FromContext(ctx)
-				order = append(order, who.ID)
-				return nil, io.EOF
-			},
-		})
-		var requests sync.WaitGroup
-		for _, who := range []string{"a", "a", "a", "b"} {
-			requests.Go(func() {
-				ctx := auth.NewContext(t.Context(), auth.Identity{Principal: engine.Principal{ID: who, Role: engine.RoleAgent}, Hooks: "/"})
-				req := httptest.NewRequestWithContext(ctx, http.MethodPost, hookPath+"claude-code", bytes.NewReader(encode(t, toolEvents["claude-code"].shell("/repo", "git push"))))
-				req.SetPathValue("client", "claude-code")
-				f.ServeHTTP(httptest.NewRecorder(), req)
-			})
-			synctest.Wait()
-		}
-		if n := reading.Load(); n != 1 {
-			t.Errorf("%d lines are read at once, with one place", n)
-		}
-		<-time.After(time.Second) // a has used its place so long
-		close(held)
-		requests.Wait()
-		if got := strings.Join(order, ""); got != "abaa" {
-			t.Errorf("the order is %s", got)
-		}
-	})
-}
-
-// An event for which there is no place in time is denied, with when to come again.
-func TestHookBusy(t *testing.T) {
-	t.Parallel()
-	f := &hookFace{log: slog.New(slog.DiscardHandler), answered: func(string, hook.Verdict) {}, analysis: fairshare.New(fairshare.Config{Permits: 1, Waiting: 1, Wait: time.Millisecond})}
-	release, err := f.analysis.Acquire(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
-	for client, events := range toolEvents {
-		req := httptest.NewRequestWithContext(auth.NewContext(t.Context(), auth.Identity{Principal: engine.Principal{ID: "b"}}), http.MethodPost, hookPath+client, bytes.NewReader(encode(t, events.shell("/repo", "ls"))))
-		req.SetPathValue("client", client)
-		w := httptest.NewRecorder()
-		f.ServeHTTP(w, req)
-		if !isDeniedOverHTTP(client, w.Code, w.Body.String()) || !strings.Contains(w.Body.String(), "do the same again") {
-			t.Errorf("%s: %d %s", client, w.Code, w.Body)
 		}
 	}
 }

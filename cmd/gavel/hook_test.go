@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
 const sessionPage = "../../docs/hooks.md"
@@ -255,7 +255,7 @@ func TestHookFailuresDeny(t *testing.T) {
 			}
 		})
 	}
-	for _, client := range hook.Clients() {
+	for _, client := range agent.Clients() {
 		if _, stderr, exit := answerHere(t, strings.NewReader("{"), client); exit == 0 && stderr == "" {
 			t.Errorf("%s: bad JSON with exit %d, %s", client, exit, stderr)
 		}

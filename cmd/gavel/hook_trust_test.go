@@ -2,11 +2,18 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/module"
 )
+
+// hookRulesWorkflow keeps the approvals.
+const hookRulesWorkflow = "gavel.hook-rules"
 
 // What an agent edits has no effect on the server that serves it, and the agent cannot approve it there.
 func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
@@ -53,12 +60,16 @@ func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 			t.Errorf("%s: %s", what, r.text())
 		}
 	}
-	a, err := findApproval(t.Context(), storeFlag{configFlag: configFlag{configured}, Store: filepath.Join(dir, ".workflows", "gavel.db")})
-	if err != nil || a == nil {
-		t.Fatal(a, err)
+	db, err := lookIntoStore(t.Context(), module.StoreFlags{Store: filepath.Join(dir, ".workflows", "gavel.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	approval, err := store.First(db.Instances(t.Context(), store.InstanceQuery{Workflow: hookRulesWorkflow, Limit: 1}), "approval")
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
 	}
 	for _, action := range []string{"approve", "propose", "notice", "retire"} {
-		if r := s.call("workflow.advance", map[string]any{"id": a.instance, "action": action, "data": map[string]any{}}); !r.IsError || !strings.Contains(r.text(), "unknown_instance") {
+		if r := s.call("workflow.advance", map[string]any{"id": approval.ID, "action": action, "data": map[string]any{}}); !r.IsError || !strings.Contains(r.text(), "unknown_instance") {
 			t.Errorf("%s: %s", action, r.text())
 		}
 	}

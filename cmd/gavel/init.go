@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -105,11 +106,8 @@ func (c *initCmd) Run(con *console) error {
 		con.out.Text(snippet)
 	}
 	next := "gavel try flows/" + c.Template + ".yaml"
-	switch {
-	case hooks && slices.Contains(hook.InstallClients(), c.Client):
-		next = "gavel hook install " + c.Client + " --config " + settingsFile
-	case hooks: // it has none, or hooks of another name
-		next = "gavel hook install --help"
+	if hooks {
+		next = cmp.Or(module.NextStep(c.Client, settingsFile), next)
 	}
 	con.out.Printf("\nNext, in %s: gavel test flows; %s; then start the client.\n", folder, next)
 	return nil

@@ -109,8 +109,7 @@ func (c *lintCmd) readRules() (rules []lintRule, err error) {
 		}
 		rules = append(rules, lintRule{rule.Name, check})
 	}
-	hooks, err := readHooks(c.Config)
-	return append(rules, lintRule{"hooks", hooks.CheckDefinition}), err
+	return rules, nil
 }
 
 // finish prints the issues, and where schemas run, and returns the verdict.

@@ -26,7 +26,6 @@ import (
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/internal/earlyworker" // a process that runs scripts ends there
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
-	"github.com/gavel-mcp/gavel/internal/hook"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/process"
@@ -76,7 +75,6 @@ type commands struct {
 	Upstream   upstreamCmd   `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`
 	Chain      chainCmd      `cmd:"" help:"Run steps across MCP servers, and check their definitions."`
 	Schedule   scheduleCmd   `cmd:"" help:"Look at the schedules of chains, pause and trigger them."`
-	Hook       hookCmd       `cmd:"" help:"Answer the hooks of coding agents, and install them."`
 	Start      judgedCmd     `cmd:"" help:"Start an instance of a workflow."`
 	Advance    judgedCmd     `cmd:"" help:"Ask for an action of an instance."`
 	Status     operationCmd  `cmd:"" help:"Show where an instance stands, and what can be done next."`
@@ -112,21 +110,10 @@ type console struct {
 	// then it is not exit code 0.
 	unsure bool
 
-	answered func(hook.Output) // takes the answer of gavel hook
-	errors   *slog.Logger      // where they are JSON
-	args     []string          // of the program
-	implied  bool              // args, because there were none
-	settings *fileSettings     // what the configuration file had for them
-}
-
-// forModules is what commands of modules get.
-func (con *console) forModules() *module.Console {
-	return &module.Console{
-		Out: con.out, Err: con.err, Env: withoutSettings(os.Environ()), Version: readBuild().Version, HistoryTables: historyTables, Open: con.openStore,
-		List: func(asJSON bool, result any, rows [][]string, none string) error {
-			return con.printList(asJSON, result, rows, none, "")
-		},
-	}
+	errors   *slog.Logger  // where they are JSON
+	args     []string      // of the program
+	implied  bool          // args, because there were none
+	settings *fileSettings // what the configuration file had for them
 }
 
 // run is the program: it parses args, runs one command and returns the exit
@@ -155,8 +142,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if asksForJSONLines(args) {
 		con.logErrors(stderr)
 	}
-	if adapter, limit := readHookArgs(args); adapter != nil {
-		return answerHook(ctx, con, adapter, limit, args, stderr)
+	if guard := module.FindGuard(args); guard != nil {
+		return guard(ctx, module.Program{In: con.stdin, Out: con.rawOut, Err: stderr, Execute: func(ctx context.Context) error {
+			return listMistakes(execute(ctx, con, args, stderr))
+		}})
 	}
 	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
 		err = listMistakes(err)
@@ -266,7 +255,9 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	if len(args) > 0 && args[0] == "help" {
 		options = append(options, kong.Help(printFullHelp))
 	}
-	approved := func(flag storeFlag) (*approval, error) { return findApproval(ctx, flag) }
+	approved := func(command string, flag func(string) string) (module.Approval, error) {
+		return module.FindApproval(ctx, con.forModules(), command, flag)
+	}
 	parsed, settings, err := parseWith(&fileSettings{approved: approved, unpin: func() {}}, &cmds, helpWhenAsked(args), con.out, con.err, options...)
 	defer settings.unpin()
 	if settings.logFormat() == logJSON {
@@ -294,7 +285,7 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
 	if _, all := grammar.(*commands); all {
 		for _, c := range module.Commands("") {
-			more = append(more, kong.DynamicCommand(c.Name, c.Help, "", c.New()))
+			more = append(more, kong.DynamicCommand(c.Name, c.Help, "", newCommand(c)))
 		}
 	}
 	bindOperations(reflect.ValueOf(grammar).Elem(), "")
@@ -332,6 +323,7 @@ func parseWith(settings *fileSettings, cmds *commands, args []string, stdout, st
 	case err != nil:
 		return nil, settings, cmp.Or(settings.err, usageError(err, args))
 	}
+	applyJudging(parsed)
 	return parsed, settings, errors.Join(settings.err, settings.locate(parsed, checkFlags(parsed, settings)))
 }
 
@@ -350,7 +342,7 @@ func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Opti
 	}
 	for _, c := range module.Commands("") {
 		if len(args) > 0 && args[0] == c.Name {
-			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", c.New())}
+			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", newCommand(c))}
 		}
 	}
 	return cmds, nil

@@ -109,14 +109,10 @@ func checkAgent(id string) error {
 }
 
 func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal engine.Principal) error {
-	if err := loadApproved(ctx, con, entryDefiner{sys.Engine, c.Config}, c.Definitions); err != nil {
+	if err := loadInForce(ctx, con, entryDefiner{sys.Engine, c.Config}, c.Definitions); err != nil {
 		return err
 	}
 	if err := badConfig(sys.Check(ctx)); err != nil {
-		return err
-	}
-	hooks, err := openHookRules(ctx, sys, c.Config)
-	if err != nil {
 		return err
 	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
@@ -138,7 +134,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	configured := newConfigWatch(con.log, c.Config, append(services.watch(sys.Extensions()), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...)
+	configured := newConfigWatch(con.log, c.Config, append(services.watch(sys.Extensions()), chains.watch(), watchExposure(sys.exposed, c.Config))...)
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

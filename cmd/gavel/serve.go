@@ -67,7 +67,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err := badConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
-	hooks, err := openHookRules(ctx, sys, c.Config)
+	services, err := openServices(ctx, con.log, sys, c.Config)
 	if err != nil {
 		return err
 	}
@@ -83,9 +83,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		return err
 	}
 	defer chains.Close()
-	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble, chains), hooks: hooks}
+	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble, chains), services: services.routes()}
 	cfg := c.listenFlags.config(con.log)
-	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.metered.metrics.Instrument(r), r.drain, healthPaths, r.denyInForm
+	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.metered.metrics.Instrument(r), r.drain, healthPaths, r.services.form
 	server, err := listen.New(ctx, cfg)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -116,14 +116,10 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
-	services, err := openServices(ctx, con.log, sys, c.Config)
-	if err != nil {
-		return err
-	}
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch, append(services.watch(sys.Extensions()), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...).run(ctx)()
+	defer newReloader(con, c, r, known, watch, append(services.watch(sys.Extensions()), chains.watch(), watchExposure(sys.exposed, c.Config))...).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

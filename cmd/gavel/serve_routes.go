@@ -32,11 +32,11 @@ var healthPaths = []string{"/healthz", "/readyz"}
 
 // routes is what a server answers to: every face is mounted here, and nowhere else.
 type routes struct {
-	sys    *system
-	log    *slog.Logger
-	flags  *serveCmd
-	health *telemetry.Health
-	hooks  *hookRules
+	sys      *system
+	log      *slog.Logger
+	flags    *serveCmd
+	health   *telemetry.Health
+	services serviceRoutes
 
 	inside   http.Handler                  // what callers that are known reach
 	limited  atomic.Pointer[http.Handler]  // inside, at the rate of each principal
@@ -58,11 +58,13 @@ func (r *routes) mount(who *callers) error {
 	inside.Handle(mcpPath, r.endpoint)
 	inside.Handle(mcpPath+"/{$}", r.endpoint) // clients append it
 	inside.Handle(httpapi.Prefix, r.api)
-	inside.Handle("POST "+hookPath+"{client}", r.newHookFace())
+	for pattern, route := range r.services.byPattern {
+		inside.Handle(pattern, route.Handler)
+	}
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
 	r.inside = listen.Admit(callerID, inside)
 	r.setRate(r.flags.rateFlags)
-	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsHook: isHookEvent})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsHook: r.services.has})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		(*r.limited.Load()).ServeHTTP(w, req)
 	}))
 

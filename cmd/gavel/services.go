@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -25,7 +26,7 @@ func openServices(ctx context.Context, log *slog.Logger, sys *system, path strin
 		if m.Serve == nil {
 			continue
 		}
-		s, err := m.Serve(module.Host{Engine: sys.Engine, Store: sys.Store, Log: log})
+		s, err := m.Serve(module.Host{Operator: localCLI, Engine: sys.Engine, Store: sys.Store, Log: log})
 		if err != nil {
 			return nil, badConfig(err)
 		}
@@ -46,13 +47,53 @@ func openServices(ctx context.Context, log *slog.Logger, sys *system, path strin
 func (all services) run(ctx context.Context) (stop func()) {
 	var stops []func()
 	for _, s := range all {
-		stops = append(stops, s.Run(ctx))
+		if s.Run != nil {
+			stops = append(stops, s.Run(ctx))
+		}
 	}
 	return func() {
 		for _, stop := range stops {
 			stop()
 		}
 	}
+}
+
+// serviceRoutes finds the routes of services.
+type serviceRoutes struct {
+	mux       *http.ServeMux
+	byPattern map[string]module.Route
+}
+
+func (all services) routes() serviceRoutes {
+	r := serviceRoutes{http.NewServeMux(), map[string]module.Route{}}
+	for _, s := range all {
+		for _, route := range s.Routes {
+			r.mux.Handle(route.Pattern, route.Handler)
+			r.byPattern[route.Pattern] = route
+		}
+	}
+	return r
+}
+
+// find returns the route for a request, false for none.
+func (r serviceRoutes) find(req *http.Request) (module.Route, bool) {
+	_, pattern := r.mux.Handler(req)
+	route, ok := r.byPattern[pattern]
+	return route, ok
+}
+
+// has reports whether a request is for one.
+func (r serviceRoutes) has(req *http.Request) bool {
+	_, ok := r.find(req)
+	return ok
+}
+
+// form has problems written as the callers of a route read them.
+func (r serviceRoutes) form(w http.ResponseWriter, req *http.Request) http.ResponseWriter {
+	if route, ok := r.find(req); ok && route.Form != nil {
+		return route.Form(w, req)
+	}
+	return w
 }
 
 // watch takes over what changes in their sections of the configuration file, and in those of extensions.
@@ -80,7 +121,9 @@ func (all services) watch(extensions module.Extensions) (parts []*configPart) {
 func (m *metered) tellServices(tell telemetry.Tell) {
 	if all := m.services.Load(); all != nil {
 		for _, s := range *all {
-			s.Metrics(tell)
+			if s.Metrics != nil {
+				s.Metrics(tell)
+			}
 		}
 	}
 }
@@ -98,17 +141,4 @@ func checkModules(path string, definitions map[string]*workflow.Definition, log 
 		}
 	}
 	return errors.Join(wrong...)
-}
-
-// openStore opens a store for a command of a module.
-func (con *console) openStore(ctx context.Context, flags module.StoreFlags, write bool) (*module.Opened, error) {
-	open := openForReading
-	if write {
-		open = openForWriting
-	}
-	sys, err := open(ctx, con, storeFlag{configFlag: configFlag(flags.ConfigFlag), Store: flags.Store, StoreKey: flags.StoreKey})
-	if err != nil {
-		return nil, err
-	}
-	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators"
@@ -370,31 +371,4 @@ func badEnd(err error, codes ...engine.Code) error {
 	return failed
 }
 
-// engineFailure gives an engine's error the exit code that it means on a command line.
-func engineFailure(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, told := errors.AsType[*term.ExitError](err); told {
-		return err
-	}
-	known, ok := errors.AsType[*engine.Error](err)
-	if !ok {
-		return term.UnknownErrorf("", "%w", err)
-	}
-	f := &term.ExitError{Code: term.ExitUsage, Err: errors.New(known.Message), Hint: known.Hint, Reason: string(known.Code)}
-	switch known.Code {
-	case engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeValuesUnreadable, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
-		f.Code = term.ExitUnknown
-		if known.Err != nil {
-			f.Err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}
-		}
-		if errors.Is(err, store.ErrDamaged) {
-			f.Hint = "" // the error says what to do
-		}
-	case engine.CodeInvalidDefinition:
-		f.Code = term.ExitBad
-	default:
-	}
-	return f
-}
+var engineFailure = module.EngineFailure

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -22,9 +23,7 @@ type tokenCmd struct {
 	Revoke tokenRevokeCmd `cmd:"" help:"End a token, at once."`
 }
 
-type tokensFlag struct {
-	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store; a database keeps its own."`
-}
+type tokensFlag module.TokensFlag
 
 // path is the file of tokens; "" for a store in memory, whose tokens end with it.
 func (f tokensFlag) path(store string) string {
@@ -166,12 +165,7 @@ func tokenEnd(text string, now time.Time) (time.Time, error) {
 	return now.Add(span), nil
 }
 
-func tokenFailure(err error) error {
-	if errors.Is(err, auth.ErrBadToken) {
-		return term.UsageErrorf("", "%w", err)
-	}
-	return term.UnknownErrorf("", "%w", err)
-}
+var tokenFailure = module.TokenFailure
 
 type tokenListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`

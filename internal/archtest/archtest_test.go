@@ -182,7 +182,7 @@ func TestFoundations(t *testing.T) {
 }
 
 func isFace(path string) bool {
-	return slices.Contains([]string{"internal/mcpface", "internal/httpapi", "internal/console", "internal/hook"}, path)
+	return slices.Contains([]string{"internal/mcpface", "internal/httpapi", "internal/console"}, path)
 }
 
 func TestReadNamesTheFileThatDoesNotParse(t *testing.T) {

@@ -75,13 +75,13 @@ const moduleFolder = "internal/modules/"
 const moduleList = "cmd/gavel/modules.go"
 
 // modules are the packages that moduleList names.
-var modules = []string{"internal/modules/demo", "internal/modules/gateway", "internal/modules/measure", "internal/modules/postgres", "internal/modules/webhook"}
+var modules = []string{"internal/modules/demo", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/webhook"}
 
 // everything is what a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/store/driver", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
-	"internal/filelock", "internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/hook",
+	"internal/filelock", "internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console",
 	"testdata",
 })
 
@@ -167,7 +167,7 @@ var Packages = []Package{
 	// Layer 6b: what can be asked, once for every face, and how MCP is spoken. A caller is an
 	// identity of auth.
 	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
-	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/config", "internal/mcpwire", "internal/telemetry", "internal/term"})},
+	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/auth", "internal/config", "internal/mcpwire", "internal/telemetry", "internal/term"})},
 	{Path: "internal/mcpwire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
 
 	// Which workflows are tools of their own. Their names are neither those of operations nor
@@ -180,12 +180,15 @@ var Packages = []Package{
 	// The client of the REST face writes requests as the face reads them.
 	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/egress", "internal/httpapi", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
-	{Path: "internal/hook", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
 	// Modules know the core without its faces, and never one another: checkOwn says so as well.
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
 	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, []string{"internal/filelock", "internal/mcpwire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/foreign"})},
 	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, []string{"internal/mcpwire"})},
+	{Path: "internal/modules/hook", May: slices.Concat(below5, []string{
+		"engine/store/driver", "internal/auth", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
+	})},
+	{Path: "internal/modules/hook/agent", May: slices.Concat(below5, []string{"internal/gate", "internal/shell"})},
 	{Path: "internal/modules/measure", May: []string{"internal/module", "internal/term", "judge", "judge/eval"}},
 	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module"})},
 	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},
@@ -195,7 +198,7 @@ var Packages = []Package{
 	// Layer 7: what wires: for every program the root package, and the command, one of them, what is its own.
 	{Path: Root, May: append(withoutPath("internal/chain", everything), "internal/module")},
 	{Path: "cmd/gavel/internal/earlyworker", May: []string{"validators/script", "validators/script/worker"}},
-	{Path: "cmd/gavel", May: slices.Concat(everything, []string{Root, "internal/term", "cmd/gavel/internal/earlyworker", "internal/module"}, modules)},
+	{Path: "cmd/gavel", May: slices.Concat(everything, []string{Root, "internal/term", "cmd/gavel/internal/earlyworker", "internal/module", "internal/modules/hook/agent"}, modules)},
 }
 
 // Doors is the one-door list. .golangci.yml repeats it for editors, and a test
@@ -262,12 +265,12 @@ var Doors = []Door{
 	},
 	{
 		Name: "hujson", Deps: []string{"github.com/tailscale/hujson"},
-		Doors: []string{"internal/hook"},
+		Doors: []string{"internal/modules/hook/agent"},
 		Why:   "only the settings of other programs are edited with their comments",
 	},
 	{
 		Name: "diff", Deps: []string{"github.com/rogpeppe/go-internal/diff"},
-		Doors: []string{"cmd/gavel"},
+		Doors: []string{"internal/modules/hook"},
 		Why:   "what a person is asked to approve is shown in one way",
 	},
 	{

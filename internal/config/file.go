@@ -32,7 +32,6 @@ const (
 	SectionEvidence  = "evidence"  // where evidence is fetched from
 	SectionExpose    = "expose"    // workflows that are MCP tools of their own
 	SectionGates     = "gates"     // which tools of other servers may be called in which states
-	SectionHooks     = "hooks"     // what coding agents' hooks are answered with
 	SectionMCP       = "mcp"       // gavel mcp
 	SectionModel     = "model"     // the model that judges
 	SectionQuotas    = "quotas"    // what one principal may take
@@ -60,7 +59,7 @@ func AddSection(name string) { moduleSections = append(moduleSections, name) }
 func sectionNames() []string {
 	return append([]string{
 		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionChains, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionExpose, SectionChains, SectionAnchors, KeySchema,
 	}, moduleSections...)
 }
 

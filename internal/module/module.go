@@ -17,6 +17,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -44,6 +45,12 @@ type Module struct {
 	// Processes are what the program becomes when its first argument is one of these words. The
 	// others are passed on. They are not documented.
 	Processes map[string]Process
+	// Guard returns the guard of a command line, nil for one that it does not run.
+	Guard func(args []string) Guard
+	// Approved finds the approval that a command goes by; see FindApproval.
+	Approved func(ctx context.Context, con *Console, command string, flag func(name string) string) (Approval, error)
+	// NextStep returns the command that sets up a coding agent for a configuration file, "" where there is none.
+	NextStep func(client, config string) string
 }
 
 // Command is a command of the command line.
@@ -69,9 +76,10 @@ type Section struct {
 
 // Host is the server that a service runs next to.
 type Host struct {
-	Engine *engine.Engine
-	Store  store.Store
-	Log    *slog.Logger
+	Operator engine.Principal // whose definitions agents cannot loosen
+	Engine   *engine.Engine
+	Store    store.Store
+	Log      *slog.Logger
 }
 
 // Service runs next to a server.
@@ -86,6 +94,8 @@ type Service struct {
 	Run func(context.Context) (stop func())
 	// Metrics writes its figures.
 	Metrics func(telemetry.Tell)
+	// Routes are what gavel serve answers at for it.
+	Routes []Route
 }
 
 // ConfigFlag is the flag of every command that reads the configuration file.
@@ -107,6 +117,11 @@ type StoreFlags struct {
 	ConfigFlag
 	Store    string `name:"store" placeholder:"PATH" help:"Store file, the URL of a PostgreSQL database, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`
 	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets, from gavel store init. The variable may hold the key itself."`
+}
+
+// TokensFlag is the flag of every command that opens tokens.
+type TokensFlag struct {
+	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store; a database keeps its own."`
 }
 
 // Opened is a store that a command opened, with an engine over it.
@@ -132,6 +147,39 @@ type Console struct {
 	Env []string
 	// Version is the program's.
 	Version string
+	In      io.Reader
+	Log     *slog.Logger
+	// Operator has the definitions of this machine, which agents cannot loosen.
+	Operator engine.Principal
+	// Approval is what the command goes by; nil where the files count as they are.
+	Approval Approval
+	// FindUser returns who a person at this machine is, or the one that is named.
+	FindUser func(principal *string) (engine.Principal, error)
+	// FindAgent returns who an agent at this machine is.
+	FindAgent func(role, id string) (engine.Principal, error)
+	// ListMistakes gives an error a line for each mistake.
+	ListMistakes func(error) error
+	// CheckConfig finds what can be told of a configuration file.
+	CheckConfig func(path string) error
+	// Places are the store and the definitions that a configuration file names, seen from the working folder.
+	Places func(*config.File) (store string, definitions []string)
+	// ReadDefinitions reads what patterns name. The error is about what is missing in the result.
+	ReadDefinitions func(patterns []string) (Definitions, error)
+	// Define loads definitions as the operator's.
+	Define func(context.Context, *engine.Engine, Definitions) error
+	// Look opens an existing store to be read, without its key; nil where nothing was ever written to it.
+	Look func(context.Context, StoreFlags) (store.Store, error)
+	// Make opens a store, or makes it. Moves that need a person wait for one.
+	Make func(context.Context, StoreFlags) (*Opened, error)
+	// OpenToJudge is Make with what judges; a store that was lost is not made again.
+	OpenToJudge func(context.Context, Judging) (*Opened, error)
+	// Connect returns the server that flags name.
+	Connect func(Judging) (Server, error)
+	// ConnectWith returns a server that is shown a token, ReadToken the token in a file.
+	ConnectWith func(server, token string) (Server, error)
+	ReadToken   func(file string) (string, error)
+	// Tokens opens those of a store; release ends that.
+	Tokens func(context.Context, TokensFlag, StoreFlags) (tokens *auth.Tokens, release func() error, err error)
 	// HistoryTables returns the tables that show a history.
 	HistoryTables func(engine.HistoryResult) [][][]string
 }
@@ -160,6 +208,16 @@ func Sections() []Section {
 		all = append(all, m.Sections...)
 	}
 	return all
+}
+
+// NextStep returns the command that sets up a coding agent for a configuration file, "" where no module has one.
+func NextStep(client, config string) string {
+	for _, m := range modules {
+		if m.NextStep != nil {
+			return m.NextStep(client, config)
+		}
+	}
+	return ""
 }
 
 // Commands returns the commands of all modules below a command of the program, "" for those at the top.

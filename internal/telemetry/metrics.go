@@ -71,11 +71,11 @@ type CanaryStats struct {
 type Metrics struct {
 	registry *prometheus.Registry
 
-	decisions, events, calls, hooks, requests *prometheus.CounterVec
-	degraded, faults                          prometheus.Counter
-	took, layers, served                      *prometheus.HistogramVec
-	eventSize, context                        prometheus.Histogram
-	inFlight                                  prometheus.Gauge
+	decisions, events, calls, requests *prometheus.CounterVec
+	degraded, faults                   prometheus.Counter
+	took, layers, served               *prometheus.HistogramVec
+	eventSize, context                 prometheus.Histogram
+	inFlight                           prometheus.Gauge
 }
 
 // The buckets: decisions take from 50 us (fields and schema) to a minute (a model), requests
@@ -108,7 +108,6 @@ func NewMetrics(version string, from Sources) *Metrics {
 		took:      with.NewHistogramVec(spread("decision_seconds", "How long the layers of a decision took together.", decisionBuckets), []string{"asked"}),
 		layers:    with.NewHistogramVec(spread("layer_seconds", "How long one layer took.", decisionBuckets), []string{"layer"}),
 		events:    count("events_total", "Events committed.", "kind"),
-		hooks:     count("hooks_answered_total", "Events of coding agents, by client and by what it was told.", "client", "verdict"),
 		calls:     count("calls_settled_total", "Gated calls of other servers' tools, by what became of them.", "outcome"),
 		eventSize: with.NewHistogram(spread("event_bytes", "Size of committed events.", sizeBuckets)),
 		context:   with.NewHistogram(spread("context_bytes", "Size of an instance's context after a commit.", sizeBuckets)),
@@ -137,9 +136,6 @@ func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 		}
 	}
 }
-
-// CountHook counts an answer to a hook. Both words are gavel's own, never a caller's.
-func (m *Metrics) CountHook(client, verdict string) { m.hooks.WithLabelValues(client, verdict).Inc() }
 
 // Changed implements engine.Observer.
 func (m *Metrics) Changed(_ context.Context, inst record.Instance) {

@@ -77,7 +77,6 @@ func everything() *telemetry.Metrics {
 		Outcome: judge.Approve, Opinions: []judge.Opinion{{Layer: judge.LayerScript, Outcome: judge.Approve}},
 	}}}, {Kind: record.Settled, Call: &record.Call{Outcome: record.CallOK}}})
 	m.Changed(context.Background(), record.Instance{})
-	m.CountHook("claude", "allow")
 	m.Instrument(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	return m
 }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// forModules is what commands of modules get.
+func (con *console) forModules() *module.Console {
+	c := &module.Console{
+		In: con.stdin, Out: con.out, Err: con.err, Log: con.log, Env: withoutSettings(os.Environ()), Version: readBuild().Version, Operator: localCLI,
+		HistoryTables: historyTables, Open: con.openStore, Look: lookIntoStore, Make: con.makeStore, OpenToJudge: con.openToJudge,
+		List: func(asJSON bool, result any, rows [][]string, none string) error {
+			return con.printList(asJSON, result, rows, none, "")
+		},
+		FindUser: findReviewer, FindAgent: agentPrincipal, ListMistakes: listMistakes, Places: listPlaces, ReadDefinitions: readDefinitions,
+		CheckConfig: func(path string) error {
+			_, err := checkConfig(path)
+			return err
+		},
+		Define: func(ctx context.Context, to *engine.Engine, all module.Definitions) error {
+			return defineParsed(ctx, con.log, to, all)
+		},
+		Connect: func(j module.Judging) (module.Server, error) {
+			flags, _ := j.(*judgingFlags)
+			return flags.connect(strings.NewReader(""))
+		},
+		ConnectWith: func(server, token string) (module.Server, error) {
+			c, err := client.New(client.Config{Server: server, Token: token})
+			if err != nil {
+				return nil, term.UsageErrorf("", "--server: %w", err)
+			}
+			return c, nil
+		},
+		ReadToken: func(file string) (string, error) { return serverFlags{TokenFile: file}.token(strings.NewReader("")) },
+		Tokens: func(ctx context.Context, f module.TokensFlag, store module.StoreFlags) (*auth.Tokens, func() error, error) {
+			return tokensAt(ctx, con, tokensFlag(f), storeFlagOf(store), false)
+		},
+	}
+	if con.settings != nil {
+		c.Approval = con.settings.approval
+	}
+	return c
+}
+
+// agentPrincipal is who a client of this machine is.
+func agentPrincipal(role, id string) (engine.Principal, error) {
+	p := engine.Principal{ID: cmp.Or(id, "local:"+role), Role: engine.Role(role)}
+	return p, checkAgent(p.ID)
+}
+
+// newCommand makes a command of a module, with the flags that it leaves to the program.
+func newCommand(c module.Command) any {
+	command := c.New()
+	eachJudging(reflect.ValueOf(command).Elem(), func(field reflect.Value) { field.Set(reflect.ValueOf(&judgingFlags{})) })
+	return command
+}
+
+// eachJudging calls f with every field of a command for module.Judging.
+func eachJudging(command reflect.Value, f func(field reflect.Value)) {
+	for i := range command.NumField() {
+		switch field := command.Field(i); {
+		case field.Type() == reflect.TypeFor[module.Judging]():
+			f(field)
+		case field.Kind() == reflect.Struct && field.CanSet():
+			eachJudging(field, f)
+		}
+	}
+}
+
+// applyJudging does what kong does not do for flags behind an interface.
+func applyJudging(parsed *kong.Context) {
+	if selected := parsed.Selected(); selected != nil {
+		eachJudging(selected.Target, func(field reflect.Value) {
+			if flags, ok := field.Interface().(*judgingFlags); ok {
+				_ = flags.AfterApply(parsed) // it has no errors
+			}
+		})
+	}
+}
+
+// Place implements module.Judging.
+func (f *judgingFlags) Place() module.Place {
+	return module.Place{Server: f.Server, StoreFlags: f.storeFlag.forModules(), Definitions: f.Definitions}
+}
+
+func (f storeFlag) forModules() module.StoreFlags {
+	return module.StoreFlags{ConfigFlag: module.ConfigFlag(f.configFlag), Store: f.Store, StoreKey: f.StoreKey}
+}
+
+func storeFlagOf(f module.StoreFlags) storeFlag {
+	return storeFlag{configFlag: configFlag(f.ConfigFlag), Store: f.Store, StoreKey: f.StoreKey}
+}
+
+// listPlaces are the store and the definitions that a file names. Other keys are checked where they are read.
+func listPlaces(file *config.File) (store string, definitions []string) {
+	values, _ := file.Values([]config.Setting{{Key: config.KeyDefinitions, Form: config.List}})
+	definitions = values[config.KeyDefinitions].List
+	for i, pattern := range definitions {
+		definitions[i] = locatePath(file.Dir(), pattern)
+	}
+	return locatePath(file.Dir(), file.Text(config.KeyStore)), definitions
+}
+
+// readDefinitions reads the definitions that patterns name.
+func readDefinitions(patterns []string) (module.Definitions, error) {
+	all, problems := module.Definitions{}, []error(nil)
+	for _, pattern := range patterns {
+		files, err := definitionFiles([]string{pattern})
+		problems = append(problems, err)
+		for _, file := range files {
+			name, err1 := module.LocateFile(file)
+			d, err2 := parseDefinition(file)
+			if err := errors.Join(err1, err2); err != nil {
+				problems = append(problems, term.UsageErrorf("check it with: gavel lint", "%w", err))
+				continue
+			}
+			all[name] = d
+		}
+	}
+	return all, errors.Join(problems...)
+}
+
+// openStore opens a store for a command of a module.
+func (con *console) openStore(ctx context.Context, flags module.StoreFlags, write bool) (*module.Opened, error) {
+	open := openForReading
+	if write {
+		open = openForWriting
+	}
+	sys, err := open(ctx, con, storeFlagOf(flags))
+	if err != nil {
+		return nil, err
+	}
+	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
+}
+
+// lookIntoStore opens the store that flags name to be read, nil where nothing was ever written to one.
+func lookIntoStore(ctx context.Context, flags module.StoreFlags) (store.Store, error) {
+	if flags.Store == memoryStore {
+		return nil, nil //nolint:nilnil // as the name says
+	}
+	place := storePlace{path: flags.Store}
+	if !place.isDatabase() {
+		places := storeFlagOf(flags).places()
+		at := slices.IndexFunc(places, func(path string) bool {
+			info, err := os.Stat(path)
+			return err == nil && info.Mode().IsRegular() && info.Size() > 0
+		})
+		if at < 0 {
+			return nil, nil //nolint:nilnil // as the name says
+		}
+		place.path = places[at]
+	}
+	db, _, err := openArchive(ctx, place)
+	return db, err
+}
+
+// makeStore opens a store, which may not be there yet.
+func (con *console) makeStore(ctx context.Context, flags module.StoreFlags) (*module.Opened, error) {
+	at, err := storeFlagOf(flags).place(con.log, true)
+	if err != nil {
+		return nil, err
+	}
+	sys, err := openSystem(ctx, con.log, at, equipment{reviews: true})
+	if err != nil {
+		return nil, err
+	}
+	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
+}
+
+// openToJudge opens the store, which is made where there never was one.
+func (con *console) openToJudge(ctx context.Context, j module.Judging) (*module.Opened, error) {
+	flags, _ := j.(*judgingFlags)
+	if places := flags.places(); len(places) > 0 && flags.Store != memoryStore { // none of a database
+		if err := checkNotLost(places[0]); err != nil {
+			return nil, err
+		}
+	}
+	sys, err := flags.openSystem(ctx, con, true)
+	if err != nil {
+		return nil, err
+	}
+	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: func() error { return closeInTime(con.log, sys.Close) }}, nil
+}

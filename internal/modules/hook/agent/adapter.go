@@ -1,0 +1,457 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// MaxInput is what a client may write to a hook, in bytes.
+const MaxInput = 16 << 20
+
+// Adapter translates between a client and Event. It is a table of what the client calls things, with
+// a function for what names cannot say.
+type Adapter struct {
+	// Client is the client's name on the command line and in addresses.
+	Client string
+	// ProjectVariable is the variable of the environment in which the client tells a hook the folder
+	// that the session began in, "" for none.
+	ProjectVariable string
+	// toolPrefix begins the names under which the client's agent sees the tools of gavel's MCP server.
+	toolPrefix string
+	// events has the names of the client's hooks, separated by spaces. A name that is not there is an
+	// error, and so denied: it could be a tool's use under a new name.
+	events  map[Phase]string
+	members members
+	// noSession reports that an event may lack the session.
+	noSession bool
+	tools     []toolForm
+	// isServers reports whether a tool that tools does not have belongs to an MCP server: it is the gateway's.
+	isServers func(tool string, v document.JSON) bool
+	// finish reads the rest of an event: how a use or the agent's turn ended.
+	finish  func(e *Event, v document.JSON)
+	answers answers
+}
+
+// members are the names of the members that the client's events have.
+type members struct {
+	hook, session, folder, call, tool, input, result string
+	// line is the member of a tool's input with the folder that a shell line runs in, "" for none.
+	line string
+}
+
+// toolForm says what some of a client's tools are to gates.
+type toolForm struct {
+	builtin string // a builtin of gates; patch; "" where no gate can be on the tool
+	// member of the input names what the tool is about, and must be there: the shell line; a file or
+	// files, anyPath for any member with a telling name; the address, a.b in an object; the text of a
+	// patch. It is "" for none.
+	member string
+	// names of the tools, separated by spaces. TOOL:MEMBER is a tool whose input has a member, and
+	// TOOL:MEMBER=TEXT one whose member has that text. Of several forms that fit the last counts.
+	names string
+}
+
+const (
+	patch   = "patch" // an edit of the files that the headers of a patch name
+	anyPath = "*"
+)
+
+// answers are what the client reads: JSON with HOOK, the hook's name, and TEXT in it, or LINE, the text
+// as it is.
+type answers struct {
+	neutral string
+	tell    string  // a text for the agent, in the phases of tells
+	tells   []Phase // in others the client takes none, or goes on because of it
+	deny    string  // before a tool; "" for a client that reads the exit code only
+	asks    bool    // "ask" in place of "deny" asks the person at the client
+	hold    string  // at a stop; "" for a client that can only warn its person
+	fail    string  // where not even the event could be read
+}
+
+var adapters = []*Adapter{&claudeCode, &cursor, &gemini, &codex, &copilot, &opencode, &kiro}
+
+// FindAdapter finds the adapter of a client by its name.
+func FindAdapter(client string) (*Adapter, bool) {
+	i := slices.IndexFunc(adapters, func(a *Adapter) bool { return a.Client == client })
+	if i < 0 {
+		return nil, false
+	}
+	return adapters[i], true
+}
+
+// Clients are the names of the clients that have an adapter.
+func Clients() []string {
+	names := make([]string, len(adapters))
+	for i, a := range adapters {
+		names[i] = a.Client
+	}
+	return names
+}
+
+// Decode reads what the client writes to a hook. The error says what cannot be read.
+func (a *Adapter) Decode(input []byte) (Event, error) {
+	v, err := readInput(input)
+	if err != nil {
+		return Event{}, err
+	}
+	e := Event{Client: a.Client, Session: v.Get(a.members.session).Text()}
+	if e.Hook, err = requireText(v, a.members.hook); err != nil {
+		return Event{}, err
+	}
+	for phase, names := range a.events {
+		if slices.Contains(strings.Fields(names), e.Hook) {
+			e.Phase = phase
+		}
+	}
+	if e.Phase == "" {
+		return Event{}, fmt.Errorf("unknown hook event %q; update gavel, or remove gavel from that hook", e.Hook)
+	}
+	if e.Phase == PhaseOther {
+		return e, nil
+	}
+	if err := a.decodeSession(&e, v); err != nil {
+		return Event{}, err
+	}
+	if e.Phase == PhaseBefore || e.Phase == PhaseAfter {
+		if err := a.decodeTool(&e, v); err != nil {
+			return Event{}, err
+		}
+	}
+	if a.finish != nil {
+		a.finish(&e, v)
+	}
+	return e, nil
+}
+
+// decodeSession reads where an event comes from.
+func (a *Adapter) decodeSession(e *Event, v document.JSON) (err error) {
+	m := a.members
+	if e.CallID, err = optionalText(v, m.call); err != nil {
+		return err
+	}
+	read := requireText
+	if a.noSession {
+		read = optionalText
+	}
+	if _, err = read(v, m.session); err != nil {
+		return err
+	}
+	for _, root := range v.Get("workspace_roots").Elements() { // of editors, which may have no working folder
+		if filepath.IsAbs(root.Text()) {
+			e.Project = root.Text()
+			break
+		}
+	}
+	if e.Project != "" && v.Get(m.folder).Text() == "" {
+		e.Folder = e.Project
+		return nil
+	}
+	if e.Folder, err = requireText(v, m.folder); err == nil && !filepath.IsAbs(e.Folder) {
+		err = fmt.Errorf("%s must be an absolute path", m.folder)
+	}
+	return err
+}
+
+// decodeTool reads which tool is used, and what it is to gates.
+func (a *Adapter) decodeTool(e *Event, v document.JSON) (err error) {
+	if e.Tool, err = requireText(v, a.members.tool); err != nil {
+		return err
+	}
+	input := v.Get(a.members.input)
+	if input.Kind() == 0 {
+		return fmt.Errorf("%s is missing", a.members.input)
+	}
+	if form, known := a.findForm(e.Tool, input); known && form.builtin != "" || !known && !a.isServers(e.Tool, v) {
+		if err := form.classify(e, input, a.members.line); err != nil {
+			return fmt.Errorf("the input of the tool %q: %w", e.Tool, err)
+		}
+	}
+	if e.Phase == PhaseAfter {
+		e.Ended, e.Result = EndedOK, strictResult(v.Get(a.members.result))
+		if strings.HasSuffix(e.Hook, "Failure") {
+			e.Ended = EndedFailed
+		}
+	}
+	return nil
+}
+
+// findForm finds the form of a tool.
+func (a *Adapter) findForm(tool string, input document.JSON) (form toolForm, known bool) {
+	for _, f := range a.tools {
+		for name := range strings.FieldsSeq(f.names) {
+			name, condition, conditional := strings.Cut(name, ":")
+			member, text, exact := strings.Cut(condition, "=")
+			if name == tool && (!conditional || input.Get(member).Kind() != 0) && (!exact || input.Get(member).Is(text)) {
+				form, known = f, true
+			}
+		}
+	}
+	return form, known
+}
+
+// classify fills in what gates look at. The zero form is that of an unknown tool. What an input must
+// say and does not is an error: a gate could not decide by it.
+func (f toolForm) classify(e *Event, input document.JSON, lineFolder string) error {
+	strict, err := readStrict(input)
+	if err != nil {
+		return err
+	}
+	e.Input, e.Builtin, e.Unknown = strict, f.builtin, f.names == ""
+	if e.Unknown {
+		return nil
+	}
+	if strict.Kind() != document.Object {
+		return errors.New("it is no object")
+	}
+	if f.builtin == gate.BuiltinShell {
+		e.Command, err = requireText(strict, f.member)
+		if folder := strict.Get(lineFolder).Text(); folder != "" { // Event.Folder stays the session's
+			e.Command = "cd '" + strings.ReplaceAll(folder, "'", `'\''`) + "' && " + e.Command
+		}
+		return err
+	}
+	if e.Paths, err = f.appendPaths(nil, "", strict); err != nil {
+		return err
+	}
+	switch {
+	case f.builtin == gate.BuiltinFetch && f.member != "":
+		e.URL, err = requireText(strict, f.member)
+	case f.builtin == patch:
+		var text string
+		text, err = requireText(strict, f.member)
+		patched := findPatchPaths(text)
+		if err == nil && len(patched) == 0 {
+			err = fmt.Errorf("%s names no file", f.member)
+		}
+		e.Builtin, e.Paths = gate.BuiltinEdit, append(e.Paths, patched...)
+	case f.member == anyPath && len(e.Paths) == 0:
+		err = errors.New("no member names a file")
+	case f.member != "" && len(e.Paths) == 0:
+		err = fmt.Errorf("%s is missing", f.member)
+	}
+	return err
+}
+
+func (f toolForm) isAboutFiles() bool {
+	return f.builtin == gate.BuiltinEdit || f.builtin == gate.BuiltinRead
+}
+
+// findPatchPaths are the files that the headers of a patch in the form of apply_patch name.
+func findPatchPaths(text string) []string {
+	var paths []string
+	for line := range strings.Lines(text) {
+		for _, header := range []string{"*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"} {
+			if path, found := strings.CutPrefix(strings.TrimSpace(line), header); found && strings.TrimSpace(path) != "" {
+				paths = append(paths, strings.TrimSpace(path))
+			}
+		}
+	}
+	return paths
+}
+
+// appendPaths collects the files that a value called name, "" for the input itself, names: in the
+// member that the tool is known to have, and in each whose name says that it has some too, so that a
+// newer version's second path is not missed.
+func (f toolForm) appendPaths(paths []string, name string, v document.JSON) (_ []string, err error) {
+	before := len(paths)
+	switch v.Kind() {
+	case document.Null:
+		return paths, nil
+	case document.String:
+		if v.Text() != "" {
+			paths = append(paths, v.Text())
+		}
+		return paths, nil
+	case document.Array:
+		for _, element := range v.Elements() {
+			if paths, err = f.appendPaths(paths, name, element); err != nil {
+				return nil, err
+			}
+		}
+		return paths, nil
+	case document.Object:
+		for member, value := range v.Members() {
+			lower := strings.ToLower(member.Text())
+			if strings.Contains(lower, "path") || lower == "file" || lower == "files" || f.isAboutFiles() && member.Is(f.member) {
+				if paths, err = f.appendPaths(paths, member.Text(), value); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if name == "" || len(paths) > before {
+			return paths, nil
+		}
+	}
+	return nil, fmt.Errorf("%s must name files", name)
+}
+
+// readInput reads what a client writes to a hook. Only its own members must be unambiguous: what a
+// tool was given is checked by classify, and what it returned may hold anything.
+func readInput(input []byte) (document.JSON, error) {
+	if len(input) > MaxInput { // of more, a caller reads no more than that
+		return document.JSON{}, fmt.Errorf("it has more than %d MiB", MaxInput>>20)
+	}
+	for range 2 { // byte order marks: Cursor on Windows writes one, or two
+		input = bytes.TrimPrefix(input, []byte("\ufeff"))
+	}
+	v, err := document.ReadJSON(input, document.Limits{Bytes: MaxInput, Depth: 256, Lax: true})
+	if err != nil {
+		return document.JSON{}, err
+	}
+	if v.Kind() != document.Object {
+		return document.JSON{}, errors.New("the input is no JSON object")
+	}
+	if name := v.Duplicate(); name.Kind() != 0 {
+		return document.JSON{}, fmt.Errorf("duplicate key %q", name.Text())
+	}
+	return v, nil
+}
+
+// readStrict reads a value that has to be unambiguous, and of the form that gavel records.
+func readStrict(v document.JSON) (document.JSON, error) {
+	return document.ReadJSON(v.Raw(), document.Limits{Bytes: MaxInput, Depth: 256, Literals: true})
+}
+
+// strictResult is what a tool returned, absent where gavel could not record it.
+func strictResult(v document.JSON) document.JSON {
+	if strict, err := readStrict(v); err == nil {
+		return strict
+	}
+	return document.JSON{}
+}
+
+// requireText reads a member, a.b in an object, that must be a string with something in it.
+func requireText(v document.JSON, name string) (string, error) {
+	switch m := v.At(strings.Split(name, ".")...); {
+	case m.Kind() == 0:
+		return "", fmt.Errorf("%s is missing", name)
+	case m.Text() == "":
+		return "", fmt.Errorf("%s must be a string that is not empty", name)
+	default:
+		return m.Text(), nil
+	}
+}
+
+// optionalText reads a member that may be absent or null, and else must be a string.
+func optionalText(v document.JSON, name string) (string, error) {
+	m := v.Get(name)
+	if kind := m.Kind(); kind != 0 && kind != document.Null && kind != document.String {
+		return "", fmt.Errorf("%s must be a string", name)
+	}
+	return m.Text(), nil
+}
+
+// leaveOpen notes that nobody knows yet how a use or a turn ended.
+func (e *Event) leaveOpen() { e.Phase, e.Ended = PhaseOther, "" }
+
+// endLine takes the end of a shell line from its exit code. Without one, it goes on in the background.
+func (e *Event) endLine(exit document.JSON) {
+	switch code := cmp.Or(exit.Text(), string(exit.Raw())); {
+	case e.Builtin != gate.BuiltinShell || e.Ended != EndedOK:
+	case code == "" || code == "null":
+		e.leaveOpen()
+	case code != "0":
+		e.Ended = EndedFailed
+	}
+}
+
+// Encode writes an answer as the client reads it. After a tool and at the beginning of a session
+// nothing can be refused: the agent is told.
+func (a *Adapter) Encode(e Event, answer Answer) Output {
+	answer = a.address(e, answer)
+	text := answer.Context
+	if answer.Verdict != Neutral { // some clients take a refusal without a reason for a failure, and go on
+		text = cmp.Or(strings.TrimSpace(answer.Reason), "gavel refuses this and gives no reason")
+	}
+	form := a.answers.neutral
+	switch {
+	case answer.Verdict == Neutral, e.Phase == PhaseStart, e.Phase == PhaseAfter:
+		if text != "" && slices.Contains(a.answers.tells, e.Phase) && e.Hook != "PermissionDenied" { // which takes no text
+			form = a.answers.tell
+		}
+	case e.Phase == PhaseBefore && answer.Verdict == Ask:
+		form = strings.Replace(a.answers.deny, `"deny"`, `"ask"`, 1)
+	case e.Phase == PhaseBefore && a.answers.deny != "":
+		form = a.answers.deny
+	case e.Phase == PhaseStop && a.answers.hold != "":
+		form = a.answers.hold
+	case e.Phase == PhaseStop:
+		return Output{Stderr: []byte(text + "\n"), Exit: 1}
+	default:
+		return a.EncodeFailure(text)
+	}
+	return Output{Stdout: writeAnswer(form, e.Hook, text)}
+}
+
+// EncodeFailure denies where not even the event could be read: with the exit code, which needs no name
+// of an event to agree. The output serves clients that ask over HTTP.
+func (a *Adapter) EncodeFailure(reason string) Output {
+	return Output{Stdout: writeAnswer(a.answers.fail, "", reason), Stderr: []byte(reason + "\n"), Exit: 2}
+}
+
+func writeAnswer(form, hook, text string) []byte {
+	if form == "" {
+		return nil
+	}
+	name, err1 := document.Marshal(hook)
+	quoted, err2 := document.Marshal(text)
+	if err := errors.Join(err1, err2); err != nil {
+		panic(err) // texts can be written
+	}
+	return []byte(strings.NewReplacer("HOOK", string(name), "TEXT", string(quoted), "LINE", text).Replace(form) + "\n")
+}
+
+// address makes an answer one for a client's agent. A question becomes a denial where no person would
+// answer it: in a session without one, and at a client that cannot ask for a hook. gavel's own tools
+// get the names that the client shows.
+func (a *Adapter) address(e Event, answer Answer) Answer {
+	if answer.Verdict == Ask && (e.Headless || !a.answers.asks) {
+		why := "This client cannot ask its user for a hook, so the answer is no."
+		if e.Headless {
+			why = "No person is in this session to be asked, so the answer is no."
+		}
+		answer.Verdict, answer.Reason = Deny, strings.TrimSpace(EndSentence(answer.Reason)+" "+why)
+	}
+	answer.Reason, answer.Context = a.nameTools(answer.Reason), a.nameTools(answer.Context)
+	return answer
+}
+
+var ownTools = regexp.MustCompile(`\bworkflow\.(advance|cancel|define|judge\.clear|start|status)\b`)
+
+// nameTools gives gavel's tools in a text the names under which the client's agent sees them.
+func (a *Adapter) nameTools(text string) string {
+	return ownTools.ReplaceAllStringFunc(text, func(tool string) string { return a.toolPrefix + strings.ReplaceAll(tool, ".", "_") })
+}
+
+// IsHeadless reports whether a client's session has no person to ask, by the environment that the
+// client gives to a hook.
+func (a *Adapter) IsHeadless(getenv func(string) string) bool {
+	if a == &claudeCode {
+		if attended := getenv("CLAUDE_CODE_SESSION_ATTENDED"); attended == "0" || attended == "1" {
+			return attended == "0"
+		}
+		// Of versions without the variable above.
+		if slices.Contains([]string{"sdk-cli", "sdk-ts", "sdk-py", "mcp", "claude-code-github-action"}, getenv("CLAUDE_CODE_ENTRYPOINT")) {
+			return true
+		}
+	}
+	return !slices.Contains([]string{"", "0", "false"}, getenv("CI"))
+}
+
+// EncodeUnreadable answers an event that could not be read: denied in one sentence, unless the rules say
+// otherwise. Without rules, how is "".
+func (a *Adapter) EncodeUnreadable(how gate.OnFailure, err error) Output {
+	if how == gate.OnFailureNeutral {
+		return a.Encode(Event{}, Answer{Verdict: Neutral})
+	}
+	return a.EncodeFailure(fmt.Sprintf(CouldNotDecide+", so the answer is no: %s; tell the person who runs you that gavel may be too old for this client.", strings.TrimRight(err.Error(), ".")))
+}

@@ -1,0 +1,259 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/gate"
+)
+
+// Calls records the uses of tools that have gates.
+type Calls interface {
+	FindCall(ctx context.Context, p engine.Principal, id, key string) (callID string, err error)
+	BeginCall(ctx context.Context, p engine.Principal, req engine.CallRequest) (engine.CallResult, error)
+	SettleCall(ctx context.Context, p engine.Principal, req engine.SettleRequest) (engine.SettleResult, error)
+	SettleOverdue(ctx context.Context) (int, error)
+}
+
+// Engine is what a door asks: an *engine.Engine.
+type Engine interface {
+	gate.Subjects
+	Calls
+	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
+	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
+	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error) // whether an agent may end
+}
+
+// Rules are what an operator configured for hooks.
+type Rules struct {
+	Gates gate.Config
+	Hooks gate.Hooks
+}
+
+// IsIdle reports whether there is nothing for hooks to decide.
+func (r Rules) IsIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil }
+
+// DoorConfig is what a Door is made of.
+type DoorConfig struct {
+	// Rules are asked for with each event, so that a server can take over others.
+	Rules func() Rules
+	// Engine opens what decides. It is asked for where something has to be decided, and not before.
+	Engine func(context.Context) (Engine, error)
+	// Answered is told of each answer; nil tells nobody.
+	Answered func(client string, v Verdict)
+	Logger   *slog.Logger
+}
+
+// Door answers the events of all clients.
+type Door struct {
+	DoorConfig
+	late sync.WaitGroup // decisions that nobody waits for any longer
+}
+
+// NewDoor returns a Door. It opens nothing.
+func NewDoor(cfg DoorConfig) *Door { return &Door{DoorConfig: cfg} }
+
+// ruleReader reads definitions for the door itself: what of them a caller may see does not matter to
+// whether a gate fits.
+var ruleReader = engine.Principal{ID: "local:hook", Role: engine.RoleOperator}
+
+const (
+	// callTimeout is how long a recorded use may take: longer than clients let a command run.
+	callTimeout = 15 * time.Minute
+	// undoTimeout bounds taking back what was begun for nobody.
+	undoTimeout = 5 * time.Second
+)
+
+// Answer decides about an event of p's agent within ctx. It has no error: what could not be decided
+// is denied, with what to do about it.
+func (d *Door) Answer(ctx context.Context, p engine.Principal, e Event) Answer {
+	began := time.Now()
+	a := d.decideInTime(ctx, p, e)
+	if d.Answered != nil {
+		d.Answered(e.Client, a.Verdict)
+	}
+	d.Logger.InfoContext(ctx, "hook", "client", e.Client, "phase", string(e.Phase), "tool", e.Tool, "verdict", string(a.Verdict), "took", time.Since(began).Round(time.Microsecond))
+	return a
+}
+
+// Wait waits for what is still being taken back.
+func (d *Door) Wait() { d.late.Wait() }
+
+// decision is one event being decided about.
+type decision struct {
+	Event
+	door      *Door
+	rules     Rules
+	principal engine.Principal
+	engine    Engine
+	// undo takes back what was recorded for an answer that comes too late; nil for nothing.
+	undo func(context.Context)
+}
+
+// decideInTime answers when ctx ends, whatever the decision waits for.
+func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) Answer {
+	c := &decision{Event: e, door: d, principal: p}
+	done := make(chan Answer) // without a buffer: what is sent is also taken
+	d.late.Go(func() {
+		a := c.decide(ctx)
+		select {
+		case done <- a:
+		case <-ctx.Done():
+			if c.undo != nil {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+				defer cancel()
+				c.undo(ctx)
+			}
+		}
+	})
+	select {
+	case a := <-done:
+		return a
+	case <-ctx.Done():
+		return c.fail(context.Cause(ctx))
+	}
+}
+
+// decide never panics.
+func (c *decision) decide(ctx context.Context) (a Answer) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.door.Logger.ErrorContext(ctx, "a hook crashed; this is a bug of gavel", "client", c.Client, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			a = c.fail(errors.New("gavel crashed while it decided"))
+		}
+	}()
+	if reason := c.checkSession(); reason != "" {
+		return Refuse(c.Event, reason)
+	}
+	c.rules = c.door.Rules()
+	if c.rules.IsIdle() {
+		return Answer{Verdict: Neutral}
+	}
+	var err error
+	switch c.Phase {
+	case PhaseStart:
+		a, err = c.begin(ctx)
+	case PhaseBefore:
+		a, err = c.before(ctx)
+	case PhaseAfter:
+		a, err = c.after(ctx)
+	case PhaseStop:
+		a, err = c.stop(ctx)
+	default:
+		return Answer{Verdict: Neutral}
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	a.Verdict = cmp.Or(a.Verdict, Neutral)
+	return a
+}
+
+// fail is the answer where nothing could be decided.
+func (c *decision) fail(err error) Answer {
+	if engine.CodeOf(err) == engine.CodeBusy { // evidence that is being fetched
+		return Refuse(c.Event, describeError(err))
+	}
+	c.door.Logger.Error("a hook could not be answered", "client", c.Client, "phase", string(c.Phase), "tool", c.Tool, "error", err, "cause", errors.Unwrap(err))
+	return Refuse(c.Event, DescribeFailure(c.Client, err))
+}
+
+// DescribeFailure tells an agent that gavel could not decide about what it asked.
+func DescribeFailure(client string, err error) string {
+	return fmt.Sprintf(CouldNotDecide+" about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s says more.", describeError(err), client)
+}
+
+// Refuse says no to an event, or where nothing can be refused any longer, says why to the agent. A stop
+// without a decision is refused once: an agent that went on because of it has told its person, and can
+// do no more.
+func Refuse(e Event, reason string) Answer {
+	switch {
+	case e.Phase == PhaseStop && !e.Continued && !e.Subagent:
+		return Answer{Verdict: GoOn, Reason: reason}
+	case e.Phase == PhaseBefore:
+		return Answer{Verdict: Deny, Reason: reason}
+	default:
+		return Answer{Verdict: Neutral, Context: reason}
+	}
+}
+
+func describeError(err error) string {
+	switch known, ok := errors.AsType[*engine.Error](err); {
+	case ok:
+		return strings.TrimSpace(known.Message + " " + known.Hint)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "The time that the client gives to hooks was over."
+	case errors.Is(err, context.Canceled):
+		return "gavel was told to end."
+	default:
+		return EndSentence(err.Error())
+	}
+}
+
+// EndSentence puts a period where a text has no end.
+func EndSentence(text string) string {
+	if text = strings.TrimSpace(text); text == "" || strings.ContainsAny(text[len(text)-1:], ".?!") {
+		return text
+	}
+	return text + "."
+}
+
+// open opens what decides, once.
+func (c *decision) open(ctx context.Context) (err error) {
+	if c.engine == nil {
+		c.engine, err = c.door.Engine(ctx)
+	}
+	return err
+}
+
+// key is what a use is known by when it is asked about again, "" where the client has no id for it.
+func (c *decision) key() string {
+	if c.CallID == "" {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.Client, c.Session, c.CallID))
+	return "hook:" + hex.EncodeToString(sum[:])
+}
+
+// mayUse reports whether a tool can be meant as a next step: of the tools with gates, an agent has
+// its own and those that its client lists.
+func mayUse(string) bool { return true }
+
+// explain is a refusal in words: what is wrong, what to do first, and what is possible.
+func (c *decision) explain(r gate.Refusal, at engine.Position) string {
+	text := strings.TrimSpace(r.Message + " " + r.Hint)
+	if at.ID == "" {
+		return text
+	}
+	if !strings.Contains(text, at.ID) {
+		text += fmt.Sprintf(" The workflow %s (%s) is in %q.", at.Workflow, at.ID, at.State)
+	}
+	return text + c.describePossible(at.ID, r.Actions, r.Tools)
+}
+
+// describePossible says what an agent can do now, and how; "" where that is nothing.
+func (c *decision) describePossible(id string, actions, tools []string) (text string) {
+	if len(actions) > 0 {
+		text += fmt.Sprintf(" Possible with workflow.advance (id %s): %s.", id, strings.Join(actions, ", "))
+	}
+	if len(tools) > 0 {
+		var can []string
+		for _, tool := range tools {
+			can = append(can, c.rules.Gates.Describe(tool))
+		}
+		text += fmt.Sprintf(" You can now: %s.", strings.Join(can, "; "))
+	}
+	return text
+}

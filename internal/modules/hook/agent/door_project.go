@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/shell"
+)
+
+// NewUse makes of an event what gates look at. script is what its command runs. Where nobody looked
+// up the event's names (Places is empty), they are taken as written.
+func NewUse(e Event, script shell.Script) gate.Use {
+	u := gate.Use{Tool: e.Builtin, Script: script, URL: e.URL, Working: cleanPath(e.Folder), Home: e.Places.Home, Named: e.Places.Files}
+	for _, folder := range []string{e.project(), e.Folder} {
+		project := e.projectAt(folder)
+		for _, root := range append([]string{project.Root}, project.Around...) {
+			if !slices.Contains(u.Folders, root) {
+				u.Folders = append(u.Folders, root)
+			}
+		}
+	}
+	for _, name := range e.Paths {
+		u.Paths = append(u.Paths, u.PathsOf(name)...)
+	}
+	return u
+}
+
+// projectAt is the project of a folder: as it was looked up, or the folder itself.
+func (e Event) projectAt(folder string) Project {
+	folder = cleanPath(folder)
+	if p, ok := e.Places.Projects[folder]; ok {
+		return p
+	}
+	return Project{Root: folder}
+}
+
+// isInside reports whether a folder is another one, or in it.
+func isInside(folder, outer string) bool {
+	return strings.HasPrefix(strings.TrimSuffix(folder, "/")+"/", strings.TrimSuffix(outer, "/")+"/")
+}
+
+// site is where a use acts: the subjects that its workflow may be about, from the outside in. The
+// last one is what a new instance is about.
+type site struct {
+	subjects []string
+	// elsewhere is the folder that is not in the session's project, "" in it. nearest takes the
+	// innermost instance; otherwise the oldest counts, so that a repository that an agent makes
+	// inside or around leads out of no workflow.
+	elsewhere string
+	nearest   bool
+}
+
+// home is the site of the session's own project.
+func (c *decision) home() site {
+	if c.rules.Hooks.Instance == gate.InstanceSession {
+		return site{subjects: []string{"session:" + c.Client + ":" + c.Session}}
+	}
+	return siteOf(c.projectAt(c.project()))
+}
+
+func siteOf(p Project) (s site) {
+	for _, folder := range slices.Backward(append([]string{p.Root}, p.Around...)) {
+		s.subjects = append(s.subjects, "folder:"+folder)
+	}
+	return s
+}
+
+// siteAt is the site of a folder that a use acts in.
+func (c *decision) siteAt(folder string) site {
+	home := c.home()
+	if c.rules.Hooks.Instance == gate.InstanceSession {
+		return home
+	}
+	own, project := c.projectAt(c.project()), c.projectAt(folder)
+	switch {
+	case project.Root == own.Root, !project.Repository && isInside(project.Root, own.Root):
+		return home
+	case c.Places.Projects != nil:
+		s := siteOf(project)
+		s.elsewhere = project.Root
+		return s
+	}
+	s := site{elsewhere: project.Root, nearest: true} // which folders above it are projects is unknown
+	for at := project.Root; ; at = path.Dir(at) {
+		s.subjects = slices.Insert(s.subjects, 0, "folder:"+at)
+		if at == path.Dir(at) {
+			return s
+		}
+	}
+}
+
+// siteOfMatch is where a use acts that belongs to a gate. The problem is why that is not one place.
+func (c *decision) siteOfMatch(m gate.Match, script shell.Script) (s site, problem string) {
+	folders := c.listFolders(m, script)
+	for i, folder := range folders {
+		if folder == "" {
+			return s, "It cannot be seen in which folder this acts. Write the folder out."
+		}
+		next := c.siteAt(folder)
+		if i > 0 && !slices.Equal(next.subjects, s.subjects) {
+			return s, "It acts in several projects. Act in one at a time."
+		}
+		s = next
+	}
+	if len(folders) == 0 {
+		return c.home(), ""
+	}
+	return s, ""
+}
+
+// listFolders are the folders that a use acts in: those of the files that the gate is about, or of
+// its commands. One that cannot be known is "".
+func (c *decision) listFolders(m gate.Match, script shell.Script) (folders []string) {
+	for _, p := range m.Anchored {
+		switch {
+		case len(p.Roots) > 0:
+			folders = append(folders, p.Roots[0])
+		case p.Roots == nil:
+			folders = append(folders, path.Dir(p.Name))
+		}
+	}
+	if len(m.Anchored) > 0 || c.Builtin != gate.BuiltinShell || m.Gate.Builtin == gate.BuiltinRead {
+		return folders
+	}
+	for _, i := range m.Commands {
+		at := script.Commands[i].Folder
+		if repository := script.Commands[i].Repository; repository.Text != "" {
+			at = repository
+		}
+		folder := ""
+		if at.Known {
+			folder = c.locate(at.Text, c.Places.Home)
+		}
+		folders = append(folders, folder)
+	}
+	return folders
+}
+
+// isMine reports whether a folder is one that the event's credential is for.
+func (e Event) isMine(folder string) bool {
+	return e.Within == "" || isInside(cleanPath(folder), cleanPath(e.Within))
+}
+
+// checkSession says why the event's credential is not for its session, "" where it is. It compares names,
+// those of a worktree elsewhere and of a folder with a link too where they were looked up.
+func (e Event) checkSession() string {
+	if e.isMine(e.project()) || e.isMine(e.projectAt(e.project()).Root) {
+		return ""
+	}
+	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", e.Within, cleanPath(e.project()), e.Client)
+}
+
+// find finds the instance of a workflow at a site, or begins it. tool is what needs it.
+func (c *decision) find(ctx context.Context, s site, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
+	own := s.subjects[len(s.subjects)-1]
+	isForeign := func(subject string) bool {
+		folder, ok := strings.CutPrefix(subject, "folder:")
+		return ok && !c.isMine(folder)
+	}
+	if isForeign(own) {
+		return engine.Position{}, &gate.Refusal{
+			Message: fmt.Sprintf("It acts in %s, and the token of this hook is for %s.", strings.TrimPrefix(own, "folder:"), c.Within),
+			Hint:    "Run it from a session in that folder.",
+		}, nil
+	}
+	s.subjects = slices.DeleteFunc(slices.Clone(s.subjects), isForeign)
+	var found engine.Position
+	for _, subject := range s.subjects {
+		if len(s.subjects) == 1 {
+			break
+		}
+		at, err := c.engine.FindSubject(ctx, c.principal, name, subject)
+		switch {
+		case engine.CodeOf(err) == engine.CodeUnknownInstance:
+		case err != nil:
+			return at, nil, err
+		case s.nearest || found.ID == "" || at.ID < found.ID: // ids grow with time
+			found = at
+		}
+	}
+	if found.ID != "" {
+		return found, nil, nil
+	}
+	at, refusal, err := gate.FindInstance(ctx, c.engine, c.principal, name, own, tool, start && !s.nearest)
+	if refusal != nil && s.elsewhere != "" && !refusal.Judged {
+		refusal = &gate.Refusal{
+			Message: fmt.Sprintf("%s acts in %s, which has no workflow %s.", tool, s.elsewhere, name),
+			Hint:    fmt.Sprintf("Run it from there: start a session in that folder, or stay in %s.", c.projectAt(c.project()).Root),
+		}
+	}
+	return at, refusal, err
+}

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/gate"
+)
+
+// begin tells a session where its workflows stand.
+func (c *decision) begin(ctx context.Context) (Answer, error) {
+	if err := c.open(ctx); err != nil {
+		return Answer{}, err
+	}
+	finish := c.rules.Hooks.Finish
+	var names, out []string
+	if finish != nil {
+		names = append(names, finish.Workflow)
+	}
+	for _, g := range c.rules.Gates.Gates {
+		if g.Builtin != "" && !slices.Contains(names, g.Workflow) {
+			names = append(names, g.Workflow)
+		}
+	}
+	for _, name := range names {
+		at, refusal, err := c.find(ctx, c.home(), name, "This session", finish != nil && finish.Start && name == finish.Workflow)
+		switch {
+		case err != nil:
+			return Answer{}, err
+		case refusal == nil:
+			out = append(out, c.describe(ctx, at))
+		case refusal.Judged || !c.startsAtUse(name):
+			out = append(out, strings.TrimSpace(refusal.Message+" "+refusal.Hint))
+		}
+	}
+	return Answer{Context: strings.Join(out, "\n")}, nil
+}
+
+// startsAtUse reports whether a gate begins the workflow at the first use that it matches.
+func (c *decision) startsAtUse(name string) bool {
+	return slices.ContainsFunc(c.rules.Gates.Gates, func(g gate.Gate) bool { return g.Builtin != "" && g.Workflow == name && g.Start })
+}
+
+// describe says where a workflow stands, and what can be done next.
+func (c *decision) describe(ctx context.Context, at engine.Position) string {
+	if at.Status != record.Running {
+		return fmt.Sprintf("The workflow %s (%s) has ended in %q.", at.Workflow, at.ID, at.State)
+	}
+	tools, actions := c.rules.Gates.ListPossible(at, at.NextActions, mayUse)
+	text := fmt.Sprintf("The workflow %s (%s) is in %q.", at.Workflow, at.ID, at.State)
+	if _, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version); err == nil && d.States[at.State] != nil {
+		text = strings.TrimSpace(text + " " + EndSentence(d.States[at.State].Description))
+	}
+	return text + c.describePossible(at.ID, actions, tools)
+}
+
+// stop decides whether the agent may end. A part of its work may: the whole is asked when it ends.
+func (c *decision) stop(ctx context.Context) (Answer, error) {
+	finish := c.rules.Hooks.Finish
+	if finish == nil || c.Subagent {
+		return Answer{}, nil
+	}
+	if err := c.open(ctx); err != nil {
+		return Answer{}, err
+	}
+	at, refusal, err := c.find(ctx, c.home(), finish.Workflow, "The end of the work", false)
+	if err != nil || refusal != nil { // it came to its good end, or nothing was begun
+		return Answer{}, err
+	}
+	r, err := c.engine.Finish(ctx, c.principal, engine.FinishRequest{ID: at.ID, States: finish.States, Attempts: finish.Attempts, Session: c.Client + ":" + c.Session})
+	if err != nil || r.MayEnd {
+		return Answer{}, err
+	}
+	_, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, r.Workflow, r.Version)
+	if err != nil {
+		return Answer{}, err
+	}
+	first := r.Hint
+	if r.Next != "" && strings.Contains(first, gate.BuiltinPrefix) { // a gate's name, to somebody who knows none
+		if step, own := c.rules.Gates.NextStep(finish.States, d, r.Position, c.principal.Role, mayUse); own {
+			first = step
+		}
+	}
+	return Answer{Verdict: GoOn, Reason: strings.TrimSpace(r.Reason + " " + first)}, nil
+}

@@ -1,0 +1,405 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/shell"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// before decides about a use of a tool.
+func (c *decision) before(ctx context.Context) (Answer, error) {
+	if !c.rules.Gates.HasBuiltin() {
+		return Answer{}, nil
+	}
+	if c.Unknown {
+		return c.answerUnknown(), nil
+	}
+	uses := c.match()
+	if len(uses) == 0 {
+		return Answer{}, nil
+	}
+	recording := slices.DeleteFunc(slices.Clone(uses), func(u gatedUse) bool { return u.Unknown != "" || u.Gate.IsPlain() })
+	if len(recording) > 1 {
+		var names []string
+		for _, u := range recording {
+			names = append(names, c.rules.Gates.Describe(u.Gate.Tool))
+		}
+		return Refuse(c.Event, fmt.Sprintf("This use of %s does several things that have gates of their own: %s. Do one at a time.", c.Tool, strings.Join(names, "; "))), nil
+	}
+	if err := c.open(ctx); err != nil {
+		return Answer{}, err
+	}
+	var at place // of the gate that records
+	for _, u := range uses {
+		if u.Unknown != "" {
+			continue
+		}
+		entered, reason, err := c.enter(ctx, u)
+		switch {
+		case err != nil || reason != "":
+		case !u.Gate.IsPlain():
+			at = entered
+		case !u.Gate.Allows(entered.Position):
+			reason, err = c.refuseCall(ctx, u, entered)
+		}
+		if err != nil || reason != "" {
+			return Refuse(c.Event, reason), err
+		}
+	}
+	if a, err := c.decideUnknown(ctx, uses); err != nil || a.Verdict != "" || len(recording) == 0 {
+		return a, err
+	}
+	return c.beginCall(ctx, recording[0], at)
+}
+
+// decideUnknown answers a line that may belong to gates. It needs no answer where their states let
+// it happen and nothing of it is recorded.
+func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer, err error) {
+	for _, u := range uses {
+		if u.Unknown == "" || u.Gate.Unknown == gate.UnknownLineAllow {
+			continue
+		}
+		at, reason, err := c.enter(ctx, u)
+		if err != nil {
+			return a, err
+		}
+		switch {
+		case reason != "":
+		case !u.Gate.Allows(at.Position):
+			reason = c.explain(c.rules.Gates.Refuse(u.Gate, at.definition, at.Position, c.principal.Role, mayUse), at.Position)
+		case u.Gate.IsPlain():
+			continue
+		}
+		verdict := Ask
+		if u.Gate.Unknown == gate.UnknownLineDeny {
+			verdict = Deny
+		}
+		if a.Verdict == "" || verdict == Deny && a.Verdict == Ask {
+			text := fmt.Sprintf("It cannot be seen whether this line has to do with %s: %s %s", u.Gate.Uses(), u.Unknown, reason)
+			a = Answer{Verdict: verdict, Reason: strings.TrimSpace(text)}
+		}
+	}
+	return a, nil
+}
+
+// answerUnknown decides about a tool that no version of the adapter knows: it may be a shell.
+func (c *decision) answerUnknown() Answer {
+	reason := fmt.Sprintf("gavel does not know the tool %.80q of %s, so it cannot say what gates it belongs to. Use another tool; a newer gavel may know it, or hooks.unknownTools decides.", c.Tool, c.Client)
+	switch c.rules.Hooks.UnknownTools {
+	case gate.UnknownNeutral:
+		return Answer{}
+	case gate.UnknownDeny:
+		return Answer{Verdict: Deny, Reason: reason}
+	default:
+		return Answer{Verdict: Ask, Reason: reason}
+	}
+}
+
+// gatedUse is the event's use of a tool, as one gate sees it.
+type gatedUse struct {
+	gate.Match
+	// named is the gate in the words of this use.
+	named gate.Gate
+	// site is where it acts; problem says why that cannot be told.
+	site    site
+	problem string
+	// settles reports that the end of the use says how the gate's command ended.
+	settles bool
+}
+
+// match finds the gates that the use belongs to, or may belong to.
+func (c *decision) match() (uses []gatedUse) {
+	if c.Builtin == "" || c.Unknown {
+		return nil
+	}
+	script := shell.Script{Whole: -1}
+	if c.Builtin == gate.BuiltinShell {
+		script = shell.Read(c.Command)
+	}
+	use := NewUse(c.Event, script)
+	for _, m := range c.rules.Gates.Match(use) {
+		u := gatedUse{Match: m, named: m.Gate, settles: m.Settles(use)}
+		if name := c.nameUse(m, script); name != "" {
+			u.named = m.Gate.Name(name)
+		}
+		u.site, u.problem = c.siteOfMatch(m, script)
+		uses = append(uses, u)
+	}
+	return uses
+}
+
+// maxNamed bounds the words of a use in a sentence, in bytes.
+const maxNamed = 80
+
+// nameUse is what a sentence calls the use: the file that the gate is about, else the command, the
+// first file or the address.
+func (c *decision) nameUse(m gate.Match, script shell.Script) string {
+	text := c.URL
+	switch {
+	case len(m.Anchored) > 0 && m.Gate.Builtin != gate.BuiltinShell:
+		text = c.nameFile(m.Anchored[0].Name)
+	case len(m.Commands) > 0:
+		var words []string
+		for _, word := range script.Commands[m.Commands[0]].Words {
+			words = append(words, word.Text)
+		}
+		text = strings.Join(words, " ")
+	case len(c.Paths) > 0:
+		text = c.nameFile(c.Paths[0])
+	}
+	text = strings.Map(func(r rune) rune {
+		if r == '`' || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > maxNamed {
+		text = strings.ToValidUTF8(text[:maxNamed], "") + "..."
+	}
+	return text
+}
+
+// nameFile is a file's name from the project's folder on, where it is in it.
+func (c *decision) nameFile(name string) string {
+	name = cleanPath(name)
+	for _, folder := range []string{cleanPath(c.project()), c.projectAt(c.project()).Root} {
+		name = strings.TrimPrefix(name, folder+"/")
+	}
+	return name
+}
+
+// refuseCall records a use that the state does not allow, and says why.
+func (c *decision) refuseCall(ctx context.Context, u gatedUse, at place) (reason string, err error) {
+	reason, err = c.record(ctx, u, at)
+	if err == nil && reason == "" { // it moved meanwhile
+		c.undo(ctx)
+		reason = fmt.Sprintf("The workflow %s (%s) moved meanwhile. Do the same again.", at.Workflow, at.ID)
+	}
+	return reason, err
+}
+
+// beginCall has a use judged and recorded before it happens. A line that is more than the gate's
+// command says nothing about how that command ended: it is not recorded, and where an action is
+// performed before the call, it is refused.
+func (c *decision) beginCall(ctx context.Context, u gatedUse, at place) (a Answer, err error) {
+	var reason string
+	switch g := u.Gate; {
+	case u.settles || g.Success == "" && g.Error == "":
+		reason, err = c.record(ctx, u, at)
+	case !g.Allows(at.Position):
+		reason, err = c.refuseCall(ctx, u, at)
+	case g.IsPlainBefore():
+		return Answer{Context: fmt.Sprintf("This line does not count as %s, because its result may be that of something else. %s", g.Uses(), sayAlone(g))}, nil
+	default:
+		reason = fmt.Sprintf("%s was not run: the result of this line may be that of something else. %s", u.named.Uses(), sayAlone(g))
+	}
+	if err != nil || reason != "" {
+		return Refuse(c.Event, reason), err
+	}
+	return Answer{}, nil
+}
+
+// sayAlone says how to run a gate's command so that its end counts.
+func sayAlone(g gate.Gate) string {
+	return fmt.Sprintf("Run %s alone: without other commands, options that change what it does, or a pipe (`set -o pipefail &&` before it allows a pipe).", g.Uses())
+}
+
+// place is where a workflow stands that a gate asks about.
+type place struct {
+	engine.Position
+	definition *workflow.Definition
+	// wait is what a use is told that has the id of the open one, and is another; "" where none is open.
+	wait string
+}
+
+// enter finds the instance of a gate, and keeps everybody out of one with an open call: its state is
+// that of a use that has not ended. The reason is why the gate cannot be asked, "" where it can.
+func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason string, err error) {
+	if u.problem != "" {
+		return at, u.problem, nil
+	}
+	var refusal *gate.Refusal
+	if at.Position, refusal, err = c.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), u.Gate.Start); err != nil {
+		return at, "", err
+	}
+	if refusal == nil {
+		stored, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version)
+		if err != nil {
+			return at, "", err
+		}
+		at.definition, refusal = d, u.named.RefuseForeign(at.Position, stored.Operator, d)
+	}
+	if refusal != nil {
+		return at, c.explain(*refusal, at.Position), nil
+	}
+	open, err := c.findOpen(ctx, &at)
+	if err != nil || open == nil {
+		return at, "", err
+	}
+	wait := fmt.Sprintf("You began to %s, and how that ended has not been reported: nothing else of the workflow %s (%s) may happen before. Wait for its end. Unreported, it counts as unknown at %s, and a person has to say what happened.",
+		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
+	if u.Gate.IsPlain() {
+		return at, wait, nil
+	}
+	if call, err := c.findCall(ctx, at.ID); err != nil || call != open.CallID {
+		return at, wait, err
+	}
+	at.wait = wait
+	return at, "", nil
+}
+
+// findCall is the id of the call that this use began, "" for none.
+func (c *decision) findCall(ctx context.Context, id string) (call string, err error) {
+	if key := c.key(); key != "" {
+		call, err = c.engine.FindCall(ctx, c.principal, id, key)
+	}
+	if engine.CodeOf(err) == engine.CodeUnknownCall {
+		err = nil
+	}
+	return call, err
+}
+
+// findOpen is the call of an instance that is open, nil for none. One whose time is over is settled.
+func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary, error) {
+	for try := 0; ; try++ {
+		status, err := c.engine.Status(ctx, c.principal, at.ID)
+		if err != nil {
+			return nil, err
+		}
+		at.Position = status.Position
+		i := slices.IndexFunc(status.Calls, func(call engine.CallSummary) bool { return !call.Unknown })
+		if i < 0 {
+			return nil, nil //nolint:nilnil // no open call: a valid, common answer
+		}
+		if try > 0 || time.Now().Before(status.Calls[i].Deadline) {
+			return &status.Calls[i], nil
+		}
+		if _, err := c.engine.SettleOverdue(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// record asks the engine. The reason is why it refuses, "" where the use may happen: then undo takes
+// it back.
+func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason string, err error) {
+	g := u.Gate
+	values := c.values()
+	r, err := c.engine.BeginCall(ctx, c.principal, engine.CallRequest{
+		ID: at.ID, Gate: g.Tool, Upstream: c.Client, Tool: c.Tool, Arguments: values.Arguments.Raw(),
+		States: g.States, Action: g.Action, Data: g.DataOf(values), Success: g.Success, Error: g.Error,
+		Bound: g.Bind, MaxCalls: g.MaxCalls, MaxArguments: g.MaxArguments, Repeatable: g.Repeatable, Timeout: callTimeout, Key: c.key(),
+	})
+	switch {
+	case at.wait != "" && engine.CodeOf(err) == engine.CodeKeyReused:
+		return at.wait, nil
+	case err != nil:
+		return "", err
+	case at.wait != "" && r.Answer == engine.CallKnown && r.Outcome == "": // this very use
+		return "", nil
+	}
+	var refusal gate.Refusal
+	switch r.Answer {
+	case engine.CallGo:
+		c.undo = func(ctx context.Context) {
+			if _, err := c.engine.SettleCall(ctx, c.principal, engine.SettleRequest{ID: at.ID, CallID: r.CallID, Outcome: engine.CallNotSent}); err != nil {
+				c.door.Logger.ErrorContext(ctx, "a use that was denied stays recorded as open; after its deadline it counts as unknown", "call", r.CallID, "error", err)
+			}
+		}
+		return "", nil
+	case engine.CallParked:
+		refusal = u.named.RefuseParked()
+		if r.Review != nil {
+			refusal.Hint = fmt.Sprintf("They see it with gavel review show %s. Do the same again once it is approved.", r.Review.ID)
+		}
+	case engine.CallKnown:
+		refusal = u.named.RefuseKnown(r.Outcome)
+	default:
+		_, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, r.Workflow, r.Version)
+		if err != nil {
+			return "", err
+		}
+		refusal = c.rules.Gates.RefuseCall(u.named, d, r, c.principal.Role, mayUse)
+	}
+	return c.explain(refusal, r.Position), nil
+}
+
+// values are what templates of gates see of the use. A line of shell is all that the tool is about;
+// what else an agent writes there differs each time it asks for the same.
+func (c *decision) values() gate.Values {
+	arguments := struct {
+		Tool    string          `json:"tool"`
+		Command string          `json:"command,omitempty"`
+		Paths   []string        `json:"paths,omitempty"`
+		URL     string          `json:"url,omitempty"`
+		Folder  string          `json:"folder,omitempty"`
+		Input   json.RawMessage `json:"input,omitempty"`
+	}{c.Tool, c.Command, c.Paths, c.URL, c.Folder, nil}
+	if c.Builtin != gate.BuiltinShell {
+		arguments.Input = c.Input.Raw()
+	}
+	raw, err := document.Marshal(arguments)
+	if err != nil {
+		panic(err) // texts, and JSON that was read
+	}
+	return gate.Values{Arguments: document.Known(raw), Principal: gate.PrincipalValue(c.principal), Result: c.Result}
+}
+
+// after records how a use ended.
+func (c *decision) after(ctx context.Context) (Answer, error) {
+	uses := slices.DeleteFunc(c.match(), func(u gatedUse) bool {
+		return u.Unknown != "" || u.Gate.IsPlain() || !u.settles && (u.Gate.Success != "" || u.Gate.Error != "")
+	})
+	if len(uses) != 1 { // of several, none was begun
+		return Answer{}, nil
+	}
+	u := uses[0]
+	if u.problem != "" {
+		return Answer{}, nil
+	}
+	if err := c.open(ctx); err != nil {
+		return Answer{}, err
+	}
+	at, refusal, err := c.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), false)
+	if err != nil || refusal != nil {
+		return Answer{}, err
+	}
+	status, err := c.engine.Status(ctx, c.principal, at.ID)
+	if err != nil {
+		return Answer{}, err
+	}
+	begun, err := c.findCall(ctx, at.ID)
+	if err != nil {
+		return Answer{}, err
+	}
+	i := slices.IndexFunc(status.Calls, func(call engine.CallSummary) bool { // of a client without ids, the open one
+		return call.Tool == u.Gate.Tool && (call.CallID == begun || c.CallID == "" && !call.Unknown)
+	})
+	if i < 0 {
+		return Answer{}, nil
+	}
+	req := engine.SettleRequest{ID: at.ID, CallID: status.Calls[i].CallID, Outcome: outcomes[c.Ended], Result: c.Result.Raw()}
+	if req.Outcome == "" {
+		req.Outcome = engine.CallUnknown
+	}
+	if u.Gate.EndAction(req.Outcome) != "" {
+		req.Data = u.Gate.ResultOf(c.values())
+	}
+	r, err := c.engine.SettleCall(ctx, c.principal, req)
+	if err != nil || r.Replayed {
+		return Answer{}, err
+	}
+	return Answer{Context: strings.TrimSpace(gate.DescribeAfter(r) + " " + c.describe(ctx, r.Position))}, nil
+}
+
+var outcomes = map[Ended]engine.CallOutcome{EndedOK: engine.CallOK, EndedFailed: engine.CallError, EndedNotRun: engine.CallNotSent}

@@ -1,0 +1,285 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tailscale/hujson"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// InstalledHook is a hook in the settings of a client that runs gavel for it.
+type InstalledHook struct {
+	Event   string
+	Command string   // "" in a plugin
+	Words   []string // of the command, the program first
+	at      []string // where it is in the settings
+	element string   // of the event's list, which holds it
+	off     bool
+}
+
+// Option is the value of a flag of the command, "" for none.
+func (h InstalledHook) Option(name string) string {
+	if at := slices.Index(h.Words, "--"+name); at >= 0 && at+1 < len(h.Words) {
+		return h.Words[at+1]
+	}
+	return ""
+}
+
+// Limit is what the command has as --limit, 0 for none.
+func (h InstalledHook) Limit() time.Duration {
+	d, _ := time.ParseDuration(h.Option("limit"))
+	return d
+}
+
+// Installation is what writes hooks with the same command.
+func (h InstalledHook) Installation() Installation {
+	args := slices.Clone(h.Words[3:])
+	if at := slices.Index(args, "--limit"); at >= 0 {
+		args = slices.Delete(args, at, min(at+2, len(args)))
+	}
+	return Installation{Program: h.Words[0], Args: args, Limit: cmp.Or(h.Limit(), time.Minute), FailClosed: true, Windows: OnWindows}
+}
+
+// Install writes gavel's hooks into the text of a client's settings, in place of those that are gavel's already. Other
+// hooks, settings and comments stay. A text that has just these hooks stays as it is. An empty text is a file that is
+// not there.
+func Install(client string, before []byte, in Installation) ([]byte, error) {
+	if client == "opencode" {
+		return installPlugin(before, in)
+	}
+	s, err := parseSettings(client, before)
+	if err != nil {
+		return nil, err
+	}
+	var hooks, want, have []string
+	for _, event := range s.events {
+		text, err := in.hookAt(client, event)
+		if err != nil {
+			return nil, err
+		}
+		hooks = append(hooks, text)
+		want = append(want, event+" "+string(document.Known([]byte(text)).Canonical()))
+	}
+	for _, h := range s.findOwn() {
+		have = append(have, h.Event+" "+h.element)
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if slices.Equal(want, have) {
+		return before, nil
+	}
+	if err := s.removeOwn(); err != nil {
+		return nil, err
+	}
+	add := func(at, value string) {
+		if err == nil {
+			err = s.patch("add", at, value)
+		}
+	}
+	if s.version != "" && s.text.Find("/version") == nil {
+		add("/version", s.version)
+	}
+	if !s.oneList && s.text.Find("/hooks") == nil {
+		add("/hooks", "{}")
+	}
+	for i, event := range s.events {
+		at := "/hooks"
+		if !s.oneList {
+			at += "/" + event
+		}
+		switch list := s.text.Find(at); {
+		case list == nil:
+			add(at, "["+hooks[i]+"]")
+		case list.Value.Kind() != '[':
+			return nil, fmt.Errorf("%s must be an array", at)
+		default:
+			add(at+"/-", hooks[i])
+		}
+	}
+	return s.pack(), err
+}
+
+// Uninstall removes gavel's hooks from the text of a client's settings. The result is nil where nothing else was in it,
+// so that the file can go.
+func Uninstall(client string, before []byte) ([]byte, error) {
+	if client == "opencode" {
+		_, err := readPlugin(before)
+		return nil, err
+	}
+	s, err := parseSettings(client, before)
+	if err != nil || len(s.findOwn()) == 0 {
+		return before, err
+	}
+	if err := s.removeOwn(); err != nil {
+		return nil, err
+	}
+	if s.root.Len() == 0 || s.root.Len() == 1 && s.root.Get("version").Kind() != 0 {
+		return nil, nil
+	}
+	return s.pack(), nil
+}
+
+// ReadHooks lists gavel's hooks in a client's settings, without those that are switched off.
+func ReadHooks(client string, text []byte) ([]InstalledHook, error) {
+	if client == "opencode" {
+		return readPlugin(text)
+	}
+	s, err := parseSettings(client, text)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(s.findOwn(), func(h InstalledHook) bool { return h.off }), nil
+}
+
+// settings is a client's settings file.
+type settings struct {
+	installer
+	client   string
+	text     hujson.Value
+	root     document.JSON // of text
+	indented bool          // by two spaces, as most clients write it
+}
+
+var byteOrderMark = []byte("\ufeff")
+
+func parseSettings(client string, source []byte) (*settings, error) {
+	source = bytes.TrimPrefix(source, byteOrderMark)
+	if len(bytes.TrimSpace(source)) == 0 {
+		source = []byte("{}")
+	}
+	s := &settings{installer: installers[client], client: client, indented: bytes.Equal(indentJSON(source), bytes.TrimSpace(source))}
+	if err := s.read(source); err != nil {
+		return nil, fmt.Errorf("not JSON that %s reads: %w", client, err)
+	}
+	return s, nil
+}
+
+// read reads a text, and refuses one that the client reads differently or not at all.
+func (s *settings) read(text []byte) (err error) {
+	plain := slices.Clone(text)
+	if s.comments {
+		plain, err = hujson.Standardize(plain)
+	}
+	if err == nil {
+		s.root, err = document.ReadJSON(plain, document.Limits{Bytes: MaxInput, Depth: 256, Literals: true})
+	}
+	if err == nil {
+		s.text, err = hujson.Parse(text)
+	}
+	return err
+}
+
+// patch changes one value of the text.
+func (s *settings) patch(op, at, value string) error {
+	path, err := document.Marshal(at)
+	if err == nil {
+		err = s.text.Patch(fmt.Appendf(nil, `[{"op": %q, "path": %s, "value": %s}]`, op, path, value))
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be changed: %w", at, err)
+	}
+	return s.read(s.text.Pack())
+}
+
+func (s *settings) pack() []byte {
+	text := s.text.Pack()
+	if s.indented {
+		text = append(indentJSON(text), '\n')
+	}
+	return text
+}
+
+// indentJSON is nil for what has comments.
+func indentJSON(text []byte) []byte {
+	var b bytes.Buffer
+	if json.Indent(&b, bytes.TrimSpace(text), "", "  ") != nil {
+		return nil
+	}
+	return b.Bytes()
+}
+
+// findOwn lists gavel's hooks.
+func (s *settings) findOwn() (all []InstalledHook) {
+	add := func(event string, element, v document.JSON, at ...string) {
+		command := cmp.Or(v.Get("command").Text(), v.Get("bash").Text(), v.Get("powershell").Text(), v.At("action", "command").Text())
+		if words := ownWords(s.client, command); words != nil {
+			all = append(all, InstalledHook{event, command, words, at, string(element.Canonical()), v.Get("enabled").Kind() == document.False})
+		}
+	}
+	hooks := s.root.Get("hooks")
+	for i, element := range hooks.Elements() {
+		add(element.Get("trigger").Text(), element, element, "hooks", strconv.Itoa(i))
+	}
+	for event, list := range hooks.Members() {
+		for i, element := range list.Elements() {
+			at := []string{"hooks", event.Text(), strconv.Itoa(i)}
+			add(event.Text(), element, element, at...)
+			for j, v := range element.Get("hooks").Elements() {
+				add(event.Text(), element, v, append(slices.Clone(at), "hooks", strconv.Itoa(j))...)
+			}
+		}
+	}
+	return all
+}
+
+// removeOwn removes gavel's hooks, and what holds nothing else.
+func (s *settings) removeOwn() error {
+	for own := s.findOwn(); len(own) > 0; own = s.findOwn() {
+		at := own[0].at
+		for n := len(at) - 1; n > 0 && (n == 3 || s.root.At(at[:n]...).Len() == 1); n-- { // a group without its member hooks is nothing
+			at = at[:n]
+		}
+		if err := s.patch("remove", string(document.PointerOf(at...)), "null"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opencode has no hooks that are commands: a plugin asks gavel, and throws whatever goes wrong.
+//
+//go:embed opencode_plugin.js
+var pluginSource string
+
+const (
+	pluginMark    = `// Written by "gavel hook install opencode", which also replaces it.`
+	pluginCommand = "const command = "
+)
+
+func installPlugin(before []byte, in Installation) ([]byte, error) {
+	if _, err := readPlugin(before); err != nil {
+		return nil, err
+	}
+	line, err := document.Marshal(in.words("opencode"))
+	return fmt.Appendf(nil, "%s\n%s%s\nconst limit = %d\n%s", pluginMark, pluginCommand, line, in.Limit.Milliseconds(), pluginSource), err
+}
+
+// readPlugin lists the hooks of the plugin, which are those that its source has.
+func readPlugin(text []byte) (all []InstalledHook, err error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	if !bytes.HasPrefix(text, []byte(pluginMark)) {
+		return nil, errors.New("not a plugin that gavel has written; move it away")
+	}
+	_, line, _ := strings.Cut(string(text), pluginCommand)
+	line, _, _ = strings.Cut(line, "\n")
+	var words []string
+	if json.Unmarshal([]byte(line), &words) != nil || len(words) < 3 {
+		return nil, nil // to be written again
+	}
+	for _, event := range InstalledEvents("opencode") {
+		all = append(all, InstalledHook{Event: event, Words: words})
+	}
+	return all, nil
+}

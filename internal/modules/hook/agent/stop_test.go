@@ -1,0 +1,25 @@
+package agent_test
+
+import (
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
+)
+
+// Each session is held as often as is configured, whatever the sessions before it did.
+func TestStopsOfSessions(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.answer(b.event(agent.PhaseStart), agent.Neutral)
+	for _, session := range []string{"s1", "s2"} {
+		stop := b.event(agent.PhaseStop)
+		stop.Session = session
+		b.answer(stop, agent.GoOn, `may end in "done"`)
+		stop.Continued = true
+		b.answer(stop, agent.GoOn)
+		b.answer(stop, agent.Neutral)
+	}
+	if s := b.at(); len(s.Reviews) != 1 {
+		t.Errorf("%d reviews say that an agent ended early, want one: %+v", len(s.Reviews), s.Reviews)
+	}
+}

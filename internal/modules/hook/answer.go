@@ -1,0 +1,339 @@
+package hook
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// answerCommand is gavel hook CLIENT.
+type answerCommand struct {
+	Client string `arg:"" name:"client" help:"The coding agent that asks."`
+	// Limit is read by readHookArgs.
+	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
+	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"What the agent may do: agent, reviewer, operator or auditor. Default: agent."`
+	Principal string        `name:"principal" section:"mcp" placeholder:"ID" help:"Who the agent is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
+	// Judging is set by the program.
+	Judging module.Judging `embed:""`
+}
+
+func (answerCommand) Help() string {
+	return `The client starts it for each event; gavel hook install writes that into the client's settings.
+Give it the configuration and the principal that gavel mcp has, so that the agent can advance the
+workflows that its tools begin. Where gavel has nothing to say the client's own rules hold. What it
+should have decided and could not is denied, whatever the reason.
+
+Examples:
+
+    gavel hook claude-code --config gavel.yaml < event.json
+    gavel hook cursor --server http://127.0.0.1:4285 --token-file hooks.token < event.json
+
+Exit codes: as the client wants them; 2, which all of them take as a no, where it cannot be told
+what the client asked.`
+}
+
+// defaultHookLimit is how long clients wait that do not say it.
+const defaultHookLimit = time.Minute
+
+// hookMargin is how long before the client's limit gavel answers, and hookGrace how long after that it
+// waits for a decision that takes back what it began.
+func hookMargin(limit time.Duration) time.Duration { return min(max(limit/10, time.Second), limit/2) }
+
+const hookGrace = 300 * time.Millisecond
+
+// readArguments finds the client that a command line answers, and how long it waits for that, also where
+// the rest of the line is wrong. The adapter is nil for another command.
+func readArguments(args []string) (adapter *agent.Adapter, limit time.Duration) {
+	limit = defaultHookLimit
+	if len(args) < 2 || args[0] != "hook" || slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+		return nil, limit
+	}
+	for i, arg := range args[1:] {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok && i+2 < len(args) {
+			value = args[i+2]
+		}
+		switch given, err := time.ParseDuration(value); {
+		case name == "--limit" && err == nil && given > 0:
+			limit = given
+		case adapter == nil && slices.Contains([]string{"install", "uninstall", "trust", "doctor"}, arg):
+			return nil, limit
+		case adapter == nil:
+			adapter, _ = agent.FindAdapter(arg)
+		}
+	}
+	return adapter, limit
+}
+
+// guard runs gavel hook CLIENT. Whatever happens in it, the client gets an answer in its own form and in
+// time.
+func guard(args []string) module.Guard {
+	adapter, limit := readArguments(args)
+	if adapter == nil {
+		return nil
+	}
+	return func(ctx context.Context, p module.Program) int { return answerInTime(ctx, p, adapter, limit) }
+}
+
+// answers take what the client gets: the first one counts.
+type answers chan agent.Output
+
+func (a answers) give(o agent.Output) {
+	select {
+	case a <- o:
+	default:
+	}
+}
+
+// answersKey is where the context of the command has its answers.
+type answersKey struct{}
+
+func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter, limit time.Duration) int {
+	ctx, cancel := context.WithTimeout(ctx, limit-hookMargin(limit))
+	defer cancel()
+	a := make(answers, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() {
+			if r := recover(); r != nil {
+				_, _ = fmt.Fprintf(p.Err, "%v\n%s", r, debug.Stack())
+				a.give(adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug of gavel: tell the person who runs you."))
+			}
+		}()
+		err := p.Execute(context.WithValue(ctx, answersKey{}, a))
+		if err == nil {
+			err = errors.New("gavel has no answer") // only where there was none before
+		}
+		a.give(refuse(p.In, adapter, agent.DescribeFailure(adapter.Client, describe(err))))
+	}()
+	var out agent.Output
+	select {
+	case out = <-a:
+	case <-ctx.Done():
+		select {
+		case out = <-a: // in time, or denied by the door in better words
+		case <-time.After(hookGrace):
+			out = adapter.EncodeFailure(agent.DescribeFailure(adapter.Client, context.Cause(ctx)))
+		}
+	}
+	if _, err := p.Out.Write(out.Stdout); err != nil {
+		out.Exit = cmp.Or(out.Exit, term.ExitUsage)
+	}
+	_, _ = p.Err.Write(out.Stderr) // there is no other place
+	select {                       // the store closes
+	case <-ended:
+	case <-time.After(hookGrace):
+	}
+	return out.Exit
+}
+
+// refuse is the answer where the command failed before it read the event. An agent that went on
+// once because of it may end.
+func refuse(from io.Reader, adapter *agent.Adapter, reason string) agent.Output {
+	if event, err := readEvent(adapter.Client, adapter.Decode, from); err == nil && event.Phase != agent.PhaseBefore {
+		return adapter.Encode(event, agent.Refuse(event, reason))
+	}
+	return adapter.EncodeFailure(reason)
+}
+
+// describe is a command's error in the form that an agent gets: with its lines and its hint.
+func describe(err error) error {
+	f, ok := errors.AsType[*term.ExitError](err)
+	if !ok {
+		return err
+	}
+	message := strings.Join(append(slices.Clone(f.Lines), f.Error()), "; ")
+	return &engine.Error{Code: engine.CodeUnavailable, Message: agent.EndSentence(message), Hint: agent.EndSentence(f.Hint), Err: err}
+}
+
+func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
+	adapter, ok := agent.FindAdapter(c.Client)
+	if !ok {
+		return term.UsageErrorf("it is one of "+strings.Join(agent.Clients(), ", "), "there is no client %q", c.Client)
+	}
+	principal, err := con.FindAgent(c.Role, c.Principal)
+	if err != nil {
+		return err
+	}
+	to, _ := ctx.Value(answersKey{}).(answers)
+	var input bytes.Buffer
+	event, err := readEvent(c.Client, adapter.Decode, io.TeeReader(con.In, &input))
+	if err != nil {
+		how := c.onFailure(ctx, con, input.Bytes())
+		if how == gate.OnFailureNeutral { // else the answer says it
+			con.Log.WarnContext(ctx, "an event cannot be read", "client", c.Client, "error", err)
+		}
+		to.give(adapter.EncodeUnreadable(how, err))
+		return nil
+	}
+	event.Headless = adapter.IsHeadless(os.Getenv)
+	if folder := os.Getenv(adapter.ProjectVariable); filepath.IsAbs(folder) {
+		event.Project = folder
+	}
+	event.Places = agent.FindPlaces(event)
+	answer, done, err := c.answer(ctx, con, adapter, principal, event, input.Bytes())
+	if err != nil {
+		answer = agent.Refuse(event, agent.DescribeFailure(c.Client, describe(con.ListMistakes(err))))
+	}
+	to.give(adapter.Encode(event, answer))
+	return done()
+}
+
+// onFailure says how an event is answered that cannot be read.
+func (c *answerCommand) onFailure(ctx context.Context, con *module.Console, input []byte) gate.OnFailure {
+	if at := c.Judging.Place(); at.Server == "" {
+		rules, _ := readRules(at.Config) // with a mistake in them, it is denied
+		return rules.Hooks.OnFailure
+	}
+	if a, err := c.relay(ctx, con, agent.Event{}, input); err == nil && a.Verdict == agent.Neutral {
+		return gate.OnFailureNeutral
+	}
+	return gate.OnFailureDeny
+}
+
+// readEvent reads what a client writes to a hook.
+func readEvent(client string, decode func([]byte) (agent.Event, error), from io.Reader) (agent.Event, error) {
+	input, err := io.ReadAll(io.LimitReader(from, agent.MaxInput+1))
+	if err != nil {
+		return agent.Event{}, term.UnknownErrorf("", "the event cannot be read: %w", err)
+	}
+	event, err := decode(input)
+	if err != nil {
+		return event, term.UnknownErrorf("", "the event of %s cannot be understood: %w", client, err)
+	}
+	return event, nil
+}
+
+// answer decides here, or asks the server. done ends what was opened for it.
+func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter *agent.Adapter, p engine.Principal, e agent.Event, input []byte) (a agent.Answer, done func() error, err error) {
+	done = func() error { return nil }
+	if e.Phase == agent.PhaseOther {
+		return agent.Answer{Verdict: agent.Neutral}, done, nil
+	}
+	at := c.Judging.Place()
+	if at.Server != "" {
+		a, err = c.relay(ctx, con, e, input)
+		return a, done, err
+	}
+	rules, err := readRules(at.Config)
+	if err != nil {
+		return a, done, err
+	}
+	var sys *module.Opened
+	approved, _ := con.Approval.(*approval)
+	open := func(ctx context.Context) (_ *module.Opened, err error) {
+		if sys == nil {
+			sys, err = c.open(ctx, con, approved)
+		}
+		return sys, err
+	}
+	door := agent.NewDoor(agent.DoorConfig{
+		Rules: func() agent.Rules { return rules }, Logger: con.Log,
+		Engine: func(ctx context.Context) (agent.Engine, error) {
+			sys, err := open(ctx)
+			if err != nil {
+				return nil, describe(con.ListMistakes(err))
+			}
+			return sys.Engine, nil
+		},
+	})
+	a = door.Answer(ctx, p, e)
+	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // else at the next event
+		a = tellAgent(a, approved.report(ctx, con, open))
+		if e.Phase == agent.PhaseStart {
+			a = tellAgent(a, strings.Join(approved.listMissingHooks(), " "))
+		}
+	}
+	return a, func() error {
+		door.Wait()
+		if sys == nil {
+			return nil
+		}
+		return sys.Close()
+	}, nil
+}
+
+// tellAgent adds a sentence to an answer.
+func tellAgent(a agent.Answer, text string) agent.Answer {
+	if a.Verdict == agent.Neutral {
+		a.Context = strings.TrimSpace(a.Context + "\n" + text)
+	} else {
+		a.Reason = strings.TrimSpace(a.Reason + "\n" + text)
+	}
+	return a
+}
+
+// canTell reports whether the agent reads what an answer tells it.
+func canTell(adapter *agent.Adapter, e agent.Event, a agent.Answer) bool {
+	without, with := adapter.Encode(e, a), adapter.Encode(e, tellAgent(a, "."))
+	return !bytes.Equal(without.Stdout, with.Stdout) || !bytes.Equal(without.Stderr, with.Stderr)
+}
+
+// relay asks the server.
+func (c *answerCommand) relay(ctx context.Context, con *module.Console, e agent.Event, input []byte) (a agent.Answer, err error) {
+	server, err := con.Connect(c.Judging)
+	if err != nil {
+		return a, err
+	}
+	defer server.Close()
+	sent, err := agent.EncodeRelayed(e, input)
+	if err != nil {
+		return a, err
+	}
+	body, err := server.Post(ctx, facePath+c.Client+"?form="+answerForm, sent)
+	if err != nil {
+		return a, module.EngineFailure(err)
+	}
+	if err := json.Unmarshal(body, &a); err != nil || a.Verdict == "" {
+		return a, term.UnknownErrorf("look at the address", "the answer of %s is not one of a gavel server", c.Judging.Place().Server)
+	}
+	return a, nil
+}
+
+// open opens the store, which is made where there never was one, with the definitions.
+func (c *answerCommand) open(ctx context.Context, con *module.Console, approved *approval) (*module.Opened, error) {
+	at := c.Judging.Place()
+	if at.Store == inMemory {
+		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
+	}
+	sys, err := con.OpenToJudge(ctx, c.Judging)
+	if err == nil {
+		if err = loadChanged(ctx, con, sys, approved, at.Definitions); err != nil {
+			err = errors.Join(err, sys.Close())
+		}
+	}
+	return sys, err
+}
+
+// loadChanged loads the definitions that are not the operator's newest ones as they are: examining one runs
+// its scripts.
+func loadChanged(ctx context.Context, con *module.Console, sys *module.Opened, approved *approval, patterns []string) error {
+	changed, err := approved.load(con, patterns)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(changed, func(_ string, d *workflow.Definition) bool {
+		stored, _, err := sys.Engine.LoadDefinition(ctx, con.Operator, engine.RightRead, d.Name, 0)
+		return err == nil && stored.Operator && stored.Hash == d.Hash
+	})
+	return con.Define(ctx, sys.Engine, changed)
+}

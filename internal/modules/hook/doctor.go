@@ -1,0 +1,414 @@
+package hook
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// doctorCommand is gavel hook doctor.
+type doctorCommand struct {
+	Client string `arg:"" optional:"" enum:",claude-code,codex,copilot,cursor,gemini,kiro,opencode" default:"" name:"client" help:"The coding agent; without it, each that has gavel's hooks."`
+	JSON   bool   `name:"json" help:"Print the findings as JSON."`
+	module.StoreFlags
+}
+
+func (doctorCommand) Help() string {
+	return `Compares the settings of the agent with what gavel hook install writes, and runs the command
+that is installed there with what the agent would write to it: a use that a gate denies, and
+one that no gate is about. Each runs over an empty store that is removed again: nothing is
+recorded in yours, no evidence is fetched and no model asked. Where a server decides, only
+the second is tried. Codex is asked whether it trusts the hooks. With --config, and where the
+project has a gavel.yaml, hooks that were installed and are gone are found, too.
+Each problem is a line with what to do.
+
+Examples:
+
+    gavel hook doctor
+    gavel hook doctor claude-code --json | jq '.clients[].problems'
+
+Exit codes: 0 the hooks bite, 1 they do not, or none are installed, 2 wrong usage, 3 not known.`
+}
+
+// diagnosis is what is found of a client's hooks.
+type diagnosis struct {
+	Client   string   `json:"client"`
+	Files    []string `json:"files"`             // with gavel's hooks
+	Version  string   `json:"version,omitempty"` // of Claude Code
+	Failing  string   `json:"failing"`           // what the client does where a hook fails
+	Probes   []probe  `json:"probes"`
+	Problems []string `json:"problems,omitempty"` // the cause and what to do, a line each
+	Changes  string   `json:"changes,omitempty"`  // what gavel hook install would change in Files, as a diff
+	Unknown  []string `json:"unknown,omitempty"`  // what could not be found out
+	OK       bool     `json:"ok"`
+
+	project string
+	own     []agent.InstalledHook
+}
+
+// probe is a harmless question to an installed hook.
+type probe struct {
+	About    string                `json:"about"`
+	Expected agent.Reading         `json:"expected"`
+	Answer   agent.Reading         `json:"answer"` // as the client reads it
+	TookMs   document.Milliseconds `json:"tookMs"`
+}
+
+func (c *doctorCommand) Run(ctx context.Context, con *module.Console) error {
+	if err := findConfig(con, &c.StoreFlags); err != nil {
+		return err
+	}
+	project, err := projectFolder()
+	if err != nil {
+		return err
+	}
+	found, wrong, unknown := []*diagnosis{}, false, false
+	for _, client := range agent.InstallClients() {
+		if c.Client != "" && client != c.Client {
+			continue
+		}
+		d := &diagnosis{Client: client, Files: []string{}, Probes: []probe{}, Failing: agent.DescribeFailing(client), project: project}
+		if present := d.examine(ctx, con, c.StoreFlags); !present && c.Client == "" {
+			continue
+		}
+		d.OK = len(d.Problems)+len(d.Unknown) == 0
+		wrong, unknown = wrong || len(d.Problems) > 0, unknown || len(d.Unknown) > 0
+		found = append(found, d)
+	}
+	good := !wrong && !unknown && len(found) > 0
+	if c.JSON {
+		err = con.Out.JSON(map[string]any{"ok": good, "clients": found})
+	} else {
+		for _, d := range found {
+			d.print(con)
+		}
+		if len(found) == 0 {
+			con.Out.Printf("no coding agent has gavel's hooks, for this user or for %s; gavel hook install writes them\n", project)
+		}
+	}
+	switch {
+	case err != nil || good:
+		return err
+	case unknown && !wrong:
+		return &term.ExitError{Code: term.ExitUnknown}
+	default:
+		return term.ErrBad
+	}
+}
+
+func (d *diagnosis) print(con *module.Console) {
+	out, denied := con.Out, false
+	out.Printf("%s\n", out.Bold(d.Client))
+	line := func(name string, value any) { out.Printf("  %-9s %v\n", name, value) }
+	for _, file := range d.Files {
+		line("hooks in", file)
+	}
+	if d.Version != "" {
+		line("version", d.Version)
+	}
+	line("failing", d.Failing)
+	for _, p := range d.Probes {
+		line("asked", fmt.Sprintf("%s: %s, %d ms", p.About, p.Answer, p.TookMs.Duration().Milliseconds()))
+		denied = denied || p.Answer == agent.ReadDeny
+	}
+	switch {
+	case len(d.Problems) > 0:
+		line("result", out.Red("cannot be relied on"))
+	case len(d.Unknown) > 0:
+		line("result", "not known")
+	case !denied:
+		line("result", "answers; no denial was tried")
+	default:
+		line("result", out.Green("bites"))
+	}
+	for _, text := range slices.Concat(d.Problems, d.Unknown) {
+		out.Printf("    - %s\n", text)
+	}
+	out.Text(d.Changes + "\n")
+}
+
+func (d *diagnosis) problem(format string, args ...any) {
+	d.Problems = append(d.Problems, fmt.Sprintf(format, args...))
+}
+
+func (d *diagnosis) unknown(format string, args ...any) {
+	d.Unknown = append(d.Unknown, fmt.Sprintf(format, args...))
+}
+
+// examine reports whether gavel's hooks are there, may be, or were.
+func (d *diagnosis) examine(ctx context.Context, con *module.Console, at module.StoreFlags) bool {
+	failOpen := false
+	d.Version, failOpen = findFailOpen(ctx, d.Client)
+	switches := d.compareSettings(failOpen)
+	var first agent.InstalledHook
+	if len(d.own) > 0 {
+		first = d.own[0]
+	}
+	if file := first.Option("config"); file != "" {
+		at.Config, at.Store = file, first.Option("store")
+	}
+	if err := findConfig(con, &at); err != nil {
+		d.unknown("%v", err)
+	}
+	rules, recorded := d.checkApproval(ctx, con, at, first)
+	if len(d.Files) == 0 {
+		d.problem("gavel's hooks are not installed; gavel hook install %s --config FILE writes them", d.Client)
+		return recorded
+	}
+	if failOpen {
+		d.problem("this version runs a tool whose hook fails; update Claude Code to 2.1.295 or later, and install the hooks again")
+	}
+	for _, setting := range switches {
+		d.problem("hooks are switched off: %s", setting)
+	}
+	if rules != nil && len(d.own) > 0 {
+		d.probe(ctx, first, rules.Gates)
+	}
+	if d.Client == "codex" && len(d.own) > 0 {
+		d.checkCodexTrust(ctx, con.Version)
+	}
+	return true
+}
+
+// compareSettings compares the settings of both scopes with what gavel hook install would write there. It returns the
+// settings that switch hooks off.
+func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
+	for _, scope := range []agent.Scope{agent.ScopeUser, agent.ScopeProject} {
+		path, text, err := readSettings(d.Client, scope)
+		if err != nil {
+			d.unknown("%v", err)
+			continue
+		}
+		if scope == agent.ScopeUser {
+			switches = agent.FindSwitches(d.Client, path, d.project)
+		}
+		own, err := agent.ReadHooks(d.Client, text)
+		if err == nil && len(own) == 0 || err != nil && !bytes.Contains(text, []byte("gavel")) {
+			continue
+		}
+		if d.Files = append(d.Files, path); err != nil {
+			d.problem("%s: %v; the client may read none of its hooks", path, err)
+			continue
+		}
+		if len(d.own) > 0 {
+			d.problem("the hooks are installed twice, so that each use is asked about twice: gavel hook uninstall %s --scope %s", d.Client, scope)
+		}
+		d.own = append(d.own, own...)
+		in := own[0].Installation()
+		in.FailClosed = !failOpen
+		if after, err := agent.Install(d.Client, text, in); err == nil && !bytes.Equal(text, after) {
+			var again strings.Builder
+			for _, word := range own[0].Words[3:] {
+				again.WriteString(" " + term.ShellWord(word))
+			}
+			d.problem("%s does not have the hooks as this gavel writes them: gavel hook install %s --scope %s%s", path, d.Client, scope, again.String())
+			d.Changes += showDiff(path, text, after)
+		}
+	}
+	return switches
+}
+
+// checkApproval returns the rules that a hook answers by, nil where it cannot be tried, and whether hooks of the client
+// were recorded when a person approved the rules.
+func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at module.StoreFlags, h agent.InstalledHook) (rules *agent.Rules, recorded bool) {
+	if h.Option("server") != "" || at.Config == "" { // a server would record what its gates deny
+		rules = &agent.Rules{}
+	}
+	if at.Config == "" {
+		return rules, false
+	}
+	again := "gavel hook trust --config " + term.ShellWord(at.Config) + " --store " + term.ShellWord(at.Store)
+	a, err := findApproval(ctx, con, at)
+	switch {
+	case err != nil:
+		d.unknown("which rules are approved cannot be read: %v", err)
+	case a != nil:
+		for _, r := range a.Hooks {
+			if r.Client == d.Client {
+				recorded = true
+				for _, text := range (approvedRules{Hooks: []recordedHooks{r}}).listMissingHooks() {
+					d.problem("%s Install them again, or forget them with gavel hook uninstall %s", text, d.Client)
+				}
+			}
+		}
+	}
+	if err != nil || rules != nil || h.Words == nil {
+		return rules, recorded
+	}
+	if a == nil {
+		d.problem("no rules were ever approved, so that the configuration counts as it is, whoever edits it: %s", again)
+	} else if !a.isCurrent(con) {
+		d.unknown("the configuration or a definition is not as it was approved, so the hooks were not tried; what was approved is in force: %s", again)
+		return nil, recorded
+	}
+	read, err := readRules(at.Config)
+	switch {
+	case err != nil:
+		d.problem("the configuration is refused, so gavel denies what it should decide: %v; gavel config check %s says more", err, at.Config)
+		return nil, recorded
+	case read.IsIdle():
+		d.problem("%s has no gate on a builtin tool and no hooks.finish, so gavel has nothing to say", at.Config)
+	}
+	return &read, recorded
+}
+
+// checkCodexTrust asks Codex itself, which skips hooks that its user did not trust.
+func (d *diagnosis) checkCodexTrust(ctx context.Context, version string) {
+	listed, err := listCodexHooks(ctx, d.project, version)
+	if err != nil {
+		d.unknown("whether Codex trusts these hooks: codex app-server could not be asked (%v); type /hooks in Codex to see it", err)
+		return
+	}
+	skipped := map[string][]string{}
+	for _, h := range d.own {
+		status := "not loaded"
+		for _, l := range listed {
+			switch {
+			case l.Command != h.Command || !strings.EqualFold(l.EventName, h.Event):
+			case !l.Enabled:
+				status = "disabled"
+			default:
+				status = l.TrustStatus
+			}
+		}
+		if status != "trusted" && status != "managed" {
+			skipped[status] = append(skipped[status], h.Event)
+		}
+	}
+	for status, events := range skipped {
+		d.problem("Codex skips the hooks at %s, which it reports as %s; start codex here, trust the folder if it asks, then type /hooks and trust the hooks", strings.Join(events, ", "), status)
+	}
+}
+
+// codexHook is a hook as codex app-server lists it.
+type codexHook struct {
+	EventName, Command, TrustStatus string
+	Enabled                         bool
+}
+
+// listCodexHooks asks codex app-server for the hooks of a folder.
+func listCodexHooks(ctx context.Context, folder, version string) (hooks []codexHook, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "codex", "app-server")
+	cmd.Dir, cmd.WaitDelay = folder, time.Second
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		cancel()
+		_ = cmd.Wait() // it was ended
+	}()
+	where, err := document.Marshal(folder)
+	if err != nil {
+		return nil, err
+	}
+	// Standard input stays open: at its end, Codex goes without an answer.
+	if _, err := fmt.Fprintf(stdin, `{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"clientInfo": {"name": "gavel", "title": "gavel", "version": %q}}}
+{"jsonrpc": "2.0", "method": "initialized"}
+{"jsonrpc": "2.0", "id": 2, "method": "hooks/list", "params": {"cwds": [%s]}}
+`, version, where); err != nil {
+		return nil, err
+	}
+	for answers := json.NewDecoder(stdout); ; {
+		var a struct {
+			ID     int
+			Result struct{ Data []struct{ Hooks []codexHook } }
+			Error  *struct{ Message string }
+		}
+		err := answers.Decode(&a)
+		switch {
+		case ctx.Err() != nil:
+			return nil, errors.New("no answer within 15 s")
+		case err != nil:
+			return nil, fmt.Errorf("its answer cannot be read: %w", err)
+		case a.Error != nil:
+			return nil, errors.New(a.Error.Message)
+		case a.ID != 2: // the answer to initialize, or a notification
+			continue
+		}
+		for _, at := range a.Result.Data {
+			hooks = append(hooks, at.Hooks...)
+		}
+		return hooks, nil
+	}
+}
+
+// probe runs the installed command with a use of the shell that a gate denies and one that no gate is about.
+func (d *diagnosis) probe(ctx context.Context, h agent.InstalledHook, gates gate.Config) {
+	line, every := "", false
+	for _, g := range gates.Gates {
+		if !g.Start { // else it begins its workflow
+			line = cmp.Or(line, agent.SampleLine(g))
+		}
+		every = every || g.Builtin == gate.BuiltinShell && len(g.When) == 0
+	}
+	if (line == "" || d.ask(ctx, h, line, agent.ReadDeny)) && !every {
+		d.ask(ctx, h, "true", agent.ReadNeutral)
+	}
+}
+
+// ask runs the command once, over an empty store. It reports whether there was an answer.
+func (d *diagnosis) ask(ctx context.Context, h agent.InstalledHook, line string, expected agent.Reading) (answered bool) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(h.Limit(), time.Minute))
+	defer cancel()
+	folder, err := os.MkdirTemp("", "gavel-doctor-")
+	if err != nil {
+		d.unknown("cannot make a folder for an empty store: %v", err)
+		return false
+	}
+	defer os.RemoveAll(folder) //nolint:errcheck // a temporary folder
+	store, args := filepath.Join(folder, "gavel.db"), slices.Clone(h.Words[1:])
+	if at := slices.Index(args, "--store"); at >= 0 && at+1 < len(args) {
+		args[at+1] = store
+	}
+	cmd := exec.CommandContext(ctx, h.Words[0], args...) //nolint:gosec // what is installed is what is tried
+	cmd.Dir, cmd.Stdin, cmd.WaitDelay = d.project, bytes.NewReader(agent.Sample(d.Client, d.project, line)), time.Second
+	cmd.Env = append(os.Environ(), "GAVEL_STORE="+store) // overrules the configuration file
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	began := time.Now()
+	err = cmd.Run()
+	p := probe{About: line, Expected: expected, Answer: agent.ReadFailure, TookMs: document.Milliseconds(time.Since(began))}
+	said := strings.TrimSpace(out.String() + " " + errs.String())
+	_, ran := errors.AsType[*exec.ExitError](err)
+	switch answered = ctx.Err() == nil; {
+	case !answered:
+		said = "no answer within the client's timeout"
+	case err != nil && !ran:
+		said = err.Error()
+	default:
+		p.Answer = agent.ReadAnswer(d.Client, cmd.ProcessState.ExitCode(), out.Bytes())
+	}
+	d.Probes = append(d.Probes, p)
+	switch {
+	case p.Answer != expected:
+		d.problem("%s should be answered with %s, and the client reads %s: %s", line, expected, p.Answer, cmp.Or(term.Fit(said, 300), "-"))
+	case strings.Contains(said, agent.CouldNotDecide):
+		d.problem("%s was denied because of a failure, not by its gate: %s", line, said)
+	}
+	return answered
+}

@@ -1,0 +1,65 @@
+// Package hook is the module that answers the hooks of coding agents: the section "hooks" of the
+// configuration file, gavel hook, which answers, installs and approves, and the address of a server that
+// answers as gavel hook does.
+//
+// Gates on an agent's own tools are in the section "gates". Package agent decides by them.
+package hook
+
+import (
+	"cmp"
+	_ "embed"
+	"errors"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
+)
+
+//go:embed schema.json
+var schemas []byte
+
+const sectionHooks = "hooks"
+
+// inMemory is the store that keeps nothing.
+const inMemory = "memory"
+
+func init() {
+	module.Register(module.Module{
+		Name: "hook",
+		Commands: []module.Command{{
+			Name: "hook", Help: "Answer the hooks of coding agents, and install them.",
+			New: func() any { return &command{} },
+		}},
+		Sections: []module.Section{{
+			Name:  sectionHooks,
+			About: "How the [hooks](../hooks.md#configuration) of coding agents are answered, in addition to the gates on builtin tools.",
+		}},
+		Schemas: schemas,
+		Check:   check,
+		Lint:    []module.LintRule{{Name: "hooks", Read: readRule}},
+		Serve:   serve,
+		Guard:   guard, Approved: approved, NextStep: nextStep,
+	})
+}
+
+func check(c module.Check) error {
+	rules, err := parseRules(c.File)
+	return cmp.Or(err, errors.Join(rules.Gates.Check(c.Definitions, false), rules.Hooks.Check(c.Definitions, false)))
+}
+
+// readRule has definitions compared with the section.
+func readRule(file *config.File) (check func(*workflow.Definition) error, err error) {
+	hooks, err := gate.ParseHooks(file.Section(sectionHooks))
+	return hooks.CheckDefinition, err
+}
+
+// nextStep installs the hooks of a client. Some clients have none, or hooks of another name.
+func nextStep(client, config string) string {
+	if slices.Contains(agent.InstallClients(), client) {
+		return "gavel hook install " + client + " --config " + config
+	}
+	return "gavel hook install --help"
+}

@@ -1,0 +1,85 @@
+package hook
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// readRules reads what a configuration file has for hooks.
+func readRules(path string) (r agent.Rules, err error) {
+	if path == "" {
+		return r, term.UsageErrorf("give --config FILE, or --server URL", "there is no configuration")
+	}
+	file, err := module.ConfigFlag{Config: path}.Load()
+	if err != nil {
+		return r, err
+	}
+	r, err = parseRules(file)
+	return r, module.BadConfig(err)
+}
+
+func parseRules(file *config.File) (r agent.Rules, err error) {
+	if r.Gates, err = gate.ParseConfig(file.Section(config.SectionGates)); err != nil {
+		return r, err
+	}
+	r.Hooks, err = gate.ParseHooks(file.Section(sectionHooks))
+	return r, err
+}
+
+// rulesInForce are the rules of a server, with what was answered by them.
+type rulesInForce struct {
+	host  module.Host
+	rules atomic.Pointer[agent.Rules]
+
+	mu       sync.Mutex
+	answered map[answered]float64
+}
+
+// answered is a kind of answer.
+type answered struct{ client, verdict string }
+
+func serve(host module.Host) (*module.Service, error) {
+	r := &rulesInForce{host: host, answered: map[answered]float64{}}
+	f := newFace(host, r)
+	return &module.Service{
+		Sections: []string{sectionHooks, config.SectionGates}, Prepare: r.prepare, Metrics: r.tell,
+		Routes: []module.Route{{Pattern: "POST " + facePath + "{client}", Handler: f, Form: f.denyInForm}},
+	}, nil
+}
+
+func (r *rulesInForce) get() agent.Rules { return *r.rules.Load() }
+
+// prepare reads the rules and compares them with the definitions of operators; take has them in force.
+func (r *rulesInForce) prepare(ctx context.Context, file *config.File) (take func(), err error) {
+	rules, err := parseRules(file)
+	if err == nil {
+		err = rules.Gates.CheckIn(ctx, r.host.Engine, r.host.Operator)
+	}
+	if err == nil {
+		err = rules.Hooks.CheckIn(ctx, r.host.Engine, r.host.Operator)
+	}
+	return func() { r.rules.Store(&rules) }, err
+}
+
+// count notes an answer.
+func (r *rulesInForce) count(client string, v agent.Verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answered[answered{client, string(v)}]++
+}
+
+func (r *rulesInForce) tell(tell telemetry.Tell) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for a, n := range r.answered {
+		tell("hooks_answered_total", "Events of coding agents, by client and verdict.", telemetry.Counter, n, "client", a.client, "verdict", a.verdict)
+	}
+}

@@ -1,0 +1,118 @@
+package hook
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// usualAgent is who gavel mcp serves where nothing else is said.
+const usualAgent = "local:agent"
+
+// hooksToken is the token that the hooks of a client show a server.
+type hooksToken struct {
+	client, server string
+	folder         string // for whose sessions it is
+	principal      string // of the agent
+	tokens         module.TokensFlag
+	store          module.StoreFlags
+}
+
+// createToken makes a token where the server's tokens are on this machine and returns the file with
+// it, "" where the server wants none. A file that is there and works stays. undo takes back what was made.
+func createToken(ctx context.Context, con *module.Console, t hooksToken) (file string, undo func(), err error) {
+	undo = func() {}
+	switch err := t.try(ctx, con, ""); {
+	case err == nil: // --auth none
+		return "", undo, nil
+	case isCredentialRefused(err), engine.CodeOf(err) == engine.CodeUnavailable:
+	default:
+		return "", undo, module.EngineFailure(err)
+	}
+	if file, err = t.file(); err != nil {
+		return "", undo, term.UsageErrorf("give --token-file FILE", "cannot tell where to keep the token: %w", err)
+	}
+	if kept, err := con.ReadToken(file); err == nil && !isCredentialRefused(t.try(ctx, con, kept)) {
+		return file, undo, nil
+	}
+	tokens, release, err := con.Tokens(ctx, t.tokens, t.store)
+	if err != nil {
+		return "", undo, t.askOperator(err)
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	bearers, made, err := tokens.Create(auth.NewToken{Name: "hooks-" + t.client, Principal: cmp.Or(t.principal, usualAgent), Role: engine.RoleAgent, Hooks: t.folder, Local: true})
+	if err != nil {
+		return "", undo, module.TokenFailure(err)
+	}
+	if isCredentialRefused(t.try(ctx, con, bearers[0])) { // these tokens are another server's
+		err = t.askOperator(nil)
+	} else if err = errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), auth.WriteSecret(file, bearers[0])); err != nil {
+		err = term.UsageErrorf("give --token-file FILE", "cannot keep the token: %w", err)
+	}
+	if err != nil {
+		return "", undo, errors.Join(err, tokens.Forget(made[0].ID))
+	}
+	return file, func() { t.forget(ctx, con, file, made[0].ID) }, nil
+}
+
+// forget takes a token back that nobody will use.
+func (t hooksToken) forget(ctx context.Context, con *module.Console, file, id string) {
+	_ = os.Remove(file) // it is worth nothing without its entry
+	tokens, release, err := con.Tokens(ctx, t.tokens, t.store)
+	if err == nil {
+		err = errors.Join(tokens.Forget(id), release())
+	}
+	if err != nil {
+		con.Err.Printf("the token %s was not removed: %v; gavel token revoke --forget %s\n", id, err, id)
+	}
+}
+
+// try posts an event that the server cannot read. The error says whether it takes the token's events;
+// it is nil where it does.
+func (t hooksToken) try(ctx context.Context, con *module.Console, bearer string) error {
+	c, err := con.ConnectWith(t.server, bearer)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Post(ctx, facePath+t.client+"?form="+answerForm, []byte("{}"))
+	if engine.CodeOf(err) == engine.CodeInvalidArgument {
+		return nil
+	}
+	return err
+}
+
+// isCredentialRefused reports whether a server takes no events with a token.
+func isCredentialRefused(err error) bool {
+	return slices.Contains([]engine.Code{"invalid_token", engine.CodeUnauthenticated, engine.CodeForbidden}, engine.CodeOf(err))
+}
+
+// askOperator says what has to be done where the tokens of the server are.
+func (t hooksToken) askOperator(cause error) error {
+	err := fmt.Errorf("%s takes hook events with a token for them only, and its tokens are not on this machine", t.server)
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return &term.ExitError{
+		Code: term.ExitUsage, Err: err,
+		Hint: fmt.Sprintf("run on the server: gavel token create hooks-%s --hooks %s --principal %s --out hooks.token; bring the file here, and give --token-file hooks.token", t.client, term.ShellWord(t.folder), term.ShellWord(cmp.Or(t.principal, usualAgent))),
+	}
+}
+
+// file is where the token is kept: one for each client and folder.
+func (t hooksToken) file() (string, error) {
+	dir, err := os.UserConfigDir()
+	sum := sha256.Sum256([]byte(t.server + "\n" + t.folder))
+	return filepath.Join(dir, "gavel", "hooks-"+t.client+"-"+hex.EncodeToString(sum[:6])+".token"), err
+}

@@ -1,0 +1,512 @@
+package hook
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// rulesWorkflow keeps, in one instance for each configuration file, the rules that a person approved.
+const rulesWorkflow = "gavel.hook-rules"
+
+const rulesDefinition = `
+name: gavel.hook-rules
+description: The configuration file and the definitions that coding agents are held to, as a person last approved them.
+initialState: approved
+states:
+  approved:
+    transitions:
+      approve: {target: approved, roles: [operator], writes: [config, files, hooks, noticed], description: "Put the files in force as they are; gavel hook trust does it."}
+      notice: {target: approved, roles: [agent], writes: [noticed], description: "Note that the files are not as they were approved; gavel hook does it."}
+      propose: {target: approved, roles: [agent], requireAssurance: human, review: {expiresAfter: never}, writes: [config, files, noticed], description: "Ask a person to put the changed files in force; gavel hook does it."}
+      retire: {target: retired, roles: [operator], writes: [], description: "Forget the approval: the files count as they are again."}
+  retired: {final: true, outcome: success}
+`
+
+// The principals of instances of rulesWorkflow: no client of this machine, no token and no issuer has their name.
+var (
+	rulesOwner = engine.Principal{ID: "gavel:hooks", Role: engine.RoleOperator}
+	rulesAgent = engine.Principal{ID: rulesOwner.ID, Role: engine.RoleAgent}
+)
+
+// approvedRules is the context of an instance of rulesWorkflow.
+type approvedRules struct {
+	Config string `json:"config"` // the text of the configuration file
+	// Files are the configuration file with the digest of its text, and the definitions with their hashes, which are over
+	// the files that those name as well. Names are absolute.
+	Files map[string]string `json:"files"`
+	Hooks []recordedHooks   `json:"hooks,omitempty"`
+	// Noticed is the digest of the changed files that were last reported, "" where they are as approved.
+	Noticed string `json:"noticed"`
+}
+
+// recordedHooks is what gavel hook install wrote into one settings file.
+type recordedHooks struct {
+	Client string   `json:"client"`
+	File   string   `json:"file"`
+	Events []string `json:"events"`
+}
+
+// record notes what is installed in a settings file, nothing where there are no events. It reports whether that is new.
+func (r *approvedRules) record(h recordedHooks) bool {
+	before := r.Hooks
+	r.Hooks = slices.DeleteFunc(slices.Clone(before), func(old recordedHooks) bool { return old.Client == h.Client && old.File == h.File })
+	if len(h.Events) > 0 {
+		r.Hooks = append(r.Hooks, h)
+	}
+	slices.SortFunc(r.Hooks, func(a, b recordedHooks) int { return cmp.Compare(a.Client+a.File, b.Client+b.File) })
+	return fmt.Sprint(before) != fmt.Sprint(r.Hooks)
+}
+
+func (r approvedRules) digest() string {
+	raw, _ := json.Marshal(r.Files) //nolint:errchkjson // texts
+	return digestFile(raw)
+}
+
+func digestFile(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// approval is what a person approved for the configuration file at path.
+type approval struct {
+	approvedRules
+	path     string
+	instance string
+	revision int64
+}
+
+// rulesSubject is what the approval of a configuration file is about. Subjects have at most 200 bytes.
+func rulesSubject(path string) string {
+	if len(path) > 150 {
+		path = digestFile([]byte(path))
+	}
+	return "file:" + path
+}
+
+// findApproval reads what a person approved for the configuration file of flag; nil where nobody did. It writes nothing.
+func findApproval(ctx context.Context, con *module.Console, flag module.StoreFlags) (*approval, error) {
+	path, err := module.LocateFile(flag.Config)
+	if err != nil {
+		return nil, err
+	}
+	db, err := con.Look(ctx, flag)
+	if db == nil || err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	inst, err := store.First(db.Instances(ctx, store.InstanceQuery{Workflow: rulesWorkflow, Subject: rulesSubject(path), Limit: 1}), "the approved rules")
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && (inst.Status != record.Running || string(inst.Context) == "{}"):
+		return nil, nil //nolint:nilnil // as above
+	case err != nil:
+		return nil, term.UnknownErrorf("", "cannot %w", err)
+	}
+	a := &approval{path: path, instance: inst.ID, revision: inst.Revision}
+	if err := json.Unmarshal(inst.Context, &a.approvedRules); err != nil {
+		return nil, term.UnknownErrorf("approve the rules again: gavel hook trust", "the approved rules of %s cannot be read from %s", path, inst.ID)
+	}
+	return a, nil
+}
+
+// ruleFiles are the rules as the files at path have them now.
+type ruleFiles struct {
+	approvedRules
+	path        string
+	definitions module.Definitions
+}
+
+// readRuleFiles reads a configuration file and its definitions. With an error, the result has what could be read.
+func readRuleFiles(con *module.Console, path string) (ruleFiles, error) {
+	text, err := config.Read(path)
+	r := ruleFiles{path: path, approvedRules: approvedRules{Config: string(text), Files: map[string]string{path: digestFile(text)}}}
+	if err != nil {
+		return r, module.BadConfig(err)
+	}
+	file, err := config.Parse(path, text)
+	if err != nil {
+		return r, module.BadConfig(err)
+	}
+	if _, err := parseRules(file); err != nil {
+		return r, err
+	}
+	_, patterns := con.Places(file)
+	r.definitions, err = con.ReadDefinitions(patterns)
+	for name, d := range r.definitions {
+		r.Files[name] = d.Hash
+	}
+	return r, err
+}
+
+// isCurrent reports whether all files are as they were approved.
+func (a *approval) isCurrent(con *module.Console) bool {
+	now, err := readRuleFiles(con, a.path)
+	return err == nil && now.digest() == a.digest()
+}
+
+// load reads the definitions that may be loaded as the operator's: those that are as a person approved them. Without an
+// approval these are all, and one with a mistake is an error.
+func (a *approval) load(con *module.Console, patterns []string) (module.Definitions, error) {
+	if a == nil {
+		return con.ReadDefinitions(patterns)
+	}
+	all, _, _ := a.read(con, patterns)
+	return all, nil
+}
+
+// read also says how many are not as they were approved, and what could not be read.
+func (a *approval) read(con *module.Console, patterns []string) (approved module.Definitions, changed int, err error) {
+	approved, err = con.ReadDefinitions(patterns)
+	all := len(approved)
+	maps.DeleteFunc(approved, func(name string, d *workflow.Definition) bool { return a.Files[name] != d.Hash })
+	return approved, all - len(approved), err
+}
+
+// Text implements module.Approval.
+func (a *approval) Text() []byte { return []byte(a.Config) }
+
+// Definitions implements module.Approval.
+func (a *approval) Definitions(con *module.Console, patterns []string) module.Definitions {
+	approved, changed, err := a.read(con, patterns)
+	if changed > 0 || err != nil || !a.isCurrent(con) {
+		con.Log.Warn("the configuration or a definition is not as a person approved it; what was approved is in force", "config", a.path, "hint", "gavel hook trust --config "+term.ShellWord(a.path))
+	}
+	return approved
+}
+
+// approved finds the approval that a command goes by which answers an agent over a store.
+func approved(ctx context.Context, con *module.Console, command string, flag func(name string) string) (module.Approval, error) {
+	if flag("server") != "" || !slices.Contains([]string{"hook answer", "mcp"}, command) {
+		return nil, nil //nolint:nilnil // the common answer
+	}
+	at := module.StoreFlags{ConfigFlag: module.ConfigFlag{Config: flag("config")}, Store: flag("store"), StoreKey: flag("store-key")}
+	if at.Store == "" {
+		if file, err := at.Load(); err == nil {
+			at.Store, _ = con.Places(file)
+		}
+	}
+	a, err := findApproval(ctx, con, at)
+	if a == nil { // an interface with a nil in it is not nil
+		return nil, err
+	}
+	return a, err
+}
+
+// report says what changed since a person approved the rules, once for each change, and asks a person to approve it. The
+// approved rules stay in force. It returns "" where there is nothing new to say.
+func (a *approval) report(ctx context.Context, con *module.Console, open func(context.Context) (*module.Opened, error)) string {
+	now, problem := readRuleFiles(con, a.path)
+	noticed := now.digest()
+	switch {
+	case problem != nil:
+		noticed = digestFile([]byte(noticed + problem.Error()))
+	case noticed == a.digest():
+		noticed = ""
+	}
+	if noticed == a.Noticed {
+		return ""
+	}
+	what := fmt.Sprintf("Changed since a person approved the rules: %s. The approved rules stay in force", cmp.Or(strings.Join(a.listChanges(now), ", "), a.path))
+	sys, err := open(ctx)
+	if err == nil {
+		_, err = advanceRules(ctx, sys, rulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "notice", ExpectedRevision: &a.revision}, map[string]string{"noticed": noticed})
+	}
+	switch {
+	case engine.CodeOf(err) == engine.CodeConflict, err == nil && noticed == "": // another hook was faster; they are back, which voids the review
+		return ""
+	case err == nil && problem != nil:
+		return what + ", for what is there now cannot be used: " + agent.EndSentence(strings.Join(term.ListLines(problem), "; "))
+	}
+	var moved engine.AdvanceResult
+	if err == nil {
+		moved, err = advanceRules(ctx, sys, rulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "propose"}, approvedRules{Config: now.Config, Files: now.Files})
+	}
+	if err == nil && moved.Review == nil {
+		err = errors.New(moved.Decision.Reasoning)
+	}
+	if err != nil {
+		return what + "; no review could be opened: " + agent.EndSentence(err.Error())
+	}
+	return fmt.Sprintf("%s until a person approves the review %s.", what, moved.Review.ID)
+}
+
+// listChanges names the files that are not as they were approved, from the folder of the configuration file on.
+func (r approvedRules) listChanges(now ruleFiles) (names []string) {
+	all := maps.Clone(now.Files)
+	maps.Copy(all, r.Files)
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		if r.Files[file] == now.Files[file] {
+			continue
+		}
+		name, err := filepath.Rel(filepath.Dir(now.path), file)
+		if err != nil {
+			name = file
+		}
+		names = append(names, filepath.ToSlash(name))
+	}
+	return names
+}
+
+// listMissingHooks says which hooks that were installed are gone from the settings of a client, a sentence for each file.
+func (r approvedRules) listMissingHooks() (missing []string) {
+	for _, recorded := range r.Hooks {
+		text, err := os.ReadFile(recorded.File)
+		var present []string
+		if err == nil {
+			var all []agent.InstalledHook
+			all, err = agent.ReadHooks(recorded.Client, text)
+			for _, h := range all {
+				present = append(present, h.Event)
+			}
+		}
+		gone := slices.DeleteFunc(slices.Clone(recorded.Events), func(event string) bool { return slices.Contains(present, event) })
+		if err != nil || len(gone) > 0 {
+			missing = append(missing, fmt.Sprintf("gavel's hooks that were installed in %s are gone: %s.", recorded.File, strings.Join(gone, ", ")))
+		}
+	}
+	return missing
+}
+
+func advanceRules(ctx context.Context, sys *module.Opened, by engine.Principal, req engine.AdvanceRequest, data any) (engine.AdvanceResult, error) {
+	raw, err := document.Marshal(data)
+	if err != nil {
+		return engine.AdvanceResult{}, err
+	}
+	req.Data = document.Known(raw)
+	return sys.Engine.Advance(ctx, by, req)
+}
+
+// approve puts in force what by, a person, has seen, and loads the definitions as the operator's.
+func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engine.Principal) error {
+	if err := r.open(ctx, con); err != nil {
+		return err
+	}
+	if err := con.Define(ctx, r.Engine, r.next.definitions); err != nil {
+		return err
+	}
+	if _, err := r.Engine.Define(ctx, con.Operator, engine.DefineRequest{Source: rulesWorkflow, Document: []byte(rulesDefinition)}); err != nil {
+		return module.EngineFailure(err)
+	}
+	at, _, err := gate.FindInstance(ctx, r.Engine, rulesOwner, rulesWorkflow, rulesSubject(r.next.path), "", true)
+	if err != nil {
+		return module.EngineFailure(err)
+	}
+	if r.before != nil {
+		at.Revision = r.before.revision // of what the person has seen
+	}
+	moved, err := advanceRules(ctx, r.Opened, by, engine.AdvanceRequest{ID: at.ID, Action: "approve", ExpectedRevision: &at.Revision}, r.next.approvedRules)
+	switch {
+	case engine.CodeOf(err) == engine.CodeTooLarge:
+		return term.UsageErrorf("move long parts into definitions: those are kept as digests", "the configuration file is too large to be approved: %w", err)
+	case err == nil && !moved.Decision.Applied:
+		return term.UnknownErrorf("", "the rules could not be approved: %s", moved.Decision.Reasoning)
+	case err == nil:
+		con.Out.Printf("approved: %s\n", r.next.path)
+	}
+	return module.EngineFailure(err)
+}
+
+// agentVariables are set in the shells of coding agents.
+var agentVariables = []string{"CLAUDECODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"}
+
+// confirm asks a person at a terminal. With yes a script has answered, unless a coding agent runs it.
+func confirm(con *module.Console, yes bool, question string) error {
+	if at := slices.IndexFunc(agentVariables, func(name string) bool { return os.Getenv(name) != "" }); at >= 0 {
+		return term.UsageErrorf("run it in a terminal of your own", "nothing was written: a coding agent runs this command (%s is set), and what it is held to a person approves", agentVariables[at])
+	}
+	if yes {
+		return nil
+	}
+	if !con.Out.IsTerminal() {
+		return term.UsageErrorf("read it, and give --yes", "nothing was written")
+	}
+	con.Out.Printf("%s [y/N] ", question)
+	answer, _ := bufio.NewReader(con.In).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return &term.ExitError{Code: term.ExitBad, Err: errors.New("nothing was written")}
+	}
+	return nil
+}
+
+// trustCommand is gavel hook trust.
+type trustCommand struct {
+	Yes       bool    `name:"yes" short:"y" help:"Approve without asking. Refused in the shell of a coding agent."`
+	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"Who approves, for the record. Default: local:user: and your name on this machine."`
+	module.StoreFlags
+}
+
+func (trustCommand) Help() string {
+	return `Shows what changed in the configuration file and in the definitions that it names since they
+were last approved, asks, and puts them in force for gavel hook and gavel mcp. Until then the
+approved ones stay in force. Give the --store that gavel hook install wrote into the client's
+settings. An open review of the change (gavel review list) is closed; to approve that does the same.
+
+Examples:
+
+    gavel hook trust --config gavel.yaml
+    gavel hook trust --config gavel.yaml --store .workflows/gavel.db --yes
+
+Exit codes: 0 approved, or nothing to approve; 1 not wanted; 2 wrong usage, or a file that has
+mistakes; 3 could not find out.`
+}
+
+func (c *trustCommand) Run(ctx context.Context, con *module.Console) error {
+	if c.Config == "" {
+		return term.UsageErrorf("give --config FILE", "there is no configuration")
+	}
+	if err := setStore(&c.StoreFlags); err != nil {
+		return err
+	}
+	who, err := con.FindUser(c.Principal)
+	if err != nil {
+		return err
+	}
+	r, err := openRulesReview(ctx, con, c.StoreFlags)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if !r.isChanged() {
+		con.Out.Printf("nothing to approve: %s is as it was approved\n", c.Config)
+		return nil
+	}
+	if err := r.print(ctx, con); err != nil {
+		return err
+	}
+	if err := confirm(con, c.Yes, "Approve this?"); err != nil {
+		return err
+	}
+	return r.approve(ctx, con, who)
+}
+
+// setStore names the store that the hooks of this project have where nothing else names one.
+func setStore(f *module.StoreFlags) (err error) {
+	if f.Store == "" {
+		project, err := projectFolder()
+		if err != nil {
+			return err
+		}
+		f.Store = filepath.Join(project, ".workflows", "gavel.db")
+	}
+	if driver.Find(f.Store) == nil && f.Store != inMemory {
+		f.Store, err = filepath.Abs(f.Store)
+	}
+	return err
+}
+
+// rulesReview is what a person is asked to approve.
+type rulesReview struct {
+	*module.Opened // nil until it is needed
+	flag           module.StoreFlags
+	before         *approval // nil for none
+	next           ruleFiles
+	hooked         bool // what is installed is to be recorded
+}
+
+func openRulesReview(ctx context.Context, con *module.Console, flag module.StoreFlags) (*rulesReview, error) {
+	if flag.Store == inMemory {
+		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
+	}
+	if err := con.CheckConfig(flag.Config); err != nil {
+		return nil, err
+	}
+	path, err := module.LocateFile(flag.Config)
+	if err != nil {
+		return nil, err
+	}
+	r := &rulesReview{flag: flag}
+	if r.next, err = readRuleFiles(con, path); err != nil {
+		return nil, err
+	}
+	if r.before, err = findApproval(ctx, con, flag); r.before != nil {
+		r.next.Hooks = r.before.Hooks
+	}
+	return r, err
+}
+
+// open opens the store, which may not be there yet.
+func (r *rulesReview) open(ctx context.Context, con *module.Console) (err error) {
+	if r.Opened == nil {
+		r.Opened, err = con.Make(ctx, r.flag)
+	}
+	return err
+}
+
+func (r *rulesReview) close() {
+	if r.Opened != nil {
+		_ = r.Close() // what was acknowledged is on disk
+	}
+}
+
+func (r *rulesReview) isChanged() bool {
+	return r.before == nil || r.before.digest() != r.next.digest() || r.before.Noticed != "" || r.hooked
+}
+
+// print shows what changed. What was never approved is named.
+func (r *rulesReview) print(ctx context.Context, con *module.Console) error {
+	if r.before == nil {
+		con.Out.Printf("%s\n", con.Out.Bold("never approved until now:"))
+		for _, name := range (approvedRules{}).listChanges(r.next) {
+			con.Out.Printf("  %s\n", name)
+		}
+		return nil
+	}
+	if r.before.Config != r.next.Config {
+		printDiff(con, r.next.path, []byte(r.before.Config), []byte(r.next.Config))
+	}
+	for _, name := range r.before.listChanges(r.next) {
+		con.Out.Printf("changed: %s\n", name)
+	}
+	if err := r.open(ctx, con); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.next.definitions)) {
+		d := r.next.definitions[name]
+		stored, _, err := r.Engine.LoadDefinition(ctx, con.Operator, engine.RightRead, d.Name, 0)
+		if err != nil && engine.CodeOf(err) != engine.CodeUnknownWorkflow {
+			return module.EngineFailure(err)
+		}
+		if stored.Hash != d.Hash {
+			printDiff(con, name, indentDefinition(stored.Document), indentDefinition(d.Document))
+		}
+	}
+	return nil
+}
+
+// indentDefinition is a definition for a diff: scripts in it have their lines.
+func indentDefinition(raw json.RawMessage) []byte {
+	var text strings.Builder
+	if len(raw) > 0 {
+		var v any
+		if json.Unmarshal(raw, &v) != nil {
+			return raw
+		}
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		_ = e.Encode(v) // it was JSON
+	}
+	return []byte(strings.ReplaceAll(text.String(), `\n`, "\n"))
+}
