@@ -6,9 +6,7 @@
 package hook
 
 import (
-	"cmp"
 	_ "embed"
-	"errors"
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -47,7 +45,7 @@ func init() {
 
 func check(c module.Check) error {
 	rules, err := parseRules(c.File)
-	return cmp.Or(err, errors.Join(rules.Gates.Check(c.Definitions, false), rules.Hooks.Check(c.Definitions, false)))
+	return joinMistakes(err, rules.Gates.Check(c.Definitions, false), rules.Hooks.Check(c.Definitions, false))
 }
 
 // readRule has definitions compared with the section.

@@ -2,6 +2,7 @@ package hook
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // readRules reads what a configuration file has for hooks.
@@ -26,12 +28,28 @@ func readRules(path string) (r agent.Rules, err error) {
 	return r, module.BadConfig(err)
 }
 
+// parseRules reads both sections. The error is about the mistakes of both.
 func parseRules(file *config.File) (r agent.Rules, err error) {
-	if r.Gates, err = gate.ParseConfig(file.Section(config.SectionGates)); err != nil {
-		return r, err
+	gates, gatesErr := gate.ParseConfig(file.Section(config.SectionGates))
+	hooks, hooksErr := gate.ParseHooks(file.Section(sectionHooks))
+	return agent.Rules{Gates: gates, Hooks: hooks}, joinMistakes(gatesErr, hooksErr)
+}
+
+// joinMistakes is one document.Errors for several.
+func joinMistakes(found ...error) error {
+	var all document.Errors
+	for _, err := range found {
+		switch mistakes, ok := errors.AsType[document.Errors](err); {
+		case ok:
+			all = append(all, mistakes...)
+		case err != nil:
+			return err
+		}
 	}
-	r.Hooks, err = gate.ParseHooks(file.Section(sectionHooks))
-	return r, err
+	if len(all) == 0 {
+		return nil
+	}
+	return all
 }
 
 // rulesInForce are the rules of a server, with what was answered by them.
