@@ -1,8 +1,6 @@
 package gavel
 
 import (
-	"context"
-
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
@@ -36,83 +34,33 @@ func Dial(cfg ClientConfig) (*Client, error) {
 // Close lets go of connections.
 func (c *Client) Close() { c.close() }
 
-// Define adds a workflow, or a version of one.
-func (c *Client) Define(ctx context.Context, r engine.DefineRequest) (engine.DefineResult, error) {
-	return operation.Define.Do(ctx, c, r)
-}
+// Operation is something that a Client can be asked for: Do asks with a Req, and the answer is a Res.
+type Operation[Req, Res any] = operation.Typed[Req, Res]
 
-// List lists the workflows.
-func (c *Client) List(ctx context.Context) ([]engine.DefinitionSummary, error) {
-	list, err := operation.List.Do(ctx, c, operation.Empty{})
-	return list.Workflows, err
-}
+// The requests of operations that package engine has none for.
+type (
+	// StatusRequest asks where an instance is, or was.
+	StatusRequest = operation.StatusRequest
+	// IDRequest names an instance or a review.
+	IDRequest = operation.IDRequest
+)
 
-// Describe shows a workflow.
-func (c *Client) Describe(ctx context.Context, r engine.DescribeRequest) (engine.DefinitionView, error) {
-	return operation.Describe.Do(ctx, c, r)
-}
-
-// Start starts an instance.
-func (c *Client) Start(ctx context.Context, r engine.StartRequest) (engine.StartResult, error) {
-	return operation.Start.Do(ctx, c, r)
-}
-
-// Advance asks for an action of an instance.
-func (c *Client) Advance(ctx context.Context, r engine.AdvanceRequest) (engine.AdvanceResult, error) {
-	return operation.Advance.Do(ctx, c, r)
-}
-
-// Validate asks whether an action would pass, and moves nothing.
-func (c *Client) Validate(ctx context.Context, r engine.AdvanceRequest) (engine.ValidateResult, error) {
-	return operation.Validate.Do(ctx, c, r)
-}
-
-// Decide judges an action without an instance.
-func (c *Client) Decide(ctx context.Context, r engine.DecideRequest) (engine.DecideResult, error) {
-	return operation.Decide.Do(ctx, c, r)
-}
-
-// Status shows where an instance is, or was.
-func (c *Client) Status(ctx context.Context, id string, w engine.When) (engine.StatusResult, error) {
-	return operation.Status.Do(ctx, c, operation.StatusRequest{ID: id, When: w})
-}
-
-// Instances lists instances.
-func (c *Client) Instances(ctx context.Context, r engine.InstancesRequest) (engine.InstancesResult, error) {
-	return operation.Instances.Do(ctx, c, r)
-}
-
-// Cancel ends an instance.
-func (c *Client) Cancel(ctx context.Context, r engine.CancelRequest) (engine.MovedResult, error) {
-	return operation.Cancel.Do(ctx, c, r)
-}
-
-// Checkpoint names the present state of an instance.
-func (c *Client) Checkpoint(ctx context.Context, r engine.CheckpointRequest) (engine.CheckpointResult, error) {
-	return operation.Checkpoint.Do(ctx, c, r)
-}
-
-// Rollback takes an instance back to a checkpoint.
-func (c *Client) Rollback(ctx context.Context, r engine.RollbackRequest) (engine.MovedResult, error) {
-	return operation.Rollback.Do(ctx, c, r)
-}
-
-// History lists the decisions of an instance.
-func (c *Client) History(ctx context.Context, r engine.HistoryRequest) (engine.HistoryResult, error) {
-	return operation.History.Do(ctx, c, r)
-}
-
-// Reviews lists moves that wait for a person.
-func (c *Client) Reviews(ctx context.Context, r engine.ReviewsRequest) (engine.ReviewsResult, error) {
-	return operation.Reviews.Do(ctx, c, r)
-}
-
-// Review shows one of them.
-func (c *Client) Review(ctx context.Context, id string) (engine.ReviewView, error) {
-	return operation.Review.Do(ctx, c, operation.IDRequest{ID: id})
-}
-
-// Resolve decides one of them.
-func (c *Client) Resolve(ctx context.Context, r engine.ResolveRequest) (engine.ResolveResult, error) {
-	return operation.Resolve.Do(ctx, c, r)
-}
+// The operations of a Client: gavel.Advance.Do(ctx, client, engine.AdvanceRequest{...}).
+var (
+	Define     = operation.Define
+	List       = operation.List // of a struct{}{}
+	Describe   = operation.Describe
+	Start      = operation.Start
+	Advance    = operation.Advance
+	Validate   = operation.Validate
+	Decide     = operation.Decide
+	Status     = operation.Status
+	Instances  = operation.Instances
+	Cancel     = operation.Cancel
+	Checkpoint = operation.Checkpoint
+	Rollback   = operation.Rollback
+	History    = operation.History
+	Reviews    = operation.Reviews
+	Review     = operation.Review
+	Resolve    = operation.Resolve
+)

@@ -50,12 +50,12 @@ func Example() {
 	}
 	defer gate.Close()
 	ada := gate.As(engine.Principal{ID: "ada", Role: engine.RoleAgent})
-	s, err := ada.Start(ctx, engine.StartRequest{Type: "release"})
+	s, err := gavel.Start.Do(ctx, ada, engine.StartRequest{Type: "release"})
 	if err != nil {
 		panic(err)
 	}
 	for _, data := range []string{`{"version":"next"}`, `{"version":"1.4"}`} {
-		r, err := ada.Advance(ctx, engine.AdvanceRequest{ID: s.ID, Action: "check", Data: document.Known([]byte(data))})
+		r, err := gavel.Advance.Do(ctx, ada, engine.AdvanceRequest{ID: s.ID, Action: "check", Data: document.Known([]byte(data))})
 		if err != nil {
 			panic(err) // nothing was decided
 		}
@@ -84,7 +84,7 @@ func open(t *testing.T, cfg gavel.Config) *gavel.System {
 // walk takes a release to where a person decides, and returns that decision.
 func walk(t *testing.T, c *gavel.Client) engine.AdvanceResult {
 	t.Helper()
-	s, err := c.Start(t.Context(), engine.StartRequest{Type: "release"})
+	s, err := gavel.Start.Do(t.Context(), c, engine.StartRequest{Type: "release"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func walk(t *testing.T, c *gavel.Client) engine.AdvanceResult {
 		action, data string
 		want         judge.Outcome
 	}{{"check", `{"version":"next"}`, judge.Reject}, {"check", `{"version":"1.4"}`, judge.Approve}, {"release", `{}`, ""}} {
-		if last, err = c.Advance(t.Context(), engine.AdvanceRequest{ID: s.ID, Action: move.action, Data: document.Known([]byte(move.data))}); err != nil {
+		if last, err = gavel.Advance.Do(t.Context(), c, engine.AdvanceRequest{ID: s.ID, Action: move.action, Data: document.Known([]byte(move.data))}); err != nil {
 			t.Fatal(err)
 		}
 		if move.want != "" && last.Decision.Outcome != move.want {
@@ -147,14 +147,14 @@ func TestClientHereAndThere(t *testing.T) {
 		if parked.Decision.Outcome != judge.Escalate || parked.Review == nil {
 			t.Fatalf("%s: %+v", name, parked.Decision)
 		}
-		if _, err := as("eve-"+name, engine.RoleAgent).Status(t.Context(), parked.ID, engine.When{}); engine.CodeOf(err) != engine.CodeUnknownInstance {
+		if _, err := gavel.Status.Do(t.Context(), as("eve-"+name, engine.RoleAgent), gavel.StatusRequest{ID: parked.ID}); engine.CodeOf(err) != engine.CodeUnknownInstance {
 			t.Errorf("%s: another agent: %v", name, err)
 		}
-		r, err := bob.Resolve(t.Context(), engine.ResolveRequest{ID: parked.Review.ID, Decision: judge.Approve, Reason: "Looked at it."})
+		r, err := gavel.Resolve.Do(t.Context(), bob, engine.ResolveRequest{ID: parked.Review.ID, Decision: judge.Approve, Reason: "Looked at it."})
 		if err != nil || !r.Applied {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
-		at, err := ada.Status(t.Context(), parked.ID, engine.When{})
+		at, err := gavel.Status.Do(t.Context(), ada, gavel.StatusRequest{ID: parked.ID})
 		if err != nil || at.State != "released" {
 			t.Errorf("%s: %q, %v", name, at.State, err)
 		}
@@ -169,7 +169,7 @@ func TestNoReviews(t *testing.T) {
 	if d := walk(t, ada).Decision; d.Outcome != judge.Reject || !strings.Contains(strings.Join(d.Suggestions, " "), judge.ReviewsAreOff) {
 		t.Errorf("%+v", d)
 	}
-	d, err := ada.Decide(t.Context(), engine.DecideRequest{Workflow: "release", State: "checked", Action: "release"})
+	d, err := gavel.Decide.Do(t.Context(), ada, engine.DecideRequest{Workflow: "release", State: "checked", Action: "release"})
 	if err != nil || d.Approved || strings.Contains(strings.Join(d.Decision.Suggestions, " "), judge.ReviewsAreOff) {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -304,7 +304,7 @@ func TestProgramOfThePage(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Wait() }) // it was killed
 
 	c := dial(t, "http://"+address, "") // which asks again until the program listens
-	if all, err := c.List(t.Context()); err != nil || len(all) != 1 {
+	if all, err := gavel.List.Do(t.Context(), c, struct{}{}); err != nil || all.Count != 1 {
 		t.Fatalf("%v, %v", all, err)
 	}
 	parked := walk(t, c)

@@ -36,13 +36,16 @@ type Principal struct {
 	Alias string
 }
 
+// Answers of tools leave out what is as usual, and what they say elsewhere. So the JSON of what
+// has omitzero is there in every other answer.
+
 // Position is where an instance stands: part of every answer about one.
 type Position struct {
-	ID       string `json:"id"`
-	Workflow string `json:"workflow"`
-	Version  int    `json:"version"`
+	ID       string `json:"id,omitzero"`
+	Workflow string `json:"workflow,omitzero"`
+	Version  int    `json:"version,omitzero"`
 	// DefinitionOwner says whose this version of the workflow is.
-	DefinitionOwner DefinitionOwner `json:"definitionOwner"`
+	DefinitionOwner DefinitionOwner `json:"definitionOwner,omitzero"`
 	State           string          `json:"state"`
 	NextActions     []string        `json:"nextActions"` // never nil; without those that only a gate performs
 	// NextTools are the tools with gates that the caller may call now.
@@ -52,12 +55,12 @@ type Position struct {
 	Next        []workflow.NextAction `json:"next,omitempty"`
 	MoreActions int                   `json:"moreActions,omitempty"`
 	// Progress is one sentence for a person or a model.
-	Progress string        `json:"progress"`
+	Progress string        `json:"progress,omitzero"`
 	Complete bool          `json:"complete"` // a final state was reached
-	Status   record.Status `json:"status"`
+	Status   record.Status `json:"status,omitzero"`
 	Outcome  string        `json:"outcome,omitempty"` // of the final state
-	Revision int64         `json:"revision"`
-	Seq      int64         `json:"seq"`
+	Revision int64         `json:"revision,omitzero"`
+	Seq      int64         `json:"seq,omitzero"`
 }
 
 // DefinitionOwner says to a caller whose a version of a workflow is. Names are global: who
@@ -76,20 +79,20 @@ const (
 type Decision struct {
 	ID          string               `json:"decisionId,omitempty"` // "" when nothing was recorded
 	Outcome     judge.Outcome        `json:"outcome"`
-	Proposed    judge.Outcome        `json:"proposed"`
+	Proposed    judge.Outcome        `json:"proposed,omitempty"`
 	Applied     bool                 `json:"applied"`
 	Code        string               `json:"code,omitempty"`
 	Target      string               `json:"target,omitempty"`
 	Confidence  float64              `json:"confidence"`
 	Assurance   judge.Assurance      `json:"assurance"`
 	DecidedBy   judge.LayerName      `json:"decidedBy"`
-	Degraded    bool                 `json:"degraded"`
+	Degraded    bool                 `json:"degraded,omitempty"`
 	Fault       bool                 `json:"fault,omitempty"`
-	Mode        judge.Mode           `json:"mode"`
-	Reasoning   string               `json:"reasoning"`
-	Violations  []string             `json:"violations"`
+	Mode        judge.Mode           `json:"mode,omitempty"`
+	Reasoning   string               `json:"reasoning,omitempty"`
+	Violations  []string             `json:"violations,omitzero"`
 	Findings    []validators.Finding `json:"findings,omitempty"`
-	Suggestions []string             `json:"suggestions"`
+	Suggestions []string             `json:"suggestions,omitzero"`
 	Warnings    []string             `json:"warnings,omitempty"`
 	// RetryAfterMs goes with judge_unavailable; 0 when unknown.
 	RetryAfterMs int64    `json:"retryAfterMs,omitempty"`
@@ -130,15 +133,15 @@ type DefinitionSummary struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Version     int    `json:"version"`
-	Hash        string `json:"hash"`
-	Owner       string `json:"owner"`
-	Operator    bool   `json:"operatorOwned"`
+	Hash        string `json:"hash,omitzero"`
+	Owner       string `json:"owner,omitzero"`
+	Operator    bool   `json:"operatorOwned,omitempty"`
 	// Shared says that an operator lets every agent see and start an agent's workflow.
 	Shared bool `json:"shared,omitempty"`
 	// StartRequires are the fields that a start context must have.
 	StartRequires []string  `json:"startRequires,omitempty"`
 	States        int       `json:"states"`
-	CreatedAt     time.Time `json:"createdAt"`
+	CreatedAt     time.Time `json:"createdAt,omitzero"`
 }
 
 // DefinitionView is a whole definition.
@@ -195,9 +198,11 @@ type AdvanceRequest struct {
 // unchanged one when the move was refused.
 type AdvanceResult struct {
 	Position
-	From     string   `json:"from"`
-	Action   string   `json:"action"`
+	From     string   `json:"from,omitzero"`
+	Action   string   `json:"action,omitzero"`
 	Decision Decision `json:"decision"`
+	// Note says what became of a question that a face put to a person.
+	Note string `json:"note,omitempty"`
 	// Review waits for a person to decide the move; nil unless it was parked.
 	Review   *ReviewSummary `json:"review,omitempty"`
 	Replayed bool           `json:"replayed,omitempty"`
@@ -206,7 +211,7 @@ type AdvanceResult struct {
 // ValidateResult answers a pre-check: the position is the present one.
 type ValidateResult struct {
 	Position
-	Action   string   `json:"action"`
+	Action   string   `json:"action,omitzero"`
 	Approved bool     `json:"approved"`
 	Decision Decision `json:"decision"`
 }
@@ -315,7 +320,7 @@ type HistoryEntry struct {
 	Seq       int64           `json:"seq"`
 	Time      time.Time       `json:"time"`
 	Kind      record.Kind     `json:"kind"`
-	Precheck  bool            `json:"precheck"`
+	Precheck  bool            `json:"precheck,omitempty"`
 	Principal string          `json:"principal"`
 	Role      string          `json:"role"`
 	Action    string          `json:"action,omitempty"`
@@ -325,10 +330,10 @@ type HistoryEntry struct {
 	Decision
 	// Took is how long the layers took together; CostUSD what the model cost, as far as prices are
 	// configured, for operators, reviewers and auditors.
-	Took    document.Milliseconds `json:"tookMs"`
+	Took    document.Milliseconds `json:"tookMs,omitempty"`
 	CostUSD *float64              `json:"costUSD,omitempty"`
 	// Opinions of the layers that spoke, with their times.
-	Opinions []Opinion `json:"opinions"`
+	Opinions []Opinion `json:"opinions,omitzero"`
 	// ReviewID is the review that the decision opened, or that resolved it.
 	ReviewID string `json:"reviewId,omitempty"`
 	// Tool is the one that a gate guards, where the decision was about a call of it.
@@ -338,7 +343,7 @@ type HistoryEntry struct {
 
 // HistoryResult answers a HistoryRequest.
 type HistoryResult struct {
-	Instance  string         `json:"id"`
+	Instance  string         `json:"id,omitzero"`
 	Decisions []HistoryEntry `json:"decisions"` // never nil
 	Count     int            `json:"count"`     // of this page
 	// Total is how many there are on all pages; absent beyond 1,000.

@@ -20,7 +20,7 @@ type ReviewSummary struct {
 	ID     string              `json:"reviewId"`
 	Status record.ReviewStatus `json:"status"`
 	// Instance is the instance's id.
-	Instance string `json:"id"`
+	Instance string `json:"id,omitzero"`
 	// Tool is the one that a gate guards, where the review is about a call of it. CallID is the
 	// call that a person has to say of whether it happened.
 	Tool   string `json:"tool,omitempty"`
@@ -31,16 +31,16 @@ type ReviewSummary struct {
 	// EndedEarly says that the review is about no action: the agent ended where it may not, after
 	// as many refused stops as the operator allows.
 	EndedEarly bool   `json:"endedEarly,omitempty"`
-	Workflow   string `json:"workflow"`
-	Action     string `json:"action"`
-	From       string `json:"from"`
+	Workflow   string `json:"workflow,omitzero"`
+	Action     string `json:"action,omitzero"`
+	From       string `json:"from,omitzero"`
 	Target     string `json:"target,omitempty"`
 	// RequestedBy asked for the move.
-	RequestedBy string          `json:"requestedBy"`
+	RequestedBy string          `json:"requestedBy,omitzero"`
 	Priority    record.Priority `json:"priority"`
-	ParkedAt    time.Time       `json:"parkedAt"`
+	ParkedAt    time.Time       `json:"parkedAt,omitzero"`
 	ExpiresAt   time.Time       `json:"expiresAt,omitzero"`
-	Revision    int64           `json:"revision"`
+	Revision    int64           `json:"revision,omitzero"`
 	// How it ended; empty while it is open.
 	Decision judge.Outcome  `json:"decision,omitempty"`
 	By       string         `json:"by,omitempty"`

@@ -63,11 +63,11 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	var b bytes.Buffer
 	p := reviewPage{out: term.New(&b)}
 	p.Escalation.Opinions = []engine.Opinion{
-		{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast},
-		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
+		{Opinion: judge.Opinion{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast}},
+		{Opinion: judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
 			Votes: []judge.Vote{{Model: "small", Stage: true, Outcome: judge.Reject, Confidence: 0.7}, {Model: "m", Outcome: judge.Escalate, Trouble: judge.TroubleUnreadable}},
 			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Says: boast, Basis: judge.BasisClaim}},
-		}},
+		}}},
 	}
 	p.Criteria = []string{boast}
 	p.layers()

@@ -22,6 +22,8 @@ var notMilliseconds = regexp.MustCompile(`(Ns|Nanos|Nanoseconds|Us|Micros|Micros
 // them. Answers show such types as others.
 var recordedNames = map[string][]string{
 	"cmd/gavel.listedReview":               {"instance"}, // whose id is the review's, as other commands take it
+	"engine.Evidence":                      {"tookNs"},   // which hides the recorded one
+	"engine.Opinion":                       {"tookNs"},
 	"engine/record.Decision":               {"tookNs"},
 	"engine/record.Event":                  {"instance"},
 	"engine/record.Review":                 {"resolution"},

@@ -81,6 +81,11 @@ func (s *schemas) component(t reflect.Type) object {
 		} else {
 			properties, required := object{}, []string{}
 			s.fields(t, properties, &required)
+			if t == reflect.TypeFor[engine.StartResult]() { // one that was refused is nowhere
+				required = slices.DeleteFunc(required, func(name string) bool {
+					return slices.Contains([]string{"id", "status", "revision", "seq"}, name)
+				})
+			}
 			made["type"], made["properties"] = "object", properties
 			if len(required) > 0 {
 				slices.Sort(required)
@@ -114,7 +119,7 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 	for f := range t.Fields() {
 		tag := f.Tag.Get("json")
 		name, options, _ := strings.Cut(tag, ",")
-		if tag == "-" || !f.IsExported() || (f.Anonymous && tag == "") {
+		if tag == "-" || !f.IsExported() || (f.Anonymous && tag == "") || strings.HasSuffix(name, "Ns") { // times of records
 			continue
 		}
 		if name == "" {
@@ -122,7 +127,8 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 		}
 		properties[name] = described(s.freed(t, f, s.of(f.Type)), s.words.find(t.Name()+"."+name, name))
 		*required = slices.DeleteFunc(*required, func(further string) bool { return further == name })
-		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
+		forTools := t.PkgPath() == reflect.TypeFor[engine.Position]().PkgPath() && f.Type.Kind() != reflect.Struct // only tools leave it out
+		if !strings.Contains(options, "omitempty") && (forTools || !strings.Contains(options, "omitzero")) {
 			*required = append(*required, name)
 		}
 	}

@@ -20,43 +20,40 @@ import (
 // advance performs an action. One that was parked just now is put to a person
 // through the client, where an operator allowed it; a client of the newer era repeats
 // the call with the answer.
-func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.MultiRoundTripParams, req engine.AdvanceRequest) (answer, error) {
+func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.MultiRoundTripParams, req engine.AdvanceRequest) (*mcp.CallToolResult, error) {
 	repeated := again.RequestState != "" || len(again.InputResponses) > 0
 	if repeated && f.cfg.Elicit {
 		switch t, err := f.tickets.redeem(ctx, again.RequestState, callBinding(callerOf(ctx).ID, raw)); {
 		case err == nil:
 			return f.resumeCall(ctx, t, again.InputResponses)
 		case !errors.Is(err, clientstate.ErrState):
-			return answer{}, engine.StoreError("take the answer", err)
+			return nil, engine.StoreError("take the answer", err)
 		}
 	}
 	r, err := f.cfg.Engine.Advance(ctx, callerOf(ctx), req)
 	switch {
 	case err != nil:
-		return answer{}, err
+		return nil, err
 	case r.Review == nil || r.Review.Status != record.ReviewOpen || !f.cfg.Elicit:
-		return f.answerAdvance(ctx, r, ""), nil
+		return f.answerAdvance(ctx, r, "")
 	case repeated:
-		return f.answerAdvance(ctx, r, "The answer that came with the call is not to a question that waits."), nil
+		return f.answerAdvance(ctx, r, "The answer that came with the call is not to a question that waits.")
 	default:
 		return f.askPerson(ctx, raw, r)
 	}
 }
 
 // answerAdvance tells what became of a move, with a note on the question to a person.
-func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note string) answer {
-	content := operation.ShowAdvance(r)
-	if content.Note = note; content.Review != nil {
-		content.Review.Next = f.styleNames(ctx, content.Review.Next)
+func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note string) (*mcp.CallToolResult, error) {
+	refused := operation.Advance.Refused(r)
+	if r.Note = note; r.Review != nil {
+		refused = r.Review.Status != record.ReviewResolved || r.Review.Decision != judge.Approve
+		r.Review.Next = f.styleNames(ctx, r.Review.Next)
+		if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
+			r.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows where the instance is now."))
+		}
 	}
-	if r.Review == nil {
-		return answer{content: content, refused: operation.Advance.Refused(r)}
-	}
-	moved := r.Review.Status == record.ReviewResolved && r.Review.Decision == judge.Approve
-	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
-		content.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows where the instance is now."))
-	}
-	return answer{content: content, refused: !moved}
+	return f.answer(operation.Advance.Show(r), refused)
 }
 
 // whereToLook names the tools that show what became of a review.
@@ -69,37 +66,37 @@ func (f *Face) whereToLook() string {
 
 // askPerson puts a parked move to a person through the client, if there is a way: then the
 // answer tells what the person decided, else that it waits.
-func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.AdvanceResult) (answer, error) {
+func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.AdvanceResult) (*mcp.CallToolResult, error) {
 	client := mcpwire.ClientOf(ctx)
 	if !hasForms(client.Capabilities) {
-		return f.answerAdvance(ctx, r, ""), nil
+		return f.answerAdvance(ctx, r, "")
 	}
 	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), r.Review.ID)
 	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh ||
 		!f.tickets.mayAsk(ctx, view.Instance, view.Action, view.ReviewSummary.Revision) {
-		return f.answerAdvance(ctx, r, ""), nil //nolint:nilerr // the move is parked, whatever keeps the form from being shown
+		return f.answerAdvance(ctx, r, "") // the move is parked, whatever keeps the form from being shown
 	}
 	if client.Modern {
 		state, err := f.tickets.issue(ctx, view.ID, view.ReviewSummary.Revision, callBinding(callerOf(ctx).ID, raw))
 		if err != nil {
-			return f.answerAdvance(ctx, r, ""), nil //nolint:nilerr // the move is parked
+			return f.answerAdvance(ctx, r, "") // the move is parked
 		}
-		return answer{asks: server.NewInputRequestBuilder(state).Elicit(formKey, reviewForm(view)).ToolResult()}, nil
+		return server.NewInputRequestBuilder(state).Elicit(formKey, reviewForm(view)).ToolResult(), nil
 	}
 	limited, cancel := context.WithTimeout(ctx, f.cfg.ElicitTimeout)
 	defer cancel()
 	reply, err := mcpwire.Ask(limited, string(mcp.MethodElicitationCreate), reviewForm(view))
 	if err != nil {
-		return f.answerAdvance(ctx, r, "A person was to be asked through the client, but there was no answer."), nil //nolint:nilerr // it waits on
+		return f.answerAdvance(ctx, r, "A person was to be asked through the client, but there was no answer.") // it waits on
 	}
 	return f.resolveReply(ctx, view, reply)
 }
 
 // resumeCall goes on with a call that was answered with a form.
-func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputResponses) (answer, error) {
+func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputResponses) (*mcp.CallToolResult, error) {
 	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.Review)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.Revision {
 		return f.answerReview(ctx, view, view.Escalation.Decision, "")
@@ -112,7 +109,7 @@ func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputRespon
 }
 
 // resolveReply does what a person answered. What is no clear answer leaves the move parked.
-func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw json.RawMessage) (answer, error) {
+func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw json.RawMessage) (*mcp.CallToolResult, error) {
 	word, err := readForm(raw)
 	switch {
 	case err != nil:
@@ -134,12 +131,12 @@ func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw jso
 }
 
 // answerReview answers with a review as it is now.
-func (f *Face) answerReview(ctx context.Context, was engine.ReviewView, d engine.Decision, note string) (answer, error) {
+func (f *Face) answerReview(ctx context.Context, was engine.ReviewView, d engine.Decision, note string) (*mcp.CallToolResult, error) {
 	now, err := f.cfg.Engine.Review(ctx, callerOf(ctx), was.ID)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	return f.answerAdvance(ctx, engine.AdvanceResult{
 		Position: now.Position, From: was.From, Action: was.Action, Decision: d, Review: &now.ReviewSummary,
-	}, note), nil
+	}, note)
 }

@@ -14,15 +14,6 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// answer is what a tool answers with.
-type answer struct {
-	content any
-	// refused marks a move that did not happen.
-	refused bool
-	// asks is sent instead of an answer: it asks the client for more first.
-	asks *mcp.CallToolResult
-}
-
 // errorContent is the structured content of an error: why nothing was decided
 // or done, and where the instance is, in the fields of every other answer.
 type errorContent struct {
@@ -30,7 +21,7 @@ type errorContent struct {
 	Success *bool       `json:"success,omitempty"`
 	Message string      `json:"message,omitempty"`
 	Error   errorAnswer `json:"error"`
-	*operation.PositionView
+	*engine.Position
 }
 
 type errorAnswer struct {
@@ -47,14 +38,11 @@ type errorAnswer struct {
 // some clients end where a message is several times as long.
 const maxText = 1 << 20
 
-// encode encodes an answer. Its text is the JSON of the content, unless that is longer than maxText. The content is
-// also structured content where its text is not the JSON, and where the tool is listed with an output schema, for which the
-// protocol demands it.
-func (f *Face) encode(a answer) (*mcp.CallToolResult, error) {
-	if a.asks != nil {
-		return a.asks, nil
-	}
-	doc, err := document.Marshal(a.content)
+// answer is what a tool answers with; refused marks a move that did not happen. The text is the JSON of the content, unless
+// that is longer than maxText. The content is also structured content where its text is not the JSON, and where the tool is
+// listed with an output schema, for which the protocol demands it.
+func (f *Face) answer(content any, refused bool) (*mcp.CallToolResult, error) {
+	doc, err := document.Marshal(content)
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
@@ -62,7 +50,7 @@ func (f *Face) encode(a answer) (*mcp.CallToolResult, error) {
 	if len(text) > maxText {
 		text, structured = fmt.Sprintf("The whole answer, %d bytes, is the structured content. Ask for fewer entries to have it as text.", len(text)), true
 	}
-	result := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: a.refused}
+	result := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: refused}
 	if structured {
 		result.StructuredContent = json.RawMessage(doc)
 	}
@@ -78,14 +66,14 @@ func recoverError(err *error) {
 }
 
 // answerError is what a tool answers for an error.
-func (f *Face) answerError(ctx context.Context, op *operation.Operation, err error) answer {
+func (f *Face) answerError(ctx context.Context, op *operation.Operation, err error) (*mcp.CallToolResult, error) {
 	e := f.explain(ctx, op.Tool.Name, err)
 	content := errorContent{Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path, Retryable: operation.CodeInfo(e.Code).Retryable, Issues: e.Issues,
 	}}
 	if e.Current != nil {
-		at := operation.ViewPosition(*e.Current)
-		content.PositionView = &at
+		at := operation.BriefPosition(*e.Current)
+		content.Position = &at
 	}
 	if len(e.Issues) > 0 { // they say it
 		content.Error.Message, content.Error.Path = "The definition is not valid; the issues say why.", ""
@@ -93,7 +81,7 @@ func (f *Face) answerError(ctx context.Context, op *operation.Operation, err err
 	if op == operation.ConfigureJudge.Operation {
 		content.Success, content.Message = new(bool), e.Error()
 	}
-	return answer{content: content, refused: true}
+	return f.answer(content, true)
 }
 
 // explain is an error as clients see it. A defect is logged here.

@@ -32,38 +32,40 @@ func (f *Face) declareChain(ctx context.Context, x expose.Tool) mcp.Tool {
 	}
 	t.Description = strings.TrimSpace(x.Description + "\n\nA call runs the chain " + x.Chain + " with the arguments as its input, " + f.styleNames(ctx, then))
 	if f.cfg.OutputSchemas {
-		t.RawOutputSchema = outputSchema(runEndAnswer{})
+		t.RawOutputSchema = outputSchema(nil, runEndAnswer{})
 	}
 	return t
 }
 
 // runChain starts a run of an exposed chain, the same one for the same key, and waits for the end of an
 // express one.
-func (f *Face) runChain(ctx context.Context, tool expose.Tool, input json.RawMessage, key string, token document.JSON) (answer, error) {
+func (f *Face) runChain(ctx context.Context, tool expose.Tool, input json.RawMessage, key string, token document.JSON) (*mcp.CallToolResult, error) {
 	req := chain.StartRun{Chain: tool.Chain, Input: input}
 	if key != "" { // those of others are other keys
 		req.Run = fmt.Sprintf("call-%x", sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", callerOf(ctx).ID, tool.Chain, key)))[:len("call-")+32]
 	}
-	started, res, err := f.ask(ctx, chain.AskStart.Operation, &req)
+	started, err := f.callOf(ctx).Ask(ctx, chain.AskStart.Operation, &req)
 	if key != "" && engine.CodeOf(err) == engine.CodeKeyReused {
-		return answer{}, &engine.Error{
+		return nil, &engine.Error{
 			Code: engine.CodeKeyReused, Message: "This idempotency key was used before with other arguments.",
 			Hint: "Use a new key for a new run, or repeat the old call exactly to get its run again.", Err: err,
 		}
 	}
-	if err != nil || tool.Mode != expose.Express {
-		return started, err
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an *engine.Error
 	}
-	run, wait := res.(chain.RunView).Run, int64(tool.Wait/time.Second) //nolint:forcetypeassert // its result
+	if tool.Mode != expose.Express {
+		return f.show(chain.AskStart.Operation, started)
+	}
+	run, wait := started.(chain.RunView).Run, int64(tool.Wait/time.Second) //nolint:forcetypeassert // its result
 	out, err := f.askWatched(ctx, chain.AskResult.Operation, &chain.RunResultRequest{Run: run, Wait: &wait}, token)
 	if err != nil { // it has started, which the client must hear
 		_ = f.explain(ctx, chain.AskResult.Tool.Name, err)
-		return started, nil
+		return f.show(chain.AskStart.Operation, started)
 	}
-	content := runEndAnswer{RunAnswer: out.content.(chain.RunAnswer)} //nolint:forcetypeassert // what it shows
+	content := runEndAnswer{RunAnswer: chain.AskResult.Show(out).(chain.RunAnswer)} //nolint:forcetypeassert // what it shows
 	if !content.Status.HasEnded() {
 		content.Note = f.styleNames(ctx, fmt.Sprintf("It has not ended within %s and goes on; wait on with chain.result.", tool.Wait))
 	}
-	out.content = content
-	return out, nil
+	return f.answer(content, chain.AskResult.Refused != nil && chain.AskResult.Refused(out))
 }

@@ -15,7 +15,7 @@ func OutputSchemas() map[string]json.RawMessage {
 		services[op.Service] = true
 	}
 	for _, op := range newCatalog(Config{Reviews: true, Toolset: AllTools, Services: services}).tools {
-		out[op.Tool.Name] = outputSchema(op.Shown()...)
+		out[op.Tool.Name] = outputSchema(op.Tool.Without, op.Shown()...)
 	}
 	return out
 }

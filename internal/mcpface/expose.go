@@ -28,7 +28,7 @@ const reportEvery = 10 * time.Second
 
 // endAnswer answers an express call.
 type endAnswer struct {
-	operation.StartAnswer
+	engine.StartResult
 	Context json.RawMessage `json:"context,omitempty"` // where it has ended
 	Note    string          `json:"note,omitempty"`
 }
@@ -51,7 +51,7 @@ func (f *Face) listExposed(ctx context.Context, p engine.Principal) (tools []mcp
 		}
 		t.Description = x.Description + "\n\nA call starts an instance with the arguments as its context, " + f.styleNames(ctx, then)
 		if f.cfg.OutputSchemas {
-			t.RawOutputSchema = outputSchema(endAnswer{})
+			t.RawOutputSchema = outputSchema(operation.Start.Tool.Without, endAnswer{})
 		}
 		tools = append(tools, t)
 	}
@@ -60,61 +60,63 @@ func (f *Face) listExposed(ctx context.Context, p engine.Principal) (tools []mcp
 
 // callExposed starts an instance of an exposed workflow as workflow.start does, or a run of an exposed
 // chain as chain.start does; false for a tool that is none, or not the caller's to use.
-func (f *Face) callExposed(ctx context.Context, p engine.Principal, c mcpwire.Call) (answer, bool) {
+func (f *Face) callExposed(ctx context.Context, p engine.Principal, c mcpwire.Call) (out *mcp.CallToolResult, ok bool, err error) {
 	if f.cfg.Exposed == nil {
-		return answer{}, false
+		return nil, false, nil
 	}
 	tool, ok := f.cfg.Exposed.Find(ctx, p, c.Name)
 	if !ok {
-		return answer{}, false
+		return nil, false, nil
 	}
 	op := operation.Start.Operation
 	if tool.Chain != "" {
 		op = chain.AskStart.Operation
 	}
-	out, err := f.runExposed(ctx, tool, c)
-	if err != nil {
-		out = f.answerError(ctx, op, err)
+	if out, err = f.runExposed(ctx, tool, c); err != nil {
+		out, err = f.answerError(ctx, op, err)
 	}
-	return out, true
+	return out, true, err
 }
 
-func (f *Face) runExposed(ctx context.Context, tool expose.Tool, c mcpwire.Call) (out answer, err error) {
+func (f *Face) runExposed(ctx context.Context, tool expose.Tool, c mcpwire.Call) (out *mcp.CallToolResult, err error) {
 	defer recoverError(&err)
 	if _, err := operation.ReadObject(c.Arguments, "arguments are"); err != nil {
-		return answer{}, err //nolint:wrapcheck // an *engine.Error
+		return nil, err //nolint:wrapcheck // an *engine.Error
 	}
 	if tool.Wrapped {
 		input := document.Known(c.Arguments).Get(expose.WrapKey)
 		if input.Kind() == 0 {
-			return answer{}, engine.MissingField(expose.WrapKey, "It has the whole input.")
+			return nil, engine.MissingField(expose.WrapKey, "It has the whole input.")
 		}
 		c.Arguments = input.Raw()
 	}
 	meta := document.Known(c.Meta)
 	key := meta.Get(metaKey)
 	if key.Kind() != 0 && key.Kind() != document.String {
-		return answer{}, &engine.Error{
+		return nil, &engine.Error{
 			Code: engine.CodeInvalidArgument, Path: "/_meta/gavel~1idempotencyKey", Message: "The idempotency key is " + key.Kind().String() + ".", Hint: "Give a string.",
 		}
 	}
 	if tool.Chain != "" {
 		return f.runChain(ctx, tool, c.Arguments, key.Text(), meta.Get("progressToken"))
 	}
-	started, res, err := f.ask(ctx, operation.Start.Operation, &engine.StartRequest{Type: tool.Workflow, Context: c.Arguments, Key: key.Text()})
-	if err != nil || started.refused || tool.Mode != expose.Express {
-		return started, err
+	res, err := f.callOf(ctx).Ask(ctx, operation.Start.Operation, &engine.StartRequest{Type: tool.Workflow, Context: c.Arguments, Key: key.Text()})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an *engine.Error
 	}
 	start := res.(engine.StartResult) //nolint:forcetypeassert // its result
+	if !start.Decision.Applied || tool.Mode != expose.Express {
+		return f.show(operation.Start.Operation, start)
+	}
 	now := f.waitForEnd(ctx, start.Position, tool.Wait, meta.Get("progressToken"))
 	start.Position = now.Position
-	content := endAnswer{StartAnswer: operation.Start.Show(start).(operation.StartAnswer)} //nolint:forcetypeassert // what it shows
+	content := endAnswer{StartResult: operation.Start.Show(start).(engine.StartResult)} //nolint:forcetypeassert // what it shows
 	if hasEnded(now) {
 		content.Context = now.Context
 	} else {
 		content.Note = f.styleNames(ctx, fmt.Sprintf("It has not ended within %s and goes on; look again with workflow.status.", tool.Wait))
 	}
-	return answer{content: content, refused: now.Status == record.Cancelled || now.Outcome == "failure"}, nil
+	return f.answer(content, now.Status == record.Cancelled || now.Outcome == "failure")
 }
 
 func hasEnded(s engine.StatusResult) bool { return s.Complete || s.Status == record.Cancelled }

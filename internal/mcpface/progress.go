@@ -15,10 +15,9 @@ import (
 const watchEvery = time.Second
 
 // askWatched performs an operation, and tells a client that gave a token what it hears of meanwhile.
-func (f *Face) askWatched(ctx context.Context, op *operation.Operation, req any, token document.JSON) (answer, error) {
+func (f *Face) askWatched(ctx context.Context, op *operation.Operation, req any, token document.JSON) (any, error) {
 	if op.Watch == nil || token.Kind() == 0 {
-		out, _, err := f.ask(ctx, op, req)
-		return out, err
+		return f.callOf(ctx).Ask(ctx, op, req) //nolint:wrapcheck // an *engine.Error
 	}
 	watching, stop := context.WithCancel(ctx)
 	watched := make(chan struct{})
@@ -26,10 +25,10 @@ func (f *Face) askWatched(ctx context.Context, op *operation.Operation, req any,
 		defer close(watched)
 		report(watching, op.Watch(f.callOf(ctx), req), token)
 	}()
-	out, _, err := f.ask(ctx, op, req)
+	res, err := f.callOf(ctx).Ask(ctx, op, req)
 	stop()
-	<-watched // a report after the answer would be to nobody
-	return out, err
+	<-watched       // a report after the answer would be to nobody
+	return res, err //nolint:wrapcheck // an *engine.Error
 }
 
 // report sends progress until ctx ends: whenever the message is another one, and where nothing happens

@@ -62,10 +62,13 @@ var fieldHelp = sync.OnceValue(func() map[string]string {
 // outputSchema is the JSON Schema of what a tool answers, from the Go types: what is at its
 // top, without what is inside. No field is required and "error" is always admitted: a refused
 // or failed call answers with less.
-func outputSchema(answers ...any) json.RawMessage {
+func outputSchema(without []string, answers ...any) json.RawMessage {
 	properties := map[string]any{}
 	for _, shown := range answers {
 		addFields(properties, reflect.TypeOf(shown))
+	}
+	for _, name := range without {
+		delete(properties, name)
 	}
 	properties["error"] = map[string]any{"type": "object", "description": fieldHelp()["error"]}
 	return encodeJSON(map[string]any{"type": "object", "properties": properties})

@@ -106,7 +106,7 @@ func declareTool(op *operation.Operation, schemas bool) mcp.Tool {
 		}
 	}
 	if schemas {
-		t.RawOutputSchema = outputSchema(op.Shown()...)
+		t.RawOutputSchema = outputSchema(op.Tool.Without, op.Shown()...)
 	}
 	return t
 }
@@ -137,28 +137,32 @@ func (f *Face) Changed(p engine.Principal) <-chan struct{} {
 func (f *Face) Call(ctx context.Context, p engine.Principal, c mcpwire.Call) (*mcp.CallToolResult, error) {
 	op := f.tools.named[c.Name]
 	if op == nil {
-		if out, ok := f.callExposed(ctx, p, c); ok {
-			return f.encode(out)
+		if out, ok, err := f.callExposed(ctx, p, c); ok {
+			return out, err
 		}
 		return nil, f.unknownTool(ctx, c.Name, p)
 	}
 	out, err := f.run(ctx, op, c)
 	if err != nil {
-		out = f.answerError(ctx, op, err)
+		return f.answerError(ctx, op, err)
 	}
-	return f.encode(out)
+	return out, nil
 }
 
-func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call) (out answer, err error) {
+func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call) (out *mcp.CallToolResult, err error) {
 	defer recoverError(&err)
 	op, req, err := op.BindTool(c.Arguments)
 	if err != nil {
-		return answer{}, err //nolint:wrapcheck // an *engine.Error
+		return nil, err //nolint:wrapcheck // an *engine.Error
 	}
 	if op == operation.Advance.Operation {
 		return f.advance(ctx, c.Arguments, c.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
 	}
-	return f.askWatched(ctx, op, req, document.Known(c.Meta).Get("progressToken"))
+	res, err := f.askWatched(ctx, op, req, document.Known(c.Meta).Get("progressToken"))
+	if err != nil {
+		return nil, err
+	}
+	return f.show(op, res)
 }
 
 // callOf is what the operations of a request run with.
@@ -166,11 +170,7 @@ func (f *Face) callOf(ctx context.Context) operation.Call {
 	return operation.Call{Engine: f.cfg.Engine, Caller: auth.Identity{Principal: callerOf(ctx)}, Channel: record.ChannelMCP, Services: f.cfg.Services}
 }
 
-// ask performs an operation, and returns its result with the answer.
-func (f *Face) ask(ctx context.Context, op *operation.Operation, req any) (out answer, res any, err error) {
-	res, err = f.callOf(ctx).Ask(ctx, op, req)
-	if err != nil {
-		return answer{}, nil, err //nolint:wrapcheck // an *engine.Error
-	}
-	return answer{content: op.Show(res), refused: op.Refused != nil && op.Refused(res)}, res, nil
+// show answers with the result of an operation.
+func (f *Face) show(op *operation.Operation, res any) (*mcp.CallToolResult, error) {
+	return f.answer(op.Show(res), op.Refused != nil && op.Refused(res))
 }

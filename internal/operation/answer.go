@@ -10,104 +10,56 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
 // The answers of tools are read by models, which pay for every word: they say a thing once
-// and leave out what is as nearly always. REST answers with the whole result, and
-// workflow.status and workflow.judge.history show what is left out here.
+// and leave out what is as nearly always. So tools answer with the engine's results without
+// that. REST answers with the whole result, and workflow.status and workflow.judge.history
+// show what is left out here.
 
-// PositionView is where an instance is.
-type PositionView struct {
-	ID string `json:"id,omitempty"`
-	// DefinitionOwner is absent where the definition is the caller's own.
-	DefinitionOwner engine.DefinitionOwner `json:"definitionOwner,omitempty"`
-	State           string                 `json:"state"`
-	NextActions     []string               `json:"nextActions"`
-	NextTools       []string               `json:"nextTools,omitempty"`
-	Next            []workflow.NextAction  `json:"next,omitempty"`
-	MoreActions     int                    `json:"moreActions,omitempty"`
-	Progress        string                 `json:"progress,omitempty"` // without what nextActions and nextTools say
-	Complete        bool                   `json:"complete"`
-	Status          record.Status          `json:"status,omitempty"` // where it is cancelled
-	Outcome         string                 `json:"outcome,omitempty"`
-	Revision        int64                  `json:"revision,omitempty"`
-}
+// What tools leave out of results with a position: see BriefPosition.
+var (
+	withoutPlace = []string{"workflow", "version", "seq"}
+	withoutFrom  = append([]string{"from"}, withoutPlace...)
+	withoutMove  = append([]string{"action"}, withoutFrom...)
+)
 
-// ViewPosition is a position as tools show it.
-func ViewPosition(p engine.Position) PositionView {
-	v := PositionView{
-		ID: p.ID, DefinitionOwner: p.DefinitionOwner, State: p.State, NextActions: p.NextActions, NextTools: p.NextTools, Next: p.Next, MoreActions: p.MoreActions,
-		Progress: strings.TrimSuffix(strings.TrimSuffix(p.Progress, " Next: "+strings.Join(p.NextActions, ", ")+"."), " Tools: "+strings.Join(p.NextTools, ", ")+"."), Complete: p.Complete, Outcome: p.Outcome, Revision: p.Revision,
-	}
+// BriefPosition is a position as tools show it: without the workflow, which the caller knows,
+// what nextActions and nextTools say, and a status that complete says.
+func BriefPosition(p engine.Position) engine.Position {
+	p.Workflow, p.Version, p.Seq = "", 0, 0
+	p.Progress = strings.TrimSuffix(p.Progress, " Next: "+strings.Join(p.NextActions, ", ")+".")
+	p.Progress = strings.TrimSuffix(p.Progress, " Tools: "+strings.Join(p.NextTools, ", ")+".")
 	if p.DefinitionOwner == engine.OwnedByCaller {
-		v.DefinitionOwner = ""
+		p.DefinitionOwner = ""
 	}
-	if p.Status == record.Cancelled {
-		v.Status = p.Status
+	if p.Status != record.Cancelled {
+		p.Status = ""
 	}
-	return v
+	return p
 }
 
-// DecisionView is a decision. What is absent is false, empty, or as usual: proposed is the
-// outcome, the mode is enforce, and the findings say all of the reasoning.
-type DecisionView struct {
-	Outcome     judge.Outcome     `json:"outcome"`
-	Proposed    judge.Outcome     `json:"proposed,omitempty"`
-	Applied     bool              `json:"applied"`
-	Code        string            `json:"code,omitempty"`
-	Target      string            `json:"target,omitempty"`
-	Confidence  *float64          `json:"confidence,omitempty"` // not where the answer has it beside
-	Assurance   judge.Assurance   `json:"assurance"`
-	DecidedBy   judge.LayerName   `json:"decidedBy"`
-	Degraded    bool              `json:"degraded,omitempty"`
-	Fault       bool              `json:"fault,omitempty"`
-	Mode        judge.Mode        `json:"mode,omitempty"`
-	Reasoning   string            `json:"reasoning,omitempty"`
-	Findings    []FindingView     `json:"findings,omitempty"`
-	Suggestions []string          `json:"suggestions,omitempty"`
-	Warnings    []string          `json:"warnings,omitempty"`
-	RetryAfter  int64             `json:"retryAfterMs,omitempty"`
-	Evidence    []engine.Evidence `json:"evidence,omitempty"`
-}
-
-// FindingView is a finding. The code is absent where it is the decision's; the message where
-// the answer has it among its violations, in the same place.
-type FindingView struct {
-	Code    string `json:"code,omitempty"`
-	Path    string `json:"path,omitempty"`
-	Keyword string `json:"keyword,omitempty"`
-	Message string `json:"message,omitempty"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-// ViewDecision is a decision as tools show it.
-func ViewDecision(d engine.Decision) DecisionView {
-	v := DecisionView{
-		Outcome: d.Outcome, Applied: d.Applied, Code: d.Code, Confidence: &d.Confidence, Assurance: d.Assurance,
-		DecidedBy: d.DecidedBy, Degraded: d.Degraded, Fault: d.Fault, Reasoning: ownReasoning(d), Suggestions: ownSuggestions(d),
-		Warnings: d.Warnings, RetryAfter: d.RetryAfterMs, Evidence: d.Evidence,
+// BriefDecision is a decision as tools show it. What is absent is as usual: proposed is the
+// outcome, the mode is enforce, the code of a finding is the decision's, and the findings say
+// all of the reasoning.
+func BriefDecision(d engine.Decision) engine.Decision {
+	d.Reasoning, d.Suggestions = ownReasoning(d), ownSuggestions(d)
+	d.ID, d.Target, d.Violations, d.Sandbox = "", "", nil, nil
+	if d.Proposed == d.Outcome {
+		d.Proposed = ""
 	}
-	if d.Proposed != d.Outcome {
-		v.Proposed = d.Proposed
+	if d.Mode == judge.Enforce {
+		d.Mode = ""
 	}
-	if d.Mode != judge.Enforce {
-		v.Mode = d.Mode
+	d.Findings = slices.Clone(d.Findings)
+	for i := range d.Findings {
+		if f := &d.Findings[i]; f.Code == d.Code {
+			f.Code = ""
+		}
 	}
-	for _, f := range d.Findings {
-		v.Findings = append(v.Findings, viewFinding(f, d.Code))
-	}
-	return v
-}
-
-func viewFinding(f validators.Finding, usual string) FindingView {
-	v := FindingView{Code: f.Code, Path: f.Path, Keyword: f.Keyword, Message: f.Message, Hint: f.Hint}
-	if v.Code == usual {
-		v.Code = ""
-	}
-	return v
+	return d
 }
 
 // mostRepeated is how many findings a reasoning repeats at most.
@@ -144,111 +96,74 @@ func saysMore(d engine.Decision) bool {
 }
 
 // ownSuggestions are the suggestions that are no finding's hint. What always helps is left out.
-func ownSuggestions(d engine.Decision) []string {
-	return slices.DeleteFunc(slices.Clone(d.Suggestions), func(s string) bool {
-		return engine.IsUsualSuggestion(s) || slices.ContainsFunc(d.Findings, func(f validators.Finding) bool { return f.Hint == s })
-	})
+func ownSuggestions(d engine.Decision) (own []string) {
+	for _, s := range d.Suggestions {
+		if !engine.IsUsualSuggestion(s) && !slices.ContainsFunc(d.Findings, func(f validators.Finding) bool { return f.Hint == s }) {
+			own = append(own, s)
+		}
+	}
+	return own
 }
 
-// StartAnswer answers workflow.start.
-type StartAnswer struct {
-	PositionView
-	Workflow string       `json:"workflow,omitempty"`
-	Version  int          `json:"version"`
-	Decision DecisionView `json:"decision"`
-	Replayed bool         `json:"replayed,omitempty"`
+func briefStart(r engine.StartResult) any {
+	workflow, version := r.Workflow, r.Version
+	r.Position, r.Decision = BriefPosition(r.Position), BriefDecision(r.Decision)
+	r.Workflow, r.Version = workflow, version
+	return r
 }
 
-func showStart(r engine.StartResult) any {
-	return StartAnswer{PositionView: ViewPosition(r.Position), Workflow: r.Workflow, Version: r.Version, Decision: ViewDecision(r.Decision), Replayed: r.Replayed}
-}
-
-// AdvanceAnswer answers workflow.advance.
-type AdvanceAnswer struct {
-	PositionView
-	Decision DecisionView `json:"decision"`
-	Review   *ParkedView  `json:"review,omitempty"`
-	// Note says what became of a question to a person.
-	Note     string `json:"note,omitempty"`
-	Replayed bool   `json:"replayed,omitempty"`
-}
-
-// ParkedView is the review of the move that was asked for.
-type ParkedView struct {
-	ID        string              `json:"reviewId"`
-	Status    record.ReviewStatus `json:"status"`
-	Priority  record.Priority     `json:"priority"`
-	ExpiresAt time.Time           `json:"expiresAt,omitzero"`
-	Decision  judge.Outcome       `json:"decision,omitempty"`
-	By        string              `json:"by,omitempty"`
-	Channel   record.Channel      `json:"channel,omitempty"`
-	Reason    string              `json:"reason,omitempty"`
-	Next      string              `json:"next"`
-}
-
-// ShowAdvance is what workflow.advance answers.
-func ShowAdvance(r engine.AdvanceResult) AdvanceAnswer {
-	a := AdvanceAnswer{PositionView: ViewPosition(r.Position), Decision: ViewDecision(r.Decision), Replayed: r.Replayed}
-	if v := r.Review; v != nil {
-		a.Review = &ParkedView{
+func briefAdvance(r engine.AdvanceResult) any {
+	r.Position, r.Decision, r.From, r.Action = BriefPosition(r.Position), BriefDecision(r.Decision), "", ""
+	if v := r.Review; v != nil { // of the move that was asked for
+		r.Review = &engine.ReviewSummary{
 			ID: v.ID, Status: v.Status, Priority: v.Priority, ExpiresAt: v.ExpiresAt, Decision: v.Decision, By: v.By, Channel: v.Channel, Reason: v.Reason, Next: v.Next,
 		}
 	}
-	return a
+	return r
 }
 
 // Prechecked is what the tool workflow.judge.validate answers: what the Generic DFA
 // server answers at the top, and what else the decision says beside it. The findings say
 // where the violations are, in the same order.
 type Prechecked struct {
-	Approved    bool     `json:"approved"`
 	Confidence  float64  `json:"confidence"`
 	Reasoning   string   `json:"reasoning"`
 	Violations  []string `json:"violations"`
 	Suggestions []string `json:"suggestions"`
-	PositionView
-	Decision DecisionView `json:"decision"`
+	engine.ValidateResult
 }
 
-func showValidate(r engine.ValidateResult) any {
+func briefValidate(r engine.ValidateResult) any {
 	d := r.Decision
-	out := Prechecked{
-		Approved: r.Approved, Confidence: d.Confidence, Reasoning: d.Reasoning, Violations: d.Violations, Suggestions: d.Suggestions,
-		PositionView: ViewPosition(r.Position), Decision: ViewDecision(d),
-	}
-	v := &out.Decision
-	if !r.Approved && v.Reasoning == "" {
+	out := Prechecked{ValidateResult: r, Confidence: d.Confidence, Reasoning: d.Reasoning, Violations: d.Violations, Suggestions: d.Suggestions}
+	if !r.Approved && ownReasoning(d) == "" {
 		out.Reasoning = fmt.Sprintf("The %s layer objects; the violations say to what.", d.DecidedBy)
 	}
-	*v = v.withoutWords()
-	v.Confidence, v.Target, v.Warnings = nil, d.Target, d.Warnings
-	return out
-}
-
-// withoutWords is a decision whose words stand elsewhere in the answer, in the same order.
-func (v DecisionView) withoutWords() DecisionView {
-	v.Reasoning, v.Suggestions, v.Warnings, v.Findings = "", nil, nil, slices.Clone(v.Findings)
+	out.Position, out.Decision, out.Action = BriefPosition(r.Position), BriefDecision(d), ""
+	v := &out.Decision
+	v.Target, v.Reasoning, v.Suggestions = d.Target, "", nil // the words stand at the top
 	for i := range v.Findings {
 		v.Findings[i].Message, v.Findings[i].Hint = "", ""
 	}
-	if !slices.ContainsFunc(v.Findings, func(f FindingView) bool { return f != FindingView{} }) {
+	if !slices.ContainsFunc(v.Findings, func(f validators.Finding) bool { return f != validators.Finding{} }) {
 		v.Findings = nil
 	}
-	return v
+	return out
 }
 
-// MovedAnswer answers what puts an instance into another state without judging it:
-// workflow.rollback, workflow.undo, workflow.redo and workflow.cancel.
-type MovedAnswer struct {
-	PositionView
-	Action   string          `json:"action,omitempty"`
-	Context  json.RawMessage `json:"context,omitempty"`
-	Message  string          `json:"message"`
-	Replayed bool            `json:"replayed,omitempty"`
+func briefMoved(r engine.MovedResult) any {
+	r.Position, r.From = BriefPosition(r.Position), ""
+	return r
 }
 
-func showMoved(r engine.MovedResult) any {
-	return MovedAnswer{PositionView: ViewPosition(r.Position), Action: r.Action, Context: r.Context, Message: r.Message, Replayed: r.Replayed}
+func briefCanExecute(r engine.CanExecuteResult) any {
+	r.Position = BriefPosition(r.Position)
+	return r
+}
+
+func briefResolve(r engine.ResolveResult) any {
+	r.Position, r.Decision = BriefPosition(r.Position), BriefDecision(r.Decision)
+	return r
 }
 
 // CheckpointAnswer answers workflow.checkpoint. This tool, workflow.listCheckpoints and
@@ -281,130 +196,55 @@ func showCheckpoints(r engine.CheckpointsResult) any {
 	return out
 }
 
-// CanExecuteAnswer answers workflow.canExecute.
-type CanExecuteAnswer struct {
-	Allowed  bool     `json:"allowed"`
-	Required []string `json:"requiredStates"`
-	Reason   string   `json:"reason"`
-	PositionView
-}
-
-// ResolveAnswer answers workflow.review.resolve.
-type ResolveAnswer struct {
-	PositionView
-	Review   engine.ReviewSummary `json:"review"`
-	Applied  bool                 `json:"applied"`
-	Decision DecisionView         `json:"decision"`
-	Message  string               `json:"message"`
-	Replayed bool                 `json:"replayed,omitempty"`
-}
-
-// ListedDefinition is one workflow of workflow.list.
-type ListedDefinition struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	Version     int    `json:"version"`
-	Operator    bool   `json:"operatorOwned,omitempty"`
-	Shared      bool   `json:"shared,omitempty"`
-	// StartRequires are the fields that a start context must have.
-	StartRequires []string `json:"startRequires,omitempty"`
-	States        int      `json:"states"`
-}
-
-// ListAnswer answers workflow.list.
-type ListAnswer struct {
-	Workflows []ListedDefinition `json:"workflows"`
-	Count     int                `json:"count"`
-}
-
-func showList(r DefinitionList) any {
-	out := ListAnswer{Workflows: []ListedDefinition{}, Count: r.Count}
-	for _, d := range r.Workflows {
-		out.Workflows = append(out.Workflows, ListedDefinition{
-			Name: d.Name, Description: d.Description, Version: d.Version, Operator: d.Operator, Shared: d.Shared, StartRequires: d.StartRequires, States: d.States,
-		})
+func briefList(r DefinitionList) any {
+	r.Workflows = slices.Clone(r.Workflows)
+	for i := range r.Workflows {
+		d := &r.Workflows[i]
+		d.Hash, d.Owner, d.CreatedAt = "", "", time.Time{}
 	}
-	return out
+	return r
 }
 
 // HistoryAnswer answers workflow.judge.history.
 type HistoryAnswer struct {
-	Instance  string        `json:"workflowId"`
-	Decisions []HistoryView `json:"decisions"`
-	Count     int           `json:"count"`
-	Total     *int          `json:"total,omitempty"`
-	NextAfter int64         `json:"nextAfter,omitempty"`
+	Instance string `json:"workflowId"`
+	engine.HistoryResult
 }
 
-// HistoryView is one decision of a history.
-type HistoryView struct {
-	Seq       int64           `json:"seq"`
-	Time      time.Time       `json:"time"`
-	Kind      record.Kind     `json:"kind"`
-	Precheck  bool            `json:"precheck,omitempty"`
-	Principal string          `json:"principal"`
-	Role      string          `json:"role"`
-	Action    string          `json:"action,omitempty"`
-	From      string          `json:"from,omitempty"`
-	To        string          `json:"to,omitempty"`
-	Data      json.RawMessage `json:"data,omitempty"`
-	ID        string          `json:"decisionId,omitempty"`
-	DecisionView
-	Opinions []engine.Opinion `json:"opinions,omitempty"`
-	Sandbox  []string         `json:"sandbox,omitempty"`
-	ReviewID string           `json:"reviewId,omitempty"`
-	Hash     string           `json:"hash"`
-}
-
-func showHistory(r engine.HistoryResult) any {
-	out := HistoryAnswer{Instance: r.Instance, Decisions: []HistoryView{}, Count: r.Count, Total: r.Total, NextAfter: r.NextAfter}
-	for i := range r.Decisions {
-		out.Decisions = append(out.Decisions, viewEntry(&r.Decisions[i]))
+func briefHistory(r engine.HistoryResult) any {
+	out := HistoryAnswer{r.Instance, r}
+	out.HistoryResult.Instance, out.Decisions = "", slices.Clone(r.Decisions)
+	for i := range out.Decisions {
+		briefEntry(&out.Decisions[i])
 	}
 	return out
 }
 
-// FoundAnswer answers a search with workflow.judge.history.
-type FoundAnswer struct {
-	Decisions  []FoundView `json:"decisions"`
-	Count      int         `json:"count"`
-	NextCursor string      `json:"nextCursor,omitempty"`
-}
-
-// FoundView is one decision that a search found.
-type FoundView struct {
-	Instance string `json:"id"`
-	Workflow string `json:"workflow"`
-	Version  int    `json:"version"`
-	HistoryView
-}
-
-func showDecisions(r engine.DecisionsResult) any {
-	out := FoundAnswer{Decisions: []FoundView{}, Count: r.Count, NextCursor: r.NextCursor}
+func briefDecisions(r engine.DecisionsResult) any {
+	r.Decisions = slices.Clone(r.Decisions)
 	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		out.Decisions = append(out.Decisions, FoundView{d.Instance, d.Workflow, d.Version, viewEntry(&d.HistoryEntry)})
+		briefEntry(&r.Decisions[i].HistoryEntry)
 	}
-	return out
+	return r
 }
 
-func viewEntry(h *engine.HistoryEntry) HistoryView {
-	v := HistoryView{
-		Seq: h.Seq, Time: h.Time, Kind: h.Kind, Precheck: h.Precheck, Principal: h.Principal, Role: h.Role, Action: h.Action, From: h.From, To: h.To,
-		Data: h.Data, ID: h.Decision.ID, DecisionView: ViewDecision(h.Decision), Opinions: slices.Clone(h.Opinions), Sandbox: h.Sandbox, ReviewID: h.ReviewID, Hash: h.Hash,
+// briefEntry leaves out of an entry what BriefDecision does, but for what is asked about a record.
+func briefEntry(h *engine.HistoryEntry) {
+	full := h.Decision
+	h.Decision = BriefDecision(full)
+	h.ID, h.Target, h.Sandbox, h.Took, h.CostUSD, h.Tool = full.ID, full.Target, full.Sandbox, 0, nil, ""
+	if full.Outcome == judge.Approve { // the record of what somebody relied on
+		h.Reasoning = full.Reasoning
 	}
-	v.Target = h.Target
-	if h.Outcome == judge.Approve { // the record of what somebody relied on
-		v.Reasoning = h.Reasoning
-	}
-	for i := range v.Opinions { // what the decision says for them all
-		o := &v.Opinions[i]
-		if strings.Contains(h.Reasoning, o.Reasoning) {
+	all := h.Opinions
+	h.Opinions = nil
+	for _, o := range all { // without what the decision says for them all
+		if strings.Contains(full.Reasoning, o.Reasoning) {
 			o.Reasoning = ""
 		}
-		o.Findings = slices.DeleteFunc(slices.Clone(o.Findings), func(f validators.Finding) bool { return slices.Contains(h.Findings, f) })
-		o.Suggestions = slices.DeleteFunc(slices.Clone(o.Suggestions), func(s string) bool { return slices.Contains(h.Suggestions, s) })
+		o.Findings = slices.DeleteFunc(slices.Clone(o.Findings), func(f validators.Finding) bool { return slices.Contains(full.Findings, f) })
+		o.Suggestions = slices.DeleteFunc(slices.Clone(o.Suggestions), func(s string) bool { return slices.Contains(full.Suggestions, s) })
 		o.Sandbox = nil
+		h.Opinions = append(h.Opinions, o)
 	}
-	return v
 }

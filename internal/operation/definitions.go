@@ -97,7 +97,7 @@ var (
 		Description: "List every defined workflow with its description. Use it to find the type to start.",
 		Tool:        Tool{Name: "workflow.list", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/definitions"}},
-		Show:        Adapt(showList),
+		Show:        Adapt(briefList),
 	}, func(ctx context.Context, c Call, _ Empty) (DefinitionList, error) {
 		all, err := c.Engine.List(ctx, c.Caller.Principal)
 		return DefinitionList{Workflows: all, Count: len(all)}, err //nolint:wrapcheck // an *engine.Error

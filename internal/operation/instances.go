@@ -27,12 +27,12 @@ var (
 			{Name: "subject", Help: "What the instance is about; only one may be until it ends well. Give it when a tool asks for it."},
 			fieldKey,
 		},
-		Tool: Tool{Name: "workflow.start"},
+		Tool: Tool{Name: "workflow.start", Without: []string{"seq"}},
 		Routes: []Route{{
 			At: "POST /v1/instances", Created: true, Tagged: true,
 			Note: "Answers 201 with the instance, or 200 with the decision that refused it.",
 		}},
-		Show: Adapt(showStart), Refused: Adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
+		Show: Adapt(briefStart), Refused: Adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
 		Location: Adapt(func(r engine.StartResult) string {
 			if r.ID == "" {
 				return ""
@@ -72,42 +72,40 @@ var (
 			{Name: "action", Help: "The action that would be performed."},
 			{Name: "states", HTTPName: "state", Help: "The states in which the tool may be used."},
 		},
-		Tool:   Tool{Name: "workflow.canExecute", ReadOnly: true, Note: "Give action, states or both."},
+		Tool:   Tool{Name: "workflow.canExecute", ReadOnly: true, Note: "Give action, states or both.", Without: withoutPlace},
 		Routes: []Route{{At: "GET /v1/instances/{id}/can-execute", Note: "Give `action`, `state` or both."}},
-		Show: Adapt(func(r engine.CanExecuteResult) any {
-			return CanExecuteAnswer{Allowed: r.Allowed, Required: r.Required, Reason: r.Reason, PositionView: ViewPosition(r.Position)}
-		}),
+		Show:   Adapt(briefCanExecute),
 	}, callEngine(Engine.CanExecute))
 	Advance = Add(Operation{
 		ID: "advance", Group: "instances", Title: "Perform an action", Right: engine.RightAdvance,
 		Description: "Ask for an action. It is judged first: when approved, the instance moves to the next state and data is merged into its context; when refused, nothing changes and the answer says what is missing. Only an approved advance means that the step is done.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.advance"},
+		Tool:        Tool{Name: "workflow.advance", Without: withoutMove},
 		Routes: []Route{{
 			At: "POST /v1/instances/{id}/advance", Tagged: true,
 			Note: "A refused or parked move is answered with 200: decision.applied says whether it happened, decision why not, and review whose decision it waits for.",
 		}},
-		Show:    Adapt(func(r engine.AdvanceResult) any { return ShowAdvance(r) }),
+		Show:    Adapt(briefAdvance),
 		Refused: Adapt(func(r engine.AdvanceResult) bool { return !r.Decision.Applied }),
 	}, callEngine(Engine.Advance))
 	Validate = Add(Operation{
 		ID: "validate", Group: "instances", Title: "Ask whether an action would pass", Right: engine.RightValidate,
 		Description: "Ask the judge about an action without performing it. Returns approved, confidence, reasoning, violations and suggestions. The state does not change; the question is recorded.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected},
-		Tool:        Tool{Name: "workflow.judge.validate"},
+		Tool:        Tool{Name: "workflow.judge.validate", Without: withoutMove},
 		Routes: []Route{{
 			At: "POST /v1/instances/{id}/validate", Tagged: true,
 			Description: "Judges as advance does and moves nothing. The question is recorded.",
 		}},
-		Show: Adapt(showValidate),
+		Show: Adapt(briefValidate),
 	}, callEngine(Engine.Validate))
 	Cancel = Add(Operation{
 		ID: "cancel", Group: "instances", Title: "Cancel an instance", Right: engine.RightCancel,
 		Description: "End an instance for good without reaching a final state. Its history is kept.",
 		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.cancel", Destructive: true},
+		Tool:        Tool{Name: "workflow.cancel", Destructive: true, Without: withoutFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/cancel", Tagged: true}},
-		Show:        Adapt(showMoved),
+		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Cancel))
 	Release = Add(Operation{
 		ID: "release", Group: "instances", Title: "Release the subject of an instance", Right: engine.RightRelease,
@@ -119,17 +117,17 @@ var (
 		ID: "undo", Group: "instances", Title: "Undo the last move", Right: engine.RightUndo,
 		Description: "Take the last approved move of an instance back: state and context are again what they were before it. Call it again to take back the one before. Nothing outside is undone, and the history is kept. On an operator's workflow, and for a move that a person approved, only an operator may.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.undo", Destructive: true},
+		Tool:        Tool{Name: "workflow.undo", Destructive: true, Without: withoutFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/undo", Tagged: true}},
-		Show:        Adapt(showMoved),
+		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Undo))
 	Redo = Add(Operation{
 		ID: "redo", Group: "instances", Title: "Redo the last undone move", Right: engine.RightRedo,
 		Description: "Make the move again that was undone last, exactly as it was. Possible until another move is made. Who may is as for undo.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.redo", Destructive: true},
+		Tool:        Tool{Name: "workflow.redo", Destructive: true, Without: withoutFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/redo", Tagged: true}},
-		Show:        Adapt(showMoved),
+		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Redo))
 	Checkpoint = Add(Operation{
 		ID: "checkpoint", Group: "instances", Title: "Set a checkpoint", Right: engine.RightCheckpoint,
@@ -158,8 +156,8 @@ var (
 		ID: "rollback", Group: "instances", Title: "Roll back to a checkpoint", Right: engine.RightRollback,
 		Description: "Put an instance back into the state and context of a checkpoint. The history is kept. On an operator's workflow only an operator may.",
 		Fields:      []Field{fieldID, {Name: "checkpointId", Required: true, Help: "The checkpoint's id (cp-...)."}, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.rollback", Destructive: true},
+		Tool:        Tool{Name: "workflow.rollback", Destructive: true, Without: withoutFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/rollback", Tagged: true}},
-		Show:        Adapt(showMoved),
+		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Rollback))
 )

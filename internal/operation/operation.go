@@ -146,6 +146,8 @@ type Tool struct {
 	// OrPrefix begins the words on its fields; OrFirst lists them first.
 	OrPrefix string
 	OrFirst  bool
+	// Without names what Show leaves out of the result.
+	Without []string
 }
 
 // Route is where an operation is in the REST API.

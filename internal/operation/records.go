@@ -50,11 +50,11 @@ var (
 			{Name: "at", Help: "Look at the past: the decisions up to this time, RFC 3339 (2026-03-10T09:30:00Z). Not for a search."},
 		},
 		Tool: Tool{
-			Name: "workflow.judge.history", ReadOnly: true, Or: "decisions", OrPrefix: "Search: ",
+			Name: "workflow.judge.history", ReadOnly: true, Or: "decisions", OrPrefix: "Search: ", Without: []string{"id"},
 			Note: "Or search the decisions about all of your instances, newest first: give any of the arguments of a search, with id or without.",
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/history"}},
-		Show:   Adapt(showHistory),
+		Show:   Adapt(briefHistory),
 	}, callEngine(Engine.History))
 	Timeline = Add(Operation{
 		ID: "timeline", Group: "history", Title: "Read all that happened to an instance", Right: engine.RightRead,
@@ -109,7 +109,7 @@ var (
 			PageLimit("decisions", 1000),
 		},
 		Routes: []Route{{At: "GET /v1/decisions"}},
-		Show:   Adapt(showDecisions),
+		Show:   Adapt(briefDecisions),
 	}, callEngine(Engine.Decisions))
 	Statistics = Add(Operation{
 		ID: "statistics", Group: "history", Title: "Count the decisions", Right: engine.RightRead,

@@ -82,18 +82,14 @@ var (
 			fieldKey,
 		},
 		Tool: Tool{
-			Name: "workflow.review.resolve", Destructive: true, Restricted: true,
+			Name: "workflow.review.resolve", Destructive: true, Restricted: true, Without: withoutPlace,
 			Note: "Read the whole review first, with workflow.review.list and its reviewId. This is for a person's decision: never decide on your own.",
 		},
 		Routes: []Route{{
 			At:   "POST /v1/reviews/{reviewId}/resolve",
 			Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
 		}},
-		Show: Adapt(func(r engine.ResolveResult) any {
-			return ResolveAnswer{
-				PositionView: ViewPosition(r.Position), Review: r.Review, Applied: r.Applied, Decision: ViewDecision(r.Decision), Message: r.Message, Replayed: r.Replayed,
-			}
-		}),
+		Show: Adapt(briefResolve),
 		Refused: Adapt(func(r engine.ResolveResult) bool {
 			return !r.Applied && r.Review.Status != record.ReviewResolved && r.Review.Status != record.ReviewReopened
 		}),
