@@ -103,12 +103,12 @@ func canGovern(p Principal, s store.Definition) bool {
 
 // loadAgentRights are what the newest version that an operator made of a workflow lets
 // agents do, and that version; without one, nothing.
-func (e *Engine) loadAgentRights(ctx context.Context, name string) (workflow.AgentRights, definition, error) {
-	version, err := e.rules.newestOfOperator(ctx, name)
+func (lib *library) loadAgentRights(ctx context.Context, name string) (workflow.AgentRights, definition, error) {
+	version, err := lib.rules.newestOfOperator(ctx, name)
 	if err != nil || version == 0 {
 		return workflow.AgentRights{}, definition{}, err
 	}
-	l, err := e.loadDefinition(ctx, name, version)
+	l, err := lib.loadDefinition(ctx, name, version)
 	if err != nil {
 		return workflow.AgentRights{}, definition{}, err
 	}
@@ -119,11 +119,11 @@ func (e *Engine) loadAgentRights(ctx context.Context, name string) (workflow.Age
 // to undo and redo, the instance's owner too. A workflow that an operator defined stays the operator's,
 // whoever redefined it: there it is the instance's owner, where the operator's newest version lets
 // agents, and so does the instance's if that is an operator's.
-func (e *Engine) mayTakeBack(ctx context.Context, inst instance, op Right) error {
+func (lib *library) mayTakeBack(ctx context.Context, inst instance, op Right) error {
 	if err := refuseOfChain(inst.definition, "change its history"); err != nil || inst.by.Role == RoleOperator {
 		return err
 	}
-	rights, ofOperator, err := e.loadAgentRights(ctx, inst.Workflow)
+	rights, ofOperator, err := lib.loadAgentRights(ctx, inst.Workflow)
 	switch {
 	case err != nil:
 		return err
@@ -157,11 +157,11 @@ func showsJudge(p Principal, s store.Definition) bool { return canGovern(p, s) |
 
 // showsJudgeOf is the same for a version that may not be the newest: what an operator configured since
 // he took the name over counts for the old ones, too.
-func (e *Engine) showsJudgeOf(ctx context.Context, p Principal, s store.Definition) (bool, error) {
+func (lib *library) showsJudgeOf(ctx context.Context, p Principal, s store.Definition) (bool, error) {
 	if !showsJudge(p, s) || seesAll(p.Role) {
 		return showsJudge(p, s), nil
 	}
-	newest, err := e.loadDefinition(ctx, s.Name, 0)
+	newest, err := lib.loadDefinition(ctx, s.Name, 0)
 	return err == nil && canGovern(p, newest.stored), err
 }
 
@@ -183,7 +183,7 @@ func (e *Engine) definitionView(known bool, l definition, shared bool, overlays 
 
 func (e *Engine) rubricView(known bool, l definition, overlays []workflow.Overlay) RubricView {
 	r := l.def.Rubric(overlays)
-	out := RubricView{Rubric: r, LoopGuard: e.loopGuard(l, overlays)}
+	out := RubricView{Rubric: r, LoopGuard: describeLoopGuard(e.cfg.Judge, l, overlays)}
 	if known {
 		out.MinConfidence = &r.MinConfidence
 		return out

@@ -174,8 +174,8 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.C
 	if call != nil {
 		c.Illegal = append(call.findObstacles(*inst), c.Illegal...)
 	}
-	if inst.try.lost > 0 && len(c.Illegal) > 0 && !ask.Precheck {
-		inst.try.over = true
+	if inst.request.lost > 0 && len(c.Illegal) > 0 && !ask.Precheck {
+		inst.request.over = true
 		return j, nil, &conflict{inst.ID}
 	}
 	if j.rejected, err = e.findRejected(ctx, *inst, c, call); err != nil {
@@ -197,7 +197,7 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.C
 		return j, nil, err
 	}
 	if slices.ContainsFunc(j.verdict.Opinions, askedModel) {
-		inst.try.asked++
+		inst.request.asked++
 	}
 	return j, release, nil
 }
@@ -217,8 +217,8 @@ func (e *Engine) newCase(inst instance, in workflow.CaseInput) (judge.Case, erro
 	if n := len(c.Merged.Raw()); n > e.cfg.Limits.Context {
 		return judge.Case{}, tooLarge("/data", "The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context)
 	}
-	c.Digest = e.digestEvidence(inst.Instance)
-	e.setMemoryKeys(&c)
+	c.Digest = digestEvidence(e.cfg.Digester, inst.Instance)
+	setMemoryKeys(e.cfg.Digester, &c)
 	return c, nil
 }
 
@@ -230,10 +230,10 @@ func (e *Engine) decisionEvent(j judgement, kind record.Kind) record.Event {
 	ev.Action = j.maskWords(j.question.Data.Raw()).scrubAction(j.question.Action)
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
-		ContextDigest: e.digestContext(j.Instance, j.question.Context.Raw()),
+		ContextDigest: digestContext(e.cfg.Digester, j.Instance, j.question.Context.Raw()),
 	}
 	d.Took = sumTimes(j.verdict.Opinions)
-	d.Data = e.maskForRecord(j.Owner, j.def, j.question.Data)
+	d.Data = maskForRecord(e.cfg.Digester, j.Owner, j.def, j.question.Data)
 	d.Evidence = forEvent(d.Evidence)
 	if j.call != nil {
 		ev.Call = j.call.reference()

@@ -17,12 +17,12 @@ type definitionKey struct {
 }
 
 // cacheDefinition keeps a parsed version, which never changes.
-func (e *Engine) cacheDefinition(l definition) {
+func (lib *library) cacheDefinition(l definition) {
 	owner := "principal " + l.stored.Owner
 	if l.stored.Operator {
 		owner = "operators"
 	}
-	e.definitions.Put(definitionKey{l.stored.Name, l.stored.Version}, owner, l.def.Size(), l)
+	lib.definitions.Put(definitionKey{l.stored.Name, l.stored.Version}, owner, l.def.Size(), l)
 }
 
 // waiters lets concurrent requests with one scope go one after the other within

@@ -30,7 +30,7 @@ func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (C
 		says: func() []string {
 			return []string{req.Gate, string(g.arguments.Canonical()), req.Action, string(g.data.Canonical())}
 		},
-		check: func() (err error) { g, err = e.readCall(req); return err },
+		check: func() (err error) { g, err = readCall(req, e.cfg.Limits); return err },
 	}
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (CallResult, error) { return e.beginCall(ctx, inst, g) }, e.replayCall)
 }
@@ -42,14 +42,14 @@ type gatedCall struct {
 	digest          string // of the call, keyed, as it is recorded
 }
 
-func (e *Engine) readCall(req CallRequest) (*gatedCall, error) {
+func readCall(req CallRequest, limits Limits) (*gatedCall, error) {
 	switch {
 	case req.ID == "":
 		return nil, MissingField("id", "The id that start returned.")
 	case req.Gate == "" || len(req.States) == 0 || req.Timeout <= 0:
 		return nil, InternalError("begin a call", errors.New("it names no gate, no states or no timeout"))
 	}
-	limit := e.cfg.Limits.Arguments
+	limit := limits.Arguments
 	if req.MaxArguments > 0 {
 		limit = min(limit, req.MaxArguments)
 	}
@@ -57,7 +57,7 @@ func (e *Engine) readCall(req CallRequest) (*gatedCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := readDocument("data", req.Data, e.cfg.Limits.Data)
+	data, err := readDocument("data", req.Data, limits.Data)
 	return &gatedCall{CallRequest: req, arguments: arguments, data: data}, err
 }
 
@@ -90,16 +90,16 @@ func (g *gatedCall) findObstacles(inst instance) []validators.Finding {
 }
 
 // digestCall is what a call is known by again: the tool with exactly these arguments.
-func (e *Engine) digestCall(inst *instance, g *gatedCall) string {
+func digestCall(keyed Digester, inst *instance, g *gatedCall) string {
 	text := digestParts("gavel/call/v1", g.Gate, g.Upstream, g.Tool, string(g.arguments.Canonical()))
-	return e.cfg.Digester.DigestIn(scopeOf(purposeCall, inst.Owner, inst.Workflow), []byte(text))
+	return keyed.DigestIn(scopeOf(purposeCall, inst.Owner, inst.Workflow), []byte(text))
 }
 
 func (e *Engine) beginCall(ctx context.Context, inst *instance, g *gatedCall) (CallResult, error) {
 	if err := e.settleOverdueOf(ctx, inst); err != nil {
 		return CallResult{}, err
 	}
-	g.digest = e.digestCall(inst, g)
+	g.digest = digestCall(e.cfg.Digester, inst, g)
 	same := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool {
 		return c.Gate == g.Gate && c.Arguments == g.digest
 	})
@@ -262,8 +262,8 @@ func (e *Engine) FindCall(ctx context.Context, p Principal, id, key string) (cal
 }
 
 // findCallEvents are the events that began a call and settled it last, zero where there is none.
-func (e *Engine) findCallEvents(ctx context.Context, instance, id string) (called, settled record.Event, err error) {
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Called, record.Settled}}) {
+func (past history) findCallEvents(ctx context.Context, instance, id string) (called, settled record.Event, err error) {
+	for ev, err := range past.store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Called, record.Settled}}) {
 		switch {
 		case err != nil:
 			return called, settled, StoreError("read the history", err)
@@ -330,11 +330,11 @@ func (i instance) gatedAction(action, tool string) *Error {
 }
 
 // findGate is the public name of the tool whose gate performs an action, "" for none.
-func (e *Engine) findGate(workflow, action string) string {
-	if e.cfg.Gated == nil || action == "" {
+func (lib *library) findGate(workflow, action string) string {
+	if lib.gates.performedBy == nil || action == "" {
 		return ""
 	}
-	return e.cfg.Gated(workflow, action)
+	return lib.gates.performedBy(workflow, action)
 }
 
 // summarizeCalls are the calls of an instance that are not settled for good.

@@ -192,8 +192,8 @@ func (e *Engine) settleUnknown(ctx context.Context, s settlement) (change, error
 
 // findCallReview is the review of a call whose outcome nobody knows; one that a repair lost is
 // made anew.
-func (e *Engine) findCallReview(ctx context.Context, inst record.Instance, unknown workflow.OpenCall) (store.Review, error) {
-	row, err := e.findReview(ctx, unknown.Review)
+func (past history) findCallReview(ctx context.Context, inst record.Instance, unknown workflow.OpenCall) (store.Review, error) {
+	row, err := past.findReview(ctx, unknown.Review)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return store.Review{

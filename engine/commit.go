@@ -57,7 +57,7 @@ var errReviewClosed = errors.New("the review is no longer open")
 // judgement still holds: it is sealed anew onto the present head, without judging
 // again.
 func (e *Engine) commit(ctx context.Context, inst instance, do change) (change, error) {
-	do.event.Key = inst.key
+	do.event.Key = inst.key()
 	for {
 		c, done, err := e.prepareCommit(ctx, inst, do)
 		if err != nil {
@@ -153,12 +153,12 @@ func (e *Engine) prepareCommit(ctx context.Context, inst instance, do change) (s
 
 // endReviews are the events and rows that end reviews before a change: the one it resolves,
 // the one that it supersedes, and all that a move overtakes.
-func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change) ([]record.Event, []store.Review, error) {
+func (past history) endReviews(ctx context.Context, inst record.Instance, do change) ([]record.Event, []store.Review, error) {
 	ev := do.cause()
 	var events []record.Event
 	var rows []store.Review
 	end := func(open workflow.OpenReview, how record.Review) error {
-		row, err := e.findReview(ctx, open.ID)
+		row, err := past.findReview(ctx, open.ID)
 		if err != nil {
 			if !errors.Is(err, store.ErrNotFound) {
 				return StoreError("read the review", err)
@@ -183,7 +183,7 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 			}
 		case ev.Kind == record.Escalated && open.Action == ev.Action:
 			if open.Digest == ev.Review.Digest && open.ID != do.replaces {
-				if _, err := store.FindReview(ctx, e.cfg.Store, open.ID); !errors.Is(err, store.ErrNotFound) { // a repair may have lost it
+				if _, err := store.FindReview(ctx, past.store, open.ID); !errors.Is(err, store.ErrNotFound) { // a repair may have lost it
 					return nil, nil, &alreadyParkedError{open.ID}
 				}
 			}

@@ -58,7 +58,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	if err := Authorize(p, RightDecide); err != nil {
 		return DecideResult{}, err
 	}
-	data, err := e.checkDecide(&req)
+	data, err := checkDecide(&req, e.cfg.Limits)
 	if err != nil {
 		return DecideResult{}, err
 	}
@@ -96,7 +96,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	}, nil
 }
 
-func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
+func checkDecide(req *DecideRequest, limits Limits) (document.JSON, error) {
 	switch {
 	case (req.Workflow == "") == (len(req.Definition) == 0):
 		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/workflow", Message: "Give either a workflow's name or a definition.", Hint: "workflow names one that is stored; definition is one that comes with the request."}
@@ -108,14 +108,14 @@ func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 		return document.JSON{}, MissingField("state", "The state that the action would be performed in.")
 	case req.Action == "":
 		return document.JSON{}, MissingField("action", "An action of that state.")
-	case len(req.Key) > e.cfg.Limits.Key:
-		return document.JSON{}, tooLarge("/idempotencyKey", "The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key)
+	case len(req.Key) > limits.Key:
+		return document.JSON{}, tooLarge("/idempotencyKey", "The idempotency key has %d bytes; the limit is %d.", len(req.Key), limits.Key)
 	}
-	data, err := readDocument("data", req.Data, e.cfg.Limits.Data)
+	data, err := readDocument("data", req.Data, limits.Data)
 	if err != nil {
 		return document.JSON{}, err
 	}
-	context, err := readDocument("context", req.Context, e.cfg.Limits.Context)
+	context, err := readDocument("context", req.Context, limits.Context)
 	req.Context = context.Raw()
 	return data, err
 }
@@ -163,8 +163,8 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 		Action: req.Action, Read: data, Precheck: true, CallersContext: claimsContext(p),
 	})
 	c.KeyDigests = true
-	e.refusalBinding(&c, "decide:"+p.ID) // another key is no other question
-	e.guardBinding(&c, "decide:"+string(judge.FingerprintOf(c.Context)))
+	bindRefusal(e.cfg.Digester, &c, "decide:"+p.ID) // another key is no other question
+	bindGuard(e.cfg.Digester, &c, "decide:"+string(judge.FingerprintOf(c.Context)))
 	c.ReviewPath = false // nothing of it could be moved by a person
 	return c, err
 }

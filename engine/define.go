@@ -44,7 +44,7 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 		return DefineResult{}, newError(CodeForbidden, "/name", "Names that begin with chain. or gavel. are kept for the records of chains and schedules.").hint("Choose another name.")
 	}
 	if p.Role != RoleOperator { // no quota binds operators
-		release, err := e.lockCounts(ctx, p, "definitions")
+		release, err := e.counting.lockCounts(ctx, p, "definitions")
 		if err != nil {
 			return DefineResult{}, err
 		}
@@ -87,7 +87,7 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 		switch {
 		case err == nil:
 			e.ledger.charge(p, budgetBytes, int64(len(d.Document)))
-			e.cacheDefinition(definition{stored: s, def: d, gates: e.gates()})
+			e.cacheDefinition(definition{stored: s, def: d, gates: e.gates})
 			return defineResult(s, d, warnings, true), nil
 		case !errors.Is(err, store.ErrConflict):
 			return DefineResult{}, StoreError("store the definition", err)
@@ -241,8 +241,8 @@ func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRe
 }
 
 // definitionAt is a version of a definition; with a time, the newest one of then.
-func (e *Engine) definitionAt(ctx context.Context, p Principal, name string, version int, at time.Time) (definition, error) {
-	l, err := e.loadNamed(ctx, p, name, version)
+func (lib *library) definitionAt(ctx context.Context, p Principal, name string, version int, at time.Time) (definition, error) {
+	l, err := lib.loadNamed(ctx, p, name, version)
 	for err == nil && !at.IsZero() && l.stored.CreatedAt.After(at) {
 		if l.stored.Version == 1 {
 			return definition{}, &Error{
@@ -250,7 +250,7 @@ func (e *Engine) definitionAt(ctx context.Context, p Principal, name string, ver
 				Hint: "Give a later time.",
 			}
 		}
-		l, err = e.loadNamed(ctx, p, name, l.stored.Version-1)
+		l, err = lib.loadNamed(ctx, p, name, l.stored.Version-1)
 	}
 	return l, err
 }

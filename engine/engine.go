@@ -190,10 +190,9 @@ func (c Config) validate() error {
 // Engine drives instances through their definitions. It is safe for concurrent
 // use; several engines may share one Store.
 type Engine struct {
-	cfg         Config
-	definitions *sharedcache.Cache[definitionKey, definition]
-	rules       *rules
-	sharing     sharing
+	cfg Config
+	*library
+	history
 	examining   *fairshare.Queue // by who brings a definition
 	keys        *waiters         // by idempotency scope
 	guards      *waiters         // by guard key
@@ -203,7 +202,20 @@ type Engine struct {
 	eventCounts *lru.Cache[string, eventCount] // by instance
 	reads       *fairshare.Queue               // of bulk reads, by caller
 	feed        *Feed
-	values      *values.Keyring
+}
+
+// library is which definitions and judge configurations there are, whose they are, and what they let whom do.
+type library struct {
+	rules       *rules
+	definitions *sharedcache.Cache[definitionKey, definition]
+	sharing     sharing
+	gates       gates
+}
+
+// history is what was recorded, with sensitive values opened.
+type history struct {
+	store  store.Store
+	values *values.Keyring
 }
 
 // New returns an Engine, or an error that names every missing part.
@@ -217,11 +229,15 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		cfg: cfg, definitions: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), overtaken: newWaiters(), counting: newWaiters(),
+		cfg: cfg, history: history{cfg.Store, values.NewKeyring(cfg.Store, cfg.ValueKey)},
+		library: &library{
+			rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), gates: gates{cfg.Gated, cfg.NextTools},
+			definitions: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach),
+		},
+		keys: newWaiters(), guards: newWaiters(), overtaken: newWaiters(), counting: newWaiters(),
 		ledger: newLedger(cfg.Quotas, cfg.Now, cfg.Store), eventCounts: eventCounts,
 		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
 		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
-		values:    values.NewKeyring(cfg.Store, cfg.ValueKey),
 	}
 	e.feed = newFeed(e)
 	return e, nil
@@ -259,33 +275,33 @@ func newUUID() string {
 
 // loadDefinition returns a version of a definition (0 is the newest) with what it
 // was parsed from.
-func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (definition, error) {
+func (lib *library) loadDefinition(ctx context.Context, name string, version int) (definition, error) {
 	known := version
 	if version == 0 {
-		known = e.rules.newestVersion(ctx, name)
+		known = lib.rules.newestVersion(ctx, name)
 	}
-	if l, ok := e.definitions.Get(definitionKey{name, known}); ok {
+	if l, ok := lib.definitions.Get(definitionKey{name, known}); ok {
 		return l, nil
 	}
-	s, err := e.rules.loadDefinition(ctx, name, version)
+	s, err := lib.rules.loadDefinition(ctx, name, version)
 	if err != nil {
 		if errors.Is(err, store.ErrNotFound) {
 			return definition{}, unknownWorkflow(name, version)
 		}
 		return definition{}, StoreError("read the definition", err)
 	}
-	if l, ok := e.definitions.Get(definitionKey{s.Name, s.Version}); ok {
+	if l, ok := lib.definitions.Get(definitionKey{s.Name, s.Version}); ok {
 		return l, nil
 	}
 	d, err := workflow.Parse(s.Name, s.Document)
 	if err != nil {
 		return definition{}, InternalError(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
 	}
-	if d.Hash != s.Hash && !e.cfg.ShowUnsealed {
+	if d.Hash != s.Hash && !lib.rules.show {
 		return definition{}, untrustedRule("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
 	}
-	l := definition{stored: s, def: d.WithoutLines(), gates: e.gates()}
-	e.cacheDefinition(l)
+	l := definition{stored: s, def: d.WithoutLines(), gates: lib.gates}
+	lib.cacheDefinition(l)
 	return l, nil
 }
 

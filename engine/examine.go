@@ -68,7 +68,7 @@ func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequ
 	}
 	switch {
 	case err != nil:
-		return nil, nil, e.examinationEnd(ctx, err)
+		return nil, nil, examinationEnd(ctx, err)
 	case d == nil:
 		return nil, nil, invalidDefinition(issues)
 	case req.Name != "" && d.Name != req.Name:
@@ -80,13 +80,13 @@ func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequ
 		issues, err = d.Lint(ctx, options)
 	}
 	if err != nil {
-		return nil, nil, e.examinationEnd(ctx, err)
+		return nil, nil, examinationEnd(ctx, err)
 	}
 	return d.WithoutLines(), issues, nil
 }
 
 // examinationEnd is why a look at a definition came to no end: the caller's quota, if that ended it.
-func (e *Engine) examinationEnd(ctx context.Context, err error) error {
+func examinationEnd(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return known
 	}

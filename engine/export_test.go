@@ -20,7 +20,7 @@ func (e *Engine) Waiting() int {
 }
 
 // Effect says what a move did outside.
-func (e *Engine) Effect(move record.Event) string { return e.describeEffect(move) }
+func (e *Engine) Effect(move record.Event) string { return describeEffect(move, e.cfg.ReadOnlySources) }
 
 // Held is how many events a feed holds, and how large they are.
 func (f *Feed) Held() (events, bytes int) {

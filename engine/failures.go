@@ -160,12 +160,12 @@ func unknownWorkflow(name string, version int) *Error {
 
 // noWorkflow names the nearest definition among those that the caller may see. It is the
 // same answer for a name that is not there and for one that is hidden.
-func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, version int) error {
+func (lib *library) noWorkflow(ctx context.Context, p Principal, name string, version int) error {
 	out := unknownWorkflow(name, version)
 	if version > 0 {
 		return out
 	}
-	names, err := e.rules.listNames(ctx)
+	names, err := lib.rules.listNames(ctx)
 	if err != nil {
 		return out
 	}
@@ -179,7 +179,7 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 		}
 	}
 	if near != "" {
-		if d, err := e.rules.loadDefinition(ctx, near, 0); err == nil && canUse(p, d) {
+		if d, err := lib.rules.loadDefinition(ctx, near, 0); err == nil && canUse(p, d) {
 			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)
 		}
 	}

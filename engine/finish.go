@@ -216,7 +216,7 @@ func (e *Engine) newStopDecision(s stop, outcome judge.Outcome, why validators.F
 		data = record.NewStopData(s.Session)
 	}
 	return &record.Decision{
-		ID: "dec-" + e.cfg.NewID(), Data: data, ContextDigest: e.digestContext(s.Instance, s.Context),
+		ID: "dec-" + e.cfg.NewID(), Data: data, ContextDigest: digestContext(e.cfg.Digester, s.Instance, s.Context),
 		Verdict: judge.Verdict{
 			Outcome: outcome, Proposed: judge.Reject, Code: why.Code, Confidence: 1, Assurance: judge.AssuranceNone,
 			DecidedBy: judge.LayerTransition, Mode: judge.Enforce, Reasoning: strings.TrimSpace(why.Message + " " + why.Hint), Findings: []validators.Finding{why},

@@ -27,7 +27,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 	if req.Name == "" {
 		return JudgeConfigResult{}, MissingField("name", "The name of a defined workflow.")
 	}
-	if err := e.checkSettings(req.Settings); err != nil {
+	if err := checkSettings(req.Settings, e.cfg.Models); err != nil {
 		return JudgeConfigResult{}, err
 	}
 	for {
@@ -143,7 +143,7 @@ func HashJudgeConfig(c store.JudgeConfig) (string, error) {
 		c.At.Format("2006-01-02T15:04:05.000000Z07:00")), nil
 }
 
-func (e *Engine) checkSettings(s workflow.JudgeSettings) error {
+func checkSettings(s workflow.JudgeSettings, models []string) error {
 	if s.Enabled == nil && s.StrictMode == nil && s.MinConfidence == nil && s.UseLLM == nil && s.Model == nil && s.Shared == nil {
 		return &Error{Code: CodeInvalidArgument, Message: "No setting was given.", Hint: "Give at least one of enabled, strictMode, minConfidence, useLLM, model, shared."}
 	}
@@ -153,8 +153,8 @@ func (e *Engine) checkSettings(s workflow.JudgeSettings) error {
 	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Content != nil || s.Criteria != nil || s.Prompt != nil || s.Samples != nil || s.Panel != nil || s.Cascade != nil || s.OnEvidenceMissing != nil || s.Review != nil {
 		return &Error{Code: CodeInvalidArgument, Message: "Only enabled, strictMode, minConfidence, useLLM and model can be configured beside a definition.", Hint: "Define a new version for the others."}
 	}
-	if s.Model != nil && !slices.Contains(e.cfg.Models, *s.Model) {
-		return unknownModel(*s.Model, e.cfg.Models)
+	if s.Model != nil && !slices.Contains(models, *s.Model) {
+		return unknownModel(*s.Model, models)
 	}
 	return nil
 }
@@ -217,8 +217,8 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, 
 
 // loadOverlays are the judge-config revisions in force for an owner's instances, at a time
 // (zero is now), with the digest that identifies them; "" when there are none.
-func (e *Engine) loadOverlays(ctx context.Context, l definition, owner string, at time.Time) ([]workflow.Overlay, string, error) {
-	revisions, err := e.rules.listConfigs(ctx, l.stored.Name)
+func (lib *library) loadOverlays(ctx context.Context, l definition, owner string, at time.Time) ([]workflow.Overlay, string, error) {
+	revisions, err := lib.rules.listConfigs(ctx, l.stored.Name)
 	if err != nil {
 		return nil, "", StoreError("read the judge configuration", err)
 	}

@@ -34,7 +34,7 @@ const (
 // otherwise. Errors: store.ErrLeaseTaken, store.ErrLeaseLost, those of the store, and those of do.
 func (e *Engine) Lead(ctx context.Context, job string, wait time.Duration, do func(ctx context.Context) error) error {
 	owner := newUUID() // this call's: another one in this process is like one in another
-	lease, err := e.takeLease(ctx, job, owner, wait)
+	lease, err := takeLease(ctx, e.cfg.Store, job, owner, wait)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (e *Engine) Lead(ctx context.Context, job string, wait time.Duration, do fu
 	renewed := make(chan struct{})
 	go func() {
 		defer close(renewed)
-		e.renewLease(leading, lose, lease)
+		renewLease(leading, e.cfg.Store, lose, lease)
 	}()
 	err = do(leading)
 	lose(nil)
@@ -56,10 +56,10 @@ func (e *Engine) Lead(ctx context.Context, job string, wait time.Duration, do fu
 	return err
 }
 
-func (e *Engine) takeLease(ctx context.Context, job, owner string, wait time.Duration) (store.Lease, error) {
+func takeLease(ctx context.Context, db store.Store, job, owner string, wait time.Duration) (store.Lease, error) {
 	until := time.Now().Add(wait)
 	for pause := shortestLeaseWait; ; pause = min(2*pause, longestLeaseWait) {
-		lease, err := e.cfg.Store.TakeLease(ctx, job, owner, leaseTime)
+		lease, err := db.TakeLease(ctx, job, owner, leaseTime)
 		switch {
 		case err == nil:
 			return lease, nil
@@ -77,7 +77,7 @@ func (e *Engine) takeLease(ctx context.Context, job, owner string, wait time.Dur
 }
 
 // renewLease takes a lease again and again until ctx ends, or ends it by lose.
-func (e *Engine) renewLease(ctx context.Context, lose context.CancelCauseFunc, lease store.Lease) {
+func renewLease(ctx context.Context, db store.Store, lose context.CancelCauseFunc, lease store.Lease) {
 	tick := time.NewTicker(leaseTime / renewals)
 	defer tick.Stop()
 	for taken := time.Now(); ; {
@@ -87,7 +87,7 @@ func (e *Engine) renewLease(ctx context.Context, lose context.CancelCauseFunc, l
 		case <-tick.C:
 		}
 		asked := time.Now()
-		again, err := e.cfg.Store.TakeLease(ctx, lease.Name, lease.Owner, leaseTime)
+		again, err := db.TakeLease(ctx, lease.Name, lease.Owner, leaseTime)
 		switch {
 		case err == nil && again.Number == lease.Number:
 			taken = asked

@@ -274,7 +274,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored 
 	if finish = l.takeStart(p.ID); finish != nil {
 		return finish, nil
 	}
-	release, err := e.lockCounts(ctx, p, "starts")
+	release, err := e.counting.lockCounts(ctx, p, "starts")
 	if err != nil {
 		return nil, err
 	}
@@ -302,8 +302,8 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored 
 
 // lockCounts waits until no other request of a principal counts what it has of a thing in the
 // store, or adds to it.
-func (e *Engine) lockCounts(ctx context.Context, p Principal, what string) (release func(), err error) {
-	if release, _ = e.counting.acquire(ctx.Done(), what+" "+p.ID); release == nil {
+func (w *waiters) lockCounts(ctx context.Context, p Principal, what string) (release func(), err error) {
+	if release, _ = w.acquire(ctx.Done(), what+" "+p.ID); release == nil {
 		return nil, StoreError("count what you have", ctx.Err())
 	}
 	return release, nil

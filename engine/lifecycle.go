@@ -144,9 +144,9 @@ func (e *Engine) takeBack(op Right, id, key string, revision *int64, verb string
 	}
 }
 
-func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (record.Checkpoint, error) {
+func (past history) findCheckpoint(ctx context.Context, instance, id string) (record.Checkpoint, error) {
 	var ids []string
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Checkpointed}}) {
+	for ev, err := range past.store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Checkpointed}}) {
 		if err != nil {
 			return record.Checkpoint{}, StoreError("read the checkpoints", err)
 		}

@@ -110,22 +110,22 @@ func contextScope(owner, workflow string) record.Scope {
 	return scopeOf(purposeContext, owner, workflow)
 }
 
-func (e *Engine) digestContext(inst record.Instance, context json.RawMessage) string {
-	return e.cfg.Digester.DigestIn(contextScope(inst.Owner, inst.Workflow), context)
+func digestContext(keyed Digester, inst record.Instance, context json.RawMessage) string {
+	return keyed.DigestIn(contextScope(inst.Owner, inst.Workflow), context)
 }
 
 // digestEvidence is for evidence that holds sensitive values.
-func (e *Engine) digestEvidence(inst record.Instance) func([]byte) string {
+func digestEvidence(keyed Digester, inst record.Instance) func([]byte) string {
 	scope := scopeOf(purposeEvidence, inst.Owner, inst.Workflow)
-	return func(content []byte) string { return e.cfg.Digester.DigestIn(scope, content) }
+	return func(content []byte) string { return keyed.DigestIn(scope, content) }
 }
 
 // maskForRecord replaces sensitive values by keyed digests: what a record keeps
 // of data that may never be part of the context.
-func (e *Engine) maskForRecord(owner string, d *workflow.Definition, doc document.JSON) json.RawMessage {
+func maskForRecord(keyed Digester, owner string, d *workflow.Definition, doc document.JSON) json.RawMessage {
 	scope := scopeOf(purposeValue, owner, d.Name)
 	return d.MaskJSON(doc, func(path string, value json.RawMessage) string {
 		scope.Path = path
-		return e.cfg.Digester.DigestIn(scope, value)
+		return keyed.DigestIn(scope, value)
 	}).Raw()
 }

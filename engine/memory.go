@@ -47,16 +47,16 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 // setMemoryKeys gives a case the keys that a judge's memory works with, if a model may
 // be asked about it. The digests are keyed, and over the plain values: two cases
 // that only look alike when masked are two cases.
-func (e *Engine) setMemoryKeys(c *judge.Case) {
+func setMemoryKeys(with Digester, c *judge.Case) {
 	if !c.Rubric.Enabled || !c.Rubric.UseLLM || len(c.Illegal) > 0 {
 		return
 	}
-	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digestParts(parts...))) }
+	keyed := func(parts ...string) string { return with.Digest([]byte(digestParts(parts...))) }
 	path, _ := json.Marshal(c.Path) // texts alone
 	parts := []string{"gavel/case/v2", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash, c.Role, string(path)}
 	c.Identity = keyed(appendCall(parts, c, document.JSON.Canonical)...)
-	e.guardBinding(c, c.Instance)
-	e.refusalBinding(c, c.Instance)
+	bindGuard(with, c, c.Instance)
+	bindRefusal(with, c, c.Instance)
 }
 
 // appendCall adds the call that a case is about, if any, its arguments in the form given.
@@ -67,9 +67,9 @@ func appendCall(parts []string, c *judge.Case, form func(document.JSON) []byte) 
 	return append(parts, "call", c.Call.Tool, string(form(c.Call.Arguments)))
 }
 
-// guardBinding says what refusals of the case are counted by: the data alone where they are the
+// bindGuard says what refusals of the case are counted by: the data alone where they are the
 // question, otherwise the data of one instance. Short data ("squash") are sent to many.
-func (e *Engine) guardBinding(c *judge.Case, instance string) {
+func bindGuard(keyed Digester, c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return
 	}
@@ -78,17 +78,17 @@ func (e *Engine) guardBinding(c *judge.Case, instance string) {
 		parts = append(parts, instance)
 	}
 	parts = appendCall(parts, c, judge.FingerprintOf)
-	c.Guard = e.cfg.Digester.Digest([]byte(digestParts(parts...)))
+	c.Guard = keyed.Digest([]byte(digestParts(parts...)))
 }
 
-// refusalBinding says what a refusal of the case binds to: the question about an instance, from any
+// bindRefusal says what a refusal of the case binds to: the question about an instance, from any
 // caller and under any configuration of the judge.
-func (e *Engine) refusalBinding(c *judge.Case, instance string) {
+func bindRefusal(keyed Digester, c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return
 	}
 	parts := []string{"gavel/bound/v1", instance, c.Workflow, c.State, c.Action, string(judge.FingerprintOf(c.Data)), string(c.Context.Canonical())}
-	c.Bound = e.cfg.Digester.Digest([]byte(digestParts(appendCall(parts, c, judge.FingerprintOf)...)))
+	c.Bound = keyed.Digest([]byte(digestParts(appendCall(parts, c, judge.FingerprintOf)...)))
 }
 
 // longestTurn bounds how long a decision waits for others with its guard key. With
@@ -241,10 +241,10 @@ type ClearRefusalsResult struct {
 	Message  string `json:"message"`
 }
 
-// loopGuard says when the loop guard of a definition steps in and how it is lifted, "" when it
+// describeLoopGuard says when the loop guard of a definition steps in and how it is lifted, "" when it
 // never does.
-func (e *Engine) loopGuard(l definition, overlays []workflow.Overlay) string {
-	counts, ok := e.cfg.Judge.(interface{ LoopGuard() (int, time.Duration) })
+func describeLoopGuard(j Judge, l definition, overlays []workflow.Overlay) string {
+	counts, ok := j.(interface{ LoopGuard() (int, time.Duration) })
 	if !ok || len(l.def.RequiredModels(overlays)) == 0 {
 		return ""
 	}

@@ -110,7 +110,7 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 	return m.out, err
 }
 
-func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to definition) error {
+func (lib *library) checkMigrate(ctx context.Context, req MigrateRequest, to definition) error {
 	switch {
 	case req.FromVersion < 0 || req.ToVersion < 0:
 		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out: any version is migrated, to the newest."}
@@ -118,7 +118,7 @@ func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to defini
 		return &Error{Code: CodeInvalidArgument, Path: "/fromVersion", Message: fmt.Sprintf("Both versions are %d.", req.FromVersion), Hint: "Give two versions, or leave them out."}
 	}
 	if req.FromVersion > 0 {
-		if _, err := e.loadDefinition(ctx, req.Workflow, req.FromVersion); err != nil {
+		if _, err := lib.loadDefinition(ctx, req.Workflow, req.FromVersion); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,7 @@ func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to defini
 		if name := req.States[old]; to.def.States[name] == nil {
 			return unknownState("/states/"+old, name, to.def)
 		}
-		if err := e.checkOldState(ctx, req, old, to.stored.Version); err != nil {
+		if err := lib.checkOldState(ctx, req, old, to.stored.Version); err != nil {
 			return err
 		}
 	}
@@ -134,10 +134,10 @@ func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to defini
 }
 
 // checkOldState refuses a name that no version ever had, which is a slip of the pen.
-func (e *Engine) checkOldState(ctx context.Context, req MigrateRequest, state string, target int) error {
+func (lib *library) checkOldState(ctx context.Context, req MigrateRequest, state string, target int) error {
 	first, last := req.FromVersion, req.FromVersion
 	if first == 0 {
-		newest, err := e.loadDefinition(ctx, req.Workflow, 0)
+		newest, err := lib.loadDefinition(ctx, req.Workflow, 0)
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (e *Engine) checkOldState(ctx context.Context, req MigrateRequest, state st
 		if v == target {
 			continue
 		}
-		l, err := e.loadDefinition(ctx, req.Workflow, v)
+		l, err := lib.loadDefinition(ctx, req.Workflow, v)
 		if err != nil {
 			return err
 		}
@@ -298,7 +298,7 @@ func (m *migration) planOne(ctx context.Context, inst record.Instance) (Instance
 		out.NewState = name
 	}
 	facts := record.RenameVisits(inst.Facts, m.req.States)
-	why, err := m.e.whyUnfit(ctx, m.p, m.to, out.NewState, facts, inst)
+	why, err := whyUnfit(ctx, m.e.cfg.Compiler, m.p, m.to, out.NewState, facts, inst)
 	if err != nil {
 		return InstanceMigration{}, err
 	}
@@ -317,7 +317,7 @@ func (m *migration) planOne(ctx context.Context, inst record.Instance) (Instance
 
 // whyUnfit says why an instance could not be in a state of a version, with the context and
 // the facts that it has; "" when it could.
-func (e *Engine) whyUnfit(ctx context.Context, p Principal, l definition, state string, facts workflow.Facts, inst record.Instance) (string, error) {
+func whyUnfit(ctx context.Context, compiler workflow.Compiler, p Principal, l definition, state string, facts workflow.Facts, inst record.Instance) (string, error) {
 	if l.def.States[state] == nil {
 		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)
 		if near := document.Suggest(state, l.def.StateNames); near != "" {
@@ -328,7 +328,7 @@ func (e *Engine) whyUnfit(ctx context.Context, p Principal, l definition, state 
 	entry := l.def.Candidate(state, facts, "")
 	findings := entry.Unmet
 	if len(entry.Entry.RequiredFields) > 0 || len(entry.Entry.Schema) > 0 {
-		set, problems, err := e.cfg.Compiler.Compile(ctx, p.ID, l.owner(), entry.Entry)
+		set, problems, err := compiler.Compile(ctx, p.ID, l.owner(), entry.Entry)
 		if err != nil {
 			return "", judgeError(err)
 		}
@@ -362,7 +362,7 @@ func (e *Engine) checkRestorable(ctx context.Context, inst instance, restored re
 	if restored.Version == inst.Version {
 		return nil
 	}
-	why, err := e.whyUnfit(ctx, inst.by, inst.definition, restored.State, restored.Facts, restored)
+	why, err := whyUnfit(ctx, e.cfg.Compiler, inst.by, inst.definition, restored.State, restored.Facts, restored)
 	if err == nil && why == "" {
 		why, err = e.findRenamedState(ctx, inst.Instance, restored)
 	}
@@ -379,14 +379,14 @@ func (e *Engine) checkRestorable(ctx context.Context, inst instance, restored re
 // findRenamedState says which state, of those that a restored instance has or has visited, got
 // another name since: under the old one it may be another state of the version that the
 // instance has by now. "" is none.
-func (e *Engine) findRenamedState(ctx context.Context, inst, restored record.Instance) (string, error) {
+func (past history) findRenamedState(ctx context.Context, inst, restored record.Instance) (string, error) {
 	names := append(slices.Clip(restored.Facts.Visited), restored.State)
 	now := map[string]string{}
 	for _, name := range names {
 		now[name] = name
 	}
 	since := store.EventQuery{Instance: inst.ID, AfterSeq: restored.Seq, MaxRevision: inst.Revision, Kinds: []record.Kind{record.Migrated}}
-	for ev, err := range e.cfg.Store.Events(ctx, since) {
+	for ev, err := range past.store.Events(ctx, since) {
 		if err != nil {
 			return "", StoreError("read the history", err)
 		}

@@ -14,11 +14,16 @@ import (
 type instance struct {
 	record.Instance
 	definition
-	by Principal
-	// Of a request that changes it: the idempotency key that the answer is bound to, nil without
-	// one, and how the tries fare.
-	key *record.Key
-	try *race
+	by      Principal
+	request *mutation // that changes it, nil for none
+}
+
+// key is the idempotency key that the answer to the request is bound to, nil without one.
+func (i instance) key() *record.Key {
+	if i.request == nil {
+		return nil
+	}
+	return i.request.bound
 }
 
 // mutation is a request to change an instance: what it needs. mutate does what all of them have in common.
@@ -42,6 +47,12 @@ type mutation struct {
 
 	judged bool // a model may be asked, so that tries take turns
 	once   bool // it is not tried again when another request overtakes it
+
+	// How it fares.
+	bound *record.Key // the key
+	lost  int         // tries that were overtaken
+	asked int         // tries for which a model was asked
+	over  bool        // another try cannot succeed
 }
 
 // The most tries of a request that others overtake, and how many of them may ask a model.
@@ -50,13 +61,6 @@ const (
 	mostTries      = 50
 	mostModelTries = 4
 )
-
-// race is how a request fares that others may overtake.
-type race struct {
-	lost  int  // tries that were overtaken
-	asked int  // tries for which a model was asked
-	over  bool // another try cannot succeed
-}
 
 // mutate answers a request to change an instance. perform gets the instance as it was loaded, once all that
 // mutation names allows it. A key that was used is answered by replay, with the instance as it is now and the event that was committed then,
@@ -69,9 +73,10 @@ func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
 	if err != nil {
 		return zero, err
 	}
+	m.bound = key
 	do := func() (T, error) {
-		return retryOvertaken(ctx, e, p, m, func(try *race) (T, error) {
-			inst := instance{by: p, key: key, try: try}
+		return retryOvertaken(ctx, e, p, &m, func() (T, error) {
+			inst := instance{by: p, request: &m}
 			if err := e.begin(ctx, &inst, m); err != nil {
 				return zero, err
 			}
@@ -191,15 +196,16 @@ func (e *Engine) begin(ctx context.Context, inst *instance, m mutation) (err err
 // Those tries of one caller at one instance take turns, and its later requests wait
 // behind them, so that they do not overtake each other again and a model is not asked
 // about states that are past. Callers do not wait for each other.
-func retryOvertaken[T any](ctx context.Context, e *Engine, p Principal, m mutation, do func(*race) (T, error)) (T, error) {
+func retryOvertaken[T any](ctx context.Context, e *Engine, p Principal, m *mutation, do func() (T, error)) (T, error) {
 	var zero T
-	try, scope := &race{over: m.once || m.revision != nil}, p.ID+"\x00"+m.id
-	if try.over || !m.judged || !e.overtaken.hasTurn(scope) {
-		out, err := do(try)
+	m.over = m.once || m.revision != nil
+	scope := p.ID + "\x00" + m.id
+	if m.over || !m.judged || !e.overtaken.hasTurn(scope) {
+		out, err := do()
 		if !errors.Is(err, store.ErrConflict) {
 			return out, err
 		}
-		if !try.countLost() {
+		if !m.countLost() {
 			return zero, e.conflictFor(ctx, p, err)
 		}
 	}
@@ -213,20 +219,20 @@ func retryOvertaken[T any](ctx context.Context, e *Engine, p Principal, m mutati
 		defer release()
 	}
 	for {
-		out, err := do(try)
+		out, err := do()
 		if !errors.Is(err, store.ErrConflict) {
 			return out, err
 		}
-		if !try.countLost() || bounded.Err() != nil {
+		if !m.countLost() || bounded.Err() != nil {
 			return zero, e.conflictFor(ctx, p, err)
 		}
 	}
 }
 
 // countLost counts a try that was overtaken, and reports whether another one makes sense.
-func (r *race) countLost() (retry bool) {
-	r.lost++
-	return !r.over && r.lost < mostTries && r.asked < mostModelTries
+func (m *mutation) countLost() (retry bool) {
+	m.lost++
+	return !m.over && m.lost < mostTries && m.asked < mostModelTries
 }
 
 // turnError is the answer to a request that did not get its turn in time, or whose caller left.

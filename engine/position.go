@@ -51,21 +51,21 @@ func (e *Engine) see(ctx context.Context, p Principal, id string) (instance, err
 func (e *Engine) reload(ctx context.Context, inst *instance) error {
 	now, err := e.loadInstance(ctx, inst.by, inst.ID)
 	if err == nil {
-		now.key, now.try = inst.key, inst.try
+		now.request = inst.request
 		*inst = now
 	}
 	return err
 }
 
-func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (definition, error) {
-	l, err := e.loadDefinition(ctx, inst.Workflow, inst.Version)
+func (lib *library) loadPinned(ctx context.Context, inst record.Instance) (definition, error) {
+	l, err := lib.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil || l.stored.Operator {
 		return l, err
 	}
-	if last, err := e.rules.isNewest(ctx, inst.Workflow, inst.Version); err != nil || last {
+	if last, err := lib.rules.isNewest(ctx, inst.Workflow, inst.Version); err != nil || last {
 		return l, err
 	}
-	newest, err := e.loadDefinition(ctx, inst.Workflow, 0)
+	newest, err := lib.loadDefinition(ctx, inst.Workflow, 0)
 	l.takenOver = newest.stored.Operator && !newest.def.Agents.Redefine
 	return l, err
 }
@@ -130,8 +130,6 @@ type gates struct {
 	performedBy func(workflow, action string) string
 	next        func(Principal, Position) []string
 }
-
-func (e *Engine) gates() gates { return gates{e.cfg.Gated, e.cfg.NextTools} }
 
 // leaveOut removes the actions that only a gate performs.
 func (g gates) leaveOut(workflow string, actions []string) []string {

@@ -50,7 +50,7 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 		return 0, nil
 	}
 	if known.of == nil {
-		from, near, err := e.lastReset(ctx, inst)
+		from, near, err := e.lastReset(ctx, inst, int64(e.cfg.Limits.Events))
 		if err != nil {
 			return 0, err
 		}
@@ -72,18 +72,17 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 
 // lastReset is the seq of the last event of an instance that resets quotas. near says that
 // it is among the last Limits.Events events; then it need not be the last one.
-func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64, near bool, err error) {
-	window := int64(e.cfg.Limits.Events)
+func (past history) lastReset(ctx context.Context, inst record.Instance, window int64) (seq int64, near bool, err error) {
 	// Nearly always a move is in the newer half: then the page is spared now, and this for the next half.
 	lately := store.EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window/2), Kinds: resetKinds, Limit: 1}
-	for ev, err := range e.cfg.Store.Events(ctx, lately) {
+	for ev, err := range past.store.Events(ctx, lately) {
 		if err == nil && ev.Seq <= inst.Seq && resetsQuota(ev) {
 			return ev.Seq, true, nil
 		}
 	}
 	for to := inst.Seq; to > 0; to -= window {
 		found := int64(0)
-		for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: max(0, to-window), Kinds: resetKinds}) {
+		for ev, err := range past.store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: max(0, to-window), Kinds: resetKinds}) {
 			switch {
 			case err != nil:
 				return 0, false, StoreError("read the history", err)
@@ -105,12 +104,12 @@ func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64
 }
 
 // countOn adds the events behind those that were counted before.
-func (e *Engine) countOn(ctx context.Context, inst record.Instance, known eventCount) (eventCount, error) {
+func (past history) countOn(ctx context.Context, inst record.Instance, known eventCount) (eventCount, error) {
 	out := eventCount{reset: known.reset, seq: inst.Seq, of: maps.Clone(known.of)}
 	if out.of == nil {
 		out.of = map[string]int{}
 	}
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: known.seq, MaxRevision: inst.Revision}) {
+	for ev, err := range past.store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: known.seq, MaxRevision: inst.Revision}) {
 		switch {
 		case err != nil:
 			return eventCount{}, StoreError("read the history", err)

@@ -37,20 +37,20 @@ func (e *Engine) currentStatus(ctx context.Context, inst instance) (StatusResult
 	}
 	return StatusResult{
 		Position: pos, Context: doc, Owner: inst.Owner, Visited: append([]string{}, inst.Facts.Visited...),
-		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(inst.def, inst.overlays),
+		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: warnUnserved(e.cfg.Models, inst.def, inst.overlays),
 		Reviews: reviews, Calls: summarizeCalls(inst.Instance),
 	}, nil
 }
 
-func (e *Engine) warnUnserved(d *workflow.Definition, overlays []workflow.Overlay) []string {
+func warnUnserved(models []string, d *workflow.Definition, overlays []workflow.Overlay) []string {
 	const then = "moves that ask for it are decided as onJudgeUnavailable says."
 	asked := d.RequiredModels(overlays)
-	if len(asked) > 0 && len(e.cfg.Models) == 0 {
+	if len(asked) > 0 && len(models) == 0 {
 		return []string{"This workflow asks for the judgement of a model, and none is configured: " + then}
 	}
 	var out []string
 	for _, name := range asked {
-		if name != "" && !slices.Contains(e.cfg.Models, name) {
+		if name != "" && !slices.Contains(models, name) {
 			out = append(out, fmt.Sprintf("This workflow asks for the judgement of the model %.80q, which is not configured: %s", name, then))
 		}
 	}

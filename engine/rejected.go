@@ -21,12 +21,12 @@ func isRejected(row store.Review) bool {
 
 // findRejections are the reviews of an instance that a person rejected where it still is,
 // the newest first.
-func (e *Engine) findRejections(ctx context.Context, inst record.Instance) ([]store.Review, error) {
+func (past history) findRejections(ctx context.Context, inst record.Instance) ([]store.Review, error) {
 	if inst.Seq < 3 || inst.Status != record.Running { // started, escalated, reviewed
 		return nil, nil
 	}
 	var out []store.Review
-	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Instance: inst.ID, Status: record.ReviewResolved}) {
+	for row, err := range past.store.Reviews(ctx, store.ReviewQuery{Instance: inst.ID, Status: record.ReviewResolved}) {
 		if err != nil {
 			return nil, StoreError("list the reviews", err)
 		}
@@ -61,7 +61,7 @@ func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case,
 			return nil, err
 		}
 		scope := contextScope(inst.Owner, inst.Workflow)
-		if !call.isAbout(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(e.maskForRecord(inst.Owner, inst.def, c.Data)) ||
+		if !call.isAbout(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(maskForRecord(e.cfg.Digester, inst.Owner, inst.def, c.Data)) ||
 			!e.cfg.Digester.Matches(asked.Decision.ContextDigest, scope, c.Context.Raw()) {
 			continue
 		}
@@ -99,11 +99,11 @@ func isAtIssue(row store.Review, inst record.Instance) bool {
 }
 
 // isStillAtIssue is the same where the instance is not at hand.
-func (e *Engine) isStillAtIssue(ctx context.Context, row store.Review) (bool, error) {
+func (past history) isStillAtIssue(ctx context.Context, row store.Review) (bool, error) {
 	if !isRejected(row) {
 		return false, nil
 	}
-	inst, err := e.cfg.Store.Load(ctx, row.Instance)
+	inst, err := past.store.Load(ctx, row.Instance)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return false, nil

@@ -60,7 +60,7 @@ func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (
 		check: func() error { return e.checkResolve(&req) },
 		load: func(ctx context.Context, inst *instance) (err error) {
 			if r, err = e.loadDueReview(ctx, p, req.ID); err == nil {
-				r.key, r.req = inst.key, req
+				r.request, r.req = inst.request, req
 			}
 			return err
 		},
@@ -139,7 +139,7 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 		return e.reopenReview(ctx, r)
 	case r.destroyed:
 		return e.voidReview(ctx, r, "Sensitive values that it is about were destroyed.", nil)
-	case !e.isBound(r):
+	case !r.isBound(e.cfg.Digester):
 		return e.voidReview(ctx, r, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	case r.asked.IsStop():
 		return e.resolveStop(ctx, r)
@@ -199,14 +199,14 @@ func mayResolve(r reviewCase) error {
 
 // isBound reports whether a stored review is the one that the history says, about the
 // present revision, with the data that were asked with.
-func (e *Engine) isBound(r reviewCase) bool {
+func (r reviewCase) isBound(keyed Digester) bool {
 	opened := r.asked.Review
 	at := slices.IndexFunc(r.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == r.row.ID })
 	if at < 0 || opened == nil || opened.ID != r.row.ID {
 		return false
 	}
 	scope, question := bindReview(r.Instance, r.asked.Principal, r.asked.Action, r.row.Data, r.asked.Decision.Evidence, r.asked.Call)
-	return opened.Digest == r.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(opened.Digest, scope, question)
+	return opened.Digest == r.Facts.Reviews[at].Digest && keyed.Matches(opened.Digest, scope, question)
 }
 
 // newReviewerVerdict is what a person decided.
@@ -223,7 +223,7 @@ func newReviewEnd(r reviewCase) record.Review {
 }
 
 func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decision {
-	return &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: v, ContextDigest: e.digestContext(r.Instance, r.Context)}
+	return &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: v, ContextDigest: digestContext(e.cfg.Digester, r.Instance, r.Context)}
 }
 
 func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
@@ -236,7 +236,7 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 	if asked.Call != nil {
 		leaveScripts(&c, asked.Decision.Target)
 	}
-	c.Digest, c.RecentEvidence, c.Caller = e.digestEvidence(inst.Instance), e.freshEvidence(r.row, asked), r.by.ID
+	c.Digest, c.RecentEvidence, c.Caller = digestEvidence(e.cfg.Digester, inst.Instance), e.freshEvidence(r.row, asked), r.by.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: r.by.ID, Reason: r.req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)

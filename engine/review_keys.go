@@ -17,7 +17,7 @@ func (e *Engine) joinReview(ctx context.Context, inst instance, row store.Review
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	if inst.key != nil {
+	if inst.key() != nil {
 		if err := e.checkEventQuota(ctx, inst); err != nil {
 			return AdvanceResult{}, err
 		}
@@ -88,10 +88,10 @@ func (e *Engine) replayParked(ctx context.Context, now instance, ev record.Event
 
 // findClosingEvent is the event that ended a review, or the move that its approval made; ev itself
 // when the history does not tell.
-func (e *Engine) findClosingEvent(ctx context.Context, ev record.Event) (record.Event, error) {
+func (past history) findClosingEvent(ctx context.Context, ev record.Event) (record.Event, error) {
 	last := ev
 	q := store.EventQuery{Instance: ev.Instance, AfterSeq: ev.Seq, Kinds: []record.Kind{record.Reviewed, record.Advanced}}
-	for next, err := range e.cfg.Store.Events(ctx, q) {
+	for next, err := range past.store.Events(ctx, q) {
 		if err != nil {
 			return record.Event{}, StoreError("read the history", err)
 		}

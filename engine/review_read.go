@@ -133,7 +133,7 @@ func (e *Engine) isAskedFor(ctx context.Context, row store.Review, asked string,
 
 // findReviews lists the reviews of parts. With atIssue only the open ones of others count, up to a limit: what a person
 // rejected is still the affair of who asked for it.
-func (e *Engine) findReviews(ctx context.Context, parts []part, q store.ReviewQuery, asker string, atIssue bool, limit int) iter.Seq2[store.Review, error] {
+func (past history) findReviews(ctx context.Context, parts []part, q store.ReviewQuery, asker string, atIssue bool, limit int) iter.Seq2[store.Review, error] {
 	if atIssue && len(parts) == 1 && parts[0].owner == "" {
 		parts = append(parts, part{parts[0].workflow, asker})
 	}
@@ -143,7 +143,7 @@ func (e *Engine) findReviews(ctx context.Context, parts []part, q store.ReviewQu
 		if of.owner == "" && atIssue {
 			q.Status, q.Limit = record.ReviewOpen, limit
 		}
-		return e.cfg.Store.Reviews(ctx, q)
+		return past.store.Reviews(ctx, q)
 	}, mostUrgentFirst)
 }
 

@@ -146,8 +146,8 @@ func (e *Engine) findParked(ctx context.Context, inst *instance, ask workflow.Ca
 	return w, nil
 }
 
-func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
-	ev, err := store.First(e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}), fmt.Sprintf("event %d", seq))
+func (past history) loadOpeningEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
+	ev, err := store.First(past.store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}), fmt.Sprintf("event %d", seq))
 	switch {
 	case errors.Is(err, store.ErrNotFound): // asking again does not help
 		return record.Event{}, InternalError("read the review", fmt.Errorf("instance %s: %w", instance, err))
@@ -165,7 +165,7 @@ func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int6
 // parkMove lets an escalated move wait for a person, unless too much of what this
 // principal asked for waits already: then it is refused.
 func (e *Engine) parkMove(ctx context.Context, j judgement) (AdvanceResult, error) {
-	release, err := e.lockCounts(ctx, j.by, "reviews")
+	release, err := e.counting.lockCounts(ctx, j.by, "reviews")
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -190,12 +190,12 @@ func (e *Engine) parkMove(ctx context.Context, j judgement) (AdvanceResult, erro
 
 // supersedesOwn reports whether a review of the action takes the place of one that the
 // same principal asked for: then there will not be more of them.
-func (e *Engine) supersedesOwn(ctx context.Context, inst instance, action string) (bool, error) {
+func (past history) supersedesOwn(ctx context.Context, inst instance, action string) (bool, error) {
 	for _, open := range inst.Facts.Reviews {
 		if open.Action != action {
 			continue
 		}
-		row, err := e.findReview(ctx, open.ID)
+		row, err := past.findReview(ctx, open.ID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return false, StoreError("read the review", err)
 		}

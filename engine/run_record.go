@@ -81,8 +81,8 @@ func (e *Engine) BeginRun(ctx context.Context, p Principal, req RunRequest) erro
 }
 
 // findRun reports whether a run is recorded already.
-func (e *Engine) findRun(ctx context.Context, p Principal, req RunRequest) (bool, error) {
-	inst, err := e.load(ctx, RunInstance(req.Run))
+func (past history) findRun(ctx context.Context, p Principal, req RunRequest) (bool, error) {
+	inst, err := past.load(ctx, RunInstance(req.Run))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return false, nil
@@ -317,13 +317,13 @@ func answerScope(run, call string) string {
 }
 
 // findStepAnswer is what a person said of a call, nil where nobody has.
-func (e *Engine) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
-	ev, err := e.cfg.Store.ByKey(ctx, answerScope(run, call))
+func (past history) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
+	ev, err := past.store.ByKey(ctx, answerScope(run, call))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil //nolint:nilnil // nobody has answered
 	}
 	if err == nil {
-		ev, _, err = e.values.OpenEvent(ctx, ev)
+		ev, _, err = past.values.OpenEvent(ctx, ev)
 	}
 	if err != nil {
 		return nil, StoreError("read the answer", err)

@@ -48,16 +48,16 @@ var wholeStore = map[Right]bool{RightImport: true, RightExport: true, RightAncho
 
 // loadNamed is definition for a name that a caller gave. What its scope leaves out, or belongs
 // to another agent, is to it as if it did not exist.
-func (e *Engine) loadNamed(ctx context.Context, p Principal, name string, version int) (definition, error) {
+func (lib *library) loadNamed(ctx context.Context, p Principal, name string, version int) (definition, error) {
 	if !p.InScope(name) {
-		return definition{}, e.noWorkflow(ctx, p, name, version)
+		return definition{}, lib.noWorkflow(ctx, p, name, version)
 	}
-	l, err := e.loadDefinition(ctx, name, version)
+	l, err := lib.loadDefinition(ctx, name, version)
 	if err == nil {
-		err = e.mayUse(ctx, p, l.stored)
+		err = lib.mayUse(ctx, p, l.stored)
 	}
 	if CodeOf(err) == CodeUnknownWorkflow {
-		return definition{}, e.noWorkflow(ctx, p, name, version)
+		return definition{}, lib.noWorkflow(ctx, p, name, version)
 	}
 	return l, err
 }
@@ -70,26 +70,26 @@ func canUse(p Principal, s store.Definition) bool {
 
 // mayUse refuses a version that belongs to another agent, unless an operator shared it, or let
 // agents redefine its workflow.
-func (e *Engine) mayUse(ctx context.Context, p Principal, s store.Definition) error {
+func (lib *library) mayUse(ctx context.Context, p Principal, s store.Definition) error {
 	if canUse(p, s) {
 		return nil
 	}
-	shared, err := e.isShared(ctx, s)
+	shared, err := lib.isShared(ctx, s)
 	if err == nil && !shared {
 		err = unknownWorkflow(s.Name, 0)
 	}
 	return err
 }
 
-func (e *Engine) isShared(ctx context.Context, s store.Definition) (bool, error) {
+func (lib *library) isShared(ctx context.Context, s store.Definition) (bool, error) {
 	if s.Operator {
 		return false, nil
 	}
-	revisions, err := e.rules.listConfigs(ctx, s.Name)
+	revisions, err := lib.rules.listConfigs(ctx, s.Name)
 	if err != nil {
 		return false, StoreError("read the judge configuration", err)
 	}
-	rights, _, err := e.loadAgentRights(ctx, s.Name)
+	rights, _, err := lib.loadAgentRights(ctx, s.Name)
 	if err != nil {
 		return false, err
 	}
@@ -121,11 +121,11 @@ func foldName(name string) string { return lookAlikes.Replace(strings.ToLower(na
 // mayBeNamed refuses a name that could be taken for an operator's: a reader of
 // "refund" is to know whose rules were passed. same says whether the very same name
 // counts as well.
-func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same bool) error {
+func (lib *library) mayBeNamed(ctx context.Context, p Principal, name string, same bool) error {
 	if p.Role == RoleOperator {
 		return nil
 	}
-	names, err := e.rules.listNames(ctx)
+	names, err := lib.rules.listNames(ctx)
 	if err != nil {
 		return StoreError("list the definitions", err)
 	}
@@ -134,7 +134,7 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 		if foldName(other) != own || other == name && !same {
 			continue
 		}
-		ofOperator, err := e.rules.newestOfOperator(ctx, other)
+		ofOperator, err := lib.rules.newestOfOperator(ctx, other)
 		if err != nil {
 			return StoreError("read the definition", err)
 		}

@@ -125,14 +125,14 @@ func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQ
 	return err
 }
 
-func (e *Engine) searchScoped(ctx context.Context, sees sight, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
+func (past history) searchScoped(ctx context.Context, sees sight, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	parts := sees.split(q.Workflow, q.Owner)
 	if sees.p.Workflows == "" {
-		return e.mergeDecisions(ctx, q, parts)
+		return past.mergeDecisions(ctx, q, parts)
 	}
 	q.Limit = 0 // what is out of scope is left out of what the store finds
 	return func(yield func(store.PlacedEvent, error) bool) {
-		for h, err := range e.mergeDecisions(ctx, q, parts) {
+		for h, err := range past.mergeDecisions(ctx, q, parts) {
 			if (err != nil || sees.p.InScope(h.Event.Workflow)) && !yield(h, err) {
 				return
 			}

@@ -17,19 +17,19 @@ import (
 func (e *Engine) Values() *values.Keyring { return e.values }
 
 // load returns an instance from the store. The error is the store's, or of package values.
-func (e *Engine) load(ctx context.Context, id string) (record.Instance, error) {
-	inst, err := e.cfg.Store.Load(ctx, id)
+func (past history) load(ctx context.Context, id string) (record.Instance, error) {
+	inst, err := past.store.Load(ctx, id)
 	if err != nil {
 		return record.Instance{}, err
 	}
-	return e.values.OpenInstance(ctx, inst)
+	return past.values.OpenInstance(ctx, inst)
 }
 
 // findReview returns a review from the store. The error is the store's, or of package values.
-func (e *Engine) findReview(ctx context.Context, id string) (store.Review, error) {
-	row, err := store.FindReview(ctx, e.cfg.Store, id)
+func (past history) findReview(ctx context.Context, id string) (store.Review, error) {
+	row, err := store.FindReview(ctx, past.store, id)
 	if err == nil {
-		row, _, err = e.values.OpenReview(ctx, row)
+		row, _, err = past.values.OpenReview(ctx, row)
 	}
 	return row, err
 }

@@ -22,11 +22,11 @@ type sight struct {
 }
 
 // canSee reports whether the caller sees an instance. It looks the definition up only for one of another agent.
-func (e *Engine) canSee(ctx context.Context, p Principal, inst record.Instance) (bool, error) {
+func (lib *library) canSee(ctx context.Context, p Principal, inst record.Instance) (bool, error) {
 	if (sight{p: p}).sees(inst.Workflow, inst.Owner) || !p.InScope(inst.Workflow) {
 		return p.InScope(inst.Workflow), nil
 	}
-	return e.IsShared(ctx, inst.Workflow)
+	return lib.IsShared(ctx, inst.Workflow)
 }
 
 // isOthers refuses an agent what is left to the owner of a shared instance.
@@ -39,11 +39,11 @@ func isOthers(inst instance, op Right) error {
 }
 
 // loadSight returns what the caller sees now.
-func (e *Engine) loadSight(ctx context.Context, p Principal) (sight, error) {
+func (lib *library) loadSight(ctx context.Context, p Principal) (sight, error) {
 	if seesAll(p.Role) {
 		return sight{p: p}, nil
 	}
-	shared, err := e.listShared(ctx)
+	shared, err := lib.listShared(ctx)
 	return sight{p, slices.DeleteFunc(shared, func(name string) bool { return !p.InScope(name) })}, err
 }
 
@@ -143,11 +143,11 @@ func latestFirst(a, b store.PlacedEvent) int {
 }
 
 // mergeDecisions finds the decisions of parts, the newest first. q.Looked has the last word where one of them ended early.
-func (e *Engine) mergeDecisions(ctx context.Context, q store.DecisionQuery, parts []part) iter.Seq2[store.PlacedEvent, error] {
+func (past history) mergeDecisions(ctx context.Context, q store.DecisionQuery, parts []part) iter.Seq2[store.PlacedEvent, error] {
 	find := func(p part) iter.Seq2[store.PlacedEvent, error] {
 		q := q
 		q.Workflow, q.Owner = p.workflow, p.owner
-		return e.cfg.Store.Decisions(ctx, q)
+		return past.store.Decisions(ctx, q)
 	}
 	if len(parts) == 1 || q.Looked == nil {
 		return mergeParts(parts, find, latestFirst)
@@ -163,7 +163,7 @@ func (e *Engine) mergeDecisions(ctx context.Context, q store.DecisionQuery, part
 				}
 				return end < 0
 			}
-			for ev, err := range e.cfg.Store.Decisions(ctx, q) {
+			for ev, err := range past.store.Decisions(ctx, q) {
 				if !yield(ev, err) {
 					return
 				}
@@ -199,12 +199,12 @@ type sharedVersion struct {
 
 // IsShared reports whether agents share the instances of a workflow: its newest definition by an operator says so,
 // whatever version an instance is pinned to.
-func (e *Engine) IsShared(ctx context.Context, name string) (bool, error) {
-	version, err := e.rules.newestOfOperator(ctx, name)
+func (lib *library) IsShared(ctx context.Context, name string) (bool, error) {
+	version, err := lib.rules.newestOfOperator(ctx, name)
 	if err != nil {
 		return false, hideUntrusted(StoreError("read the definition", err))
 	}
-	return e.isVersionShared(ctx, name, version)
+	return lib.isVersionShared(ctx, name, version)
 }
 
 // hideUntrusted drops that a definition is not as gavel sealed it: then it shares nothing.
@@ -216,13 +216,13 @@ func hideUntrusted(err error) error {
 }
 
 // listShared returns the workflows whose instances agents share, sorted.
-func (e *Engine) listShared(ctx context.Context) (shared []string, err error) {
-	newest, err := e.rules.listOfOperators(ctx)
+func (lib *library) listShared(ctx context.Context) (shared []string, err error) {
+	newest, err := lib.rules.listOfOperators(ctx)
 	if err != nil {
 		return nil, hideUntrusted(StoreError("list the definitions", err))
 	}
 	for name, version := range newest {
-		is, err := e.isVersionShared(ctx, name, version)
+		is, err := lib.isVersionShared(ctx, name, version)
 		if err != nil {
 			return nil, err
 		}
@@ -235,22 +235,22 @@ func (e *Engine) listShared(ctx context.Context) (shared []string, err error) {
 }
 
 // isVersionShared reports whether a version shares its instances. It parses those alone that may, and each once.
-func (e *Engine) isVersionShared(ctx context.Context, name string, version int) (bool, error) {
+func (lib *library) isVersionShared(ctx context.Context, name string, version int) (bool, error) {
 	if version == 0 {
 		return false, nil
 	}
-	s := &e.sharing
+	s := &lib.sharing
 	s.mu.Lock()
 	known, ok := s.known[name]
 	s.mu.Unlock()
 	if ok && known.version == version {
 		return known.shared, nil
 	}
-	stored, err := e.rules.loadDefinition(ctx, name, version)
+	stored, err := lib.rules.loadDefinition(ctx, name, version)
 	is := err == nil && bytes.Contains(stored.Document, []byte(`"`+workflow.AccessShared+`"`))
 	if is {
 		var l definition
-		l, err = e.loadDefinition(ctx, name, version)
+		l, err = lib.loadDefinition(ctx, name, version)
 		is = err == nil && l.def.Access == workflow.AccessShared
 	}
 	if err != nil {

@@ -68,11 +68,11 @@ func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseReq
 
 // endsWithSuccess reports whether an instance with a subject has come to its good end, with nothing
 // left to happen: then the subject is free again.
-func (e *Engine) endsWithSuccess(ctx context.Context, inst record.Instance) bool {
+func (lib *library) endsWithSuccess(ctx context.Context, inst record.Instance) bool {
 	if inst.Subject == "" || inst.Status != record.Complete || len(inst.Facts.Calls) > 0 {
 		return false
 	}
-	l, err := e.loadDefinition(ctx, inst.Workflow, inst.Version)
+	l, err := lib.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil {
 		return false // it stays taken: an operator can release it
 	}

@@ -51,7 +51,7 @@ func (e *Engine) loadPast(ctx context.Context, inst record.Instance, w When) (th
 	return then, l, then.Seq == inst.Seq, err
 }
 
-func (e *Engine) foldPast(ctx context.Context, inst record.Instance, w When) (record.Instance, error) {
+func (past history) foldPast(ctx context.Context, inst record.Instance, w When) (record.Instance, error) {
 	if err := w.validate(); err != nil {
 		return record.Instance{}, err
 	}
@@ -62,14 +62,14 @@ func (e *Engine) foldPast(ctx context.Context, inst record.Instance, w When) (re
 		return record.Instance{}, newError(CodeUnknownRevision, "/revision", "The instance has no revision %d yet; it is at %d.", w.Revision, inst.Revision).
 			hint(fmt.Sprintf("Give one from 1 to %d.", inst.Revision))
 	case w.Revision > 0:
-		return e.instanceAt(ctx, inst.ID, w.Revision)
+		return past.instanceAt(ctx, inst.ID, w.Revision)
 	}
-	return e.instanceAtTime(ctx, inst, w.At)
+	return past.instanceAtTime(ctx, inst, w.At)
 }
 
 // instanceAtTime is the fold of what was recorded up to a time.
-func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at time.Time) (record.Instance, error) {
-	cut, err := LoadTruncation(ctx, e.cfg.Store, inst.ID)
+func (past history) instanceAtTime(ctx context.Context, inst record.Instance, at time.Time) (record.Instance, error) {
+	cut, err := LoadTruncation(ctx, past.store, inst.ID)
 	if err != nil {
 		return record.Instance{}, err
 	}
@@ -83,7 +83,7 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 			return true
 		}
 		query := store.EventQuery{Instance: inst.ID, AfterSeq: cut.UpTo + int64(i), Limit: 1}
-		ev, err := store.First(e.cfg.Store.Events(ctx, query), "an event")
+		ev, err := store.First(past.store.Events(ctx, query), "an event")
 		switch {
 		case errors.Is(err, store.ErrNotFound): // lost, as all behind it
 			return true
@@ -100,12 +100,12 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 	case failed != nil:
 		return record.Instance{}, failed
 	case last.Seq > 0:
-		return e.foldTo(ctx, inst.ID, last.Revision, last.Seq)
+		return past.foldTo(ctx, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
 		return record.Instance{}, newError(CodeUnknownRevision, "/at", "The instance had not been started at %s; it was at %s.", formatTime(at), formatTime(inst.CreatedAt)).
 			hint("Give a later time.")
 	}
-	floor, err := e.foldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
+	floor, err := past.foldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
 	if err != nil {
 		return record.Instance{}, err
 	}
@@ -139,14 +139,14 @@ func LoadTruncation(ctx context.Context, from Histories, id string) (record.Trun
 }
 
 // instanceAt is the fold of a revision, with all that happened in it.
-func (e *Engine) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
-	return e.foldTo(ctx, id, revision, 0)
+func (past history) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
+	return past.foldTo(ctx, id, revision, 0)
 }
 
-func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
-	inst, err := FoldTo(ctx, e.cfg.Store, id, revision, seq)
+func (past history) foldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
+	inst, err := FoldTo(ctx, past.store, id, revision, seq)
 	if err == nil {
-		inst, err = e.values.OpenInstance(ctx, inst)
+		inst, err = past.values.OpenInstance(ctx, inst)
 	}
 	if err != nil {
 		return record.Instance{}, StoreError("read the history", err)

@@ -68,7 +68,7 @@ func (e *Engine) planUndo(ctx context.Context, inst instance, op Right) (change,
 	if tool := cmp.Or(e.findGate(inst.Workflow, move.Event.Action), findGateOf(move.Event)); op == RightRedo && tool != "" {
 		return change{}, inst.gatedAction(move.Event.Action, tool)
 	}
-	if why := e.describeEffect(move.Event); why != "" && inst.by.Role != RoleOperator {
+	if why := describeEffect(move.Event, e.cfg.ReadOnlySources); why != "" && inst.by.Role != RoleOperator {
 		return change{}, newError(CodeForbidden, "", "The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()).
 			hint("Ask an operator, or go on with one of nextActions.")
 	}
@@ -122,9 +122,9 @@ const undoReach = 10_000
 // loadUndoHistory is what can be undone and redone of an instance, as it was loaded: events that
 // were committed since are not on it. It reads back only until there is enough: the newest moves
 // are on it whatever is before them.
-func (e *Engine) loadUndoHistory(ctx context.Context, inst record.Instance, enough func(record.UndoHistory) bool) (line record.UndoHistory, err error) {
+func (past history) loadUndoHistory(ctx context.Context, inst record.Instance, enough func(record.UndoHistory) bool) (line record.UndoHistory, err error) {
 	for _, reach := range []int64{snapshotEvery, 16 * snapshotEvery, undoReach} {
-		line, err = record.ReadUndoHistory(e.cfg.Store.Events(ctx, store.EventQuery{
+		line, err = record.ReadUndoHistory(past.store.Events(ctx, store.EventQuery{
 			Instance: inst.ID, Kinds: append(record.RevisingKinds(), record.Called), AfterSeq: max(0, inst.Seq-reach), MaxRevision: inst.Revision,
 		}))
 		if err != nil {
@@ -139,7 +139,7 @@ func (e *Engine) loadUndoHistory(ctx context.Context, inst record.Instance, enou
 
 // describeEffect says what a move did that taking it back does not: "" for nothing. Of a source
 // that nobody knows here, the worst is believed.
-func (e *Engine) describeEffect(move record.Event) string {
+func describeEffect(move record.Event, readOnly []string) string {
 	if move.Review != nil {
 		return "a person approved it in a review"
 	}
@@ -155,7 +155,7 @@ func (e *Engine) describeEffect(move record.Event) string {
 			continue // nothing was asked
 		default:
 		}
-		if !slices.Contains(e.cfg.ReadOnlySources, f.Source) {
+		if !slices.Contains(readOnly, f.Source) {
 			return fmt.Sprintf("the evidence %q was fetched from a source that may do more than look", f.Name)
 		}
 	}
@@ -182,7 +182,7 @@ func (e *Engine) rejectCrossing(ctx context.Context, inst instance, revision int
 		why = "an operator migrated the instance since"
 	}
 	for _, m := range line.MovesBetween(revision) {
-		if effect := e.describeEffect(m.Event); effect != "" {
+		if effect := describeEffect(m.Event, e.cfg.ReadOnlySources); effect != "" {
 			why = fmt.Sprintf("the move %q had an effect outside: %s", m.Event.Action, effect)
 		}
 	}
