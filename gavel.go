@@ -79,8 +79,6 @@ type Config struct {
 	Model func(judge.Memory) (judge.Layer, error)
 	// Fetcher fetches evidence: OpenFetcher's, or the program's own. nil: there is none.
 	Fetcher judge.Fetcher
-	// Exposure offers them workflows and chains as tools of their own; nil: none.
-	Exposure *Exposure
 	// NoReviews refuses the moves that would otherwise wait for a person.
 	NoReviews bool
 	// Signer signs anchors; nil when nobody anchors here.
@@ -132,11 +130,13 @@ type System struct {
 	extensions             module.Extensions
 }
 
-// Provide has the faces that are made from now on offer the operations that ask a service, and Exposure its
-// procedures from its next Check on.
+// Provide has the faces that are made from now on offer the operations that ask a service, and extensions
+// its procedures.
 func (s *System) Provide(name string, service any, procedures operation.Procedures) {
 	s.services = map[string]any{name: service}
-	s.cfg.Exposure.useChains(procedures)
+	if user, ok := s.extensions.Extras().(interface{ UseChains(operation.Procedures) }); ok {
+		user.UseChains(procedures)
+	}
 }
 
 // Part is what of a System could not be opened.
@@ -181,9 +181,6 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 		if err == nil {
 			err = s.define(ctx, file)
 		}
-	}
-	if err == nil && cfg.Definitions != nil {
-		err = cfg.Exposure.Check(ctx)
 	}
 	if err == nil && len(cfg.Definitions) > 0 {
 		err = s.Check(ctx)
@@ -248,7 +245,6 @@ func prepareSystem(ctx context.Context, cfg Config) (*System, error) {
 // writes a closed one.
 func (s *System) Close() (err error) {
 	s.extensions.Close()
-	s.cfg.Exposure.close()
 	if s.cfg.Sandbox == nil {
 		err = s.Sandbox.Close()
 	}
@@ -357,7 +353,6 @@ func (s *System) wire(key []byte) error {
 	if s.Engine, err = engine.New(config); err != nil {
 		return err
 	}
-	s.cfg.Exposure.serve(s)
 	derive := func(purpose string) []byte { return record.DeriveKey(key, purpose) }
 	if err = s.extensions.Connect(module.System{Engine: s.Engine, Store: s.Store, DeriveKey: derive}); err != nil {
 		return err

@@ -34,11 +34,8 @@ func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 	cfg := mcpface.Config{
 		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
 		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set),
-		OutputSchemas: tools.OutputSchemas, States: s.states, Services: s.services, Foreign: s.extensions.Foreign(),
+		OutputSchemas: tools.OutputSchemas, States: s.states, Services: s.services, Foreign: s.extensions.Foreign(), Extras: s.extensions.Extras(),
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
-	}
-	if s.cfg.Exposure != nil {
-		cfg.Exposed = s.cfg.Exposure.tools
 	}
 	return mcpface.New(cfg)
 }

@@ -68,7 +68,7 @@ func (f *chainFlags) openServers() (*upstream.Manager, map[string]chain.ServerIt
 	if f.settings, err = chain.ParseSettings(file.Section(config.SectionChains)); err != nil {
 		return nil, nil, badConfig(err)
 	}
-	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
 		return nil, nil, badConfig(err)
 	}

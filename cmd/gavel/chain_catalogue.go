@@ -108,7 +108,7 @@ func (c *chainCatalogue) watch(log *slog.Logger) *configPart {
 	if c == nil {
 		return p
 	}
-	p.with = []string{config.SectionUpstreams, config.SectionAuth}
+	p.with = []string{upstream.Section, config.SectionAuth}
 	p.files = func(file *config.File) []string {
 		patterns := c.section.Load().Definitions
 		if s, err := chain.ParseSettings(file.Section(config.SectionChains)); err == nil && s != nil {
@@ -129,7 +129,7 @@ func (c *chainCatalogue) watch(log *slog.Logger) *configPart {
 			}
 			section = &chainSection{Settings: &chain.Settings{}, issuers: namesOfIssuers(file)}
 		}
-		next.chains = section
+		next.Procedures = section.procedures()
 		return func() { c.take(log, section) }, nil
 	}
 	p.settled = func(err error) {
@@ -148,8 +148,7 @@ func (s *chainSection) procedures() []operation.Procedure {
 	}
 	all := []operation.Procedure{}
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
-		d := s.byName[name]
-		all = append(all, operation.Procedure{Name: d.Name, Description: d.Description, Tags: d.Tags, Hash: d.Hash, InputSchema: d.DescribeInput()})
+		all = append(all, s.byName[name].Procedure())
 	}
 	return all
 }
@@ -183,7 +182,7 @@ func readChains(path string, models []string) (*chainSection, error) {
 	if err != nil || settings == nil {
 		return nil, badConfig(err)
 	}
-	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
 		return nil, badConfig(err)
 	}

@@ -57,7 +57,7 @@ func (f configFlag) openChains(ctx context.Context, log *slog.Logger, sys *syste
 	if err != nil {
 		return nil, err
 	}
-	if err := badConfig(sys.exposed.Check(ctx)); err != nil || c == nil {
+	if err := badConfig(sys.Check(ctx)); err != nil || c == nil {
 		return nil, err
 	}
 	if c.config, err = c.configure(ctx); err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
-	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -145,35 +144,25 @@ func (s *fileSettings) declared() ([]effective, error) {
 		issuers = append(issuers, i.Name)
 	}
 	add(config.SectionAuth, "issuers", issuers)
-	for _, name := range s.file.Section(config.SectionUpstreams).Keys() {
-		add(config.SectionUpstreams, name, []string{})
-	}
 	for _, section := range module.Sections() {
-		for _, name := range s.file.Section(section.Name).Keys() {
-			add(section.Name, name, []string{})
+		node := s.file.Section(section.Name)
+		if section.Show == nil {
+			for _, name := range node.Keys() {
+				add(section.Name, name, []string{})
+			}
+			continue
+		}
+		shown, err := section.Show(node)
+		if err != nil {
+			return nil, badConfig(err)
+		}
+		for _, one := range shown {
+			add(section.Name, one.Key, shownValue(one.Value))
 		}
 	}
 	for _, name := range s.file.Section(config.SectionChains).Keys() {
 		add(config.SectionChains, name, nameStore(s.file.Section(config.SectionChains).Get(name).Text))
 	}
-	exposed, err := expose.ParseConfig(s.file.Section(config.SectionExpose))
-	if err != nil {
-		return nil, badConfig(err)
-	}
-	nameListed := func(list []expose.Listed) []string {
-		names := []string{}
-		for _, one := range list {
-			names = append(names, one.Name)
-		}
-		return names
-	}
-	add(config.SectionExpose, "prefix", exposed.Prefix)
-	add(config.SectionExpose, "workflows", nameListed(exposed.Workflows))
-	add(config.SectionExpose, "chains", nameListed(exposed.Chains))
-	add(config.SectionExpose, "tagKey", exposed.TagKey)
-	add(config.SectionExpose, "tagValue", exposed.TagValue)
-	add(config.SectionExpose, "mode", string(exposed.Mode))
-	add(config.SectionExpose, "wait", shortSpan(exposed.Wait))
 	add(config.SectionEvidence, "sources", append([]string{}, s.file.Section(config.SectionEvidence).Get("sources").Keys()...))
 	return list, nil
 }
@@ -249,7 +238,7 @@ type checkedFile struct {
 func (c *configCheckCmd) Run(con *console) error {
 	server, err := checkConfig(filepath.Clean(c.File))
 	if err == nil { // what these find was found, but they warn now
-		err = cmp.Or(checkModules(c.File, parseAll(server.Definitions), con.log), checkExposure(c.File, server.Definitions, con.log))
+		err = checkModules(c.File, parseAll(server.Definitions), con.log)
 		server.warnIdleStagesOf(con.log, server.Definitions)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -291,7 +280,6 @@ func checkConfig(path string) (*serveCmd, error) {
 		located[server](server, settings.checkFiles(parsed))
 	}
 	f := &cmds.Serve
-	found = append(found, checkExposure(path, f.Definitions, slog.New(slog.DiscardHandler)))
 	found = append(found, checkModules(path, parseAll(f.Definitions), slog.New(slog.DiscardHandler)), checkChains(path))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.anchorFlags.check())

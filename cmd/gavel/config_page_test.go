@@ -88,16 +88,6 @@ a running server has read the changed file; the others at the next start.
 
 Sources of evidence (commands, addresses, and tools of the servers under `+"`upstreams`"+`): [Evidence](../evidence.md#the-sources-file).
 
-## upstreams
-
-Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 letters and digits with single hyphens between them. A change applies at once.
-
-| key | value | meaning |
-|---|---|---|
-`)
-	write := newKeyWriter(t, b)
-	write("upstreams")
-	fmt.Fprint(b, `
 ## gates
 
 Which tools of other MCP servers may be called in which states of a workflow, as a list: [the gateway](../gateway.md#gates); and which uses of a coding agent's own tools: [what a gate sees](../hooks.md#what-a-gate-sees). A change applies at once.
@@ -105,16 +95,8 @@ Which tools of other MCP servers may be called in which states of a workflow, as
 | key | value | meaning |
 |---|---|---|
 `)
+	write := newKeyWriter(t, b)
 	write("gates")
-	fmt.Fprint(b, `
-## expose
-
-Workflows and chains of the operator's that are MCP tools of their own: [workflows as tools](../expose.md). A change applies at once.
-
-| key | value | meaning |
-|---|---|---|
-`)
-	write("expose")
 	fmt.Fprint(b, `
 ## chains
 

@@ -44,8 +44,7 @@ type configPart struct {
 // configChange is a configuration that is about to be taken over.
 type configChange struct {
 	module.Change
-	again  bool          // what did not change is read again, too
-	chains *chainSection // those that there will be; nil where they stay
+	again bool // what did not change is read again, too
 }
 
 // newConfigWatch takes the files as they are for those in force.

@@ -38,7 +38,7 @@ func pinAll(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
 		t.Fatal(err)
 	}

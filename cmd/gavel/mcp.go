@@ -81,11 +81,7 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if c.Store == memoryStore && c.Reviews && !c.Elicit {
 		con.log.Info("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file, or refuse such moves with --no-reviews")
 	}
-	exposed, err := c.openExposure()
-	if err != nil {
-		return nil, err
-	}
-	return c.openEquipped(ctx, con, equipment{serves: true, reviews: c.Reviews, clientReviews: c.Elicit, exposed: exposed})
+	return c.openEquipped(ctx, con, equipment{serves: true, reviews: c.Reviews, clientReviews: c.Elicit})
 }
 
 func checkPrincipal(id string) error {
@@ -112,9 +108,6 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := loadInForce(ctx, con, entryDefiner{sys.Engine, c.Config}, c.Definitions); err != nil {
 		return err
 	}
-	if err := badConfig(sys.Check(ctx)); err != nil {
-		return err
-	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
@@ -134,7 +127,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	configured := newConfigWatch(con.log, c.Config, append(services.watch(sys.Extensions()), chains.watch(), watchExposure(sys.exposed, c.Config))...)
+	configured := newConfigWatch(con.log, c.Config, append([]*configPart{chains.watch()}, services.watch(sys.Extensions())...)...)
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

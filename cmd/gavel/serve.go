@@ -36,12 +36,8 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	exposed, err := c.openExposure()
-	if err != nil {
-		return err
-	}
 	sys, err := c.openEquipped(ctx, con, equipment{
-		serves: true, reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, exposed: exposed,
+		serves: true, reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{},
 	})
 	if err != nil {
 		return err
@@ -62,9 +58,6 @@ func (c *serveCmd) check(ctx context.Context) error {
 func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err error) {
 	watch := newDefinitionWatch(entryDefiner{sys.Engine, c.Config}, con.log, c.Definitions)
 	if err := watch.start(ctx); err != nil {
-		return err
-	}
-	if err := badConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
 	services, err := openServices(ctx, con.log, sys, c.Config)
@@ -119,7 +112,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch, append(services.watch(sys.Extensions()), chains.watch(), watchExposure(sys.exposed, c.Config))...).run(ctx)()
+	defer newReloader(con, c, r, known, watch, append([]*configPart{chains.watch()}, services.watch(sys.Extensions())...)...).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

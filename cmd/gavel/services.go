@@ -134,10 +134,14 @@ func checkModules(path string, definitions map[string]*workflow.Definition, log 
 	if err != nil {
 		return badConfig(err)
 	}
+	check := module.Check{File: file, Definitions: definitions, Log: log}
+	if section, err := readChains(path, nil); err == nil { // checkChains reports what is wrong with it
+		check.Procedures = section.procedures()
+	}
 	var wrong []error
 	for _, m := range module.All() {
 		if m.Check != nil {
-			wrong = append(wrong, badConfig(m.Check(module.Check{File: file, Definitions: definitions, Log: log})))
+			wrong = append(wrong, badConfig(m.Check(check)))
 		}
 	}
 	return errors.Join(wrong...)

@@ -47,7 +47,6 @@ type equipment struct {
 	model   *model            // nil when none is configured
 	sources *evidence.Manager // nil without --config
 	anchors *record.Signer    // nil when nobody anchors
-	exposed *gavel.Exposure   // nil where no workflow is a tool of its own
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
@@ -70,7 +69,7 @@ func (s *system) Close() error {
 
 // configure puts the equipment into the configuration of a system.
 func (e equipment) configure(cfg gavel.Config) gavel.Config {
-	cfg.NoReviews, cfg.Version, cfg.Exposure = !e.reviews, readBuild().Version, e.exposed
+	cfg.NoReviews, cfg.Version = !e.reviews, readBuild().Version
 	cfg.File, cfg.OnDemand, cfg.Watcher = e.file, !e.serves, thisProgram()
 	if e.sources != nil {
 		cfg.Fetcher = e.sources

@@ -54,7 +54,7 @@ func (f upstreamFlags) openUpstreams() (*openedUpstreams, error) {
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
 		return nil, badConfig(err)
 	}

@@ -81,7 +81,7 @@ var modules = []string{"internal/modules/demo", "internal/modules/gateway", "int
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/store/driver", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
-	"internal/filelock", "internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console",
+	"internal/filelock", "internal/latecollect", "internal/operation", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console",
 	"testdata",
 })
 
@@ -167,15 +167,11 @@ var Packages = []Package{
 	// Layer 6b: what can be asked, once for every face, and how MCP is spoken. A caller is an
 	// identity of auth.
 	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
-	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/auth", "internal/config", "internal/mcpwire", "internal/telemetry", "internal/term"})},
+	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/auth", "internal/config", "internal/mcpwire", "internal/operation", "internal/telemetry", "internal/term"})},
 	{Path: "internal/mcpwire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
 
-	// Which workflows are tools of their own. Their names are neither those of operations nor
-	// those of upstreams.
-	{Path: "internal/expose", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
-
 	// Layer 6c: faces, never one another.
-	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire", "internal/expose"})},
+	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 	{Path: "internal/httpapi", May: slices.Concat(below5, services, []string{"internal/operation"})},
 	// The client of the REST face writes requests as the face reads them.
 	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/egress", "internal/httpapi", "internal/operation"})},
@@ -183,7 +179,8 @@ var Packages = []Package{
 
 	// Modules know the core without its faces, and never one another: checkOwn says so as well.
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
-	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, []string{"internal/filelock", "internal/mcpwire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/foreign"})},
+	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, []string{"internal/filelock", "internal/mcpwire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
+	{Path: "internal/modules/gateway/expose", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
 	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, []string{"internal/mcpwire"})},
 	{Path: "internal/modules/hook", May: slices.Concat(below5, []string{
 		"engine/store/driver", "internal/auth", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",

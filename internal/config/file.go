@@ -26,17 +26,15 @@ const MaxBytes = 1 << 20
 
 // The sections. What stands in them is read by whoever it is for.
 const (
-	SectionAnchors   = "anchors"   // signs what was recorded
-	SectionAuth      = "auth"      // whose callers are known
-	SectionChains    = "chains"    // steps across MCP servers
-	SectionEvidence  = "evidence"  // where evidence is fetched from
-	SectionExpose    = "expose"    // workflows that are MCP tools of their own
-	SectionGates     = "gates"     // which tools of other servers may be called in which states
-	SectionMCP       = "mcp"       // gavel mcp
-	SectionModel     = "model"     // the model that judges
-	SectionQuotas    = "quotas"    // what one principal may take
-	SectionServe     = "serve"     // gavel serve
-	SectionUpstreams = "upstreams" // other MCP servers
+	SectionAnchors  = "anchors"  // signs what was recorded
+	SectionAuth     = "auth"     // whose callers are known
+	SectionChains   = "chains"   // steps across MCP servers
+	SectionEvidence = "evidence" // where evidence is fetched from
+	SectionGates    = "gates"    // which tools of other servers may be called in which states
+	SectionMCP      = "mcp"      // gavel mcp
+	SectionModel    = "model"    // the model that judges
+	SectionQuotas   = "quotas"   // what one principal may take
+	SectionServe    = "serve"    // gavel serve
 )
 
 // The keys at the top of the file that hold one setting each.
@@ -59,7 +57,7 @@ func AddSection(name string) { moduleSections = append(moduleSections, name) }
 func sectionNames() []string {
 	return append([]string{
 		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionExpose, SectionChains, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionGates, SectionChains, SectionAnchors, KeySchema,
 	}, moduleSections...)
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/chain"
-	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/modules/gateway/expose"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -41,7 +41,9 @@ func services(c chain.Chains) map[string]any {
 func (f *fakeChains) ListProcedures(ctx context.Context, p engine.Principal) (all []operation.Procedure, err error) {
 	list, err := f.ListChains(ctx, p)
 	for _, v := range list {
-		all = append(all, operation.Procedure{Name: v.Name, Description: v.Description, InputSchema: v.InputSchema})
+		one := (&chain.Definition{Name: v.Name, Description: v.Description}).Procedure()
+		one.InputSchema = v.InputSchema
+		all = append(all, one)
 	}
 	return all, err
 }
@@ -177,7 +179,7 @@ func exposeChain(t *testing.T, e *engine.Engine, chains *fakeChains, mode string
 	if err := tools.Use(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	return func(c *mcpface.Config) { c.Exposed, c.Services = tools, services(chains) }
+	return func(c *mcpface.Config) { c.Extras, c.Services = tools, services(chains) }
 }
 
 // A chain is one tool: a call answers with the run, or waits for what it gives.

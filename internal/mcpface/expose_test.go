@@ -11,8 +11,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/modules/gateway/expose"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -27,7 +27,7 @@ const releaseWorkflow = `{
 func exposing(t testing.TB, e *engine.Engine, wait time.Duration) option {
 	t.Helper()
 	tools := exposed(t, e, wait)
-	return func(c *mcpface.Config) { c.Exposed = tools }
+	return func(c *mcpface.Config) { c.Extras = tools }
 }
 
 func exposed(t testing.TB, e *engine.Engine, wait time.Duration) *expose.Tools {
@@ -306,7 +306,7 @@ func TestExpressWithoutAnEnd(t *testing.T) {
 func TestExposedListChanged(t *testing.T) {
 	e := newEngine(t)
 	tools := exposed(t, e, time.Second)
-	x := func(c *mcpface.Config) { c.Exposed = tools }
+	x := func(c *mcpface.Config) { c.Extras = tools }
 	all, scoped := serve(t, e, x), serve(t, e, x, scopedTo("other"))
 	all.hello("test")
 	scoped.hello("test")

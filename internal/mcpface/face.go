@@ -27,7 +27,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
-	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
@@ -46,8 +45,8 @@ type Config struct {
 	Logger        *slog.Logger
 	// Services are those of operation.Call. The tools of those that are missing are not offered.
 	Services map[string]any
-	// Exposed are workflows that are tools of their own; nil: there are none.
-	Exposed *expose.Tools
+	// Extras are tools that are not in the table; nil: there are none.
+	Extras operation.Extras
 	// Foreign, Limits and StillValid are as in mcpwire.Config.
 	Foreign    mcpwire.Foreign
 	Limits     mcpwire.Limits
@@ -109,7 +108,7 @@ func New(cfg Config) (*Face, error) {
 		Info: mcp.Implementation{Name: "gavel", Title: "gavel", Version: cfg.Version},
 		Options: []server.ServerOption{
 			server.WithInstructions(told),
-			server.WithToolCapabilities(cfg.Foreign != nil || cfg.Exposed != nil),
+			server.WithToolCapabilities(cfg.Foreign != nil || cfg.Extras != nil),
 			server.WithResourceCapabilities(true, cfg.Foreign != nil),
 			server.WithPromptCapabilities(cfg.Foreign != nil),
 			server.WithCompletions(),

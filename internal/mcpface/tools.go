@@ -49,7 +49,7 @@ func (f *Face) unknownTool(ctx context.Context, name string, p engine.Principal)
 			names[i] = underscoreName(names[i])
 		}
 	}
-	for _, t := range f.listExposed(ctx, p) {
+	for _, t := range f.listExtras(ctx, p) {
 		names = append(names, t.Name)
 	}
 	message := fmt.Sprintf("There is no tool %s.", mcpwire.Quote(name))
@@ -121,15 +121,15 @@ func (f *Face) List(ctx context.Context, p engine.Principal) ([]mcp.Tool, error)
 		}
 		tools = append(tools, t)
 	}
-	return append(tools, f.listExposed(ctx, p)...), nil
+	return append(tools, f.listExtras(ctx, p)...), nil
 }
 
 // Changed implements mcpwire.Tools: what depends on the role alone never changes.
 func (f *Face) Changed(p engine.Principal) <-chan struct{} {
-	if f.cfg.Exposed == nil {
+	if f.cfg.Extras == nil {
 		return nil
 	}
-	return f.cfg.Exposed.Changed(p)
+	return f.cfg.Extras.Changed(p)
 }
 
 // Call runs one tool: arguments in, answer out, and every error as a result that a model
@@ -137,7 +137,7 @@ func (f *Face) Changed(p engine.Principal) <-chan struct{} {
 func (f *Face) Call(ctx context.Context, p engine.Principal, c mcpwire.Call) (*mcp.CallToolResult, error) {
 	op := f.tools.named[c.Name]
 	if op == nil {
-		if out, ok, err := f.callExposed(ctx, p, c); ok {
+		if out, ok, err := f.callExtra(ctx, p, c); ok {
 			return out, err
 		}
 		return nil, f.unknownTool(ctx, c.Name, p)
@@ -158,9 +158,9 @@ func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call)
 	if op == operation.Advance.Operation {
 		return f.advance(ctx, c.Arguments, c.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
 	}
-	res, err := f.askWatched(ctx, op, req, document.Known(c.Meta).Get("progressToken"))
+	res, err := f.callOf(ctx).AskWatched(ctx, op, req, reporter(ctx, document.Known(c.Meta).Get("progressToken")))
 	if err != nil {
-		return nil, err
+		return nil, err //nolint:wrapcheck // an *engine.Error
 	}
 	return f.show(op, res)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // Check is what a module gets to check a configuration file. It fetches nothing and reads no variables.
@@ -12,6 +13,8 @@ type Check struct {
 	File *config.File
 	// Definitions are the workflows that the file names, as far as they can be read: a store may have others.
 	Definitions map[string]*workflow.Definition
+	// Procedures are those that the file declares.
+	Procedures []operation.Procedure
 	// Log takes warnings.
 	Log *slog.Logger
 }

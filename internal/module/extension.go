@@ -8,6 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // Setup is what a module gets to extend a system that is being opened.
@@ -39,6 +40,8 @@ type Extension struct {
 	Check func(context.Context) error
 	// Foreign is what MCP clients are offered next to the program's own. One module may have it.
 	Foreign mcpwire.Foreign
+	// Extras are more tools for MCP clients. One module may have them.
+	Extras operation.Extras
 	// Provides is what other modules and the program ask, by the interfaces that they declare: see Find.
 	Provides any
 	// Run works next to a server; stop waits for the end.
@@ -59,6 +62,9 @@ type Part struct {
 // Change is a configuration that is about to be taken over.
 type Change struct {
 	File *config.File // nil for none
+	// Procedures are those that there will be, for the modules that come after the one that sets them; nil where
+	// they stay.
+	Procedures []operation.Procedure
 }
 
 // System is an opened system, of which an extension is a part.
@@ -77,6 +83,7 @@ type Extensions []*Extension
 // Extend has every module extend a system, with the parts of the configuration file in force. The
 // error is document.Errors where the file has mistakes.
 func Extend(ctx context.Context, setup Setup) (all Extensions, err error) {
+	change := &Change{File: setup.File}
 	for _, m := range modules {
 		if m.Extend == nil {
 			continue
@@ -84,7 +91,7 @@ func Extend(ctx context.Context, setup Setup) (all Extensions, err error) {
 		x := m.Extend(setup)
 		all = append(all, x)
 		for _, part := range x.Parts {
-			take, err := part.Prepare(ctx, &Change{File: setup.File})
+			take, err := part.Prepare(ctx, change)
 			if err != nil {
 				all.Close()
 				return nil, err
@@ -142,6 +149,16 @@ func (all Extensions) Foreign() mcpwire.Foreign {
 	for _, x := range all {
 		if x.Foreign != nil {
 			return x.Foreign
+		}
+	}
+	return nil
+}
+
+// Extras are more tools for MCP clients; nil for none.
+func (all Extensions) Extras() operation.Extras {
+	for _, x := range all {
+		if x.Extras != nil {
+			return x.Extras
 		}
 	}
 	return nil

@@ -72,6 +72,14 @@ type Section struct {
 	Name string
 	// About introduces it on the reference page.
 	About string
+	// Show returns what gavel config print shows of it; nil for the names of its keys.
+	Show func(*document.Node) ([]Shown, error)
+}
+
+// Shown is a key of a section with its value.
+type Shown struct {
+	Key   string
+	Value any
 }
 
 // Host is the server that a service runs next to.

@@ -111,6 +111,9 @@ type Rule struct {
 // allRoles are the roles that a rule may name.
 var allRoles = []string{string(engine.RoleAgent), string(engine.RoleReviewer), string(engine.RoleOperator), string(engine.RoleAuditor)}
 
+// Section is the section of the configuration file that declares servers.
+const Section = "upstreams"
+
 // ParseConfig reads the section "upstreams" of a configuration file; nil is a section without
 // servers. Config.Dir becomes the folder of the file. The error is document.Errors, one issue
 // for each mistake, with its line. Variables of the environment and pins are Open's to look up.

@@ -118,7 +118,7 @@ func (g *gateway) warn(file *config.File, door *upstream.Manager) {
 
 // readUpstreams reads what a configuration file declares, and the pins next to it.
 func readUpstreams(file *config.File) (declared upstream.Config, pins *upstream.Pins, err error) {
-	if declared, err = upstream.ParseConfig(file.Section(config.SectionUpstreams)); err != nil {
+	if declared, err = upstream.ParseConfig(file.Section(upstream.Section)); err != nil {
 		return declared, nil, err
 	}
 	pins, err = upstream.LoadPins(upstream.PinsPath(file.Path()))

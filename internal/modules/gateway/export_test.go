@@ -24,7 +24,7 @@ func (a Access) Use(door *upstream.Manager) {
 
 // CheckSources is checkSources of a file.
 func CheckSources(file *config.File, pins *upstream.Pins) error {
-	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
 		return err
 	}

@@ -1,23 +1,40 @@
 // Package gateway is the module that lists tools, resources and prompts of other MCP servers next to
-// gavel's own, with gates before their tools: the sections "upstreams" and "gates" of the
-// configuration file.
+// gavel's own, with gates before their tools, and offers workflows and chains as tools of their own: the
+// sections "upstreams", "gates" and "expose" of the configuration file.
 package gateway
 
 import (
+	"cmp"
+	"context"
+	_ "embed"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/gateway/expose"
 	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
+
+//go:embed schema.json
+var schemas []byte
+
+const sectionExpose = "expose"
 
 func init() {
 	module.Register(module.Module{
-		Name:  "gateway",
-		Check: check,
+		Name: "gateway",
+		Sections: []module.Section{
+			{Name: upstream.Section, About: "Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 letters and digits with single hyphens between them."},
+			{Name: sectionExpose, About: "Workflows and chains of the operator's that are MCP tools of their own: [workflows as tools](../expose.md).", Show: showExposure},
+		},
+		Schemas: schemas,
+		Check:   check,
 		Lint: []module.LintRule{{Name: "gate", Read: func(file *config.File) (func(*workflow.Definition) error, error) {
 			gates, err := gate.ParseConfig(file.Section(config.SectionGates))
 			return gates.CheckDefinition, err
@@ -33,10 +50,10 @@ func extend(setup module.Setup) *module.Extension {
 	if setup.File == nil {
 		return &module.Extension{Configure: func(cfg *engine.Config) { cfg.Abandoned = abandoned }}
 	}
-	g := newGateway(setup)
-	return &module.Extension{
+	g, x := newGateway(setup), &exposure{log: setup.Log}
+	all := &module.Extension{
 		Parts: []*module.Part{{
-			Sections: []string{config.SectionUpstreams, config.SectionGates},
+			Sections: []string{upstream.Section, config.SectionGates},
 			Files:    func(file *config.File) []string { return []string{upstream.PinsPath(file.Path())} },
 			Prepare:  g.prepare,
 		}},
@@ -44,8 +61,23 @@ func extend(setup module.Setup) *module.Extension {
 			cfg.Abandoned = abandoned
 			g.configure(cfg)
 		},
-		Connect: g.connect, Check: g.check, Foreign: g, Provides: access{g}, Run: g.settle, Close: g.close,
+		Connect: g.connect, Check: g.check, Provides: access{g}, Close: g.close,
 	}
+	if setup.OnDemand {
+		return all
+	}
+	all.Parts = append(all.Parts, &module.Part{Sections: []string{sectionExpose}, Prepare: x.prepare})
+	all.Connect = func(s module.System) error {
+		x.connect(s)
+		return g.connect(s)
+	}
+	all.Check = func(ctx context.Context) error { return cmp.Or(g.check(ctx), x.check(ctx)) }
+	all.Foreign, all.Extras, all.Run = g, x, g.settle
+	all.Close = func() {
+		x.close()
+		g.close()
+	}
+	return all
 }
 
 // check opens a door that starts no server, with variables that have any value.
@@ -58,5 +90,40 @@ func check(c module.Check) error {
 	door, err := g.open(c.File, gates)
 	g.warn(c.File, door)
 	door.Close()
-	return errors.Join(err, gates.Check(c.Definitions, false))
+	return errors.Join(err, gates.Check(c.Definitions, false), checkExposure(c))
+}
+
+// checkExposure warns of workflows and chains that are not there: a store may hold more definitions than
+// the files do.
+func checkExposure(c module.Check) error {
+	cfg, err := expose.ParseConfig(c.File.Section(sectionExpose))
+	if err != nil {
+		return err
+	}
+	_, bad, missing := cfg.Select(slices.Collect(maps.Values(c.Definitions)), c.Procedures)
+	if len(bad) > 0 {
+		return bad
+	}
+	for _, issue := range missing {
+		if len(c.Definitions)+len(c.Procedures) > 0 {
+			c.Log.Warn("exposed workflows and chains", "issue", issue.Error())
+		}
+	}
+	return nil
+}
+
+// showExposure shows what is exposed, without the modes of single workflows.
+func showExposure(section *document.Node) ([]module.Shown, error) {
+	cfg, err := expose.ParseConfig(section)
+	nameListed := func(list []expose.Listed) []string {
+		names := []string{}
+		for _, one := range list {
+			names = append(names, one.Name)
+		}
+		return names
+	}
+	return []module.Shown{
+		{Key: "prefix", Value: cfg.Prefix}, {Key: "workflows", Value: nameListed(cfg.Workflows)}, {Key: "chains", Value: nameListed(cfg.Chains)},
+		{Key: "tagKey", Value: cfg.TagKey}, {Key: "tagValue", Value: cfg.TagValue}, {Key: "mode", Value: string(cfg.Mode)}, {Key: "wait", Value: cfg.Wait},
+	}, err
 }

@@ -36,7 +36,7 @@ func BenchmarkGatewayGated(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
 		b.Fatal(err)
 	}

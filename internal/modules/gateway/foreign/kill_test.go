@@ -433,7 +433,7 @@ func putShip(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared, err := upstream.ParseConfig(f.Section(config.SectionUpstreams))
+	declared, err := upstream.ParseConfig(f.Section(upstream.Section))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,16 +24,12 @@ func TestChangedExposure(t *testing.T) {
 	put(t, path, "logLevel: info\n")
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	x, err := configFlag{Config: path}.openExposure()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sys, err := gavel.Open(t.Context(), gavel.Config{Definitions: definitions, Exposure: x, Logger: logger})
+	sys, err := gavel.Open(t.Context(), gavel.Config{File: path, Definitions: definitions, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sys.Close()
-	w := newConfigWatch(logger, path, watchExposure(x, path))
+	w := newConfigWatch(logger, path, services(nil).watch(sys.Extensions())...)
 	for _, c := range []struct{ text, said, listed string }{
 		{"logLevel: debug\n", "", ""},
 		{"expose: {workflows: [render]}\n", "the changed section is taken over", "render"},

@@ -5,8 +5,7 @@
 // have one name and none that of a tool of gavel's own or of another server's, and that a change
 // is announced to those principals only whose list it changes.
 //
-// It must never start an instance or a run, decide who may do what, or expose what an agent defined. The
-// MCP face and programs import it.
+// It must never decide who may do what, or expose what an agent defined. Only the module imports it.
 package expose
 
 import (
