@@ -115,7 +115,7 @@ crash-postgres: ## Two servers over a PostgreSQL: ten minutes of load, then kill
 
 .PHONY: crash-chains
 crash-chains: ## Kill a process that runs a chain, and one of two over a PostgreSQL, a hundred times each; or stop one
-	GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run '^(TestKilled|TestReplicasKilled|TestStopped|TestAdoption)$$' ./internal/chain | grep -vE '^(===|PASS)'
+	GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run '^(TestKilled|TestReplicasKilled|TestStopped|TestAdoption)$$' ./internal/modules/chain | grep -vE '^(===|PASS)'
 
 .PHONY: power
 power: ## Cut the power under a store, CUTS times (as root, on loop devices)

@@ -32,7 +32,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/module"
-	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -126,17 +125,7 @@ type System struct {
 	cfg                    Config
 	reviews, clientReviews bool
 	states                 *clientstate.States // of the forms that MCP clients carry
-	services               map[string]any      // what operations of modules ask
 	extensions             module.Extensions
-}
-
-// Provide has the faces that are made from now on offer the operations that ask a service, and extensions
-// its procedures.
-func (s *System) Provide(name string, service any, procedures operation.Procedures) {
-	s.services = map[string]any{name: service}
-	if user, ok := s.extensions.Extras().(interface{ UseChains(operation.Procedures) }); ok {
-		user.UseChains(procedures)
-	}
 }
 
 // Part is what of a System could not be opened.
@@ -354,7 +343,12 @@ func (s *System) wire(key []byte) error {
 		return err
 	}
 	derive := func(purpose string) []byte { return record.DeriveKey(key, purpose) }
-	if err = s.extensions.Connect(module.System{Engine: s.Engine, Store: s.Store, DeriveKey: derive}); err != nil {
+	system := module.System{Engine: s.Engine, Store: s.Store, Scripts: s.Pool, Models: config.Models, DeriveKey: derive}
+	system.Asker, _ = judging.Model.(judge.Asker)
+	if !s.keepsNothing() {
+		system.Path = s.cfg.Store
+	}
+	if err = s.extensions.Connect(system); err != nil {
 		return err
 	}
 	s.Auditor, err = audit.New(audit.Config{Engine: s.Engine, Store: s.Store, Signer: s.cfg.Signer})

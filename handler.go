@@ -34,7 +34,7 @@ func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 	cfg := mcpface.Config{
 		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
 		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set),
-		OutputSchemas: tools.OutputSchemas, States: s.states, Services: s.services, Foreign: s.extensions.Foreign(), Extras: s.extensions.Extras(),
+		OutputSchemas: tools.OutputSchemas, States: s.states, Services: s.extensions.Services(), Foreign: s.extensions.Foreign(), Extras: s.extensions.Extras(),
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	}
 	return mcpface.New(cfg)
@@ -82,7 +82,7 @@ func (s *System) Handler(cfg HandlerConfig) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{}
-	if h.REST, err = httpapi.New(httpapi.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.listSources, Services: s.services}); err != nil {
+	if h.REST, err = httpapi.New(httpapi.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.listSources, Services: s.extensions.Services()}); err != nil {
 		return nil, err
 	}
 	h.MCP = face.Handler()

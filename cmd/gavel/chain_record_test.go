@@ -20,7 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/judge"
 )
 

@@ -2,22 +2,12 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/chain"
-	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -80,7 +70,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	mine, bad := who+"-mine", who+"-bad"
 	holds(gavel("chain", "list", "--chains"), "asks", "Waits for a word.", "fails")
 	run := strings.TrimSpace(gavel("chain", "start", "asks"))
-	if !isWhole(run, runPrefix) {
+	if !isWhole(run, "run-") {
 		t.Fatalf("a start prints %q", run)
 	}
 	if again := strings.TrimSpace(gavel("chain", "start", "asks", "--run", mine)); again != mine {
@@ -94,7 +84,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	})
 	holds(gavel("chain", "show", run), run, who, "wf-"+run, "running")
 	// The id may be cut, and be without its prefix, too.
-	fails(term.ExitUsage, "is the beginning of more than one run", "chain", "show", run[len(runPrefix):len(run)-2])
+	fails(term.ExitUsage, "is the beginning of more than one run", "chain", "show", run[len("run-"):len(run)-2])
 	holds(gavel("chain", "pause", mine, "--reason", "Lunch."), mine+" is paused")
 	holds(gavel("chain", "list", "--status", "paused"), mine, "by "+who+": Lunch.")
 	if out := gavel("chain", "list", "--status", "paused", "--json"); strings.Count(out, `"run": `) != 1 {
@@ -113,7 +103,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	fails(term.ExitBad, `the step "open" failed`, "chain", "start", "fails", "--run", bad, "--watch")
 	holds(gavel("chain", "list", "--chain", "fails"), bad, "failed", "open: ")
 	again := strings.Fields(gavel("chain", "redrive", bad, "--reason", "Again."))
-	if len(again) != 3 || !isWhole(again[0], runPrefix) {
+	if len(again) != 3 || !isWhole(again[0], "run-") {
 		t.Fatalf("a redrive prints %q", again)
 	}
 	fails(term.ExitBad, `the step "open" failed`, "chain", "show", again[0], "--watch")
@@ -192,111 +182,5 @@ func TestRunEvents(t *testing.T) {
 	}
 	if got := strings.Join(actions, " "); got != " wait note continue finish" {
 		t.Errorf("the stream tells of %q", got)
-	}
-}
-
-// runAnswers answers what a run is, one after the other: an chain.RunView or an error.
-type runAnswers struct {
-	left  []any
-	asked []any
-}
-
-func (r *runAnswers) Ask(_ context.Context, _ *operation.Operation, req any) (any, error) {
-	next := r.left[0]
-	r.asked = append(r.asked, req)
-	r.left = r.left[1:]
-	if err, failed := next.(error); failed {
-		return nil, err
-	}
-	return next, nil
-}
-
-// TestWatchRun: each step and question is told once, and a server that starts anew is waited for.
-func TestWatchRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		away := &engine.Error{Code: engine.CodeUnavailable, Message: "The server is away."}
-		view := func(status chain.RunStatus, steps ...string) chain.RunView {
-			v := chain.RunView{Run: "r", Status: status, NextCursor: fmt.Sprint(len(steps)), Waiting: []chain.RunQuestion{{Kind: "signal", Key: "go", Step: "word"}}}
-			for _, key := range steps {
-				v.Steps = append(v.Steps, chain.RunStep{Key: key, Op: "call", Status: chain.StatusDone})
-			}
-			return v
-		}
-		ended := view(chain.StatusDone, "a", "b")
-		ended.Output = json.RawMessage(`{"n":1.50}`)
-		var out, told bytes.Buffer
-		con := &console{out: term.New(&out), err: term.New(&told)}
-		answers := &runAnswers{left: []any{view(chain.StatusRunning, "a"), away, away, view(chain.StatusRunning, "a"), ended}}
-		if err := watchRun(t.Context(), con, answers, "r", false, ""); err != nil {
-			t.Error(err)
-		}
-		if diff := cmp.Diff([]any{&chain.RunRequest{Run: "r"}, &chain.RunRequest{Run: "r", Cursor: "1"}}, answers.asked[:2]); diff != "" {
-			t.Errorf("only what is new is asked for: %s", diff)
-		}
-		const want = "done      a\nwaiting   word: the signal go\nunknown   r: cannot look now, trying again: The server is away.\ndone      b\n"
-		if got := told.String(); got != want || !strings.Contains(out.String(), "1.50") {
-			t.Errorf("it says\n%s\nand prints %s", got, out.String())
-		}
-		// What was never seen is not waited for.
-		if err := watchRun(t.Context(), con, &runAnswers{left: []any{away}}, "r", false, ""); err == nil {
-			t.Error("a server that cannot be reached is waited for")
-		}
-	})
-}
-
-// TestPrintRun: one line says what a run waits for or does, since when, and what there is to do; a pipe gets
-// the whole of an error.
-func TestPrintRun(t *testing.T) {
-	t.Parallel()
-	began := time.Date(2026, 3, 10, 9, 30, 0, 0, time.UTC)
-	long := strings.Repeat("much went wrong, ", 20) + "at last"
-	r := chain.RunView{
-		Run: "r 1", Chain: "c", Status: chain.StatusRunning, Principal: "ann", Started: began,
-		Waiting: []chain.RunQuestion{
-			{Kind: "signal", Key: "go", Step: "word", Since: began, Until: began.Add(time.Hour)},
-			{Kind: "step", Key: "pay!", Step: "pay", Server: "bank", Name: "pay", Since: began, Review: "rev-1"},
-			{Kind: "review", Key: "ask", Step: "ask", Since: began, Review: "rev-2"},
-			{Kind: "state", Key: "w", Step: "w", Since: began, Instance: "wf-1", State: "done"},
-			{Kind: "sleep", Key: "nap", Step: "nap", Since: began, Until: began.Add(time.Hour)},
-		},
-		UnderWay: []chain.RunQuestion{{Kind: "call", Key: "look", Step: "look", Server: "s", Name: "look", Since: began.Add(time.Minute)}, {Kind: "complete", Key: "p>", Step: "p", Name: "small", Since: began}},
-		Steps:    []chain.RunStep{{Key: "x", Op: "call", Status: chain.StatusFailed, Started: began, Ended: began, Error: &chain.RunError{Code: "tool_error", Message: long}}},
-	}
-	var b bytes.Buffer
-	printRun(term.New(&b), r, began.Add(3*time.Minute), " --config g.yaml")
-	for _, want := range []string{
-		"waits for  the signal go (step word, since 2026-03-10T09:30:00Z, for 3m), until 2026-03-10T10:30:00Z; gavel chain signal 'r 1' go --config g.yaml\n",
-		"waits for  a person's word on bank/pay (step pay, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-1 --config g.yaml\n",
-		"waits for  a person's decision (step ask, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-2 --config g.yaml\n",
-		"waits for  wf-1 to be in state done (step w, since 2026-03-10T09:30:00Z, for 3m); gavel status wf-1 --config g.yaml\n",
-		"waits for  its time, 2026-03-10T10:30:00Z (step nap, since 2026-03-10T09:30:00Z, for 3m)\n",
-		"under way  a call of s/look (step look, since 2026-03-10T09:31:00Z, for 2m)\n", "under way  an answer of the model small (step p,", long,
-	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is not in\n%s", want, b.String())
-		}
-	}
-	for want, r := range map[string]chain.RunView{
-		"waits for the signal go, for 3m, and 4 more":             r,
-		"a call of s/look, for 2m":                                {Status: chain.StatusRunning, UnderWay: r.UnderWay[:1]},
-		"waits for its turn, or for a server that runs its chain": {Status: chain.StatusQueued},
-		"run_error":  {Status: chain.StatusFailed, Error: &chain.RunError{Code: "run_error"}},
-		"x: " + long: {Status: chain.StatusFailed, Error: &chain.RunError{Code: "tool_error", Step: "x", Message: long}},
-	} {
-		rows := runRows(term.New(&b), []chain.RunView{r})
-		if got := noteOnRun(r, began.Add(3*time.Minute)); got != want || rows[1][len(rows[1])-1] == "" || len(want) > 80 && rows[1][len(rows[1])-1] != want {
-			t.Errorf("the note is %q, want %q, in the row %q", got, want, rows[1])
-		}
-	}
-	for status, want := range map[chain.RunStatus]string{chain.StatusQueued: "waits for  its turn", chain.StatusPaused: "to go on  gavel chain resume r\n"} {
-		b.Reset()
-		if printRun(term.New(&b), chain.RunView{Run: "r", Status: status}, began, ""); !strings.Contains(b.String(), want) {
-			t.Errorf("%q is not in\n%s", want, b.String())
-		}
-	}
-	b.Reset()
-	printRun(term.New(&b), chain.RunView{Run: "r", Status: chain.StatusFailed, Error: &chain.RunError{Message: "it could not be read"}}, began, "")
-	if !strings.Contains(b.String(), "failed    it could not be read\n") {
-		t.Errorf("a failure without a step:\n%s", b.String())
 	}
 }

@@ -160,9 +160,6 @@ func (s *fileSettings) declared() ([]effective, error) {
 			add(section.Name, one.Key, shownValue(one.Value))
 		}
 	}
-	for _, name := range s.file.Section(config.SectionChains).Keys() {
-		add(config.SectionChains, name, nameStore(s.file.Section(config.SectionChains).Get(name).Text))
-	}
 	add(config.SectionEvidence, "sources", append([]string{}, s.file.Section(config.SectionEvidence).Get("sources").Keys()...))
 	return list, nil
 }
@@ -280,7 +277,7 @@ func checkConfig(path string) (*serveCmd, error) {
 		located[server](server, settings.checkFiles(parsed))
 	}
 	f := &cmds.Serve
-	found = append(found, checkModules(path, parseAll(f.Definitions), slog.New(slog.DiscardHandler)), checkChains(path))
+	found = append(found, checkModules(path, parseAll(f.Definitions), slog.New(slog.DiscardHandler)))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())

@@ -97,17 +97,12 @@ Which tools of other MCP servers may be called in which states of a workflow, as
 `)
 	write := newKeyWriter(t, b)
 	write("gates")
-	fmt.Fprint(b, `
-## chains
-
-Steps across MCP servers: [chains](../chains.md). A change applies at once, also of a definition, and of the retention within an hour; state at the next start.
-
-| key | value | meaning |
-|---|---|---|
-`)
-	write("chains")
 	for _, section := range module.Sections() {
-		fmt.Fprintf(b, "\n## %s\n\n%s A change applies at once, also of a file that it names.\n\n| key | value | meaning |\n|---|---|---|\n", section.Name, section.About)
+		about := section.About
+		if !strings.Contains(about, "A change applies") {
+			about += " A change applies at once, also of a file that it names."
+		}
+		fmt.Fprintf(b, "\n## %s\n\n%s\n\n| key | value | meaning |\n|---|---|---|\n", section.Name, about)
 		write(section.Name)
 	}
 }

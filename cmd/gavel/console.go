@@ -5,11 +5,8 @@ import (
 	"context"
 	"errors"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -17,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -27,6 +25,11 @@ func (con *console) forModules() *module.Console {
 		HistoryTables: historyTables, Open: con.openStore, Look: lookIntoStore, Make: con.makeStore, OpenToJudge: con.openToJudge,
 		List: func(asJSON bool, result any, rows [][]string, none string) error {
 			return con.printList(asJSON, result, rows, none, "")
+		},
+		Page: con.printList, Failure: badEnd, Object: jsonArgument, Watcher: thisProgram(), HideSecrets: hideSecrets, Args: con.args,
+		Place: func(ctx context.Context, flags module.Asking) (operation.Caller, func(), error) {
+			f, _ := flags.(*askingFlags)
+			return f.placeFlags.open(ctx, con, openWithModules)
 		},
 		FindUser: findReviewer, FindAgent: agentPrincipal, ListMistakes: listMistakes, Places: listPlaces, ReadDefinitions: readDefinitions,
 		CheckConfig: func(path string) error {
@@ -62,36 +65,6 @@ func (con *console) forModules() *module.Console {
 func agentPrincipal(role, id string) (engine.Principal, error) {
 	p := engine.Principal{ID: cmp.Or(id, "local:"+role), Role: engine.Role(role)}
 	return p, checkAgent(p.ID)
-}
-
-// newCommand makes a command of a module, with the flags that it leaves to the program.
-func newCommand(c module.Command) any {
-	command := c.New()
-	eachJudging(reflect.ValueOf(command).Elem(), func(field reflect.Value) { field.Set(reflect.ValueOf(&judgingFlags{})) })
-	return command
-}
-
-// eachJudging calls f with every field of a command for module.Judging.
-func eachJudging(command reflect.Value, f func(field reflect.Value)) {
-	for i := range command.NumField() {
-		switch field := command.Field(i); {
-		case field.Type() == reflect.TypeFor[module.Judging]():
-			f(field)
-		case field.Kind() == reflect.Struct && field.CanSet():
-			eachJudging(field, f)
-		}
-	}
-}
-
-// applyJudging does what kong does not do for flags behind an interface.
-func applyJudging(parsed *kong.Context) {
-	if selected := parsed.Selected(); selected != nil {
-		eachJudging(selected.Target, func(field reflect.Value) {
-			if flags, ok := field.Interface().(*judgingFlags); ok {
-				_ = flags.AfterApply(parsed) // it has no errors
-			}
-		})
-	}
 }
 
 // Place implements module.Judging.

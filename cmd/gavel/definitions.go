@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -23,21 +21,16 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
+// What modules do with the files of definitions in the same way.
+var (
+	definitionFiles, collectFiles, emptyFolder = module.DefinitionFiles, module.CollectFiles, module.IsEmptyFolder
+	isTestFile, hasDefinitionEnding            = module.IsTestFile, module.HasDefinitionEnding
+	issueLine, issueLines, sortIssues          = module.IssueLine, module.IssueLines, module.SortIssues
+)
+
 // localCLI is who the command line is: whoever can run it on the store's machine
 // can also write the store.
 var localCLI = gavel.Operator
-
-// definitionFiles expands patterns to files: a file, a folder (its .json, .yaml
-// and .yml files) or a glob. Sorted, each once, without files of tests; a pattern without a
-// file is an error.
-func definitionFiles(patterns []string) ([]string, error) {
-	all, err := collectFiles(patterns, filesIn)
-	files := slices.DeleteFunc(slices.Clone(all), isTestFile)
-	if len(all) > 0 && len(files) == 0 {
-		return nil, term.UsageErrorf("gavel test runs it", "%s holds tests of a workflow, not a definition", all[0])
-	}
-	return files, err
-}
 
 // parseAll returns the workflows of files by name, as far as they can be read: gavel lint says what is
 // wrong with the others.
@@ -50,77 +43,6 @@ func parseAll(patterns []string) map[string]*workflow.Definition {
 		}
 	}
 	return definitions
-}
-
-// testEndings are how the names of files of tests end; such files lie next to definitions.
-var testEndings = []string{".test.yaml", ".test.yml", ".test.json"}
-
-func isTestFile(path string) bool {
-	return slices.ContainsFunc(testEndings, func(end string) bool { return strings.HasSuffix(strings.ToLower(path), end) })
-}
-
-// collectFiles expands patterns; inFolder lists the files of one that is a folder.
-func collectFiles(patterns []string, inFolder func(dir string) ([]string, error)) ([]string, error) {
-	var out []string
-	for _, pattern := range patterns {
-		files, err := expandPattern(pattern, inFolder)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, files...)
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
-}
-
-func expandPattern(pattern string, inFolder func(dir string) ([]string, error)) ([]string, error) {
-	info, err := os.Stat(pattern)
-	switch {
-	case err == nil && info.IsDir():
-		return inFolder(pattern)
-	case err == nil:
-		return []string{filepath.Clean(pattern)}, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, term.UnknownErrorf("", "cannot look at %s: %w", pattern, err)
-	}
-	matches, err := filepath.Glob(pattern)
-	if err != nil {
-		return nil, term.UsageErrorf(`in a pattern, * stands for any part of a name, ? for one character, [ab] for one of those`, "%s is not a pattern: %w", pattern, err)
-	}
-	var files []string
-	for _, path := range matches {
-		if isFile(path) {
-			files = append(files, path)
-		}
-	}
-	if len(files) == 0 {
-		if strings.ContainsAny(pattern, "*?[") {
-			return nil, term.UsageErrorf("", "no file matches %s", pattern)
-		}
-		return nil, term.UsageErrorf("", "there is no file %s", pattern)
-	}
-	return files, nil
-}
-
-func filesIn(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, term.UnknownErrorf("", "cannot read the folder: %w", err)
-	}
-	var files []string
-	for _, e := range entries {
-		if path := filepath.Join(dir, e.Name()); hasDefinitionEnding(path) && isFile(path) && !isTestFile(path) {
-			files = append(files, path)
-		}
-	}
-	if len(files) == 0 {
-		return nil, term.UsageErrorf("", "the folder %s has no definition: no .json, .yaml or .yml file", dir)
-	}
-	return files, nil
-}
-
-func hasDefinitionEnding(path string) bool {
-	return slices.Contains([]string{".json", ".yaml", ".yml"}, strings.ToLower(filepath.Ext(path)))
 }
 
 // readDefinition reads a definition's file; the files that it names are read when it is parsed.
@@ -145,19 +67,6 @@ func parseDefinition(path string) (*workflow.Definition, error) {
 		return nil, err
 	}
 	return workflow.ParseWithFiles(req.Source, req.Document, req.Files)
-}
-
-// issueLine is an issue as compilers write them: file:line: severity: message.
-func issueLine(file string, i workflow.Issue) string {
-	at := file
-	if i.Line > 0 {
-		at = fmt.Sprintf("%s:%d", file, i.Line)
-	}
-	path := i.Path
-	if path != "" {
-		path += ": "
-	}
-	return fmt.Sprintf("%s: %s: %s%s [%s]", at, i.Severity, path, i.Message, i.Rule)
 }
 
 // parseError names what a file is not, such as a chain.
@@ -189,21 +98,6 @@ func listMistakes(err error) error {
 	}
 	text := strings.Replace(f.Err.Error(), all.Error(), fmt.Sprintf("%d mistakes", len(lines)), 1)
 	return &term.ExitError{Code: f.Code, Err: errors.New(text), Hint: f.Hint, Lines: lines, Reason: f.Reason}
-}
-
-func issueLines(file string, issues []workflow.Issue) []string {
-	sortIssues(issues)
-	lines := make([]string, len(issues))
-	for i, issue := range issues {
-		lines[i] = issueLine(file, issue)
-	}
-	return lines
-}
-
-func sortIssues(issues []workflow.Issue) {
-	slices.SortStableFunc(issues, func(a, b workflow.Issue) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path))
-	})
 }
 
 // ruleNoModel is the lint rule that every workflow breaks which asks for a model
@@ -403,18 +297,6 @@ func (w *definitionWatch) addNamed(at stamp, file string) stamp {
 	return at
 }
 
-// emptyFolder reports whether a pattern is a folder in which there is no definition: one
-// that something else will fill.
-func emptyFolder(pattern string) bool {
-	info, err := os.Stat(pattern)
-	if err != nil || !info.IsDir() {
-		return false
-	}
-	_, err = os.ReadDir(pattern)
-	files, none := filesIn(pattern)
-	return err == nil && none != nil && len(files) == 0
-}
-
 // trouble says why a file is not in force as it is; nil when all are.
 func (w *definitionWatch) trouble() error {
 	w.mu.Lock()
@@ -448,7 +330,7 @@ func (w *definitionWatch) look(ctx context.Context, atOnce bool) {
 func (w *definitionWatch) files() map[string]stamp {
 	now := map[string]stamp{}
 	for _, pattern := range w.patterns {
-		files, err := expandPattern(pattern, filesIn)
+		files, err := collectFiles([]string{pattern}, module.FilesIn)
 		if err != nil {
 			continue
 		}

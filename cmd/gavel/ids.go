@@ -11,7 +11,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -26,7 +25,12 @@ func (c completing) Ask(ctx context.Context, op *operation.Operation, req any) (
 	for i := range op.Fields {
 		f := &op.Fields[i]
 		find, ok := idFields[f.Name]
-		if !ok || op == chain.AskStart.Operation { // it names a new run
+		if f.Complete != nil {
+			find, ok = func(ctx context.Context, at operation.Caller, typed string) (string, error) {
+				return complete(ctx, at, f, typed)
+			}, true
+		}
+		if !ok {
 			continue
 		}
 		v := f.In(req)
@@ -44,13 +48,12 @@ func (c completing) Ask(ctx context.Context, op *operation.Operation, req any) (
 
 // idFields are the fields of operations that hold an id, and what finds it.
 var idFields = map[string]func(context.Context, operation.Caller, string) (string, error){
-	"id": findInstance, "reviewId": findReview, "run": findRun,
+	"id": findInstance, "reviewId": findReview,
 }
 
 const (
 	instancePrefix = "wf-"
 	reviewPrefix   = "rev-"
-	runPrefix      = "run-"
 	uuidLength     = 36
 	mostMatches    = 10 // of an id that is not complete
 )
@@ -124,30 +127,17 @@ func findReview(ctx context.Context, at operation.Caller, typed string) (string,
 	}
 }
 
-// findRun returns the id of the run that begins with typed, or typed where none does.
-func findRun(ctx context.Context, at operation.Caller, typed string) (string, error) {
-	if isWhole(typed, runPrefix) {
-		return typed, nil
-	}
-	if _, err := chain.AskRun.Do(ctx, at, chain.RunRequest{Run: typed}); engine.CodeOf(err) != engine.CodeUnknownInstance {
-		return typed, nil // one that somebody named, or nothing can be asked
+// complete returns the value of a field that begins with typed, or typed where none does.
+func complete(ctx context.Context, at operation.Caller, f *operation.Field, typed string) (string, error) {
+	values, err := f.Complete(ctx, at, typed, mostMatches)
+	if err != nil || len(values) == 0 {
+		return typed, err //nolint:wrapcheck // an *engine.Error
 	}
 	var found []idMatch
-	starts := startsOf(typed, runPrefix)
-	for page := (chain.ListRuns{Limit: 500}); ; {
-		r, err := chain.AskRuns.Do(ctx, at, page)
-		if err != nil {
-			return "", err //nolint:wrapcheck // an *engine.Error
-		}
-		for _, run := range r.Runs {
-			if slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(run.Run, start) }) {
-				found = append(found, idMatch{run.Run, fmt.Sprintf("%s, %s", run.Chain, run.Status)})
-			}
-		}
-		if page.Cursor = r.NextCursor; page.Cursor == "" || len(found) > mostMatches {
-			return chooseID("run", typed, found)
-		}
+	for _, v := range values {
+		found = append(found, idMatch{v.Value, v.About})
 	}
+	return chooseID(f.Name, typed, found)
 }
 
 // findToken returns the id of the token that begins with typed, or typed where none does.
@@ -228,9 +218,5 @@ func (s *system) completeInstance(ctx context.Context, id *string) error {
 
 // asOperator performs operations as the operator of the store.
 func (s *system) asOperator() operation.Call {
-	call := operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}}
-	if s.chains != nil {
-		call.Services = map[string]any{chain.ServiceName: chain.Source(s.chains.ask)}
-	}
-	return call
+	return operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}, Services: s.Extensions().Services()}
 }

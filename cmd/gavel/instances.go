@@ -10,6 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -131,15 +132,7 @@ func reasonOf(d engine.HistoryEntry) string {
 	return d.Reasoning
 }
 
-func orNone(s string) string { return cmp.Or(s, "-") }
-
-func truncateText(s string, n int) string {
-	runes := []rune(s)
-	if len(runes) <= n {
-		return s
-	}
-	return strings.TrimRight(string(runes[:n-3]), " ,;.") + "..."
-}
+var orNone, truncateText = term.OrNone, term.Truncate
 
 // versionOf names the version of the workflow that an instance follows, and says when it is
 // not an operator's.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type lintCmd struct {
@@ -22,25 +20,6 @@ type lintCmd struct {
 	JSON    bool     `name:"json" help:"Print JSON."`
 	configFlag
 	modelFlags
-}
-
-type lintReport struct {
-	OK       bool       `json:"ok"`
-	Errors   int        `json:"errors"`
-	Warnings int        `json:"warnings"`
-	Notes    int        `json:"notes"`
-	Files    []lintFile `json:"files"`
-}
-
-type lintFile struct {
-	File   string           `json:"file"`
-	Name   string           `json:"name,omitempty"` // of the workflow, when it parses
-	Hash   string           `json:"hash,omitempty"`
-	Issues []workflow.Issue `json:"issues"`
-	// Schemas say where each runs; none where the definition does not parse.
-	Schemas []workflow.SchemaPlace `json:"schemas"`
-
-	definition *workflow.Definition // nil when it does not parse
 }
 
 func (c *lintCmd) Run(ctx context.Context, con *console) error {
@@ -68,23 +47,18 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 	defer box.Close()
 	options.Compiler = box.Compiler
 
-	report := lintReport{Files: []lintFile{}}
+	report := module.LintReport{Files: []module.LintFile{}}
 	for _, file := range files {
 		result, err := lintOne(ctx, options, file)
 		if err != nil {
 			return err
 		}
 		for _, rule := range rules {
-			result.addMisfits(rule.name, rule.check)
+			result.AddMisfits(rule.name, rule.check)
 		}
 		report.Files = append(report.Files, result)
 	}
-	if c.Config != "" {
-		if err := checkEntries(c.Config, report.Files); err != nil {
-			return err
-		}
-	}
-	return report.finish(con, c.Strict, c.JSON, c.Schemas)
+	return report.Finish(con.out, c.Strict, c.JSON, c.Schemas)
 }
 
 // lintRule compares definitions with the configuration file.
@@ -112,62 +86,9 @@ func (c *lintCmd) readRules() (rules []lintRule, err error) {
 	return rules, nil
 }
 
-// finish prints the issues, and where schemas run, and returns the verdict.
-func (r *lintReport) finish(con *console, strict, asJSON, schemas bool) error {
-	for _, f := range r.Files {
-		r.count(f.Issues)
-	}
-	r.OK = r.Errors == 0 && (!strict || r.Warnings == 0)
-	err := con.print(asJSON, r, func() {
-		for _, f := range r.Files {
-			for _, issue := range f.Issues {
-				con.out.Printf("%s\n", issueLine(f.File, issue))
-			}
-			for _, s := range f.Schemas {
-				if schemas {
-					con.out.Printf("%s:%d: schema: %s: %s\n", f.File, s.Line, s.Path, describePlace(s))
-				}
-			}
-		}
-	})
-	if err == nil && !r.OK && !asJSON {
-		return r.verdict()
-	}
-	return cmp.Or(err, badUnless(r.OK))
-}
-
-func (r *lintReport) count(issues []workflow.Issue) {
-	for _, issue := range issues {
-		switch issue.Severity {
-		case workflow.SeverityError:
-			r.Errors++
-		case workflow.SeverityWarning:
-			r.Warnings++
-		case workflow.SeverityNote:
-			r.Notes++
-		}
-	}
-}
-
-// verdict says how much is wrong, behind all that is.
-func (r *lintReport) verdict() error {
-	found := term.Count(r.Warnings, "warning")
-	if r.Errors > 0 {
-		found = term.Count(r.Errors, "error") + ", " + found
-	}
-	return &term.ExitError{Code: term.ExitBad, Err: errors.New(found)}
-}
-
-func describePlace(s workflow.SchemaPlace) string {
-	if s.Sandbox {
-		return "runs in the sandbox: " + s.Why
-	}
-	return "runs in this process: " + s.Why
-}
-
 // lintOne examines a file; its error is that it could not be examined.
-func lintOne(ctx context.Context, o workflow.LintOptions, file string) (lintFile, error) {
-	out := lintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
+func lintOne(ctx context.Context, o workflow.LintOptions, file string) (module.LintFile, error) {
+	out := module.LintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
 	d, err := parseDefinition(file)
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
 		out.Issues = parse.Issues
@@ -177,7 +98,7 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (lintFile
 	if err != nil {
 		return out, err
 	}
-	out.Name, out.Hash, out.definition = d.Name, d.Hash, d
+	out.Name, out.Hash, out.Definition = d.Name, d.Hash, d
 	out.Schemas = d.ListSchemas(operatorOwner)
 	issues, err := d.Lint(ctx, o)
 	if err != nil {
@@ -186,17 +107,6 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (lintFile
 	out.Issues = append(out.Issues, issues...)
 	sortIssues(out.Issues)
 	return out, nil
-}
-
-// addMisfits adds what of the configuration does not fit the definition.
-func (f *lintFile) addMisfits(rule string, check func(*workflow.Definition) error) {
-	if f.definition == nil {
-		return
-	}
-	wrong, _ := errors.AsType[document.Errors](check(f.definition))
-	for _, issue := range wrong {
-		f.Issues = append(f.Issues, workflow.Issue{Rule: rule, Severity: workflow.SeverityError, Message: issue.Error()})
-	}
 }
 
 type graphCmd struct {

@@ -73,8 +73,6 @@ type commands struct {
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
 	Upstream   upstreamCmd   `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`
-	Chain      chainCmd      `cmd:"" help:"Run steps across MCP servers, and check their definitions."`
-	Schedule   scheduleCmd   `cmd:"" help:"Look at the schedules of chains, pause and trigger them."`
 	Start      judgedCmd     `cmd:"" help:"Start an instance of a workflow."`
 	Advance    judgedCmd     `cmd:"" help:"Ask for an action of an instance."`
 	Status     operationCmd  `cmd:"" help:"Show where an instance stands, and what can be done next."`
@@ -285,7 +283,7 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
 	if _, all := grammar.(*commands); all {
 		for _, c := range module.Commands("") {
-			more = append(more, kong.DynamicCommand(c.Name, c.Help, "", newCommand(c)))
+			more = append(more, kong.DynamicCommand(c.Name, c.Help, "", newCommand(c, c.Name)))
 		}
 	}
 	bindOperations(reflect.ValueOf(grammar).Elem(), "")
@@ -323,7 +321,7 @@ func parseWith(settings *fileSettings, cmds *commands, args []string, stdout, st
 	case err != nil:
 		return nil, settings, cmp.Or(settings.err, usageError(err, args))
 	}
-	applyJudging(parsed)
+	applyShared(parsed)
 	return parsed, settings, errors.Join(settings.err, settings.locate(parsed, checkFlags(parsed, settings)))
 }
 
@@ -342,7 +340,7 @@ func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Opti
 	}
 	for _, c := range module.Commands("") {
 		if len(args) > 0 && args[0] == c.Name {
-			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", newCommand(c))}
+			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", newCommand(c, c.Name))}
 		}
 	}
 	return cmds, nil

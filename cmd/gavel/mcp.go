@@ -105,17 +105,16 @@ func checkAgent(id string) error {
 }
 
 func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal engine.Principal) error {
-	if err := loadInForce(ctx, con, entryDefiner{sys.Engine, c.Config}, c.Definitions); err != nil {
+	if err := loadInForce(ctx, con, vetted{sys.Engine, sys.Extensions()}, c.Definitions); err != nil {
+		return err
+	}
+	useTokens(sys, sys.Tokens)
+	if err := badConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
-	chains, err := c.openChains(ctx, con.log, sys, sys.Tokens) // servers over a database execute the runs of each other
-	if err != nil {
-		return err
-	}
-	defer chains.Close()
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
@@ -127,7 +126,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	configured := newConfigWatch(con.log, c.Config, append([]*configPart{chains.watch()}, services.watch(sys.Extensions())...)...)
+	configured := newConfigWatch(con.log, c.Config, services.watch(sys.Extensions())...)
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

@@ -2,6 +2,7 @@ package main
 
 // The modules of the program, each on one line. docs/architecture.md says how to add one.
 import (
+	_ "github.com/gavel-mcp/gavel/internal/modules/chain"
 	_ "github.com/gavel-mcp/gavel/internal/modules/demo"
 	_ "github.com/gavel-mcp/gavel/internal/modules/gateway"
 	_ "github.com/gavel-mcp/gavel/internal/modules/hook"

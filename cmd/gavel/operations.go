@@ -29,7 +29,10 @@ type operationCmd struct {
 // Run performs the operation and prints its result.
 func (c *operationCmd) Run(ctx context.Context, con *console) error {
 	local := openForWriting
-	if c.spec.op.Routes[0].Reads() {
+	switch {
+	case c.spec.op.Service != "":
+		local = openWithModules
+	case c.spec.op.Routes[0].Reads():
 		local = openForReading
 	}
 	return c.perform(ctx, con, c.placeFlags, func(any) (operation.Caller, func(), error) { return c.open(ctx, con, local) })
@@ -104,10 +107,10 @@ func bindOperations(node reflect.Value, path string) {
 // moduleCommands are the commands of modules below a command.
 func moduleCommands(parent string) (all kong.Plugins) {
 	for _, c := range module.Commands(parent) {
-		command := reflect.TypeOf(c.New()).Elem()
-		all = append(all, reflect.New(reflect.StructOf([]reflect.StructField{{
-			Name: "Command", Type: command, Tag: reflect.StructTag(fmt.Sprintf(`cmd:"" name:%q help:%q`, c.Name, c.Help)),
-		}})).Interface())
+		command := reflect.ValueOf(newCommand(c, parent+" "+c.Name)).Elem()
+		holder := reflect.New(reflect.StructOf([]reflect.StructField{commandField(c, command.Type())}))
+		holder.Elem().Field(0).Set(command)
+		all = append(all, holder.Interface())
 	}
 	return all
 }

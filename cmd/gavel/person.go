@@ -65,10 +65,9 @@ func areDistinct(rows [][]string, column int) bool {
 // shortenID leaves of an id what begins it up to the millisecond in it. That is taken wherever
 // an id is.
 func shortenID(id string) string {
-	for _, prefix := range []string{instancePrefix, reviewPrefix, runPrefix} {
-		if isWhole(id, prefix) {
-			return id[:len(prefix)+len("019cd711-e480")]
-		}
+	kind, _, _ := strings.Cut(id, "-") // such as wf, rev
+	if prefix := kind + "-"; len(kind) <= 3 && isWhole(id, prefix) {
+		return id[:len(prefix)+len("019cd711-e480")]
 	}
 	return id
 }
@@ -82,17 +81,4 @@ func fromNow(at, now time.Time) string {
 	return formatRoughly(-d) + " ago"
 }
 
-// formatRoughly is a duration in its largest unit, and in the next one where that is small.
-func formatRoughly(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Minute:
-		return d.Truncate(time.Second).String()
-	case d < time.Hour:
-		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
-	case d < 2*day:
-		return strings.TrimSuffix(d.Truncate(time.Hour).String(), "0m0s")
-	default:
-		return term.Count(int64(d/day), "day")
-	}
-}
+var formatRoughly = term.Roughly

@@ -353,16 +353,7 @@ func indentJSON(raw json.RawMessage) string {
 	return b.String()
 }
 
-func shortDuration(d time.Duration) string {
-	switch {
-	case d >= time.Second:
-		return d.Round(10 * time.Millisecond).String()
-	case d >= time.Millisecond:
-		return d.Round(time.Millisecond).String()
-	default:
-		return d.Round(time.Microsecond).String()
-	}
-}
+var shortDuration = term.ShortDuration
 
 func yesNo(b bool) string {
 	if b {

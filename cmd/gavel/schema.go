@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -38,13 +37,16 @@ func listSchemas() []schemaInfo {
 			return json.RawMessage(raw), err
 		}
 	}
-	return []schemaInfo{
+	all := []schemaInfo{
 		{"definition", "a workflow definition (JSON Schema 2020-12)", func() (any, error) { return workflow.FormatSchema(), nil }},
-		{"chain", "a chain (JSON Schema 2020-12)", func() (any, error) { return chain.FormatSchema(), nil }},
 		{"config", "the configuration file of --config", configSchema},
 		{"tests", "tests of a workflow, for gavel test", file("tests")},
 		{"golden", "one line of a file of golden cases, for gavel eval", file("golden")},
 	}
+	for _, f := range module.Formats() {
+		all = append(all, schemaInfo{f.Name, f.About, func() (any, error) { return f.Schema(), nil }})
+	}
+	return all
 }
 
 func (c *schemaCmd) Run(con *console) error {

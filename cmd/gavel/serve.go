@@ -56,8 +56,12 @@ func (c *serveCmd) check(ctx context.Context) error {
 
 // serve answers until ctx ends, and returns when what was begun is finished.
 func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err error) {
-	watch := newDefinitionWatch(entryDefiner{sys.Engine, c.Config}, con.log, c.Definitions)
+	watch := newDefinitionWatch(vetted{sys.Engine, sys.Extensions()}, con.log, c.Definitions)
 	if err := watch.start(ctx); err != nil {
+		return err
+	}
+	useTokens(sys, c.authFlags.keptTokens(sys))
+	if err := badConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
 	services, err := openServices(ctx, con.log, sys, c.Config)
@@ -71,12 +75,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err != nil {
 		return err
 	}
-	chains, err := c.openChains(ctx, con.log, sys, c.authFlags.keptTokens(sys))
-	if err != nil {
-		return err
-	}
-	defer chains.Close()
-	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble, chains), services: services.routes()}
+	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble), services: services.routes()}
 	cfg := c.listenFlags.config(con.log)
 	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.metered.metrics.Instrument(r), r.drain, healthPaths, r.services.form
 	server, err := listen.New(ctx, cfg)
@@ -112,7 +111,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch, append([]*configPart{chains.watch()}, services.watch(sys.Extensions())...)...).run(ctx)()
+	defer newReloader(con, c, r, known, watch, services.watch(sys.Extensions())...).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

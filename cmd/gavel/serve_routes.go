@@ -234,7 +234,7 @@ func watchersOnly(next http.Handler) http.Handler {
 
 // newHealth looks at all that is needed to decide and to record. definitions says why the
 // folders of definitions are not in force as they are.
-func newHealth(log *slog.Logger, sys *system, definitions func() error, chains *chains) *telemetry.Health {
+func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemetry.Health {
 	parts := []telemetry.Part{
 		{Name: "store", Check: func(ctx context.Context) error {
 			if _, err := sys.Store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -250,8 +250,8 @@ func newHealth(log *slog.Logger, sys *system, definitions func() error, chains *
 		{Name: "sandbox", Check: (&sandboxProbe{pool: sys.Pool}).check},
 		{Name: "definitions", Optional: true, Check: func(context.Context) error { return definitions() }},
 	}
-	if chains != nil {
-		parts = append(parts, telemetry.Part{Name: "chains", Optional: true, Check: func(context.Context) error { return chains.trouble() }})
+	for _, x := range sys.Extensions() {
+		parts = append(parts, x.Health...)
 	}
 	if sys.model != nil {
 		parts = append(parts, telemetry.Part{Name: "model", Optional: true, Check: func(context.Context) error { return sys.model.trouble() }})

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
@@ -99,12 +101,13 @@ func (r serviceRoutes) form(w http.ResponseWriter, req *http.Request) http.Respo
 // watch takes over what changes in their sections of the configuration file, and in those of extensions.
 func (all services) watch(extensions module.Extensions) (parts []*configPart) {
 	for _, p := range extensions.Parts() {
-		parts = append(parts, &configPart{
-			section: p.Sections[0], with: p.Sections[1:], files: p.Files,
-			prepare: func(ctx context.Context, next *configChange) (take func(), err error) {
+		part := &configPart{section: p.Sections[0], with: p.Sections[1:], files: p.Files, settled: p.Settled}
+		if p.Prepare != nil {
+			part.prepare = func(ctx context.Context, next *configChange) (take func(), err error) {
 				return p.Prepare(ctx, &next.Change)
-			},
-		})
+			}
+		}
+		parts = append(parts, part)
 	}
 	for _, s := range all {
 		parts = append(parts, &configPart{
@@ -135,9 +138,7 @@ func checkModules(path string, definitions map[string]*workflow.Definition, log 
 		return badConfig(err)
 	}
 	check := module.Check{File: file, Definitions: definitions, Log: log}
-	if section, err := readChains(path, nil); err == nil { // checkChains reports what is wrong with it
-		check.Procedures = section.procedures()
-	}
+	check.Procedures = module.Procedures(file)
 	var wrong []error
 	for _, m := range module.All() {
 		if m.Check != nil {
@@ -145,4 +146,27 @@ func checkModules(path string, definitions map[string]*workflow.Definition, log 
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// vetted defines the workflows that no extension refuses.
+type vetted struct {
+	definer
+	extensions module.Extensions
+}
+
+// Define implements definer.
+func (v vetted) Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error) {
+	if d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files); err == nil {
+		if err := v.extensions.Vet(d); err != nil {
+			return engine.DefineResult{}, err
+		}
+	}
+	return v.definer.Define(ctx, p, req)
+}
+
+// useTokens tells the extension that asks for tokens where those of the callers are.
+func useTokens(sys *system, tokens func() (*auth.Tokens, error)) {
+	if user, ok := module.Find[module.TokenUser](sys.Extensions()); ok {
+		user.UseTokens(tokens)
+	}
 }

@@ -206,7 +206,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 	_, err = sys.Engine.Status(ctx, localCLI, started.ID)
 	r.Read = answerCode(err)
 	answer := httptest.NewRecorder()
-	newHealth(slog.New(slog.NewTextHandler(&log, nil)), sys, func() error { return nil }, nil).Ready(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody))
+	newHealth(slog.New(slog.NewTextHandler(&log, nil)), sys, func() error { return nil }).Ready(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody))
 	r.Ready = http.StatusOK
 	if strings.Contains(answer.Body.String(), `"name":"store","ok":false`) {
 		r.Ready = http.StatusServiceUnavailable

@@ -35,8 +35,6 @@ type system struct {
 	equipment
 	place storePlace
 	key   []byte // the secret of a store that was opened to be read; nil where it is not there
-	// chains are what commands of the store's machine ask; nil where they ask none.
-	chains *chains
 }
 
 // equipment is what a command configures beside the store. The zero value judges
@@ -62,7 +60,6 @@ func (e equipment) Close() error {
 
 // Close ends what is asked elsewhere, then the workers, and then the store.
 func (s *system) Close() error {
-	s.chains.Close()
 	s.Extensions().Close()
 	return errors.Join(s.equipment.Close(), s.System.Close())
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/suite"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -234,5 +235,5 @@ func orList(words []string) string {
 }
 
 func testFiles(paths []string) ([]string, error) {
-	return findFiles(paths, "file of tests", testEndings...)
+	return findFiles(paths, "file of tests", module.TestEndings...)
 }

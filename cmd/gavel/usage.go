@@ -92,11 +92,15 @@ var helpTexts string
 
 // addHelp gives the commands their texts.
 func addHelp(parser *kong.Kong) error {
+	details := map[string]string{}
+	detailsOfModules("", details)
 	var visit func(node *kong.Node)
 	visit = func(node *kong.Node) {
 		if _, text, found := strings.Cut(helpTexts, "=== "+node.FullPath()+"\n"); found {
 			text, _, _ = strings.Cut(text, "\n=== ")
 			node.Detail = strings.TrimRight(text, "\n")
+		} else if text := details[node.FullPath()]; text != "" {
+			node.Detail = text
 		}
 		for _, child := range node.Children {
 			visit(child)

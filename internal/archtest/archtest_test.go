@@ -49,7 +49,6 @@ func TestPlanted(t *testing.T) {
 		{"the ground imports nothing", "validators/document/a.go", "package document; import " + module + `internal/fairshare"`, "validators/document may not import internal/fairshare"},
 		{"the sandbox's inside", "engine/a.go", "package engine; import " + module + `validators/script/worker"`, "may not import validators/script/worker"},
 		{"wiring for programs", "a.go", "package gavel; import " + module + `internal/mcpface"`, ""},
-		{"a chain in the root", "a.go", "package gavel; import " + module + `internal/chain"`, ". may not import internal/chain"},
 		{"the root in the engine", "engine/suite/a.go", "package suite; import " + root, "engine/suite may not import ."},
 		{"the root in the command", "cmd/gavel/a.go", "package main; import " + root, ""},
 		{"wiring", "cmd/gavel/a.go", "package main; import " + module + `internal/console"`, ""},

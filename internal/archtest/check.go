@@ -46,7 +46,7 @@ func Check(f File) []string {
 	if f.External {
 		return out
 	}
-	if len(f.Engines) > 0 && f.Package != engineDeclarer && f.Package != "internal/chain" && (strings.HasPrefix(f.Package, "internal/") || strings.HasPrefix(f.Package, "cmd/")) {
+	if len(f.Engines) > 0 && f.Package != engineDeclarer && !strings.HasPrefix(f.Package, moduleFolder) && (strings.HasPrefix(f.Package, "internal/") || strings.HasPrefix(f.Package, "cmd/")) {
 		out = append(out, fmt.Sprintf("%s: the interface %s is the engine's; only %s declares it: use operation.Engine", f.Path, f.Engines[0], engineDeclarer))
 	}
 	for _, imp := range f.Imports {

@@ -28,7 +28,6 @@ const MaxBytes = 1 << 20
 const (
 	SectionAnchors  = "anchors"  // signs what was recorded
 	SectionAuth     = "auth"     // whose callers are known
-	SectionChains   = "chains"   // steps across MCP servers
 	SectionEvidence = "evidence" // where evidence is fetched from
 	SectionGates    = "gates"    // which tools of other servers may be called in which states
 	SectionMCP      = "mcp"      // gavel mcp
@@ -57,7 +56,7 @@ func AddSection(name string) { moduleSections = append(moduleSections, name) }
 func sectionNames() []string {
 	return append([]string{
 		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionGates, SectionChains, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionGates, SectionAnchors, KeySchema,
 	}, moduleSections...)
 }
 

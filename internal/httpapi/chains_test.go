@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/modules/chain"
 )
 
 // oneRun are chains with one run, which has all that a run can have and never ends. asked is what

@@ -18,7 +18,6 @@ const (
 )
 
 var toolsets = map[Toolset][]*operation.Operation{
-	AllTools: operation.All(),
 	SeedTools: {
 		operation.Define.Operation, operation.List.Operation, operation.Start.Operation, operation.Advance.Operation, operation.Status.Operation,
 		operation.Checkpoint.Operation, operation.Rollback.Operation, operation.ListCheckpoints.Operation,
@@ -30,6 +29,8 @@ var toolsets = map[Toolset][]*operation.Operation{
 	},
 }
 
-func (s Toolset) isKnown() bool { return toolsets[s] != nil }
+func (s Toolset) isKnown() bool { return s == AllTools || toolsets[s] != nil }
 
-func (s Toolset) has(op *operation.Operation) bool { return slices.Contains(toolsets[s], op) }
+func (s Toolset) has(op *operation.Operation) bool {
+	return s == AllTools || slices.Contains(toolsets[s], op)
+}

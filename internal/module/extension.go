@@ -6,9 +6,13 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // Setup is what a module gets to extend a system that is being opened.
@@ -36,14 +40,21 @@ type Extension struct {
 	Configure func(*engine.Config)
 	// Connect is called when the engine is there.
 	Connect func(System) error
-	// Check compares the configuration with the definitions, once those are loaded.
-	Check func(context.Context) error
+	// Vet refuses a definition that a server loads.
+	Vet func(*workflow.Definition) error
+	// Check compares the configuration with the definitions, once those are loaded. Begin begins what the system
+	// does by itself, once nothing is wrong.
+	Check, Begin func(context.Context) error
 	// Foreign is what MCP clients are offered next to the program's own. One module may have it.
 	Foreign mcpwire.Foreign
 	// Extras are more tools for MCP clients. One module may have them.
 	Extras operation.Extras
 	// Provides is what other modules and the program ask, by the interfaces that they declare: see Find.
 	Provides any
+	// Services are what operations of the module ask, by operation.Operation.Service.
+	Services map[string]any
+	// Health are parts of what a server says of its health.
+	Health []telemetry.Part
 	// Run works next to a server; stop waits for the end.
 	Run func(context.Context) (stop func())
 	// Close is called before the store is closed. It may be called again.
@@ -55,8 +66,10 @@ type Part struct {
 	Sections []string
 	// Files lists the other files; nil for none.
 	Files func(*config.File) []string
-	// Prepare reads and checks it; take has it in force.
+	// Prepare reads and checks it; take has it in force. nil: it counts from the next start on.
 	Prepare func(context.Context, *Change) (take func(), err error)
+	// Settled gets why it is not in force as its files are, nil once it is; nil for nobody.
+	Settled func(error)
 }
 
 // Change is a configuration that is about to be taken over.
@@ -71,6 +84,12 @@ type Change struct {
 type System struct {
 	Engine *engine.Engine
 	Store  store.Store
+	// Path is the store: a file, or the address of a database; "" for one that keeps nothing.
+	Path    string
+	Scripts *script.Pool
+	// Asker asks the model for something else than a judgement; nil without one. Models are all that are configured.
+	Asker  judge.Asker
+	Models []string
 	// DeriveKey makes a key for a purpose from the secret of the store.
 	DeriveKey func(purpose string) []byte
 	// Extensions are all of the system.
@@ -91,6 +110,9 @@ func Extend(ctx context.Context, setup Setup) (all Extensions, err error) {
 		x := m.Extend(setup)
 		all = append(all, x)
 		for _, part := range x.Parts {
+			if part.Prepare == nil {
+				continue
+			}
 			take, err := part.Prepare(ctx, change)
 			if err != nil {
 				all.Close()
@@ -132,11 +154,30 @@ func (all Extensions) Connect(s System) error {
 	return nil
 }
 
-// Check compares the configuration of every extension with the definitions.
+// Vet refuses a definition that an extension refuses.
+func (all Extensions) Vet(d *workflow.Definition) error {
+	for _, x := range all {
+		if x.Vet != nil {
+			if err := x.Vet(d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Check compares the configuration of every extension with the definitions, and begins what they do.
 func (all Extensions) Check(ctx context.Context) error {
 	for _, x := range all {
 		if x.Check != nil {
 			if err := x.Check(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	for _, x := range all {
+		if x.Begin != nil {
+			if err := x.Begin(ctx); err != nil {
 				return err
 			}
 		}

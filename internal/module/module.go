@@ -9,6 +9,7 @@ package module
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -34,6 +36,10 @@ type Module struct {
 	Sections []Section
 	// Schemas is a JSON object with a JSON Schema for each section.
 	Schemas []byte
+	// Procedures are those that a configuration file declares.
+	Procedures func(*config.File) []operation.Procedure
+	// Formats are its other file formats.
+	Formats []Format
 	// Check finds what is wrong with a configuration file.
 	Check func(Check) error
 	// Lint are rules for definitions.
@@ -63,6 +69,10 @@ type Command struct {
 	// New returns a pointer to a struct whose tags declare the flags and whose method Run gets a
 	// context.Context and a *Console.
 	New func() any
+	// Operation is what it performs, in place of New; commands below it take the place of both.
+	Operation *OperationCommand
+	// Detail is what --help says, where New has no method Help.
+	Detail string
 	// Unconfigured commands have no flag that is a setting of the configuration file.
 	Unconfigured bool
 }
@@ -188,6 +198,19 @@ type Console struct {
 	ReadToken   func(file string) (string, error)
 	// Tokens opens those of a store; release ends that.
 	Tokens func(context.Context, TokensFlag, StoreFlags) (tokens *auth.Tokens, release func() error, err error)
+	// Page is List of a page: more is the flag that continues it, "" at the end. A narrow terminal does without the
+	// spare columns.
+	Page func(asJSON bool, result any, rows [][]string, none, more string, spare ...string) error
+	// Place is what Asking.Open returns.
+	Place func(context.Context, Asking) (operation.Caller, func(), error)
+	// Failure gives an error of the engine its exit code: 1 for some codes.
+	Failure func(err error, bad ...engine.Code) error
+	// Object reads a JSON object of a flag, or of the file that it names.
+	Object func(flag, value string) (json.RawMessage, error)
+	// Watcher is Setup.Watcher. HideSecrets keeps secrets of the environment from programs that are started.
+	Watcher     string
+	HideSecrets func()
+	Args        []string // of the program
 	// HistoryTables returns the tables that show a history.
 	HistoryTables func(engine.HistoryResult) [][][]string
 }

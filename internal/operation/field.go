@@ -2,6 +2,7 @@ package operation
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"go/token"
@@ -40,8 +41,15 @@ type Field struct {
 	// it probably belongs inside.
 	Open bool
 
+	// Complete returns the values that begin with what a person typed, at most a few more than so many; none for a
+	// value that is whole. nil: values are not completed.
+	Complete func(ctx context.Context, at Caller, typed string, most int) ([]Completion, error)
+
 	index []int
 }
+
+// Completion is a value of a field, with a few words about it.
+type Completion struct{ Value, About string }
 
 // Range is the least and the greatest value of a number; a Most of 0 is none.
 type Range struct{ Least, Most float64 }

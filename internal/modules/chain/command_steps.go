@@ -1,4 +1,4 @@
-package main
+package chain
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -75,7 +74,7 @@ func (l *stepLines) started(key string) {
 const leastTime = 5 * time.Millisecond
 
 // ended says that a step is done, failed, or failed and was handled.
-func (l *stepLines) ended(event, key string, wrong *chain.RunError) {
+func (l *stepLines) ended(event, key string, wrong *RunError) {
 	l.mu.Lock()
 	began, known := l.begun[key]
 	if event != "handled" { // the step goes on with its handler
@@ -91,13 +90,13 @@ func (l *stepLines) ended(event, key string, wrong *chain.RunError) {
 }
 
 // took says how a step ended, and after how long.
-func (l *stepLines) took(event, key string, took time.Duration, wrong *chain.RunError) {
+func (l *stepLines) took(event, key string, took time.Duration, wrong *RunError) {
 	what := ""
 	if wrong != nil {
 		what = wrong.Why()
 	}
 	if l.live != nil && took >= leastTime {
-		key += "  " + shortDuration(took)
+		key += "  " + term.ShortDuration(took)
 	}
 	l.say(event, key, what)
 }
@@ -131,7 +130,7 @@ func (l *stepLines) draw() {
 			continue // the steps in it say more
 		}
 		if since := time.Since(l.begun[key]); since >= time.Second {
-			key += " " + formatRoughly(since)
+			key += " " + term.Roughly(since)
 		}
 		under = append(under, key)
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 

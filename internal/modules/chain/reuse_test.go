@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/modules/chain"
 )
 
 const orderChain = `

@@ -19,7 +19,7 @@ import (
 // repeat what an earlier one began, so a recording of a release is never changed and never removed. To add one of the
 // present build, add a row and run
 //
-//	go test ./internal/chain -run TestRecordedRuns -update
+//	go test ./internal/modules/chain -run TestRecordedRuns -update
 //
 // which records the rows whose files are missing.
 var recordings = []string{"2026-11-28"}
@@ -144,7 +144,7 @@ func dumpSQL(t *testing.T, path string) string {
 	t.Helper()
 	db := openSQLite(t, path)
 	var out strings.Builder
-	out.WriteString("-- A run in the middle; see internal/chain/recorded_test.go. Never change or remove it.\n")
+	out.WriteString("-- A run in the middle; see internal/modules/chain/recorded_test.go. Never change or remove it.\n")
 	for _, s := range readRows(t, db, "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type = 'table' DESC, rowid") {
 		kind, name := s[0], s[1]
 		out.WriteString(s[2] + ";\n")

@@ -1,4 +1,4 @@
-package main
+package chain
 
 import (
 	"context"
@@ -11,100 +11,82 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-type chainCmd struct {
-	Lint        chainLintCmd        `cmd:"" help:"Check definitions of chains."`
-	Graph       chainGraphCmd       `cmd:"" help:"Draw a chain."`
-	Run         chainRunCmd         `cmd:"" help:"Run a chain to its end here, and show its steps."`
-	Start       chainStartCmd       `cmd:"" help:"Start a run of a chain in a server."`
-	List        chainListCmd        `cmd:"" help:"List runs, newest first; or the chains."`
-	Show        chainShowCmd        `cmd:"" help:"Show a run: its steps, what it waits for, what it gave."`
-	Signal      chainSignalCmd      `cmd:"" help:"Give a value to a run that waits for a signal."`
-	Cancel      chainCancelCmd      `cmd:"" help:"End a run for good."`
-	CancelEntry chainCancelEntryCmd `cmd:"" name:"cancel-entry" help:"Free an instance whose state waits for a chain that never ran."`
-	Pause       chainPauseCmd       `cmd:"" help:"Stop a run before its next step."`
-	Resume      chainResumeCmd      `cmd:"" help:"Let a paused run go on."`
-	Redrive     chainRedriveCmd     `cmd:"" help:"Run a failed run again from the step that failed."`
-}
-
-func (chainCmd) Help() string {
-	return `A chain is steps across MCP servers: tools, resources and prompts, in sequence, in parallel
-or in loops, with what one step gave passed on to the next.
-
-gavel chain run needs no server. The other commands are about the runs of a server: with
---server it is asked, and you see what your token lets you see; on the store's machine you are
-its operator (local:cli). A call of which it is not known whether it happened is a review: see
-gavel review.`
-}
-
-// chainFlags say what a chain may call.
-type chainFlags struct {
+// callFlags say what a chain may call.
+type callFlags struct {
 	Repeatable []string `name:"repeatable" placeholder:"SERVER/TOOL" sep:"none" help:"A tool that may run twice, in addition to those of the configuration: a call whose answer was lost is made again. Repeat for several."`
-	configFlag
-	settings *chain.Settings // the section chains of the configuration, nil for none
+	module.ConfigFlag
+	settings *Settings // the section chains of the configuration, nil for none
 }
 
-func (f chainFlags) isRepeatable(server, tool string) bool {
+func (f callFlags) isRepeatable(server, tool string) bool {
 	return f.settings.IsRepeatable(server, tool) || slices.Contains(f.Repeatable, server+"/"+tool)
 }
 
 // openServers opens the upstreams of the configuration file; without one there are none, and what
 // is pinned is unknown.
-func (f *chainFlags) openServers() (*upstream.Manager, map[string]chain.ServerItems, error) {
-	if f.Config == "" {
-		return nil, nil, nil
+func (f *callFlags) openServers(con *module.Console) (*upstream.Manager, map[string]ServerItems, error) {
+	file, err := f.Load()
+	if err != nil || file == nil {
+		return nil, nil, err
 	}
-	file, err := config.Load(f.Config)
-	if err != nil {
-		return nil, nil, badConfig(err)
-	}
-	if f.settings, err = chain.ParseSettings(file.Section(config.SectionChains)); err != nil {
-		return nil, nil, badConfig(err)
+	if f.settings, err = ParseSettings(file.Section(sectionChains)); err != nil {
+		return nil, nil, module.BadConfig(err)
 	}
 	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
-		return nil, nil, badConfig(err)
+		return nil, nil, module.BadConfig(err)
 	}
-	opts := upstream.Options{Watcher: thisProgram(), Version: readBuild().Version}
+	opts := upstream.Options{Watcher: con.Watcher, Version: con.Version}
 	if opts.Gates, err = gate.ParseConfig(file.Section(config.SectionGates)); err != nil {
-		return nil, nil, badConfig(err)
+		return nil, nil, module.BadConfig(err)
 	}
 	if opts.Pins, err = upstream.LoadPins(upstream.PinsPath(f.Config)); err != nil {
 		return nil, nil, term.UsageErrorf("", "%w", err)
 	}
 	servers, err := upstream.Open(declared, opts)
 	if err != nil {
-		return nil, nil, badConfig(err)
+		return nil, nil, module.BadConfig(err)
 	}
 	items := listPinned(declared, opts.Pins)
-	hideSecrets()
+	con.HideSecrets()
 	return servers, items, nil
 }
 
+// again names the configuration file on another command line.
+func again(f module.ConfigFlag) string {
+	if f.Config == "" {
+		return ""
+	}
+	return " --config " + term.ShellWord(f.Config)
+}
+
 // parseChain reads a definition; the error is a *workflow.ParseError where it is none.
-func parseChain(path string) (*chain.Definition, error) {
+func parseChain(path string) (*Definition, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		return nil, term.UsageErrorf("", "%w", err)
 	}
-	return chain.Parse(path, doc)
+	return Parse(path, doc)
 }
 
-type chainLintCmd struct {
+type lintCommand struct {
 	Files  []string `arg:"" name:"file" help:"Definition files, folders or patterns."`
 	Strict bool     `name:"strict" help:"Fail on warnings too."`
 	JSON   bool     `name:"json" help:"Print JSON."`
-	chainFlags
+	callFlags
 }
 
-func (chainLintCmd) Help() string {
+func (lintCommand) Help() string {
 	return `Nothing is printed when all is well. With --config, servers that are not declared and tools
 and prompts that are not pinned are reported too. Nothing is started.
 
@@ -117,19 +99,19 @@ Examples:
 Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 wrong usage.`
 }
 
-func (c *chainLintCmd) Run(con *console) error {
-	files, err := definitionFiles(c.Files)
+func (c *lintCommand) Run(con *module.Console) error {
+	files, err := module.DefinitionFiles(c.Files)
 	if err != nil {
 		return err
 	}
-	servers, items, err := c.openServers()
+	servers, items, err := c.openServers(con)
 	if err != nil {
 		return err
 	}
 	defer servers.Close()
-	report := lintReport{Files: []lintFile{}}
+	report := module.LintReport{Files: []module.LintFile{}}
 	for _, path := range files {
-		f := lintFile{File: path, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
+		f := module.LintFile{File: path, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
 		d, err := parseChain(path)
 		if wrong, ok := errors.AsType[*workflow.ParseError](err); ok {
 			f.Issues = wrong.Issues
@@ -137,29 +119,29 @@ func (c *chainLintCmd) Run(con *console) error {
 			return err
 		} else {
 			f.Name, f.Hash = d.Name, d.Hash
-			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Writer: c.settings.Writer, Now: time.Now(), Flags: c.again()})...)
+			f.Issues = append(f.Issues, d.Lint(LintOptions{Servers: items, Writer: c.settings.Writer, Now: time.Now(), Flags: again(c.ConfigFlag)})...)
 		}
 		report.Files = append(report.Files, f)
 	}
-	return report.finish(con, c.Strict, c.JSON, false)
+	return report.Finish(con.Out, c.Strict, c.JSON, false)
 }
 
-type chainGraphCmd struct {
+type graphCommand struct {
 	File   string `arg:"" name:"file" help:"A definition file."`
 	Format string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"What to write: mermaid, the default, or dot."`
 }
 
-func (chainGraphCmd) Help() string {
+func (graphCommand) Help() string {
 	return `Examples:
 
     gavel chain graph check-site.json
     gavel chain graph check-site.json --format dot | dot -Tsvg > chain.svg`
 }
 
-func (c *chainGraphCmd) Run(con *console) error {
+func (c *graphCommand) Run(con *module.Console) error {
 	d, err := parseChain(c.File)
 	if err != nil {
-		return parseError(c.File, "chain", err)
+		return parseError(c.File, err)
 	}
 	var b strings.Builder
 	if c.Format == "dot" {
@@ -167,22 +149,22 @@ func (c *chainGraphCmd) Run(con *console) error {
 	} else {
 		err = d.WriteMermaid(&b)
 	}
-	con.out.Text(b.String())
+	con.Out.Text(b.String())
 	return err
 }
 
-type chainRunCmd struct {
+type runCommand struct {
 	File   string   `arg:"" name:"file" help:"A definition file."`
 	Input  string   `name:"input" placeholder:"JSON" help:"Values of variables.input, as a JSON object."`
 	State  string   `name:"state" placeholder:"FILE" help:"Keep runs in this file: one that was interrupted goes on with --run. Default: a temporary file."`
 	ID     string   `name:"run" placeholder:"ID" help:"The id of the run. With --state, one that was interrupted goes on in the step that it was in."`
 	Answer []string `name:"answer" placeholder:"STEP=ANSWER" sep:"none" help:"What became of a call whose answer was lost: STEP=happened, STEP=again or STEP=give-up."`
 	JSON   bool     `name:"json" help:"Print JSON."`
-	chainFlags
-	modelFlags
+	callFlags
+	Models module.Models `embed:""`
 }
 
-func (chainRunCmd) Help() string {
+func (runCommand) Help() string {
 	return `No server of gavel is needed. The steps are shown on standard error as they happen, the
 result is printed at the end. Tools, resources and prompts are called through the upstreams of
 --config, as far as they are pinned and allowed there; a tool behind a gate is refused, because
@@ -202,32 +184,28 @@ Examples:
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a call may or may not have been done.`
 }
 
-func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
+func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 	if c.ID != "" && c.State == "" {
 		return term.UsageErrorf("give both", "--run needs --state, which keeps the runs")
 	}
 	d, err := parseChain(c.File)
 	if err != nil {
-		return parseError(c.File, "chain", err)
+		return parseError(c.File, err)
 	}
-	servers, items, err := c.openServers()
+	servers, items, err := c.openServers(con)
 	if err != nil {
 		return err
 	}
 	defer servers.Close()
 	if items == nil {
-		items = map[string]chain.ServerItems{}
+		items = map[string]ServerItems{}
 	}
-	models, err := c.modelFlags.open(con.log)
+	asker, models, end, err := c.Models.Open(con.Log)
 	if err != nil {
 		return err
 	}
-	defer models.Close()
-	completer, err := models.completer()
-	if err != nil {
-		return err
-	}
-	if err := c.check(con, d, items, models.names()); err != nil {
+	defer end()
+	if err := c.check(con, d, items, models); err != nil {
 		return err
 	}
 	if _, err := d.CheckInput(json.RawMessage(c.Input)); err != nil {
@@ -236,11 +214,15 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	if err := checkAnswers(d, c.Answer); err != nil {
 		return err
 	}
-	box, err := newSandbox(con.log)
+	pool, err := script.NewPool(script.Config{Logger: con.Log})
 	if err != nil {
-		return err
+		return term.UnknownErrorf("", "cannot use the script sandbox: %w", err)
 	}
-	defer box.Close()
+	defer func() { _ = pool.Close() }()
+	door := Door{Upstreams: servers, Scripts: pool}
+	if asker != nil {
+		door.Models = promptModel{asker: asker}
+	}
 	path := c.State
 	if path == "" {
 		folder, err := os.MkdirTemp("", "gavel-chain-")
@@ -252,10 +234,10 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &chainShow{lines: newStepLines(con.err), ask: cancel, answers: c.Answer}
+	s := &stepShow{lines: newStepLines(con.Err), ask: cancel, answers: c.Answer}
 	defer s.lines.close()
-	runs, err := chain.Open(ctx, chain.Config{
-		Path: path, Effects: chain.Door{Upstreams: servers, Scripts: box.Pool, Models: completer}, Progress: s.show, Asked: s.asked,
+	runs, err := Open(ctx, Config{
+		Path: path, Effects: door, Progress: s.show, Asked: s.asked,
 		Writer:     c.settings.Writer,
 		Repeatable: func(server, tool string) bool { return c.isRepeatable(server, tool) || servers.IsGated(server, tool) },
 	})
@@ -263,9 +245,9 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 		return term.UnknownErrorf("", "%w", err)
 	}
 	defer runs.Close()
-	run, err := runs.Start(ctx, chain.StartRequest{Run: c.ID, Definition: d, Input: json.RawMessage(c.Input), Principal: localCLI})
+	run, err := runs.Start(ctx, StartRequest{Run: c.ID, Definition: d, Input: json.RawMessage(c.Input), Principal: localOperator})
 	if err != nil {
-		return engineFailure(err)
+		return con.Failure(err)
 	}
 	if err := c.warnChanged(ctx, con, runs, run, d); err != nil {
 		return err
@@ -285,41 +267,41 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 }
 
 // warnChanged says that a run goes on with another definition than the file has now.
-func (c *chainRunCmd) warnChanged(ctx context.Context, con *console, runs *chain.Runs, run string, d *chain.Definition) error {
+func (c *runCommand) warnChanged(ctx context.Context, con *module.Console, runs *Runs, run string, d *Definition) error {
 	kept, err := runs.ReadDefinition(ctx, run)
 	if err != nil {
 		return term.UnknownErrorf("", "%w", err)
 	}
 	if kept.Hash != d.Hash {
-		con.err.Printf("%s: warning: the run %s keeps the definition that it was started with, which was another\n", c.File, run)
+		con.Err.Printf("%s: warning: the run %s keeps the definition that it was started with, which was another\n", c.File, run)
 	}
 	return nil
 }
 
 // resumeCommand is the command line with which a run goes on.
-func (c *chainRunCmd) resumeCommand(con *console, run string) string {
+func (c *runCommand) resumeCommand(con *module.Console, run string) string {
 	words := []string{"gavel"}
-	for _, arg := range con.args {
-		words = append(words, shellWord(arg))
+	for _, arg := range con.Args {
+		words = append(words, term.ShellWord(arg))
 	}
 	if c.ID == "" {
-		words = append(words, "--run", shellWord(run))
+		words = append(words, "--run", term.ShellWord(run))
 	}
 	return strings.Join(words, " ")
 }
 
 // check refuses what cannot work, and what this command has nothing for.
-func (c *chainRunCmd) check(con *console, d *chain.Definition, items map[string]chain.ServerItems, models []string) error {
+func (c *runCommand) check(con *module.Console, d *Definition, items map[string]ServerItems, models []string) error {
 	var wrong []string
-	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: append([]string{}, models...), Writer: c.settings.Writer, Flags: c.again()}) {
+	for _, issue := range d.Lint(LintOptions{Servers: items, Models: append([]string{}, models...), Writer: c.settings.Writer, Flags: again(c.ConfigFlag)}) {
 		if issue.Severity == workflow.SeverityError {
-			wrong = append(wrong, issueLine(c.File, issue))
+			wrong = append(wrong, module.IssueLine(c.File, issue))
 		} else {
-			con.err.Printf("%s\n", issueLine(c.File, issue))
+			con.Err.Printf("%s\n", module.IssueLine(c.File, issue))
 		}
 	}
 	for _, s := range d.ListSteps() {
-		if s.Kind == chain.KindWorkflow || s.Signal != "" || s.Review != nil {
+		if s.Kind == KindWorkflow || s.Signal != "" || s.Review != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: the step %q needs a server of gavel: it moves a workflow, or waits for a signal or a review", c.File, s.ID))
 		}
 	}
@@ -329,10 +311,10 @@ func (c *chainRunCmd) check(con *console, d *chain.Definition, items map[string]
 	return nil
 }
 
-func (c *chainRunCmd) print(con *console, run string, r *chain.Result) error {
-	err := con.print(c.JSON, map[string]any{"run": run, "output": r.Output, "error": r.Err}, func() {
+func (c *runCommand) print(con *module.Console, run string, r *Result) error {
+	err := con.Print(c.JSON, map[string]any{"run": run, "output": r.Output, "error": r.Err}, func() {
 		if raw, err := json.MarshalIndent(r.Output, "", "  "); err == nil && len(r.Output) > 0 {
-			con.out.Text(string(raw) + "\n")
+			con.Out.Text(string(raw) + "\n")
 		}
 	})
 	if err != nil || r.Err == nil {
@@ -341,17 +323,17 @@ func (c *chainRunCmd) print(con *console, run string, r *chain.Result) error {
 	if c.JSON {
 		return term.ErrBad
 	}
-	return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(chain.RunError{Step: r.Err.Step, Code: r.Err.Code, Message: r.Err.Message}))}
+	return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(*r.Err.View()))}
 }
 
-// chainShow shows what happens to the steps of a run, and stops at a call that may have been done.
-type chainShow struct {
+// stepShow shows what happens to the steps of a run, and stops at a call that may have been done.
+type stepShow struct {
 	lines   *stepLines
 	ask     context.CancelCauseFunc
 	answers []string
 }
 
-func (s *chainShow) show(_ string, p chain.Progress) {
+func (s *stepShow) show(_ string, p Progress) {
 	switch p.Event {
 	case "started":
 		s.lines.started(p.Key)
@@ -363,7 +345,7 @@ func (s *chainShow) show(_ string, p chain.Progress) {
 }
 
 // lostAnswerError is a call of which it is not known whether it was done.
-type lostAnswerError struct{ chain.Command }
+type lostAnswerError struct{ Command }
 
 func (l *lostAnswerError) Error() string {
 	return fmt.Sprintf("it is not known whether %s/%s was done: gavel was stopped while the step %q called it", l.Server, l.Name, l.Step)
@@ -374,7 +356,7 @@ func (l *lostAnswerError) hint() string {
 }
 
 // asked says what the flags say became of a call; where they do not, it stops the program.
-func (s *chainShow) asked(c chain.Command) (answer string, known bool) {
+func (s *stepShow) asked(c Command) (answer string, known bool) {
 	for _, given := range s.answers {
 		if step, what, _ := strings.Cut(given, "="); step == c.Step {
 			return what, true
@@ -384,11 +366,22 @@ func (s *chainShow) asked(c chain.Command) (answer string, known bool) {
 	return "", false
 }
 
+// localOperator is who runs chains without a server.
+var localOperator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
+
+// parseError names what a file is not.
+func parseError(file string, err error) error {
+	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
+		return &term.ExitError{Code: term.ExitBad, Lines: module.IssueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a chain", file)}
+	}
+	return err
+}
+
 // checkAnswers holds --answer to its form.
-func checkAnswers(d *chain.Definition, answers []string) error {
+func checkAnswers(d *Definition, answers []string) error {
 	for _, given := range answers {
 		step, what, _ := strings.Cut(given, "=")
-		if d.Step(step) == nil || !slices.Contains([]string{chain.AnswerHappened, chain.AnswerAgain, chain.AnswerGiveUp}, what) {
+		if d.Step(step) == nil || !slices.Contains([]string{AnswerHappened, AnswerAgain, AnswerGiveUp}, what) {
 			return term.UsageErrorf("write --answer STEP=happened, STEP=again or STEP=give-up", "%q names no step of the chain, or no answer", given)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/modules/chain"
 )
 
 // What a sensitive step saved is masked in the record of the next run, where an error repeats it.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"

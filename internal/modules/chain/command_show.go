@@ -1,4 +1,4 @@
-package main
+package chain
 
 import (
 	"cmp"
@@ -9,17 +9,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-type chainShowCmd struct {
-	runFlags
-	Watch bool `name:"watch" help:"Show the steps as they end, until the run has ended."`
+type showCommand struct {
+	ID    string        `arg:"" name:"run" help:"The run: its id, or the beginning of it."`
+	Watch bool          `name:"watch" help:"Show the steps as they end, until the run has ended."`
+	JSON  bool          `name:"json" help:"Print JSON."`
+	Place module.Asking `embed:""`
 }
 
-func (chainShowCmd) Help() string {
+func (showCommand) Help() string {
 	return `A run is an instance in the store, too: gavel instances timeline and gavel verify take the id that
 is shown as instance.
 
@@ -33,24 +35,24 @@ Exit codes: 0 shown, with --watch done; 1 with --watch failed or cancelled, 2 wr
 3 could not find out.`
 }
 
-func (c *chainShowCmd) Run(ctx context.Context, con *console) error {
-	at, done, err := c.open(ctx, con)
+func (c *showCommand) Run(ctx context.Context, con *module.Console) error {
+	at, done, err := c.Place.Open(ctx, con)
 	if err != nil {
 		return err
 	}
 	defer done()
 	if c.Watch {
-		return watchRun(ctx, con, at, c.ID, c.JSON, c.again())
+		return watchRun(ctx, con, at, c.ID, c.JSON, c.Place.Again())
 	}
-	run, err := chain.AskRun.Do(ctx, at, chain.RunRequest{Run: c.ID})
+	run, err := AskRun.Do(ctx, at, RunRequest{Run: c.ID})
 	if err != nil {
-		return engineFailure(err)
+		return con.Failure(err)
 	}
-	return con.print(c.JSON, run, func() { printRun(con.out, run, time.Now(), c.again()) })
+	return con.Print(c.JSON, run, func() { printRun(con.Out, run, time.Now(), c.Place.Again()) })
 }
 
 // printRun prints all that is known of a run; again ends the commands that are named.
-func printRun(out *term.Terminal, r chain.RunView, now time.Time, again string) {
+func printRun(out *term.Terminal, r RunView, now time.Time, again string) {
 	rows := [][]string{{"run", r.Run}, {"chain", r.Chain}, {"status", string(r.Status)}, {"acts for", cmp.Or(r.ActsFor, r.Principal)}}
 	add := func(name, value string) {
 		if value != "" {
@@ -61,19 +63,19 @@ func printRun(out *term.Terminal, r chain.RunView, now time.Time, again string) 
 		add("started by", r.Principal)
 	}
 	add("instance", r.Instance)
-	add("started", formatTime(r.Started))
+	add("started", r.Started.Format(time.RFC3339))
 	if r.Status.HasEnded() {
-		add("ended", fmt.Sprintf("%s, after %s", formatTime(r.Ended), shortDuration(r.Ended.Sub(r.Started))))
+		add("ended", fmt.Sprintf("%s, after %s", r.Ended.Format(time.RFC3339), term.ShortDuration(r.Ended.Sub(r.Started))))
 	}
 	if r.Note != nil {
 		add("note", explainNote(r.Note))
 	}
 	switch r.Status {
-	case chain.StatusQueued:
+	case StatusQueued:
 		add("waits for", itsTurn)
-	case chain.StatusPaused:
-		add("to go on", "gavel chain resume "+shellWord(r.Run)+again)
-	case chain.StatusRunning, chain.StatusDone, chain.StatusFailed, chain.StatusCancelled:
+	case StatusPaused:
+		add("to go on", "gavel chain resume "+term.ShellWord(r.Run)+again)
+	case StatusRunning, StatusDone, StatusFailed, StatusCancelled:
 	}
 	for _, q := range r.Waiting {
 		add("waits for", explainQuestion(q, now)+nameCommand(r.Run, q, again))
@@ -96,35 +98,35 @@ func printRun(out *term.Terminal, r chain.RunView, now time.Time, again string) 
 }
 
 // explainQuestion says what a run waits for or does, and since when.
-func explainQuestion(q chain.RunQuestion, now time.Time) string {
-	line := fmt.Sprintf("%s (step %s, since %s, for %s)", q.Describe(), q.Step, formatTime(q.Since), formatRoughly(max(now.Sub(q.Since), 0)))
+func explainQuestion(q RunQuestion, now time.Time) string {
+	line := fmt.Sprintf("%s (step %s, since %s, for %s)", q.Describe(), q.Step, q.Since.Format(time.RFC3339), term.Roughly(max(now.Sub(q.Since), 0)))
 	if q.Kind != "sleep" && !q.Until.IsZero() {
-		line += ", until " + formatTime(q.Until)
+		line += ", until " + q.Until.Format(time.RFC3339)
 	}
 	return line
 }
 
 // nameCommand names the command for what a run waits for, "" where there is none.
-func nameCommand(run string, q chain.RunQuestion, again string) string {
+func nameCommand(run string, q RunQuestion, again string) string {
 	switch {
 	case q.Kind == "signal":
-		return fmt.Sprintf("; gavel chain signal %s %s%s", shellWord(run), shellWord(q.Key), again)
+		return fmt.Sprintf("; gavel chain signal %s %s%s", term.ShellWord(run), term.ShellWord(q.Key), again)
 	case q.Review != "":
 		return "; gavel review show " + q.Review + again
 	case q.Instance != "":
-		return "; gavel status " + shellWord(q.Instance) + again
+		return "; gavel status " + term.ShellWord(q.Instance) + again
 	}
 	return ""
 }
 
-func stepRows(out *term.Terminal, steps []chain.RunStep) [][]string {
+func stepRows(out *term.Terminal, steps []RunStep) [][]string {
 	rows := [][]string{{"STEP", "DID", "STATUS", "TOOK", "ERROR"}}
 	for _, s := range steps {
 		wrong := "-"
 		if s.Error != nil {
 			wrong = cutForPerson(out, s.Error.Why())
 		}
-		rows = append(rows, []string{s.Key, s.Op, string(s.Status), shortDuration(s.Ended.Sub(s.Started)), wrong})
+		rows = append(rows, []string{s.Key, s.Op, string(s.Status), term.ShortDuration(s.Ended.Sub(s.Started)), wrong})
 	}
 	return rows
 }
@@ -139,8 +141,8 @@ func printOutput(out *term.Terminal, output json.RawMessage) {
 
 // watchRun shows the steps of a run as they end, on standard error, until it has ended; then what it
 // gave. A run that is not done is a bad end. What cannot be asked once it was seen is asked again.
-func watchRun(ctx context.Context, con *console, at operation.Caller, id string, asJSON bool, again string) error {
-	w := runWatch{again: again, at: at, id: id, lines: newStepLines(con.err), shown: map[string]bool{}}
+func watchRun(ctx context.Context, con *module.Console, at operation.Caller, id string, asJSON bool, again string) error {
+	w := runWatch{again: again, at: at, id: id, lines: newStepLines(con.Err), shown: map[string]bool{}}
 	defer w.lines.close()
 	tick := time.NewTicker(lookAtRunEvery)
 	defer tick.Stop()
@@ -148,16 +150,16 @@ func watchRun(ctx context.Context, con *console, at operation.Caller, id string,
 		run, err := w.look(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return term.UnknownErrorf("see it again with: gavel chain show "+shellWord(w.id)+" --watch"+again, "interrupted; the run goes on")
-		case err != nil && !w.mayPass(err):
-			return engineFailure(err)
+			return term.UnknownErrorf("see it again with: gavel chain show "+term.ShellWord(w.id)+" --watch"+again, "interrupted; the run goes on")
+		case err != nil && !w.mayPass(con.Failure(err)):
+			return con.Failure(err)
 		case err != nil && !failing:
-			w.lines.say("unknown", w.id, "cannot look now, trying again: "+engineFailure(err).Error())
+			w.lines.say("unknown", w.id, "cannot look now, trying again: "+con.Failure(err).Error())
 		case err == nil && run.Status.HasEnded():
 			w.lines.close()
 			if asJSON { // with all of its steps
-				if run, err = chain.AskRun.Do(ctx, at, chain.RunRequest{Run: run.Run}); err != nil {
-					return engineFailure(err)
+				if run, err = AskRun.Do(ctx, at, RunRequest{Run: run.Run}); err != nil {
+					return con.Failure(err)
 				}
 			}
 			return endWatch(con, run, asJSON)
@@ -182,8 +184,8 @@ type runWatch struct {
 }
 
 // look shows what has become of the run since the last time.
-func (w *runWatch) look(ctx context.Context) (chain.RunView, error) {
-	run, err := chain.AskRun.Do(ctx, w.at, chain.RunRequest{Run: w.id, Cursor: w.after})
+func (w *runWatch) look(ctx context.Context) (RunView, error) {
+	run, err := AskRun.Do(ctx, w.at, RunRequest{Run: w.id, Cursor: w.after})
 	if err != nil {
 		return run, err //nolint:wrapcheck // an *engine.Error
 	}
@@ -208,7 +210,7 @@ func (w *runWatch) look(ctx context.Context) (chain.RunView, error) {
 }
 
 // nameQuestion says what a run waits for.
-func nameQuestion(q chain.RunQuestion, again string) string {
+func nameQuestion(q RunQuestion, again string) string {
 	if q.Review == "" {
 		return q.Describe()
 	}
@@ -216,10 +218,10 @@ func nameQuestion(q chain.RunQuestion, again string) string {
 }
 
 // describeRest says what a run does now.
-func describeRest(r chain.RunView, now time.Time) string {
-	under := []string{fmt.Sprintf("%s for %s", r.Status, formatRoughly(now.Sub(r.Started)))}
+func describeRest(r RunView, now time.Time) string {
+	under := []string{fmt.Sprintf("%s for %s", r.Status, term.Roughly(now.Sub(r.Started)))}
 	for _, q := range r.UnderWay {
-		under = append(under, fmt.Sprintf("%s %s", q.Key, formatRoughly(max(now.Sub(q.Since), 0))))
+		under = append(under, fmt.Sprintf("%s %s", q.Key, term.Roughly(max(now.Sub(q.Since), 0))))
 	}
 	return strings.Join(under, "; ")
 }
@@ -227,18 +229,18 @@ func describeRest(r chain.RunView, now time.Time) string {
 // mayPass reports whether a run that was seen can perhaps be asked for again later: a server that starts
 // anew is away for a moment.
 func (w *runWatch) mayPass(err error) bool {
-	failed, ok := errors.AsType[*term.ExitError](engineFailure(err))
+	failed, ok := errors.AsType[*term.ExitError](err)
 	return ok && w.seen && failed.Code == term.ExitUnknown
 }
 
-func endWatch(con *console, run chain.RunView, asJSON bool) error {
-	err := con.print(asJSON, run, func() {
+func endWatch(con *module.Console, run RunView, asJSON bool) error {
+	err := con.Print(asJSON, run, func() {
 		if len(run.Output) > 0 && string(run.Output) != "{}" {
-			_ = con.out.JSON(run.Output) // it was read from JSON; a failed write is kept
+			_ = con.Out.JSON(run.Output) // it was read from JSON; a failed write is kept
 		}
 	})
 	switch {
-	case err != nil || run.Status == chain.StatusDone:
+	case err != nil || run.Status == StatusDone:
 		return err
 	case asJSON:
 		return term.ErrBad
@@ -250,7 +252,7 @@ func endWatch(con *console, run chain.RunView, asJSON bool) error {
 	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s", run.Status)}
 }
 
-func explainFailure(e chain.RunError) string {
+func explainFailure(e RunError) string {
 	if e.Step == "" {
 		return "the run failed: " + e.Why()
 	}

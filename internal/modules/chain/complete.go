@@ -1,11 +1,10 @@
-package main
+package chain
 
 import (
 	"context"
 	"errors"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -18,26 +17,8 @@ type promptModel struct {
 	spend func(ctx context.Context, p engine.Principal, ask func(context.Context) (tokens int64, err error)) error
 }
 
-// completer completes prompts for chains; nil where no model is configured.
-func (s *system) completer() chain.Completer {
-	if s.model == nil || s.model.asker == nil {
-		return nil
-	}
-	return promptModel{s.model.asker, s.Engine.AskModel}
-}
-
-// completer completes prompts for the chain of a command, which has no store.
-func (m *model) completer() (chain.Completer, error) {
-	if m == nil {
-		return nil, nil //nolint:nilnil // no model: a valid, common answer
-	}
-	if _, err := m.layer(nil); err != nil {
-		return nil, err
-	}
-	return promptModel{asker: m.asker}, nil
-}
-
-func (m promptModel) CompletePrompt(ctx context.Context, p engine.Principal, name string, messages []chain.Message) (text string, err error) {
+// CompletePrompt implements Completer.
+func (m promptModel) CompletePrompt(ctx context.Context, p engine.Principal, name string, messages []Message) (text string, err error) {
 	req := llm.Request{Model: name, Caller: p.ID}
 	for _, one := range messages {
 		req.Dialogue = append(req.Dialogue, llm.Message(one))

@@ -157,7 +157,7 @@ func watchResult(c operation.Call, req RunResultRequest) func(context.Context) (
 }
 
 var (
-	fieldRun    = operation.Field{Name: "run", Required: true, Help: "The run's id."}
+	fieldRun    = operation.Field{Name: "run", Required: true, Help: "The run's id.", Complete: completeRun}
 	fieldReason = operation.Field{Name: "reason", Help: "Why, for the record."}
 )
 

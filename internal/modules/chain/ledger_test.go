@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/judge"
 )
 

@@ -1,0 +1,55 @@
+package chain
+
+import (
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// scheduleRows is the table of schedules.
+func scheduleRows(res any) [][]string {
+	rows := [][]string{{"CHAIN", "TIMING", "NEXT", "LAST", "STATUS", "ACTS FOR", "NOTE"}}
+	list, _ := res.(ScheduleList)
+	for i := range list.Schedules {
+		rows = append(rows, scheduleRow(&list.Schedules[i]))
+	}
+	return rows
+}
+
+// scheduleRow is a schedule in the table. STATUS is what became of the last tick.
+func scheduleRow(s *ScheduleView) []string {
+	next, last, status, note := "never", "-", "-", ""
+	if !s.Next.IsZero() {
+		next = s.Next.Format(time.RFC3339)
+	}
+	if s.Last != nil {
+		last, status, note = s.Last.At.Format(time.RFC3339), s.Last.Outcome, s.Last.Reason
+	}
+	switch {
+	case s.Paused:
+		next, note = "paused", explainNote(s.Note)
+	case s.RunAs == "":
+		note = "nobody is named for whom it runs"
+	case s.Warning != "":
+		note = s.Warning
+	}
+	return []string{s.Chain, s.Timing, next, last, status, term.OrNone(s.RunAs), term.Truncate(term.OrNone(note), 80)}
+}
+
+// printSchedule says when a schedule runs next, or which run was asked for.
+func printSchedule(con *module.Console, res any) {
+	switch s := res.(type) {
+	case Tick:
+		con.Out.Printf("%s\n", s.Run)
+	case ScheduleView:
+		switch {
+		case s.Paused:
+			con.Out.Printf("%s is paused\n", s.Chain)
+		case s.Next.IsZero():
+			con.Out.Printf("%s does not run again\n", s.Chain)
+		default:
+			con.Out.Printf("%s runs next at %s\n", s.Chain, s.Next.Format(time.RFC3339))
+		}
+	}
+}

@@ -1,0 +1,425 @@
+package chain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+// chainsFile is the usual name of the file of runs, beside the store.
+const chainsFile = "chains.db"
+
+// chains are the chains of one opened system: what there is to run, and the runs. Where another
+// process has the file of the runs, this one takes it once that has ended.
+type chains struct {
+	catalogue
+	log       *slog.Logger
+	onDemand  bool // nothing is performed here, and opened when it is asked for
+	file      *config.File
+	sys       module.System
+	config    Config
+	temporary string // the folder of the runs that end with the process, "" for none
+	tokens    func() (*auth.Tokens, error)
+
+	opening sync.Mutex // held while the runs are opened on demand
+	runs    atomic.Pointer[Runs]
+	before  *Runs // what controlled the runs before this process executed them
+	service atomic.Pointer[Service]
+	stop    func()         // ends what works beside the runs
+	working sync.WaitGroup // and this waits for it
+	closing sync.Once
+}
+
+// extend has a system run the chains of its configuration file. A program that asks once, and ends, asks
+// for what the servers over the store run.
+func extend(setup module.Setup) *module.Extension {
+	c := &chains{log: setup.Log, onDemand: setup.OnDemand, file: setup.File, stop: func() {}}
+	c.section.Store(&chainSection{Settings: &Settings{}})
+	x := &module.Extension{Connect: c.connect, Check: c.check, Begin: c.begin, Vet: c.vet, Provides: c, Close: c.close, Services: map[string]any{ServiceName: Source(c.ask)}}
+	switch {
+	case setup.OnDemand:
+		x.Vet = nil
+	case !isDeclared(setup.File):
+		x.Services = nil
+		x.Parts = []*module.Part{{Sections: []string{sectionChains}}} // it counts from the next start on
+	default:
+		x.Parts = []*module.Part{{
+			Sections: []string{sectionChains, upstream.Section, config.SectionAuth},
+			Files:    c.listFiles, Prepare: c.prepare, Settled: c.settled,
+		}}
+		x.Health = []telemetry.Part{{Name: "chains", Optional: true, Check: func(context.Context) error { return c.trouble() }}}
+	}
+	return x
+}
+
+// isDeclared reports whether a configuration file has chains.
+func isDeclared(file *config.File) bool { return file != nil && file.Section(sectionChains) != nil }
+
+func (c *chains) connect(s module.System) error {
+	c.sys = s
+	return nil
+}
+
+// UseTokens implements module.TokenUser.
+func (c *chains) UseTokens(tokens func() (*auth.Tokens, error)) { c.tokens = tokens }
+
+// check compares the chains with the models, which are known now, and with the definitions.
+func (c *chains) check(ctx context.Context) error {
+	if c.onDemand {
+		return nil
+	}
+	if isDeclared(c.file) {
+		section, err := readChains(c.file, c.models())
+		if err != nil {
+			return err
+		}
+		c.take(c.log, section)
+	}
+	return c.warnEntries(ctx)
+}
+
+// begin runs the chains.
+func (c *chains) begin(ctx context.Context) (err error) {
+	if c.onDemand || !isDeclared(c.file) {
+		return nil
+	}
+	if c.config, err = c.configure(ctx); err != nil {
+		return err
+	}
+	ctx, c.stop = context.WithCancel(ctx)
+	switch err := c.open(ctx); {
+	case errors.Is(err, ErrInUse):
+		if err := c.askOthers(ctx); err != nil {
+			return term.UsageErrorf("", "cannot ask for runs of chains: %w", err)
+		}
+		c.log.Info("another process runs the chains of this store; this one takes over when that ends", "state", c.config.Path)
+		c.working.Go(func() { c.takeOver(ctx) })
+	case err != nil:
+		return term.UsageErrorf("", "cannot run chains: %w", err)
+	}
+	return nil
+}
+
+// configure says where the runs are, and what does their steps.
+func (c *chains) configure(ctx context.Context) (config Config, err error) {
+	section, store := c.section.Load(), c.sys.Path
+	inDatabase := driver.Find(store) != nil
+	config = Config{Path: section.State, Lease: section.Lease, Repeatable: c.isRepeatable, Writer: c.findWriter, Unload: DefaultUnload, Logger: c.log}
+	switch {
+	case driver.Find(config.Path) != nil && !inDatabase:
+		return config, term.UsageErrorf("leave out state, or name a file", "runs in a database need a store in a database, whose leases tell the servers apart")
+	case driver.Find(config.Path) != nil, config.Path == "" && inDatabase:
+		url := cmp.Or(config.Path, store)
+		config.Path, config.Leases = "", c.sys.Store
+		if config.Database, err = findChainTables(ctx, url); err != nil {
+			return config, err
+		}
+	case config.Path != "":
+	case store == "":
+		folder, err := os.MkdirTemp("", "gavel-chains-")
+		if err != nil {
+			return config, term.UnknownErrorf("", "%w", err)
+		}
+		c.temporary, config.Path = folder, filepath.Join(folder, chainsFile)
+	default:
+		config.Path = filepath.Join(filepath.Dir(store), chainsFile)
+	}
+	door := Door{Upstreams: (*upstream.Manager)(nil), Scripts: c.sys.Scripts, Workflows: c.sys.Engine, AsksPeople: true, Rights: c.rights}
+	if servers, ok := module.Find[Caller](c.sys.Extensions); ok {
+		door.Upstreams = servers
+	}
+	if c.sys.Asker != nil {
+		door.Models = promptModel{c.sys.Asker, c.sys.Engine.AskModel}
+	}
+	config.Ledger, config.Effects = c.sys.Engine, door
+	return config, nil
+}
+
+// findChainTables looks at the tables of runs in a database, before their library does: that tries again for long,
+// and says more than a sentence.
+func findChainTables(ctx context.Context, url string) (*Database, error) {
+	d := driver.Find(url)
+	guest, err := d.InspectGuest(ctx, url, DefaultSchema, VersionTable, OtherDatabase)
+	if err != nil {
+		failed := term.ExitError{Code: term.ExitUnknown, Err: fmt.Errorf("cannot run chains over %s: %w", d.Describe(url), err)}
+		for _, known := range driver.Failures() {
+			if errors.Is(err, known.Err) {
+				failed.Hint = known.Hint
+				if !known.Away {
+					failed.Code = term.ExitUsage
+				}
+			}
+		}
+		return nil, &failed
+	}
+	if err := CheckVersion(guest.Version); err != nil {
+		return nil, term.UsageErrorf("use a newer gavel", "cannot run chains over %s: %w", d.Describe(url), err)
+	}
+	return &Database{URL: url, Proxied: guest.Proxied}, nil
+}
+
+func (c *chains) open(ctx context.Context) error {
+	runs, err := Open(ctx, c.config)
+	if err != nil {
+		return err
+	}
+	service := c.use(runs)
+	c.working.Go(func() { c.schedules().RunTicks(ctx, service, c.log) })
+	c.working.Go(func() {
+		NewEntries(EntriesConfig{Engine: c.sys.Engine, Store: c.sys.Store, ActsFor: c.actsForOwner, Log: c.log}).RunEntries(ctx, service)
+	})
+	c.working.Go(func() {
+		service.RunSweeps(ctx, func() time.Duration { return c.section.Load().Retention }, c.log)
+	})
+	return nil
+}
+
+// openControl opens the runs to be asked for here, and performed by the process that serves them.
+func (c *chains) openControl(ctx context.Context) (err error) {
+	if c.config, err = c.configure(ctx); err != nil {
+		return err
+	}
+	if info, err := os.Stat(c.config.Path); c.config.Database == nil && (err != nil || !info.Mode().IsRegular()) {
+		return term.UsageErrorf("start one that has them: gavel serve --config FILE", "no server has run chains over this store: there is no %s", c.config.Path)
+	}
+	if err := c.askOthers(ctx); err != nil {
+		return term.UnknownErrorf("", "%w", err)
+	}
+	return nil
+}
+
+// askOthers has the process that executes the runs do what is asked for here.
+func (c *chains) askOthers(ctx context.Context) error {
+	runs, err := OpenControl(ctx, c.config)
+	if err != nil {
+		return err
+	}
+	c.use(runs)
+	return nil
+}
+
+// use has the operations ask some runs.
+func (c *chains) use(runs *Runs) *Service {
+	service := NewService(ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.list, OpenRuns: c.openRuns, ActsFor: c.actsFor})
+	c.service.Store(service)
+	c.before = c.runs.Swap(runs) // requests under way ask it; a process takes over once
+	return service
+}
+
+// takeOver opens the runs once the process that has them has ended.
+func (c *chains) takeOver(ctx context.Context) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		switch err := c.open(ctx); {
+		case err == nil:
+			c.log.Info("the chains of this store run here now", "state", c.config.Path)
+			return
+		case !errors.Is(err, ErrInUse):
+			c.log.Error("cannot run chains", "error", err)
+		}
+	}
+}
+
+// close stops before the next step of each run. It comes after what asks, and before the store's end.
+func (c *chains) close() {
+	c.closing.Do(func() {
+		c.stop()
+		c.working.Wait()
+		for _, runs := range []*Runs{c.before, c.runs.Load()} {
+			if runs != nil {
+				runs.Close()
+			}
+		}
+		if c.temporary == "" {
+			return
+		}
+		if err := os.RemoveAll(c.temporary); err != nil {
+			c.log.Warn("cannot remove the runs of a store in memory", "error", err)
+		}
+	})
+}
+
+// isRepeatable reports whether a tool may run twice: the operator says so, or its gate keeps it from being
+// called twice.
+func (c *chains) isRepeatable(server, tool string) bool {
+	if c.section.Load().IsRepeatable(server, tool) {
+		return true
+	}
+	gates, ok := module.Find[interface {
+		IsGated(server, tool string) bool
+	}](c.sys.Extensions)
+	return ok && gates.IsGated(server, tool)
+}
+
+// rights are those that whom a command is done for has now. Whom tokens are kept of needs a valid one
+// as when the run began, and whom an issuer named needs that the configuration still names the issuer: no token of it is
+// kept, so no more can be asked. The run of a schedule, or of
+// a chain that acts for its owner, needs the principal of the configuration.
+func (c *chains) rights(_ context.Context, do Command) (engine.Principal, error) {
+	if do.Chain != "" || IsTickRun(do.Run) {
+		who, ok := c.runAs()
+		if do.Chain != "" {
+			who, ok = c.actsFor(do.Chain)
+		}
+		if ok && who.ID == do.Principal.ID {
+			return who, nil
+		}
+		return engine.Principal{}, errors.New("the configuration does not name it in chains.runAs any more")
+	}
+	if c.tokens == nil {
+		return do.Principal, nil
+	}
+	all, err := c.listTokens(do.Principal.ID)
+	switch issuer, _, named := strings.Cut(do.Principal.ID, ":"); {
+	case err != nil:
+		return engine.Principal{}, fmt.Errorf("%w: %w", ErrRightsUnknown, err)
+	case slices.ContainsFunc(all, func(t auth.Token) bool {
+		return t.Role == do.Principal.Role && t.Workflows == do.Principal.Workflows && t.Valid(time.Now())
+	}):
+	case len(all) > 0:
+		return engine.Principal{}, errors.New("its token has been revoked or has expired")
+	case !named || issuer == "local": // a program of this machine
+	case issuer == "token":
+		return engine.Principal{}, errors.New("its token has been removed")
+	case !slices.Contains(c.section.Load().issuers, issuer):
+		return engine.Principal{}, fmt.Errorf("the configuration does not name the issuer %.40q, and there is no token of this principal", issuer)
+	}
+	return do.Principal, nil
+}
+
+// listTokens are the tokens of a principal, also those that are not valid any more.
+func (c *chains) listTokens(principal string) ([]auth.Token, error) {
+	tokens, err := c.tokens()
+	if err != nil {
+		return nil, err
+	}
+	all, err := tokens.List()
+	return slices.DeleteFunc(all, func(t auth.Token) bool { return t.Principal != principal }), err
+}
+
+// runAs is for whom the runs of schedules act; false while nobody is named.
+func (c *chains) runAs() (engine.Principal, bool) {
+	if who := c.section.Load().RunAs; who != nil {
+		return *who, true
+	}
+	return engine.Principal{}, false
+}
+
+// actsForOwner is for whom the chain of a state acts: the owner of the instance. Where tokens are kept of that one,
+// it has the rights of one that is valid; who came with a token of an issuer may deal with the workflow and its
+// chain, for more is not known of it here.
+func (c *chains) actsForOwner(_ context.Context, e engine.Entry) (engine.Principal, error) {
+	owner := engine.Principal{ID: e.Owner, Role: engine.RoleAgent}
+	if c.tokens == nil {
+		return owner, nil
+	}
+	all, err := c.listTokens(e.Owner)
+	if err != nil {
+		return owner, err
+	}
+	known := false
+	for _, t := range all {
+		if t.Role != engine.RoleAgent && t.Role != engine.RoleOperator {
+			continue
+		}
+		known = true
+		if p := (engine.Principal{ID: e.Owner, Role: t.Role, Workflows: t.Workflows}); t.Valid(time.Now()) && p.InScope(e.Workflow) {
+			return p, nil
+		}
+	}
+	if known {
+		return owner, fmt.Errorf("%s owns the instance, and has no valid token for the workflow %s any more", e.Owner, e.Workflow)
+	}
+	if !strings.HasPrefix(e.Owner, "local:") {
+		owner.Workflows = e.Workflow + " " + WorkflowPrefix + e.OnEnter.Chain
+	}
+	return owner, nil
+}
+
+// opened are the chains as operations ask them.
+type opened struct {
+	*Service
+	*Schedules
+}
+
+// ask returns the chains. Runs are opened when they are first asked for where nothing is performed here.
+func (c *chains) ask(ctx context.Context, runs bool) (Chains, error) {
+	if c.onDemand {
+		c.opening.Lock()
+		defer c.opening.Unlock()
+		if err := c.openOnDemand(ctx, runs); err != nil {
+			return nil, err
+		}
+	}
+	service := c.service.Load()
+	if service == nil {
+		service = NewService(ServiceConfig{Chains: c.list})
+	}
+	return opened{service, c.schedules()}, nil
+}
+
+func (c *chains) openOnDemand(ctx context.Context, runs bool) error {
+	if c.list() == nil && isDeclared(c.file) {
+		section, err := readChains(c.file, nil)
+		if err != nil {
+			return err
+		}
+		c.section.Store(section) // the server warns
+	}
+	if !runs || c.service.Load() != nil {
+		return nil
+	}
+	return c.openControl(ctx)
+}
+
+// schedules are the schedules of the chains, which are in the store: any process over it may change them.
+func (c *chains) schedules() *Schedules {
+	return NewSchedules(SchedulesConfig{Engine: c.sys.Engine, Chains: c.list, RunAs: c.runAs})
+}
+
+// ListProcedures implements operation.Procedures.
+func (c *chains) ListProcedures(_ context.Context, p engine.Principal) ([]operation.Procedure, error) {
+	if err := engine.Authorize(p, engine.RightRead); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(c.section.Load().procedures(), func(one operation.Procedure) bool {
+		return !p.InScope(WorkflowPrefix + one.Name)
+	}), nil
+}
+
+// vet refuses definitions with states that start a chain which the configuration file does not have: nothing
+// would move their instances on.
+func (c *chains) vet(d *workflow.Definition) error {
+	issues := CheckEntries([]*workflow.Definition{d}, c.list())[d.Name]
+	issues = slices.DeleteFunc(issues, func(i workflow.Issue) bool { return i.Rule != RuleUnknownChain })
+	if len(issues) == 0 {
+		return nil
+	}
+	return &engine.Error{Code: engine.CodeInvalidDefinition, Message: "A state starts a chain that does not exist.", Issues: issues}
+}
