@@ -1,11 +1,14 @@
-// Package prompts holds the words that models are asked with: embedded, versioned
-// templates.
+// Package prompts contains the prompts for models, as embedded, versioned templates.
 //
-// It promises that the same input gives the same text, that a template never
-// changes without its digest changing, that everything an agent wrote stands
-// last, escaped, between markers that it could not know, and that the text before
-// it is the same for every case of a transition. It knows nothing of judging and
-// must never read an environment, a clock or a file.
+// It promises:
+//
+//   - The same input gives the same text.
+//   - A template never changes without its digest changing.
+//   - Text written by an agent is escaped, appears between markers that the agent could not know, and comes after all
+//     instructions, apart from the last line of TransitionV3.
+//   - Apart from the marker, the text before the documents is the same for every case of a transition.
+//
+// It knows nothing about judging. It must never read an environment variable, a clock or a file.
 package prompts
 
 import (
@@ -23,55 +26,53 @@ import (
 	"unicode"
 )
 
-// The editions of the prompt that asks about the criteria of one move. TransitionV2 says that the context can
-// prove a criterion, and what to do with a move that carries no data. TransitionV3 has a document of
-// the gate, other statuses with a sentence of why before each, and a last line after the documents.
+// The editions of the prompt about the criteria of one move. TransitionV2 adds that the context can prove a
+// criterion, and how to judge a move without data. TransitionV3 adds the gate document, new status words with
+// a sentence of explanation before each, and a last line after the documents.
 const (
 	TransitionV1 = "transition/v1"
 	TransitionV2 = "transition/v2"
 	TransitionV3 = "transition/v3"
 )
 
-// Overall asks one question about a move as a whole, where its owner wrote no criteria: approved,
-// confidence, reasoning, violations and suggestions. It is no edition that an owner chooses.
+// Overall asks one question about a move as a whole, for owners who wrote no criteria. The answer has
+// approved, confidence, reasoning, violations and suggestions. Owners cannot select it as an edition.
 const Overall = "overall/v1"
 
-// Input is what the template shows. Texts are shown as they are but for control
-// characters; Documents are JSON already.
+// Input is the input of a template. Control characters in texts are removed; Documents are already JSON.
 type Input struct {
 	Workflow, About     string // name and description of the workflow
 	From, FromAbout     string
 	Action, ActionAbout string
 	To, ToAbout         string
 	Criteria            []Criterion
-	// Passed are facts that code has established, so that the model need not.
+	// Passed lists facts that code has established, so that the model need not check them.
 	Passed []string
-	// Reference is what a good answer looks like, in the owner's words.
+	// Reference describes a good answer, in the owner's words.
 	Reference string
 	Exemplars []Exemplar
-	// Documents are shown between markers, the last one last: context, then evidence,
-	// then data; from TransitionV3 on evidence, gate, context, data.
+	// Documents are shown between markers, in this order. Callers pass context, evidence, data; for
+	// TransitionV3, evidence, gate, context, data.
 	Documents []Document
-	// Fetched says that the document named evidence was fetched by the gate.
+	// Fetched is true if the gate itself fetched the document named evidence.
 	Fetched bool
-	// Marker delimits the documents: random per request, so that nothing in them can
-	// imitate it.
+	// Marker delimits the documents. It is random for each request, so that no document can imitate it.
 	Marker string
-	// Nonce is to be repeated in the answer; it stands in Shape only.
+	// Nonce must be repeated in the answer. It appears only in Shape.
 	Nonce string
 }
 
 // Criterion is one question.
 type Criterion struct{ ID, Text string }
 
-// Exemplar is a case that has been decided before.
+// Exemplar is a case that was decided earlier.
 type Exemplar struct {
 	Data    json.RawMessage
 	Outcome string // approve or reject
 	Why     string
 }
 
-// Document is one JSON text that is examined.
+// Document is one JSON text to examine.
 type Document struct {
 	Name string // context, evidence, gate or data
 	Text string // one line of JSON
@@ -79,18 +80,18 @@ type Document struct {
 
 // Prompt is a rendered template.
 type Prompt struct {
-	// ID names the template, Digest ("sha256:" and hex) its text with the schema: what
-	// a calibration is bound to. It does not depend on Input.
+	// ID names the template. Digest ("sha256:" and hex) covers its text and schema; calibrations are bound to
+	// it. Neither depends on Input.
 	ID, Digest string
-	// System, User and Shape are as in llm.Request.
+	// System, User and Shape correspond to the fields of llm.Request.
 	System, User, Shape string
 	// Schema is the JSON Schema of the answer.
 	Schema json.RawMessage
 }
 
-// The parts of the editions, of which some are shared. Changing one changes the digest of each
-// edition that has it, and with it every calibration that was bound to it and every recorded
-// question: make a new edition instead.
+// The parts of the editions; some are shared. A change to a part changes the digest of every edition that uses
+// it, and invalidates all calibrations and recorded questions that are bound to the digest. Add a new edition
+// instead.
 var (
 	//go:embed transition_v1.system.txt
 	systemV1 string
@@ -125,11 +126,11 @@ var (
 type edition struct {
 	id, digest, system string
 	user, shape        *template.Template
-	// schema is that of the answer, nonced the same with the nonce first.
+	// schema is the schema of the answer; nonced is the same schema with the nonce as its first property.
 	schema, nonced json.RawMessage
 }
 
-// editions are made when they are first asked for.
+// editions are created on first use.
 var editions = map[string]func() *edition{
 	TransitionV1: sync.OnceValue(func() *edition { return newEdition(TransitionV1, systemV1, userV1, shapeV1, schemaV1) }),
 	TransitionV2: sync.OnceValue(func() *edition { return newEdition(TransitionV2, systemV2, userV1, shapeV1, schemaV2) }),
@@ -137,10 +138,10 @@ var editions = map[string]func() *edition{
 	Overall:      sync.OnceValue(func() *edition { return newEdition(Overall, systemOverall, userOverall, shapeOverall, schemaOverall) }),
 }
 
-// IDs are the editions that ask about criteria, the newest first.
+// IDs returns the editions that ask about criteria, newest first.
 func IDs() []string { return []string{TransitionV3, TransitionV2, TransitionV1} }
 
-// Find returns the id of one of IDs by its id or by its version alone, such as v2.
+// Find returns the id of an edition of IDs, given the id or only its version, such as v2.
 func Find(name string) (id string, err error) {
 	for _, id := range IDs() {
 		if name == id || name == path.Base(id) {
@@ -150,7 +151,7 @@ func Find(name string) (id string, err error) {
 	return "", fmt.Errorf("there is no prompt %.40q; known: %s", name, strings.Join(IDs(), ", "))
 }
 
-// Digest is that of the Prompts that Render makes of a template, "" for an unknown id.
+// Digest returns the Digest of the Prompts that Render creates for an id, or "" for an unknown id.
 func Digest(id string) string {
 	if find := editions[id]; find != nil {
 		return find().digest
@@ -173,8 +174,8 @@ func newEdition(id, system, user, shape string, schema []byte) *edition {
 	}
 }
 
-// withNonce puts the nonce first: keys are answered in the order of the schema, and an
-// answer that begins right is an answer to us.
+// withNonce adds the nonce as the first property. Models answer in the order of the schema, so an answer that
+// begins with the right nonce belongs to this request.
 func withNonce(schema []byte) []byte {
 	const properties, required = `"properties": {`, `"required": [`
 	text := strings.Replace(string(schema), properties, properties+`"nonce": {"type": "string", "description": "Repeated from the instructions."},`, 1)
@@ -190,7 +191,7 @@ func compactJSON(doc []byte) json.RawMessage {
 	return b.Bytes()
 }
 
-// Render fills a template in. The error is for an unknown id only.
+// Render fills in a template. It fails for an unknown id.
 func Render(id string, in Input) (Prompt, error) {
 	if id != Overall {
 		var err error
@@ -213,8 +214,8 @@ func Render(id string, in Input) (Prompt, error) {
 	}, nil
 }
 
-// nameCriteria lists the ids that an answer can be about, where a schema has a place for them: small
-// models take what they find in the documents for one.
+// nameCriteria lists the valid criterion ids in the schema, if it has a place for them. Otherwise small models
+// mistake names in the documents for ids.
 func nameCriteria(schema json.RawMessage, criteria []Criterion) json.RawMessage {
 	ids := make([]string, len(criteria))
 	for i, c := range criteria {
@@ -249,10 +250,9 @@ func singleLine(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// Hidden reports whether a character shows nothing of its own or changes how
-// others show: control and format characters (zero-width, bidirectional), all of the
-// tags block, variation selectors, fillers and whatever else Unicode lets a renderer
-// ignore, private use, noncharacters.
+// Hidden reports whether a character is invisible or changes how others appear: control and format characters
+// (zero-width, bidirectional), the whole tags block, variation selectors, fillers and other characters that
+// Unicode lets a renderer ignore, private use, noncharacters.
 func Hidden(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp, unicode.Variation_Selector,
 		unicode.Other_Default_Ignorable_Code_Point, unicode.Noncharacter_Code_Point) || r == '\u2800' // braille without dots

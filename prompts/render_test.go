@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden prompts")
 
-// full uses everything that the template has.
+// full uses every feature of the template.
 func full() prompts.Input {
 	return prompts.Input{
 		Workflow: "document-review", About: "A document is\nreviewed",
@@ -29,7 +29,7 @@ func full() prompts.Input {
 	}
 }
 
-// bare is the least that is ever asked.
+// bare is the smallest possible input.
 func bare() prompts.Input {
 	return prompts.Input{
 		Workflow: "w", From: "a", Action: "go", To: "b", Criteria: []prompts.Criterion{{ID: "c1", Text: "it is good"}},
@@ -63,8 +63,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A model learns what proves a criterion, and what to do with a move that carries no data: from
-// the prompt and from the schema of its answer.
+// The prompt and the schema explain what proves a criterion, and the prompt explains how to judge a move
+// without data.
 func TestTheContextIsProof(t *testing.T) {
 	t.Parallel()
 	p, err := prompts.Render(prompts.TransitionV3, bare())
@@ -81,7 +81,7 @@ func TestTheContextIsProof(t *testing.T) {
 	}
 }
 
-// What others rely on: where things stand, and what never reaches the model.
+// Other packages rely on the order of the parts and on what never reaches the model.
 func TestForm(t *testing.T) {
 	t.Parallel()
 	p, err := prompts.Render(prompts.TransitionV3, full())
@@ -106,8 +106,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// The system text and the digest are the same for every case: providers cache
-// the one, calibrations are bound to the other.
+// The system text and the digest are the same for every case: providers cache the text, and calibrations are
+// bound to the digest.
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	a, errA := prompts.Render(prompts.TransitionV3, full())
@@ -128,7 +128,7 @@ func TestUnknownTemplate(t *testing.T) {
 	}
 }
 
-// The schema stays in the subset that every enforcing provider takes.
+// The schema uses only the subset that every enforcing provider accepts.
 func TestSchemaSubset(t *testing.T) {
 	t.Parallel()
 	p, err := prompts.Render(prompts.TransitionV3, bare())
@@ -159,7 +159,7 @@ func TestSchemaSubset(t *testing.T) {
 	}
 }
 
-// An answer can only be about the criteria that were asked; the digest is that of every question.
+// The schema allows only the criteria of the question; the digest is the same for all questions.
 func TestSchemaNamesTheCriteria(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]int{prompts.TransitionV1: 0, prompts.TransitionV2: 0, prompts.TransitionV3: 1} {
@@ -191,10 +191,10 @@ func allRequired(t *testing.T, path string, v any) {
 	}
 }
 
-// What can hide text from people, or reorder it before their eyes, is known.
+// All characters that can hide or reorder text are recognised.
 func TestHidden(t *testing.T) {
 	t.Parallel()
-	for r := rune(0xe0000); r <= 0xe0fff; r++ { // tags and what is kept beside them
+	for r := rune(0xe0000); r <= 0xe0fff; r++ { // tags and reserved characters around them
 		if !prompts.Hidden(r) {
 			t.Errorf("%U is shown", r)
 		}

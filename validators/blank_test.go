@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// A required field is met by a text that somebody can see.
+// A required field needs text with at least one visible character.
 func TestBlankFields(t *testing.T) {
 	t.Parallel()
 	set, problems, err := NewCompiler(nil, Options{}).Compile(context.Background(), "o", Owner{ID: "o"}, Checks{RequiredFields: []string{"f"}})
@@ -37,7 +37,7 @@ func TestBlankFields(t *testing.T) {
 	}
 }
 
-// Whatever can be seen beside it, a blank text stays blank only as long as there is nothing.
+// A single visible character makes a blank text not blank.
 func TestBlankAndSeen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

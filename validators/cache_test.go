@@ -2,7 +2,7 @@ package validators
 
 import "testing"
 
-// TestCacheComparesWhatItFinds: two checks with the same hash are told apart.
+// TestCacheComparesWhatItFinds: checks with the same hash get separate Sets.
 func TestCacheComparesWhatItFinds(t *testing.T) {
 	t.Parallel()
 	c := newCache(1 << 20)

@@ -16,40 +16,40 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// ErrUnavailable reports that the script sandbox could not answer. It says nothing about
-// the checks; retry the call.
+// ErrUnavailable reports that the script sandbox could not answer. It implies nothing about the checks; retry
+// the call.
 var ErrUnavailable = script.ErrUnavailable
 
-// ErrTooCostly and ErrNoReader are those of the sandbox's Read.
+// ErrTooCostly and ErrNoReader are errors of script.Pool.Read.
 var (
 	ErrTooCostly = script.ErrTooCostly
 	ErrNoReader  = script.ErrNoReader
 )
 
-// QuarantineError reports a caller whose data killed workers in another owner's scripts;
-// it wraps ErrUnavailable.
+// QuarantineError reports that the caller's data killed workers that ran another owner's scripts. It wraps
+// ErrUnavailable.
 type QuarantineError = script.QuarantineError
 
-// Meter adds up what the sandbox does for the calls that are made with its context.
+// Meter sums the sandbox's work for all calls that are made with its context.
 type Meter = script.Meter
 
-// WithMeter returns a context whose calls of the sandbox are metered.
+// WithMeter returns a context and the Meter of all sandbox calls that are made with it.
 func WithMeter(ctx context.Context) (context.Context, *Meter) { return script.WithMeter(ctx) }
 
-// MeterOf returns the meter of a context; nil when it has none.
+// MeterOf returns the meter of ctx, or nil if it has none.
 func MeterOf(ctx context.Context) *Meter { return script.MeterOf(ctx) }
 
-// DefaultCacheBytes is how much memory a Compiler keeps compiled Sets in.
+// DefaultCacheBytes is the default of Options.CacheBytes.
 const DefaultCacheBytes = 32 << 20
 
-// Options of a Compiler. The zero value has sensible defaults.
+// Options configure a Compiler. The zero value has sensible defaults.
 type Options struct {
-	// CacheBytes bounds the compiled Sets kept, by about what they take in memory; those
-	// of one owner take an eighth of it at most. 0 is DefaultCacheBytes.
+	// CacheBytes limits the estimated memory of all cached Sets. One owner can use an eighth of it. 0 means
+	// DefaultCacheBytes.
 	CacheBytes int
 }
 
-// The parts of a Problem, other than a script's name.
+// Values of Problem.Part, in addition to the names of scripts.
 const (
 	PartRequiredFields = "requiredFields"
 	PartSchema         = "schema"
@@ -57,20 +57,20 @@ const (
 
 // Problem is a part of Checks that does not compile, or a script that fails its trial run.
 type Problem struct {
-	// Part says which: PartRequiredFields, PartSchema, or a script's Name.
+	// Part is PartRequiredFields, PartSchema, or a script's Name.
 	Part string
-	// Path is a JSON pointer into that part: into the schema, or the index of a
-	// required field. "" when there is none.
+	// Path is a JSON pointer into the part: into the schema, or to the index of a required field. It can be
+	// "".
 	Path string
-	// Ran says that a script compiles, and that its trial run did not end well.
+	// Ran is true if the script compiled but its trial run failed.
 	Ran bool
-	// Line and Column stand within a script's source, 0 when unknown.
+	// Line and Column are a position in the script's source, 0 when unknown.
 	Line, Column int
 	// Message is one sentence.
 	Message string
 }
 
-// String is the problem with where it is.
+// String returns the part, the position and the message.
 func (p Problem) String() string {
 	switch {
 	case p.Line > 0:
@@ -81,20 +81,18 @@ func (p Problem) String() string {
 	return p.Part + ": " + p.Message
 }
 
-// Compiler turns Checks into Sets and remembers them by content. It is safe for
-// concurrent use.
+// Compiler turns Checks into Sets and caches them by content. It is safe for concurrent use.
 //
-// It never parses a script itself, and no schema that could hurt: scripts and
-// the schemas of strangers go to the sandbox, and so do those schemas of an
-// operator that schema.Simple does not vouch for (see FindSandboxing).
+// It never parses a script in this process, nor a schema that could be harmful. These go to the sandbox: all
+// scripts, all schemas of untrusted owners, and those schemas of trusted owners that may be costly (see
+// FindSandboxing).
 type Compiler struct {
 	runner script.Runner
 	cache  cache
 }
 
-// NewCompiler returns a Compiler that sends scripts to runner, and schemas. A nil runner
-// is a sandbox that is never available: an operator's schemas are left to this process, and
-// strangers' only when they are simple.
+// NewCompiler returns a Compiler that sends scripts and schemas to runner. A nil runner means that there is no
+// sandbox: then this process applies schemas of trusted owners, and schemas of others only if they are simple.
 func NewCompiler(runner script.Runner, o Options) *Compiler {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = DefaultCacheBytes
@@ -102,9 +100,9 @@ func NewCompiler(runner script.Runner, o Options) *Compiler {
 	return &Compiler{runner: runner, cache: newCache(o.CacheBytes)}
 }
 
-// Compile returns the Set of checks, or the problems that keep it from being
-// one. Where the sandbox is needed, it works for caller. The error is the sandbox's
-// (ErrUnavailable) or ctx's, and says nothing about the checks.
+// Compile returns the Set of checks, or the problems that prevent it. caller is the principal for whom the
+// sandbox works, if it is needed. The error is the sandbox's (ErrUnavailable) or ctx's and implies nothing
+// about the checks.
 func (c *Compiler) Compile(ctx context.Context, caller string, owner Owner, checks Checks) (*Set, []Problem, error) {
 	key := c.cache.hashKey(owner, checks)
 	if set, problems, hit := c.cache.get(key, owner, checks); hit {
@@ -126,16 +124,16 @@ func (c *Compiler) Compile(ctx context.Context, caller string, owner Owner, chec
 	if len(lasting)+len(passing) > 0 {
 		set = nil
 	}
-	// Problems from the sandbox can pass, such as a time limit on a busy machine or a
-	// quarantine, so they are not cached.
+	// Problems from the sandbox can be temporary, such as a time limit on a busy machine or a quarantine, so
+	// they are not cached.
 	if len(passing) == 0 {
 		c.cache.put(key, entry{owner: owner, checks: checks, set: set, problems: lasting})
 	}
 	return set, append(lasting, passing...), nil
 }
 
-// Recall is the Set of checks that were compiled before and are still kept; nil when they are not,
-// or have problems. It asks no sandbox.
+// Recall returns the cached Set of checks. It returns nil if they are not cached or have problems. It never
+// calls the sandbox.
 func (c *Compiler) Recall(owner Owner, checks Checks) *Set {
 	set, _, _ := c.cache.get(c.cache.hashKey(owner, checks), owner, checks)
 	return set
@@ -163,8 +161,8 @@ func (s *Set) compileFields(names []string) []Problem {
 	return out
 }
 
-// compileSchema compiles a schema where it may run. Problems are lasting when
-// this process found them.
+// compileSchema compiles a schema in this process or in the sandbox. Problems found in this process are
+// lasting and can be cached; those found in the sandbox are passing.
 func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, raw json.RawMessage) (lasting, passing []Problem, err error) {
 	if len(raw) == 0 {
 		return nil, nil, nil
@@ -188,8 +186,8 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 	return nil, passing, nil
 }
 
-// FindSandboxing says why a schema runs in the sandbox, as "it ...", and "" when it runs in this
-// process.
+// FindSandboxing returns why a schema runs in the sandbox, as a clause that begins with "it". It returns "" if
+// the schema runs in this process.
 func FindSandboxing(owner Owner, raw json.RawMessage) string {
 	if !owner.Trusted {
 		return "it was not loaded by an operator"
@@ -197,7 +195,7 @@ func FindSandboxing(owner Owner, raw json.RawMessage) string {
 	return schema.FindCost(raw)
 }
 
-// FindMisspelt returns the keys of a schema that look like keywords and are none.
+// FindMisspelt returns the keys of a schema that look like misspelt keywords.
 func FindMisspelt(raw json.RawMessage) []Problem {
 	var out []Problem
 	for _, err := range schema.FindMisspelt(raw) {
@@ -206,8 +204,8 @@ func FindMisspelt(raw json.RawMessage) []Problem {
 	return out
 }
 
-// Try runs scripts once, each alone, on a batch's data and context, and returns those that give no
-// answer: that throw, or return what is none. Where the sandbox cannot try, there are none.
+// Try runs each script of a batch once, alone, on the batch's data and context. It returns a Problem for each
+// script that throws or returns an invalid result, and none if the runner cannot try scripts.
 func (c *Compiler) Try(ctx context.Context, b script.Batch) ([]Problem, error) {
 	runner, ok := c.runner.(interface {
 		Try(ctx context.Context, b script.Batch) ([]script.Problem, error)
@@ -230,7 +228,7 @@ func newSchemaProblems(err error) []Problem {
 	return []Problem{p}
 }
 
-// splitPath splits a message of schema.CompileError's form into path and message.
+// splitPath moves the path of a message in the form of schema.CompileError ("at /path: message") into Path.
 func (p Problem) splitPath() Problem {
 	rest, ok := strings.CutPrefix(p.Message, "at /")
 	if !ok {
@@ -264,8 +262,8 @@ func convertProblems(found []script.Problem) []Problem {
 	return out
 }
 
-// cache keeps compiled checks. Layers compile on every decision, so a hit must cost
-// little: the key is a fast hash, and what it finds is compared with what was asked for.
+// cache holds compiled checks. Every decision compiles its layers' checks, so a hit must be cheap. The key is
+// a fast hash, and get compares the entry's checks with the wanted ones.
 type cache struct {
 	seed maphash.Seed
 	kept *sharedcache.Cache[uint64, *entry]
@@ -278,7 +276,7 @@ type entry struct {
 	problems []Problem
 }
 
-// ownerShare is the part of a cache that the checks of one owner may take.
+// ownerShare is the divisor that gives one owner's maximum share of the cache.
 const ownerShare = 8
 
 func newCache(bytes int) cache {
@@ -289,7 +287,7 @@ func newCache(bytes int) cache {
 func (c *cache) hashKey(owner Owner, checks Checks) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
-	// Lengths need not be told apart here: get compares.
+	// Lengths are left out: ambiguous concatenations are harmless because get compares the checks.
 	_, _ = h.WriteString(owner.ID)
 	if owner.Trusted {
 		_ = h.WriteByte(1)
@@ -310,7 +308,7 @@ func (c *cache) hashKey(owner Owner, checks Checks) uint64 {
 }
 
 func (c *cache) get(key uint64, owner Owner, checks Checks) (*Set, []Problem, bool) {
-	e, ok := c.kept.Get(key) // never changed once it is in
+	e, ok := c.kept.Get(key) // entries are immutable
 	if !ok || e.owner != owner || !sameChecks(e.checks, checks) {
 		return nil, nil, false
 	}
@@ -330,7 +328,7 @@ func (c *cache) put(key uint64, e entry) {
 	c.kept.Put(key, owner, estimateSize(e.checks), &e)
 }
 
-// estimateSize is about how many bytes compiled checks take in memory.
+// estimateSize estimates the memory of compiled checks, in bytes.
 func estimateSize(c Checks) int {
 	bytes := 512 + 8*len(c.Schema)
 	for _, f := range c.RequiredFields {

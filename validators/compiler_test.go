@@ -21,11 +21,11 @@ var (
 	stranger = validators.Owner{ID: "agent-7"}
 )
 
-// scripted is a sandbox that notes what it is asked.
+// scripted is a fake sandbox that records its calls.
 type scripted struct {
 	mu       sync.Mutex
 	checks   [][]script.Script
-	callers  []string // of checks
+	callers  []string // of Check
 	owners   []script.Owner
 	problems []script.Problem
 	schema   script.SchemaReply
@@ -71,7 +71,7 @@ func TestWhereSchemasRun(t *testing.T) {
 		name    string
 		owner   validators.Owner
 		schema  string
-		sandbox bool // there is one
+		sandbox bool // there is a sandbox
 		there   bool
 		problem string
 	}{
@@ -206,7 +206,7 @@ func TestCache(t *testing.T) {
 	if compile(operator, "a") != a {
 		t.Error("the one used last is gone")
 	}
-	for i := range 1000 { // more than a stranger's part, and the whole, can hold
+	for i := range 1000 { // exceeds the limits of one owner and of the cache
 		compile(validators.Owner{ID: fmt.Sprint("crowd", i%20)}, fmt.Sprint("b", i))
 	}
 	asked := r.asked()
@@ -225,7 +225,7 @@ func TestCacheKeepsWhatWasCompiled(t *testing.T) {
 	if _, _, err := c.Compile(t.Context(), "caller", operator, validators.Checks{Schema: raw}); err != nil {
 		t.Fatal(err)
 	}
-	raw[14] = 'b' // the caller's buffer, used again
+	raw[14] = 'b' // the caller reuses its buffer
 	set, _, err := c.Compile(t.Context(), "caller", operator, validators.Checks{Schema: raw})
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestCacheKeepsWhatWasCompiled(t *testing.T) {
 	}
 }
 
-// What the sandbox objects to or fails at can pass, so it is asked again.
+// Problems and errors of the sandbox can be temporary, so it is called again.
 func TestPassingTroubleIsNotCached(t *testing.T) {
 	t.Parallel()
 	r := &scripted{problems: []script.Problem{{Name: "v", Message: "quarantined"}}}

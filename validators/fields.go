@@ -10,16 +10,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// CodeRequiredField is the code of a Finding for a field that is absent, null or a blank
-// string.
+// CodeRequiredField is the code of a Finding for a field that is absent, null or a blank string.
 const CodeRequiredField = "required_field"
 
-// field is one required field. A name that begins with a slash is a JSON pointer;
-// any other is a dotted path, in which a key that literally holds the dots wins
-// over the path that they would spell.
+// field is a required field. A name that begins with a slash is a JSON pointer; any other is a dotted path. A
+// key that contains dots itself takes precedence over the path that the dots would spell.
 type field struct {
 	name string // as written
-	// tokens of a pointer, decoded; nil for a dotted path.
+	// tokens are the decoded tokens of a pointer; nil for a dotted path.
 	tokens []string
 }
 
@@ -39,8 +37,8 @@ func parseField(name string) (field, error) {
 
 func joinPointer(tokens []string) string { return string(document.PointerOf(tokens...)) }
 
-// CheckFields returns a finding per required field that doc (a JSON object) does not
-// have, or has as null or as a blank string, in the order of the definition.
+// CheckFields returns a finding for each required field that is absent, null or a blank string in doc.
+// Findings are in the order of the definition. If doc is not a JSON object, there is one finding.
 func (s *Set) CheckFields(doc document.JSON) []Finding {
 	if len(s.fields) == 0 {
 		return nil
@@ -57,7 +55,7 @@ func (s *Set) CheckFields(doc document.JSON) []Finding {
 	return out
 }
 
-// HasField reports whether a document has a required field, as CheckFields looks for it.
+// HasField reports whether doc has the field, by the rules of CheckFields. It is false for an invalid name.
 func HasField(doc document.JSON, name string) bool {
 	f, err := parseField(name)
 	if err != nil || doc.Kind() != document.Object {
@@ -74,7 +72,7 @@ func (f field) check(doc document.JSON) (Finding, bool) {
 	if found && !blank && w.value.Kind() != document.Null {
 		return Finding{}, false
 	}
-	w = fieldWalker{value: doc, traced: true} // again, for the path
+	w = fieldWalker{value: doc, traced: true} // walk again, recording the path
 	w.find(f)
 	out := Finding{Code: CodeRequiredField, Path: w.locate(f), Message: fmt.Sprintf("%q is required", f.name)}
 	switch {
@@ -89,17 +87,17 @@ func (f field) check(doc document.JSON) (Finding, bool) {
 	return out, true
 }
 
-// fieldWalker goes from the document down to a field.
+// fieldWalker walks from the document down to a field.
 type fieldWalker struct {
-	value  document.JSON // the place reached
-	traced bool          // keep what follows
-	// taken are the tokens that led here.
+	value  document.JSON // the value reached so far
+	traced bool          // record taken, missed and near
+	// taken holds the tokens of the path to value.
 	taken []string
-	// near is a key that differs from the missed one only in case, "_" and "-".
+	// missed is the absent token. near is a key that differs from it only in case, "_", "-" and spaces.
 	missed, near string
 }
 
-// find goes to a field and reports whether it is present.
+// find walks to a field and reports whether it is present.
 func (w *fieldWalker) find(f field) bool {
 	if f.tokens == nil {
 		return w.followDotted(f.name)
@@ -112,7 +110,7 @@ func (w *fieldWalker) find(f field) bool {
 	return true
 }
 
-// step goes one token further and reports whether that is present.
+// step descends by one token and reports whether the key or index is present.
 func (w *fieldWalker) step(token string) bool {
 	next := w.value.At(token)
 	switch {
@@ -129,7 +127,7 @@ func (w *fieldWalker) step(token string) bool {
 	return false
 }
 
-// followDotted follows a dotted path. At each level the longest key wins.
+// followDotted follows a dotted path. At each level the longest matching key wins.
 func (w *fieldWalker) followDotted(rest string) bool {
 	for {
 		head := rest
@@ -147,7 +145,7 @@ func (w *fieldWalker) followDotted(rest string) bool {
 	}
 }
 
-// locate returns the JSON pointer of where the field is, or should be.
+// locate returns the JSON pointer at which the field is or should be.
 func (w *fieldWalker) locate(f field) string {
 	if f.tokens != nil {
 		return joinPointer(f.tokens)
@@ -162,7 +160,7 @@ func (w *fieldWalker) locate(f field) string {
 	return joinPointer(append(w.taken[:len(w.taken):len(w.taken)], strings.Split(left, ".")...))
 }
 
-// findNearest returns a key that was probably meant, "" when there is none.
+// findNearest returns a key that differs from name only in case, "_", "-" and spaces, or "".
 func findNearest(object document.JSON, name string) string {
 	folded := foldName(name)
 	for key := range object.Members() {
@@ -177,14 +175,13 @@ var nameFolder = strings.NewReplacer("_", "", "-", "", " ", "")
 
 func foldName(name string) string { return nameFolder.Replace(name) }
 
-// isBlank reports whether a JSON value is a string without a visible character. Any other
-// value is not blank.
+// isBlank reports whether a JSON value is a string without a visible character.
 func isBlank(value document.JSON) bool {
 	if value.Kind() != document.String {
 		return false
 	}
 	if c := value.Raw()[1]; c > ' ' && c < 0x7f && c != '\\' && c != '"' {
-		return false // nearly always
+		return false // fast path for most values
 	}
 	for _, r := range value.Text() {
 		if isSeen(r) {
@@ -194,14 +191,16 @@ func isBlank(value document.JSON) bool {
 	return true
 }
 
-// isSeen reports whether a character is drawn. Not drawn are white space, controls and
-// formats (Cc, Cf: zero-width spaces and joiners, U+FEFF, directions, tags), what Unicode
-// lets programs ignore (Default_Ignorable_Code_Point: Hangul fillers such as U+3164,
-// variation selectors, U+034F), noncharacters, and characters with an empty glyph. A mark
-// is drawn only on a character that is, so marks alone are nothing.
+// isSeen reports whether a character is visible on its own. These are not:
+//
+//   - White space, control and format characters (Cc, Cf: zero-width spaces and joiners, U+FEFF, directions, tags).
+//   - Characters that Unicode lets programs ignore (Default_Ignorable_Code_Point: Hangul fillers such as U+3164,
+//     variation selectors, U+034F), and noncharacters.
+//   - Characters with an empty glyph.
+//   - Marks, which are visible only on another character.
 func isSeen(r rune) bool {
 	switch {
-	case r == '\u2800', r == '\U0001D159': // braille without a dot, a note without a head
+	case r == '\u2800', r == '\U0001D159': // blank braille pattern; musical symbol null notehead
 		return false
 	case unicode.IsSpace(r), unicode.IsControl(r), unicode.IsMark(r):
 		return false

@@ -18,7 +18,7 @@ func TestFields(t *testing.T) {
 		"customer":{"id":7,"address":{"city":null,"lines":["a",{"x":1}]}},"a.b":1,"a":{"b":null,"c.d":{"e":1},"c":{"d":2}},
 		"slash/ed":1,"til~de":1,"é":1,"\u0065sc\"aped":1,"":{"":1},"Reviewer_Name":"x","x":{"Y":1}} `
 	for name, want := range map[string]string{
-		// found: no finding
+		// present: no finding
 		"comments": "", "zero": "", "no": "", "list": "", "customer": "", "customer.id": "", "/customer/id": "", "customer.address.lines": "",
 		"customer.address.lines.1.x": "", "/customer/address/lines/0": "", "a.b": "", "a.c.d.e": "", "/slash~1ed": "", "slash/ed": "", "/til~0de": "", "til~de": "", "é": "", `esc"aped`: "", "//": "",
 		// absent or null
@@ -38,7 +38,7 @@ func TestFields(t *testing.T) {
 		"/a/b":                       `/a/b "/a/b" is required and is null`,
 		"/sl/ash~1x":                 `/sl/ash~1x "/sl/ash~1x" is required`,
 		"empty":                      `/empty "empty" is required and is blank (Give it visible text.)`,
-		// a key that was probably meant
+		// a similar key is present
 		"Comments":     `/Comments "Comments" is required (Rename "comments" to "Comments".)`,
 		"reviewerName": `/reviewerName "reviewerName" is required (Rename "Reviewer_Name" to "reviewerName".)`,
 		"x.y":          `/x/y "x.y" is required (Rename "Y" to "y".)`,
@@ -101,8 +101,7 @@ func TestFieldNamesThatDoNotCompile(t *testing.T) {
 	}
 }
 
-// TestFieldsAgreeWithDecoding compares pointers with a lookup in the decoded
-// document.
+// TestFieldsAgreeWithDecoding compares pointers with a lookup in the decoded document.
 func TestFieldsAgreeWithDecoding(t *testing.T) {
 	t.Parallel()
 	keys := rapid.SampledFrom([]string{"a", "b", "a/b", "~", "é", "\"", "\\", "", "0", "\n"})

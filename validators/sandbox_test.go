@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// patient are limits that a busy machine keeps.
+// patient has time limits that hold even on a busy machine.
 var patient = script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second}
 
 func sandbox(t testing.TB, limits script.Config) *script.Pool {
@@ -32,8 +32,7 @@ func sandbox(t testing.TB, limits script.Config) *script.Pool {
 	return pool
 }
 
-// TestSameFindingsHereAndThere: where a schema runs makes no difference to what
-// it says.
+// TestSameFindingsHereAndThere: a schema gives the same findings in this process and in the sandbox.
 func TestSameFindingsHereAndThere(t *testing.T) {
 	t.Parallel()
 	c := validators.NewCompiler(sandbox(t, patient), validators.Options{})
@@ -52,7 +51,7 @@ func TestSameFindingsHereAndThere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Unhardened = nil // as this machine has it
+		r.Unhardened = nil // depends on the machine
 		reports = append(reports, r)
 	}
 	if len(reports[0].Findings) != 5 {
@@ -81,8 +80,8 @@ func TestBadSchemaHereAndThere(t *testing.T) {
 	}
 }
 
-// TestHostileSchemaCannotHurt: a schema that takes the library minutes ends as a
-// fault within the sandbox's limits.
+// TestHostileSchemaCannotHurt: a schema that would keep the library busy for minutes ends as a fault within
+// the sandbox's limits.
 func TestHostileSchemaCannotHurt(t *testing.T) {
 	t.Parallel()
 	schema := strings.Repeat(`{"anyOf":[{"not":`, 14) + `{"type":"string"}` + strings.Repeat(`},{"not":{"required":["zz"]}}],"oneOf":[{"$ref":"#"},{}]}`, 14)
@@ -95,7 +94,7 @@ func TestHostileSchemaCannotHurt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(problems) > 0 {
-			continue // refused at once is as good
+			continue // rejecting it at compile time is also correct
 		}
 		doc := json.RawMessage(strings.Repeat(`{"a":`, 40) + `1` + strings.Repeat(`}`, 40))
 		r, err := set.CheckSchema(t.Context(), "caller", document.Known(doc))

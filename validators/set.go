@@ -1,12 +1,14 @@
-// Package validators is the deterministic part of a judgement: are the required
-// fields there, does JSON Schema hold, do the scripts agree.
+// Package validators is the deterministic part of a judgement: whether required fields are present, a document
+// conforms to a JSON Schema, and scripts agree.
 //
-// It promises that the same checks and the same input give the same findings,
-// that a finding says what is wrong, where and what to do without showing a value
-// of the document, and that anything a script does wrong is a "no".
+// It promises:
 //
-// It must never parse or run a script in this process, reach the network or the
-// file system, or know what a workflow is.
+//   - The same checks and the same input give the same findings.
+//   - A finding states the problem, its location and the remedy, without showing a value of the document.
+//   - Any failure of a script counts as a "no".
+//
+// It must never parse or run a script in this process, access the network or the file system, or depend on
+// workflows.
 package validators
 
 import (
@@ -21,77 +23,72 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Checks is the deterministic part of one transition (or of one state's
-// entry): what must be there, what shape it must have, and which scripts must
-// agree. It is configuration; Compiler turns it into a Set.
+// Checks is the deterministic part of a transition or of the entry to a state: required fields, a schema and
+// scripts. It is configuration; Compiler turns it into a Set.
 type Checks struct {
-	// RequiredFields are JSON pointers ("/customer/id") or dotted names
-	// ("customer.id"); a plain name is a top-level key. Present and not null.
+	// RequiredFields are JSON pointers ("/customer/id") or dotted names ("customer.id"); a plain name is a
+	// top-level key. Each must be present, not null and not a blank string.
 	RequiredFields []string `json:"requiredFields,omitempty"`
-	// Schema is a JSON Schema, 2020-12 unless $schema says otherwise. Empty: none.
+	// Schema is a JSON Schema, of version 2020-12 unless $schema names another. It may be empty.
 	Schema json.RawMessage `json:"schema,omitempty"`
 	// Validators are functions that must all agree.
 	Validators []script.Script `json:"validators,omitempty"`
-	// Routes are the conditions of a route list, in order. Empty for a plain target.
+	// Routes are the conditions of a route list, in order. It is empty for a plain target.
 	Routes []script.Script `json:"routes,omitempty"`
 }
 
-// Owner is who wrote the checks. What a stranger wrote never runs in this
-// process unguarded.
+// Owner is the author of checks. Untrusted authors' code never runs unguarded in this process.
 type Owner = script.Owner
 
-// Finding is one objection: what is wrong, where, and what to do about it. A
-// decision's violations are its findings' messages.
+// Finding is one objection: the problem, its location and the remedy. The messages of findings become a
+// decision's violations.
 type Finding struct {
 	// Code is a stable machine code such as "required_field" or "schema".
 	Code string `json:"code,omitzero"`
-	// Path is a JSON pointer (RFC 6901) into the document examined, "" for the whole.
+	// Path is a JSON pointer (RFC 6901) into the examined document; "" is the whole document.
 	Path string `json:"path,omitempty"`
 	// Keyword is the JSON Schema keyword that failed, for Code "schema".
 	Keyword string `json:"keyword,omitempty"`
-	// Message is one sentence that a model can act on. It never holds the value
-	// of a sensitive field.
+	// Message is one sentence that a model can act on. It never contains the value of a sensitive field.
 	Message string `json:"message,omitzero"`
-	// Hint says what to do next, "" when the message already does.
+	// Hint is the next step, or "" if the message already states it.
 	Hint string `json:"hint,omitempty"`
 }
 
-// The codes of the findings of this package.
+// Codes of this package's findings, in addition to CodeRequiredField.
 const (
-	// CodeSchema is for a violation of a JSON Schema.
+	// CodeSchema marks a violation of a JSON Schema.
 	CodeSchema = "schema"
-	// CodeSchemaFault is for a schema that could not be applied. It says nothing
-	// about the document and blocks the move all the same; it is the code of a
-	// script that failed.
+	// CodeSchemaFault marks a schema that could not be applied. It implies nothing about the document but
+	// still blocks the move. Scripts that fail have the same code.
 	CodeSchemaFault = "validator_error"
 )
 
-// Set is compiled Checks. It is immutable and safe for concurrent use. Its three parts
-// are called one by one, cheap ones first; a "no" ends it.
+// Set is compiled Checks. It is immutable and safe for concurrent use. Callers run its three parts in order of
+// cost (fields, schema, scripts) and stop at the first "no".
 type Set struct {
 	owner      Owner
 	runner     script.Runner
 	fields     []field
-	schema     *schema.Schema // one that runs here, or
-	remote     *script.Script // one that is sent to the sandbox
+	schema     *schema.Schema // runs in this process; nil if remote is set or there is no schema
+	remote     *script.Script // runs in the sandbox
 	validators []script.Script
 	routes     []script.Script
 }
 
 // SchemaReport is the result of applying a schema.
 type SchemaReport struct {
-	// Findings has one entry per violation, none when the document conforms.
+	// Findings has one entry for each violation; it is empty if the document conforms.
 	Findings []Finding
-	// Fault is true when the schema could not be applied (it recursed without end,
-	// or hit a limit of the sandbox); Findings then holds one of CodeSchemaFault.
+	// Fault is true if the schema could not be applied: it recursed without end or hit a limit of the sandbox.
+	// Findings then has one entry, with CodeSchemaFault.
 	Fault bool
-	// Unhardened lists the protections that were missing where the schema ran.
+	// Unhardened lists the protections that were missing in the process that applied the schema.
 	Unhardened []string
 }
 
-// CheckSchema applies the schema to doc, a JSON value without duplicate keys, for the
-// calling principal. The error is the sandbox's (ErrUnavailable) or ctx's; what the
-// schema can cause is in the report.
+// CheckSchema applies the schema to doc, a JSON value without duplicate keys, on behalf of the principal
+// caller. The error is the sandbox's (ErrUnavailable) or ctx's; faults of the schema are in the report.
 func (s *Set) CheckSchema(ctx context.Context, caller string, doc document.JSON) (SchemaReport, error) {
 	switch {
 	case s.schema != nil:
@@ -103,12 +100,11 @@ func (s *Set) CheckSchema(ctx context.Context, caller string, doc document.JSON)
 	return SchemaReport{}, nil
 }
 
-// IsSandboxed reports that the schema is applied in the sandbox.
+// IsSandboxed reports whether the schema is applied in the sandbox.
 func (s *Set) IsSandboxed() bool { return s.remote != nil }
 
-// CheckThenRun is CheckSchema of a schema that is applied in the sandbox and, unless that finds
-// something, RunScripts of scripts of the same owner, in one round trip. Where it does, the
-// reply is to be ignored.
+// CheckThenRun applies a sandboxed schema to doc and runs scripts of the same owner in one round trip. The
+// scripts run only if the schema has no findings; otherwise callers must ignore the reply.
 func (s *Set) CheckThenRun(ctx context.Context, doc document.JSON, scripts *Set, in Input) (SchemaReport, script.Reply, error) {
 	b := scripts.newBatch(in)
 	b.Owner, b.Schema, b.Document = s.owner, s.remote, doc.Raw()
@@ -158,20 +154,20 @@ func newFaultReport(why string) SchemaReport {
 	}}}
 }
 
-// Input is what scripts see. The documents are JSON objects; nil is {}.
+// Input is what scripts see. The documents are JSON objects; nil means {}.
 type Input struct {
-	// Caller is the principal who calls; scripts do not see it.
+	// Caller is the calling principal; scripts do not see it.
 	Caller                  string
 	Data, Context, Evidence json.RawMessage
-	// Call is the call that the action stands for, as script.Batch has it; nil is none.
+	// Call is the call that the action represents, in the form of script.Batch.Call; nil means none.
 	Call json.RawMessage
 	// Now and Seed fix the clock and the random source.
 	Now  time.Time
 	Seed int64
 }
 
-// RunScripts evaluates the routes and every validator in one round trip. The error is
-// the sandbox's (ErrUnavailable) or ctx's; what a script can cause is in the reply.
+// RunScripts evaluates the routes and all validators in one round trip. The error is the sandbox's
+// (ErrUnavailable) or ctx's; failures of scripts are in the reply.
 func (s *Set) RunScripts(ctx context.Context, in Input) (script.Reply, error) {
 	if len(s.validators) == 0 && len(s.routes) == 0 {
 		return script.Reply{Route: -1}, nil

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Marshal is json.Marshal that leaves <, > and & as they are, for people and models to read.
+// Marshal is like json.Marshal but does not escape <, > and &, so that people and models can read the result.
 func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -20,18 +20,16 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// maxCanonicalDepth bounds Canonical, whose input the program itself puts
-// together out of documents that were checked: it may nest deeper than they.
+// maxCanonicalDepth limits the nesting that Canonical accepts. Its input is assembled by the program from
+// checked documents, so it may nest deeper than they do.
 const maxCanonicalDepth = 1000
 
-// Canonical writes a JSON value in the canonical form of RFC 8785: no white
-// space, keys sorted by their UTF-16 code units, strings escaped as little as
-// possible, numbers as ECMAScript prints them (1.0 and 1e0 become 1). Two texts
-// have the same canonical form exactly when they mean the same.
+// Canonical writes a JSON value in the canonical form of RFC 8785: no white space, keys sorted by their UTF-16
+// code units, strings escaped as little as possible, numbers as ECMAScript prints them (1.0 and 1e0 become 1).
+// Two texts have the same canonical form if and only if they have the same value.
 //
-// It applies the rules of CheckJSON except those of size and depth (1000 here).
-// The number rule is what makes the form lossless: every accepted number is the
-// decimal value of its shortest float64 form. The error is an *Issue.
+// It applies the rules of CheckJSON except for size and depth (here 1000). The number rule makes the form
+// lossless: every accepted number equals the shortest decimal form of its float64. The error is an *Issue.
 func Canonical(raw []byte) ([]byte, error) {
 	var out []byte
 	issue := readCells(raw, Limits{Bytes: len(raw) + 1, Depth: maxCanonicalDepth}, func(r *reader) {
@@ -43,8 +41,8 @@ func Canonical(raw []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Canonical writes the value as the function Canonical does. A number that no float64 holds, which
-// only a lax reader takes, keeps its literal.
+// Canonical returns the value in the form of the function Canonical. A number that a float64 would change
+// keeps its literal; only values read with Limits.Lax or Limits.Literals contain such numbers.
 func (v JSON) Canonical() []byte {
 	if v.Kind() == 0 {
 		return nil
@@ -65,8 +63,8 @@ func appendCanonicalLeaf(dst []byte, v JSON) []byte {
 	return append(dst, v.Raw()...)
 }
 
-// AppendSorted writes a value without white space, keys sorted by their UTF-16 code units.
-// What is neither object nor array is written by leaf.
+// AppendSorted writes a value without white space, with keys sorted by their UTF-16 code units. It calls leaf
+// to write each value that is neither an object nor an array.
 func (v JSON) AppendSorted(dst []byte, leaf func(dst []byte, v JSON) []byte) []byte {
 	switch v.Kind() {
 	case Array:
@@ -106,7 +104,7 @@ func (v JSON) AppendSorted(dst []byte, leaf func(dst []byte, v JSON) []byte) []b
 func appendNumber(dst []byte, literal string) []byte {
 	f, err := strconv.ParseFloat(literal, 64)
 	if err != nil {
-		return append(dst, literal...) // out of range: refused before it gets here
+		return append(dst, literal...) // out of range; strict readers reject it earlier
 	}
 	if f == 0 {
 		return append(dst, '0') // also for -0
@@ -123,9 +121,8 @@ func appendNumber(dst []byte, literal string) []byte {
 	return dst
 }
 
-// compareUTF16 orders strings by their UTF-16 code units. It differs from the
-// order of bytes only where one character lies beyond U+FFFF and the other
-// between U+E000 and U+FFFF.
+// compareUTF16 orders strings by their UTF-16 code units. The result differs from byte order only if one
+// character is above U+FFFF and the other is between U+E000 and U+FFFF.
 func compareUTF16(a, b string) int {
 	for a != "" && b != "" {
 		x, n := utf8.DecodeRuneInString(a)
@@ -135,7 +132,7 @@ func compareUTF16(a, b string) int {
 		case (x > 0xFFFF) == (y > 0xFFFF):
 			return int(x - y)
 		case x > 0xFFFF:
-			return 0xD800 - int(y) // its first code unit is a surrogate
+			return 0xD800 - int(y) // the first code unit of x is a surrogate
 		default:
 			return int(x) - 0xD800
 		}
@@ -146,16 +143,16 @@ func compareUTF16(a, b string) int {
 
 const numberMessage = "this number would change when read as a 64-bit float; use fewer digits or send it as a string"
 
-// shortNumber is a length up to which a literal without an exponent has at most
-// 15 significant digits, which a float64 always keeps.
+// shortNumber is a length in bytes. A literal up to this length without an exponent has at most 15 significant
+// digits, which a float64 always preserves.
 const shortNumber = 15
 
-// maxExponent is beyond what any float64 needs; larger ones are clamped so that sums
-// cannot overflow.
+// maxExponent is larger than any float64 needs. Larger exponents are clamped to it so that sums cannot
+// overflow.
 const maxExponent = 1 << 30
 
-// parseDecimal returns the significant digits d1d2d3... of a JSON number, without zeros at
-// either end, and the power of ten of the first: ±0.d1d2d3... * 10^exp.
+// parseDecimal returns the significant digits d1d2d3... of a JSON number, without zeros at either end, and an
+// exponent such that the value is ±0.d1d2d3... * 10^exp.
 func parseDecimal(literal string) (digits string, exp int) {
 	mantissa, power := literal, ""
 	if e := strings.IndexAny(literal, "eE"); e >= 0 {
@@ -164,22 +161,22 @@ func parseDecimal(literal string) (digits string, exp int) {
 	whole, fraction, _ := strings.Cut(strings.TrimPrefix(mantissa, "-"), ".")
 	all := whole + fraction
 	digits = strings.TrimLeft(all, "0")
-	exp, _ = strconv.Atoi(power) // out of range it is the greatest or the least int
+	exp, _ = strconv.Atoi(power) // if out of range, Atoi returns the largest or smallest int
 	exp = min(max(exp, -maxExponent), maxExponent) + len(whole) - (len(all) - len(digits))
 	return strings.TrimRight(digits, "0"), exp
 }
 
-// keepsValue says whether the shortest decimal form of the float64 nearest to a
-// literal is the same decimal value.
+// keepsValue reports whether the shortest decimal form of the float64 nearest to a literal has the same
+// decimal value.
 func keepsValue(literal string) bool {
 	digits, exp := parseDecimal(literal)
 	switch {
 	case digits == "":
-		return true // zero, however it is written
+		return true // zero in any spelling
 	case len(digits) > 17, exp > 310, exp < -330:
-		return false // no float64 has a shortest form like this
+		return false // beyond the shortest form of any float64
 	case len(digits) <= 15 && exp < 300 && exp > -300:
-		return true // up to 15 digits survive the way there and back
+		return true // up to 15 digits survive the round trip
 	}
 	f, err := strconv.ParseFloat(literal, 64)
 	if err != nil {
@@ -189,8 +186,8 @@ func keepsValue(literal string) bool {
 	return shortest == digits && power == exp
 }
 
-// findNumberEnd finds where the number at start ends, -1 when the grammar of JSON
-// has none there.
+// findNumberEnd returns the index after the number at start and whether it has an exponent. It returns -1 if
+// there is no number in JSON's grammar.
 func findNumberEnd(src []byte, start int) (end int, exponent bool) {
 	i := start
 	if i < len(src) && src[i] == '-' {

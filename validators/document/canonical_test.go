@@ -51,7 +51,7 @@ func TestCanonicalIsTheSameForJSONAndYAML(t *testing.T) {
 	}
 }
 
-// FuzzCanonical: the canonical form is canonical, and means the same.
+// FuzzCanonical: canonicalizing twice changes nothing, and the value stays the same.
 func FuzzCanonical(f *testing.F) {
 	for _, s := range []string{`{"b":1,"a":[1.0,1e21,"\u00e9"]}`, `{"\ud83d\ude00":1,"\ufb33":2}`, `-0`, `1e-7`} {
 		f.Add([]byte(s))

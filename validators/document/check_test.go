@@ -26,7 +26,7 @@ func TestCheckJSON(t *testing.T) {
 	}
 	cases := []struct {
 		name, in string
-		rule     Rule // "" for accepted
+		rule     Rule // "" if accepted
 		path     string
 		column   int
 	}{
@@ -95,10 +95,10 @@ func TestCheckJSON(t *testing.T) {
 			if issue.Rule != c.rule || issue.Path != c.path || issue.Column != c.column {
 				t.Fatalf("got %q at %q column %d (%v), want %q at %q column %d", issue.Rule, issue.Path, issue.Column, err, c.rule, c.path, c.column)
 			}
-			// The tree is built under the same rules, with the same answer.
+			// Parse applies the same rules and gives the same answer.
 			_, parseErr := Parse("x.json", []byte(c.in), Limits{})
 			if c.name == "byte order mark" {
-				return // passed over at the beginning of a file
+				return // skipped at the beginning of a file
 			}
 			if (err == nil) != (parseErr == nil) {
 				t.Fatalf("CheckJSON says %v, Parse says %v", err, parseErr)
@@ -183,8 +183,8 @@ func TestCheckJSONDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzCheckJSON holds it to encoding/json: what it accepts is valid, and what it
-// refuses for syntax is not.
+// FuzzCheckJSON compares CheckJSON with encoding/json: what it accepts is valid, and what it rejects for
+// syntax is not.
 func FuzzCheckJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,2.5e3,"x\u00e9"],"b":null}`, `{"a":1,"a":2}`, `[1e400]`, `"\ud800"`, "\"\xff\"", `{"a":1,}`, "[[[[]]]]", " 1 ", `{"\u0061":1,"a":2}`} {
 		f.Add([]byte(s))

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/costtest"
 )
 
-// hostile are texts of which some reader of YAML read parts over and over.
+// hostile returns texts whose parts a naive YAML reader would read again and again.
 func hostile(size int) map[string]string {
 	fill := func(s string) string { return strings.Repeat(s, size/len(s)) }
 	each := func(line func(i int) string) string {
@@ -65,7 +65,7 @@ func hostile(size int) map[string]string {
 	}
 }
 
-// TestHostileTextIsCheap bounds what a text may cost to read, as YAML and as JSON.
+// TestHostileTextIsCheap limits the cost of reading a text as YAML and as JSON.
 func TestHostileTextIsCheap(t *testing.T) {
 	for name, in := range hostile(64 << 10) {
 		t.Run(name, func(t *testing.T) {

@@ -1,40 +1,46 @@
-// Package document reads JSON and YAML documents without mercy, and says where
-// and why it refuses one.
+// Package document reads JSON and YAML documents strictly, and reports where and why it rejects one.
 //
-// It promises that a document means one thing only, whoever reads it next. What
-// two readers could understand differently is refused: invalid UTF-8, a lone
-// surrogate escape, NUL, a duplicate key, a number that a 64-bit float
-// would turn into another decimal value, nesting beyond a limit, more bytes than
-// a limit. Numbers keep the digits they were written with and keys keep their
-// order. Every refusal is an [Issue] with line, column and JSON pointer.
+// It promises that every reader understands an accepted document in the same way. It rejects whatever two
+// readers could understand differently:
+//
+//   - invalid UTF-8, a lone surrogate escape, and NUL
+//   - a duplicate key
+//   - a number that a 64-bit float would turn into another decimal value
+//   - nesting or a length beyond a limit
+//
+// Numbers keep their digits and keys keep their order. Every rejection is an [Issue] with line, column and
+// JSON pointer.
 //
 // The parts:
 //
 //   - [Parse] reads a JSON or YAML document into a tree of [Node].
-//   - [NewObject] reads such a tree key by key and collects every mistake,
-//     unknown keys with the nearest known one included.
-//   - [ReadJSON] reads JSON once: members, elements, pointers, comparison and the
-//     canonical form work on the [JSON] that it returns. [CheckJSON] only checks.
+//   - [NewObject] reads such a tree key by key and collects every mistake. For an unknown key it suggests the nearest
+//     known one.
+//   - [ReadJSON] reads JSON once: members, elements, pointers, comparison and the canonical form work on the [JSON] that
+//     it returns. [CheckJSON] only checks.
 //   - [Builder] writes JSON that need not be read again.
-//   - [Canonical] writes JSON in the one form of RFC 8785, for hashing.
+//   - [Canonical] writes JSON in the canonical form of RFC 8785, for hashing.
 //   - [Pointer] is a JSON pointer (RFC 6901).
-//   - [Suggest] finds the word that somebody probably meant.
+//   - [Suggest] finds the known word nearest to a misspelt one.
 //
-// It must never repair, guess or drop anything, never put a value of the
-// document into a message (it may be a secret; keys are not), and never panic or
-// recurse without bound on any input. It is the only importer of a YAML library.
+// It must never:
+//
+//   - repair, guess or drop anything
+//   - put a value of the document into a message, because it may be secret (keys are not)
+//   - panic or recurse without bound on any input
+//
+// It is the only importer of a YAML library.
 //
 // # Numbers
 //
-// A number is accepted when the shortest decimal form of the float64 nearest to
-// it is the same decimal value: 0.1, 1.50 and 1e3 are; 9007199254740993, 1e400
-// and 0.1000000000000000055 are not. So every reader that uses float64 sees what
-// was written, and writing it again loses nothing.
+// A number is accepted if the shortest decimal form of the nearest float64 has the same decimal value: 0.1,
+// 1.50 and 1e3 are accepted; 9007199254740993, 1e400 and 0.1000000000000000055 are not. So every reader that
+// uses float64 gets the written value, and writing it again loses nothing.
 //
 // # NUL
 //
-// U+0000 is refused in keys and in values, however it is escaped: PostgreSQL
-// cannot store it and programs in C cut text there.
+// U+0000 is rejected in keys and values, however it is escaped: PostgreSQL cannot store it, and C programs
+// truncate text at it.
 package document
 
 import (
@@ -46,27 +52,26 @@ import (
 	"unicode/utf8"
 )
 
-// The defaults of Limits.
+// Defaults of Limits.
 const (
-	// DefaultBytes is what a workflow definition may weigh.
+	// DefaultBytes is the maximum length of a workflow definition.
 	DefaultBytes = 256 << 10
-	// DefaultDepth is how deep objects and arrays may nest.
+	// DefaultDepth is the default maximum nesting of objects and arrays.
 	DefaultDepth = 64
 )
 
-// Limits bound a document before it costs anything. A zero field means its default.
+// Limits limit the size of a document and select how strictly it is read. A zero field means its default.
 type Limits struct {
-	// Bytes is the greatest length.
+	// Bytes is the maximum length. Values above math.MaxInt32 are reduced to it.
 	Bytes int
-	// Lax takes all that encoding/json takes, and valid UTF-8 only: duplicate keys,
-	// any number, NUL, and half of a surrogate pair, which reads as U+FFFD.
+	// Lax accepts everything that encoding/json accepts, as long as it is valid UTF-8: duplicate keys, any
+	// number, NUL, and lone surrogate escapes, which read as U+FFFD.
 	Lax bool
-	// Literals takes any number, also one that a float64 would change.
+	// Literals accepts any number, including those that a float64 would change.
 	Literals bool
-	// Spaced keeps the white space between tokens in what ReadJSON returns.
+	// Spaced keeps the white space between tokens in the result of ReadJSON.
 	Spaced bool
-	// Depth is how many objects and arrays may lie inside one another; a scalar
-	// has depth 0, {} has 1.
+	// Depth is the maximum nesting of objects and arrays. A scalar has depth 0, {} has depth 1.
 	Depth int
 }
 
@@ -89,18 +94,18 @@ func depthMessage(limit int) string {
 	return fmt.Sprintf("objects and arrays are nested more than %d deep", limit)
 }
 
-// Parse reads one JSON or YAML document. name stands in messages, and its
-// extension (.json, .yaml, .yml) says what the document is; without one, text
-// that begins with { or [ is JSON and any other is YAML. A byte order mark at
-// the beginning is passed over. A zero field of limits means its default.
+// Parse reads one JSON or YAML document. name appears in messages, and its extension (.json, .yaml, .yml)
+// determines the format. With any other extension, text that begins with { or [ is JSON and all other text is
+// YAML. A leading byte order mark is skipped. A zero field of limits means its default.
 //
-// Of YAML 1.2 it reads what JSON can express, in the core schema's sense: yes,
-// no and on are strings, and so is a date; a plain scalar is a number only where
-// it is one in JSON too. Anchors, aliases, merge keys, tags, directives, several
-// documents, keys that are no strings, .inf and numbers like 0x1F or 0123 are
-// refused. Block scalars keep their line breaks.
+// From YAML 1.2 it accepts what JSON can express, under the core schema:
 //
-// The error is an *Issue: the first thing wrong ends the reading.
+//   - yes, no, on and dates are strings.
+//   - A plain scalar is a number only if it is also a number in JSON. It rejects .inf and numbers like 0x1F or 0123.
+//   - Block scalars keep their line breaks.
+//   - Anchors, aliases, merge keys, tags, directives, multiple documents and keys that are not strings are rejected.
+//
+// The error is an *Issue; parsing stops at the first one.
 func Parse(name string, src []byte, limits Limits) (*Node, error) {
 	limits = limits.withDefaults()
 	n, issue := parseSource(name, src, limits)
@@ -137,7 +142,7 @@ func isJSON(name string, src []byte) bool {
 	return len(src) > 0 && (src[0] == '{' || src[0] == '[')
 }
 
-// checkText refuses bytes that no YAML text may hold.
+// checkText rejects bytes that YAML text must not contain.
 func checkText(src []byte) *Issue {
 	refuse := func(at int, rule Rule, message string) *Issue {
 		line, column := findPosition(src, at)

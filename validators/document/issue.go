@@ -9,44 +9,43 @@ import (
 // Rule is a stable code for the kind of an Issue.
 type Rule string
 
-// The rules.
+// The rules that a document can violate.
 const (
 	RuleSyntax       Rule = "syntax"        // not well-formed JSON or YAML
-	RuleUTF8         Rule = "utf8"          // bytes or escapes that are no Unicode text
+	RuleUTF8         Rule = "utf8"          // bytes or escapes that are not Unicode text
 	RuleNUL          Rule = "nul"           // U+0000
 	RuleDuplicateKey Rule = "duplicate_key" // a key occurs twice in one object
 	RuleNumber       Rule = "number"        // a float64 would change the number
 	RuleDepth        Rule = "depth"         // nested deeper than Limits.Depth
 	RuleSize         Rule = "size"          // longer than Limits.Bytes
 	RuleUnsupported  Rule = "unsupported"   // YAML that JSON cannot express
-	RuleUnknownKey   Rule = "unknown_key"   // a key that nobody reads
+	RuleUnknownKey   Rule = "unknown_key"   // a key that is not read
 	RuleMissing      Rule = "missing"       // a required key is absent
 	RuleType         Rule = "type"          // a value of the wrong kind
 	RuleValue        Rule = "value"         // a value of the right kind that is not allowed
 )
 
-// Issue is one thing wrong with a document, and where.
+// Issue is one problem of a document, with its position.
 type Issue struct {
 	Rule Rule
-	// Source is the document's name as given to Parse, "" when it has none.
+	// Source is the document's name as given to Parse, or "".
 	Source string
-	// Path is a JSON pointer (RFC 6901) to the value, "" for the whole document.
-	// Very long keys in it are cut.
+	// Path is a JSON pointer (RFC 6901) to the value; "" is the whole document. Very long keys in it are
+	// shortened.
 	Path string
-	// Line and Column are 1-based; Column counts characters. 0 when unknown.
+	// Line and Column are 1-based; Column counts characters. Both are 0 when unknown.
 	Line, Column int
-	// Message is one sentence without a position. It holds keys but no values of
-	// the document.
+	// Message is one sentence without a position. It contains keys but no values of the document.
 	Message string
 	// Key is the offending key for RuleUnknownKey, RuleMissing and RuleDuplicateKey.
 	Key string
-	// Suggestion is the word that was probably meant, "" when none is near.
+	// Suggestion is the known word nearest to the wrong one, or "".
 	Suggestion string
 
-	offset int // in the text that was read
+	offset int // in the source text, in bytes
 }
 
-// Error gives position, path and message on one line.
+// Error returns position, path and message on one line.
 func (i *Issue) Error() string {
 	text := i.Message
 	if i.Path != "" {
@@ -63,7 +62,7 @@ func (i *Issue) Error() string {
 	return text
 }
 
-// Errors are all the issues of one document, in the order of their lines.
+// Errors holds all issues of one document, ordered by line.
 type Errors []*Issue
 
 // Error lists every issue, one per line.
@@ -83,7 +82,7 @@ func (e Errors) Error() string {
 	return b.String()
 }
 
-// Unwrap makes every issue reachable for errors.As.
+// Unwrap returns the issues, so that errors.As finds them.
 func (e Errors) Unwrap() []error {
 	out := make([]error, len(e))
 	for i, issue := range e {
@@ -92,10 +91,10 @@ func (e Errors) Unwrap() []error {
 	return out
 }
 
-// maxToken bounds what one key may take in a path or message, in bytes.
+// maxToken limits the length of one key in a path or message, in bytes.
 const maxToken = 80
 
-// clipKey shortens a key for messages; it cuts between characters.
+// clipKey shortens a key for messages, at a character boundary.
 func clipKey(key string) string {
 	if len(key) <= maxToken {
 		return key

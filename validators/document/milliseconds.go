@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Milliseconds is a duration that JSON shows as a number of milliseconds, to the microsecond.
-// The names of such members end in Ms.
+// Milliseconds is a duration that JSON represents as a number of milliseconds, rounded to a microsecond. The
+// names of such members end in Ms.
 type Milliseconds time.Duration
 
-// Duration is the duration itself.
+// Duration returns m as a time.Duration.
 func (m Milliseconds) Duration() time.Duration { return time.Duration(m) }
 
 func (m Milliseconds) String() string { return m.Duration().String() }
 
-// MarshalJSON writes it.
+// MarshalJSON returns the number of milliseconds.
 func (m Milliseconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(m.Duration().Round(time.Microsecond).Microseconds())/1000, 'f', -1, 64), nil
 }
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON accepts a number; null leaves m unchanged.
 func (m *Milliseconds) UnmarshalJSON(raw []byte) error {
 	if string(raw) == "null" {
 		return nil

@@ -8,24 +8,23 @@ import (
 	"unicode/utf8"
 )
 
-// Node is one value of a document. A nil *Node is an absent value: its methods
-// may be called.
+// Node is one value of a document. A nil *Node is an absent value; its methods may be called.
 type Node struct {
 	Kind Kind
-	// Text is a string's value, a number's literal (always JSON's grammar), or "true" and
-	// "false"; "" for the others.
+	// Text is a string's value, a number's literal (in JSON's grammar), or "true" or "false". It is "" for
+	// other kinds.
 	Text string
 	// Items are an array's elements.
 	Items []*Node
 	// Members are an object's pairs in the order of the document. Keys are distinct.
 	Members []Member
-	// Line and Column are where the value begins, 1-based; Column counts characters.
+	// Line and Column are the position of the value's first character, 1-based; Column counts characters.
 	Line, Column int
 
 	parent *Node
 	place  int // index in parent's Items or Members
 	source string
-	index  map[string]int // of Members by key, where there are more than fewKeys
+	index  map[string]int // index of Members by key; nil up to fewKeys members
 }
 
 // Member is one pair of an object.
@@ -35,7 +34,7 @@ type Member struct {
 	Value        *Node
 }
 
-// Source is the name given to Parse.
+// Source returns the name given to Parse.
 func (n *Node) Source() string {
 	if n == nil {
 		return ""
@@ -46,10 +45,10 @@ func (n *Node) Source() string {
 	return n.source
 }
 
-// Path is the JSON pointer of the value, "" for the whole document.
+// Path returns the JSON pointer of the value; "" is the whole document.
 func (n *Node) Path() string { return n.buildPath(func(key string) string { return key }) }
 
-// ShownPath is Path for messages: very long keys in it are cut.
+// ShownPath returns Path for messages: very long keys in it are shortened.
 func (n *Node) ShownPath() string { return n.buildPath(clipKey) }
 
 func (n *Node) buildPath(shorten func(string) string) string {
@@ -68,7 +67,7 @@ func (n *Node) buildPath(shorten func(string) string) string {
 	return "/" + strings.Join(tokens, "/")
 }
 
-// Get returns the value of a key, nil when n is no object or has no such key.
+// Get returns the value of a key, or nil if n is not an object or has no such key.
 func (n *Node) Get(key string) *Node {
 	if i := n.find(key); i >= 0 {
 		return n.Members[i].Value
@@ -76,7 +75,7 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
-// At follows a path of keys, nil when there is none.
+// At follows a path of keys. It returns nil if one is absent.
 func (n *Node) At(keys ...string) *Node {
 	for _, k := range keys {
 		n = n.Get(k)
@@ -84,7 +83,7 @@ func (n *Node) At(keys ...string) *Node {
 	return n
 }
 
-// Nearest is the value at a JSON pointer below n, or the last one on the way that is there.
+// Nearest follows a JSON pointer from n and returns its value, or the last value on the way that is present.
 func (n *Node) Nearest(pointer string) *Node {
 	for token := range Pointer(pointer).Tokens() {
 		next := n.Get(token)
@@ -99,7 +98,7 @@ func (n *Node) Nearest(pointer string) *Node {
 	return n
 }
 
-// Keys are an object's keys in the order of the document.
+// Keys returns an object's keys in the order of the document.
 func (n *Node) Keys() []string {
 	if n == nil {
 		return nil
@@ -124,9 +123,8 @@ func (n *Node) find(key string) int {
 	return slices.IndexFunc(n.Members, func(m Member) bool { return m.Key == key })
 }
 
-// Lines maps the JSON pointer of every value of the tree to the line of its key,
-// or of the value itself where it has no key. Pointers are whole, not cut.
-// It stops growing at about one million bytes of pointers.
+// Lines maps the JSON pointer of every value in the tree to the line of its key, or of the value itself if it
+// has no key. Keys are not shortened. Lines stops adding entries after about one million bytes of pointers.
 func (n *Node) Lines() map[string]int {
 	if n == nil {
 		return nil
@@ -150,9 +148,8 @@ func (n *Node) collectLines(out map[string]int, path string, line int, budget *i
 	}
 }
 
-// JSON writes the value as compact JSON: keys in the order of the document,
-// numbers with the digits they were written with, strings escaped as little as
-// possible. nil for an absent value.
+// JSON returns the value as compact JSON: keys in the order of the document, numbers with their original
+// digits, strings escaped as little as possible. It returns nil for an absent value.
 func (n *Node) JSON() json.RawMessage {
 	if n == nil {
 		return nil
@@ -190,11 +187,11 @@ func (n *Node) append(dst []byte) []byte {
 	}
 }
 
-// Canonical writes the value in the canonical form of RFC 8785.
+// Canonical returns the value in the canonical form of RFC 8785.
 func (n *Node) Canonical() []byte { return Known(n.JSON()).Canonical() }
 
-// parseTree builds the tree of a JSON text. places, by cell, are where the values stand
-// in the text that it was made from, nil for a text as it was given.
+// parseTree builds the tree of a JSON text. places holds the position of each cell's value in the text that
+// the JSON was generated from; it is nil if src is the original text.
 func parseTree(src []byte, limits Limits, places []place) (n *Node, issue *Issue) {
 	issue = readCells(src, limits, func(r *reader) {
 		b := treeBuilder{src: src, places: places, line: 1, column: 1}
@@ -207,12 +204,12 @@ func parseTree(src []byte, limits Limits, places []place) (n *Node, issue *Issue
 type treeBuilder struct {
 	src    []byte
 	places []place
-	// The position found last; the next one is looked for from here.
+	// line and column are the position at offset seen, where the next search starts.
 	seen         int32
 	line, column int
 }
 
-// locate returns line and column of a value, which never goes back.
+// locate returns the line and column of a value. Calls must be in the order of the text.
 func (b *treeBuilder) locate(v JSON) (line, column int) {
 	if b.places != nil {
 		return b.places[v.at].line, b.places[v.at].column

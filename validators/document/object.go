@@ -9,29 +9,27 @@ import (
 	"strings"
 )
 
-// ObjectReader reads the keys of one object and collects every mistake instead
-// of stopping at the first. A key is known once it was asked for by any method;
-// Unknown reports the others. Readers made from one another share their report.
+// ObjectReader reads the keys of one object and collects every mistake instead of stopping at the first. Any
+// method that reads a key makes it known; Unknown reports the keys that are not. Readers derived from one
+// another share one report.
 //
-// A reader of an absent object (nil included) reads as empty and reports nothing,
-// so optional sections need no special case. An explicit null is not absent: it
-// is of the wrong type.
+// A reader of an absent object (including a nil reader) reads as empty and reports nothing, so optional
+// sections need no special case. An explicit null is not absent; it has the wrong type.
 type ObjectReader struct {
 	node    *Node
 	report  *report
-	known   []string // in the order in which they were asked for
+	known   []string // in the order of the first read
 	isKnown map[string]bool
 }
 
-// NewObject reads n, which should be an object; when it is not, that is the first
-// issue and the reader is empty.
+// NewObject returns a reader of n. If n is not an object, that is the first issue, and the reader is empty.
 func NewObject(n *Node) *ObjectReader {
 	root := &ObjectReader{report: &report{source: n.Source()}}
 	return root.Sub(n)
 }
 
-// Sub reads another value of the same document, such as an element of an array
-// or the value of an Entries pair, into the same report.
+// Sub reads another object of the same document into the same report, such as an element of an array or the
+// value of an Entries pair.
 func (o *ObjectReader) Sub(n *Node) *ObjectReader {
 	if n == nil || o == nil {
 		return nil
@@ -43,7 +41,7 @@ func (o *ObjectReader) Sub(n *Node) *ObjectReader {
 	return &ObjectReader{node: n, report: o.report, isKnown: map[string]bool{}}
 }
 
-// Node is the object itself, nil when absent.
+// Node returns the object itself, or nil if it is absent.
 func (o *ObjectReader) Node() *Node {
 	if o == nil {
 		return nil
@@ -51,7 +49,7 @@ func (o *ObjectReader) Node() *Node {
 	return o.node
 }
 
-// Value returns the value of a key whatever its kind, nil when it is absent.
+// Value returns the value of a key, of any kind, or nil if it is absent.
 func (o *ObjectReader) Value(key string) *Node {
 	if o == nil {
 		return nil
@@ -63,10 +61,10 @@ func (o *ObjectReader) Value(key string) *Node {
 	return o.node.Get(key)
 }
 
-// Has says whether a key is there.
+// Has reports whether a key is present.
 func (o *ObjectReader) Has(key string) bool { return o.Value(key) != nil }
 
-// readKind returns the value of a key when it has the wanted kind.
+// readKind returns the value of a key. A value of another kind is reported and read as absent.
 func (o *ObjectReader) readKind(key string, kind Kind) *Node {
 	n := o.Value(key)
 	if n != nil && n.Kind != kind {
@@ -76,7 +74,7 @@ func (o *ObjectReader) readKind(key string, kind Kind) *Node {
 	return n
 }
 
-// String returns a string, "" when absent.
+// String returns a string, or "" if it is absent.
 func (o *ObjectReader) String(key string) string {
 	if n := o.readKind(key, String); n != nil {
 		return n.Text
@@ -84,7 +82,7 @@ func (o *ObjectReader) String(key string) string {
 	return ""
 }
 
-// StringPtr returns a string, nil when absent.
+// StringPtr returns a string, or nil if it is absent.
 func (o *ObjectReader) StringPtr(key string) *string {
 	if n := o.readKind(key, String); n != nil {
 		return &n.Text
@@ -92,13 +90,13 @@ func (o *ObjectReader) StringPtr(key string) *string {
 	return nil
 }
 
-// Bool returns a boolean, false when absent.
+// Bool returns a boolean, or false if it is absent.
 func (o *ObjectReader) Bool(key string) bool {
 	p := o.BoolPtr(key)
 	return p != nil && *p
 }
 
-// BoolPtr returns a boolean, nil when absent.
+// BoolPtr returns a boolean, or nil if it is absent.
 func (o *ObjectReader) BoolPtr(key string) *bool {
 	n := o.Value(key)
 	if n == nil {
@@ -112,7 +110,7 @@ func (o *ObjectReader) BoolPtr(key string) *bool {
 	return &v
 }
 
-// FloatPtr returns a number, nil when absent.
+// FloatPtr returns a number, or nil if it is absent.
 func (o *ObjectReader) FloatPtr(key string) *float64 {
 	n := o.readKind(key, Number)
 	if n == nil {
@@ -126,7 +124,7 @@ func (o *ObjectReader) FloatPtr(key string) *float64 {
 	return &v
 }
 
-// IntPtr returns a whole number, nil when absent. 1e3 and 2.0 are whole.
+// IntPtr returns a whole number, or nil if it is absent. 1e3 and 2.0 are whole. The magnitude is at most 2^53.
 func (o *ObjectReader) IntPtr(key string) *int {
 	f := o.FloatPtr(key)
 	if f == nil {
@@ -140,8 +138,8 @@ func (o *ObjectReader) IntPtr(key string) *int {
 	return &v
 }
 
-// Enum returns a string that is one of those allowed, "" when absent. A wrong one
-// is an issue that lists them.
+// Enum returns a string that must be one of the allowed ones, or "" if it is absent. The issue for another
+// string lists them.
 func (o *ObjectReader) Enum(key string, allowed ...string) string {
 	n := o.readKind(key, String)
 	if n == nil {
@@ -156,7 +154,7 @@ func (o *ObjectReader) Enum(key string, allowed ...string) string {
 	return ""
 }
 
-// Strings returns an array of strings, nil when absent and not nil when empty.
+// Strings returns an array of strings. It is nil if absent, and not nil if empty.
 func (o *ObjectReader) Strings(key string) []string {
 	n := o.readKind(key, Array)
 	if n == nil {
@@ -173,7 +171,7 @@ func (o *ObjectReader) Strings(key string) []string {
 	return out
 }
 
-// OneOrMore returns a string, or an array of strings; nil when absent.
+// OneOrMore returns a string or an array of strings as a slice, or nil if it is absent.
 func (o *ObjectReader) OneOrMore(key string) []string {
 	n := o.Value(key)
 	switch {
@@ -188,7 +186,7 @@ func (o *ObjectReader) OneOrMore(key string) []string {
 	return nil
 }
 
-// StringMap returns an object whose values are strings, nil when absent.
+// StringMap returns an object whose values are strings, or nil if it is absent.
 func (o *ObjectReader) StringMap(key string) map[string]string {
 	n := o.readKind(key, Object)
 	if n == nil {
@@ -205,13 +203,13 @@ func (o *ObjectReader) StringMap(key string) map[string]string {
 	return out
 }
 
-// Raw returns a value as compact JSON, nil when absent.
+// Raw returns a value as compact JSON, or nil if it is absent.
 func (o *ObjectReader) Raw(key string) json.RawMessage { return o.Value(key).JSON() }
 
-// Object returns a reader of an object, one that reads as empty when absent.
+// Object returns a reader of an object, which reads as empty if the object is absent.
 func (o *ObjectReader) Object(key string) *ObjectReader { return o.Sub(o.Value(key)) }
 
-// Items returns the elements of an array, nil when absent.
+// Items returns the elements of an array, or nil if it is absent.
 func (o *ObjectReader) Items(key string) []*Node {
 	if n := o.readKind(key, Array); n != nil {
 		return n.Items
@@ -219,8 +217,8 @@ func (o *ObjectReader) Items(key string) []*Node {
 	return nil
 }
 
-// Entries returns the pairs of an object whose keys are free (such as names of
-// states), in the order of the document; nil when absent.
+// Entries returns the pairs of an object with arbitrary keys (such as names of states), in the order of the
+// document. It returns nil if the object is absent.
 func (o *ObjectReader) Entries(key string) []Member {
 	if n := o.readKind(key, Object); n != nil {
 		return n.Members
@@ -228,7 +226,7 @@ func (o *ObjectReader) Entries(key string) []Member {
 	return nil
 }
 
-// Require reports those of the keys that are absent.
+// Require reports each of the keys that is absent.
 func (o *ObjectReader) Require(keys ...string) {
 	for _, key := range keys {
 		if o == nil || o.node == nil || o.Has(key) {
@@ -240,17 +238,16 @@ func (o *ObjectReader) Require(keys ...string) {
 	}
 }
 
-// Fail reports that a value is not allowed. The message is a sentence without a
-// position and without values that may be secret.
+// Fail reports that a value is not allowed. The message is a sentence without a position and without values
+// that may be secret.
 func (o *ObjectReader) Fail(n *Node, format string, args ...any) {
 	if o != nil {
 		o.report.add(newIssue(n, RuleValue, fmt.Sprintf(format, args...)))
 	}
 }
 
-// Unknown reports every key that was not asked for, with the nearest known one.
-// Call it after all the others. extra are keys that are known without having been
-// read.
+// Unknown reports every key that has not been read, with the nearest known one. Call it after all other
+// methods. Keys in extra also count as known.
 func (o *ObjectReader) Unknown(extra ...string) {
 	if o == nil || o.node == nil {
 		return
@@ -271,8 +268,8 @@ func (o *ObjectReader) Unknown(extra ...string) {
 	}
 }
 
-// Err returns every issue found so far by this reader and all that share its
-// report, ordered by line, as Errors; nil when there is none.
+// Err returns all issues of this reader and of those that share its report, as Errors ordered by line. It
+// returns nil if there are none.
 func (o *ObjectReader) Err() error {
 	if o == nil {
 		return nil
@@ -284,7 +281,7 @@ func (o *ObjectReader) rejectKind(n *Node, want string) {
 	o.report.add(newIssue(n, RuleType, fmt.Sprintf("expected %s, got %s", want, n.Kind)))
 }
 
-// maxIssues bounds a report; what comes after is counted, not listed.
+// maxIssues limits the issues of a report; further ones are only counted.
 const maxIssues = 50
 
 type report struct {
@@ -327,7 +324,7 @@ func newIssue(n *Node, rule Rule, message string) *Issue {
 	return i
 }
 
-// suggest adds the nearest of the known words to the message.
+// suggest adds the nearest known word to the message and reports whether there is one.
 func (i *Issue) suggest(word string, known []string) bool {
 	i.Suggestion = Suggest(word, known)
 	if i.Suggestion == "" {
@@ -337,7 +334,7 @@ func (i *Issue) suggest(word string, known []string) bool {
 	return true
 }
 
-// maxListed bounds how many words a message lists.
+// maxListed limits how many words a message lists.
 const maxListed = 30
 
 func listWords(words []string) string {

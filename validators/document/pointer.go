@@ -13,7 +13,7 @@ var (
 	tokenUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// PointerOf is the pointer of decoded tokens.
+// PointerOf returns the pointer with the given decoded tokens.
 func PointerOf(tokens ...string) Pointer {
 	var p Pointer
 	for _, t := range tokens {
@@ -22,7 +22,7 @@ func PointerOf(tokens ...string) Pointer {
 	return p
 }
 
-// IsValid says whether p is "" or begins with a slash and escapes "~" as ~0 and "/" as ~1.
+// IsValid reports whether p is "", or begins with a slash and contains "~" only as ~0 or ~1.
 func (p Pointer) IsValid() bool {
 	for i := range len(p) {
 		if p[i] == '~' && (i+1 == len(p) || p[i+1] != '0' && p[i+1] != '1') {
@@ -32,12 +32,12 @@ func (p Pointer) IsValid() bool {
 	return p == "" || p[0] == '/'
 }
 
-// AppendToken is p with one decoded token more.
+// AppendToken returns p extended by one decoded token.
 func (p Pointer) AppendToken(token string) Pointer {
 	return p + "/" + Pointer(tokenEscaper.Replace(token))
 }
 
-// Tokens are the decoded tokens.
+// Tokens returns the decoded tokens.
 func (p Pointer) Tokens() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if p == "" {
@@ -51,5 +51,5 @@ func (p Pointer) Tokens() iter.Seq[string] {
 	}
 }
 
-// Parent is p without its last token.
+// Parent returns p without its last token.
 func (p Pointer) Parent() Pointer { return p[:max(strings.LastIndexByte(string(p), '/'), 0)] }

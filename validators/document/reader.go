@@ -10,27 +10,27 @@ import (
 	"unicode/utf8"
 )
 
-// cell is one value, or one name of a member, of a JSON text. The cells of what lies
-// in a value follow it, in the order of the text.
+// cell is one value or one member name of a JSON text. The cells of a value's contents follow it, in the order
+// of the text.
 type cell struct {
-	start, end int32 // of the literal in the text
-	next       int32 // the cell after this value and all that lies in it
+	start, end int32 // of the literal in the text, in bytes
+	next       int32 // index of the cell after this value and its contents
 	kind       Kind
-	escaped    bool // a string whose literal has escapes
+	escaped    bool // the string literal has escapes
 }
 
-// reader reads one JSON text into cells. Its methods return false after they have
-// recorded what is wrong. It is all that encoding/json/jsontext would replace.
+// reader reads one JSON text into cells. Its methods record a fault and return false if the text is not
+// acceptable. It is the part of this package that encoding/json/jsontext would replace.
 type reader struct {
 	tape
 	pos      int
 	lax      bool // see Limits.Lax
 	literals bool // see Limits.Literals
-	spaced   bool // white space was passed
-	depth    int  // how many objects and arrays may still begin
+	spaced   bool // white space was skipped
+	depth    int  // how much deeper objects and arrays may nest
 	maxDepth int
-	// fault is what was refused, at byte offset at; trail is the way to it,
-	// innermost token first.
+	// fault is the first problem, and at its byte offset. trail holds the tokens of the path to it, innermost
+	// first.
 	fault *Issue
 	at    int
 	trail []string
@@ -38,11 +38,11 @@ type reader struct {
 
 var readers = sync.Pool{New: func() any { return new(reader) }}
 
-// fewKeys is up to how many keys comparing each with each beats a map.
+// fewKeys is the number of keys up to which pairwise comparison is faster than a map.
 const fewKeys = 12
 
-// readCells reads src and calls use with the reader that holds the cells, which it
-// may not keep.
+// readCells reads src and then calls use, if it is not nil, with the reader that holds the cells. use must not
+// retain the reader.
 func readCells(src []byte, limits Limits, use func(*reader)) *Issue {
 	limits = limits.withDefaults()
 	if len(src) > limits.Bytes {
@@ -57,7 +57,7 @@ func readCells(src []byte, limits Limits, use func(*reader)) *Issue {
 	case use != nil:
 		use(r)
 	}
-	if cap(r.cells) <= 16<<10 { // a rare giant is left to the collector
+	if cap(r.cells) <= 16<<10 { // let the garbage collector free a rare, very large one
 		r.text, r.trail, r.fault = nil, nil, nil
 		readers.Put(r)
 	}
@@ -71,7 +71,7 @@ func (r *reader) refuse(rule Rule, at int, message string) bool {
 	return false
 }
 
-// finishIssue finishes the fault: position and path.
+// finishIssue adds position and path to the fault and returns it.
 func (r *reader) finishIssue() *Issue {
 	r.fault.offset = min(r.at, len(r.text))
 	r.fault.Line, r.fault.Column = findPosition(r.text, r.fault.offset)
@@ -99,7 +99,7 @@ func (r *reader) readDocument() bool {
 	return true
 }
 
-// readValue reads one value. On a refusal the callers add the way to it on their way out.
+// readValue reads one value. If it fails, each caller adds its token to trail.
 func (r *reader) readValue() bool {
 	switch c := r.skipSpace(); c {
 	case '{':
@@ -122,13 +122,13 @@ func (r *reader) readValue() bool {
 	}
 }
 
-// beginCell begins a value at pos and returns its cell.
+// beginCell adds a cell for a value that begins at pos and returns its index.
 func (r *reader) beginCell(kind Kind) int {
 	r.cells = append(r.cells, cell{start: int32(r.pos), kind: kind})
 	return len(r.cells) - 1
 }
 
-// endCell ends the value of a cell at pos.
+// endCell completes a cell whose value ends at pos. It returns true so that callers can return it.
 func (r *reader) endCell(i int) bool {
 	r.cells[i].end, r.cells[i].next = int32(r.pos), int32(len(r.cells))
 	return true
@@ -201,7 +201,7 @@ func (r *reader) readArray() bool {
 	return r.endCell(this)
 }
 
-// readSeparator stops at a comma (more is true) or at the closing bracket.
+// readSeparator skips to a comma (more is true) or the closing bracket.
 func (r *reader) readSeparator(closing byte) (more, ok bool) {
 	switch r.skipSpace() {
 	case ',':
@@ -212,7 +212,7 @@ func (r *reader) readSeparator(closing byte) (more, ok bool) {
 	return false, r.refuse(RuleSyntax, r.pos, r.describeExpected(fmt.Sprintf(`"," or "%c"`, closing)))
 }
 
-// requireDistinctKeys refuses an object with a duplicate key.
+// requireDistinctKeys rejects an object with a duplicate key.
 func (r *reader) requireDistinctKeys(v JSON) bool {
 	name := v.Duplicate()
 	if name.Kind() == 0 {
@@ -225,10 +225,10 @@ func (r *reader) requireDistinctKeys(v JSON) bool {
 	return false
 }
 
-// trimQuotes is what stands between the quotes of a string.
+// trimQuotes returns the text between the quotes of a string literal.
 func trimQuotes(src []byte, c cell) []byte { return src[c.start+1 : c.end-1] }
 
-// skipSpace skips white space and returns the byte after it, 0 at the end.
+// skipSpace skips white space and returns the byte after it, or 0 at the end.
 func (r *reader) skipSpace() byte {
 	for r.pos < len(r.text) {
 		switch c := r.text[r.pos]; c {
@@ -242,7 +242,7 @@ func (r *reader) skipSpace() byte {
 	return 0
 }
 
-// describeExpected words a syntax error without quoting the document.
+// describeExpected returns the message of a syntax error, without quoting the document.
 func (r *reader) describeExpected(what string) string {
 	switch {
 	case r.pos >= len(r.text):
@@ -257,7 +257,7 @@ func (r *reader) describeExpected(what string) string {
 	return "expected " + what
 }
 
-// plain marks the bytes that stand for themselves inside a string.
+// plain marks the bytes that need no escape in a string.
 var plain = func() (t [256]bool) {
 	for c := 0x20; c < 0x80; c++ {
 		t[c] = c != '"' && c != '\\'
@@ -265,8 +265,8 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// Constants of the eight-bytes-at-once search: a byte b of x is special when it
-// has its high bit set, is below 0x20, or is a quote or backslash.
+// Constants for examining eight bytes of a string in one step. A byte needs a closer look if its high bit is
+// set, if it is below 0x20, or if it is a quote or a backslash.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
@@ -326,7 +326,7 @@ func (r *reader) refuseControl(at int, c byte) bool {
 	return r.refuse(RuleSyntax, at, "a control character in a string must be escaped")
 }
 
-// readEscape checks the escape at i and returns its length, 0 when refused.
+// readEscape checks the escape at i and returns its length, or 0 if it is rejected.
 func (r *reader) readEscape(i int) int {
 	refuse := func(rule Rule, message string) int { r.refuse(rule, i, message); return 0 }
 	if i+1 >= len(r.text) {
@@ -355,8 +355,8 @@ func (r *reader) readEscape(i int) int {
 	return refuse(RuleUTF8, "half of a surrogate pair is no character; write both halves, or the character itself")
 }
 
-// decodePair is the character that the first half of a surrogate pair makes with the
-// escape that follows, utf8.RuneError when that is no second half.
+// decodePair returns the character of a surrogate pair: first and the escape at the beginning of after. It
+// returns utf8.RuneError if that is not a second half.
 func decodePair(after []byte, first rune) rune {
 	if len(after) < 6 || after[0] != '\\' || after[1] != 'u' {
 		return utf8.RuneError
@@ -364,7 +364,7 @@ func decodePair(after []byte, first rune) rune {
 	return utf16.DecodeRune(first, parseHex(after[2:]))
 }
 
-// parseHex reads four hexadecimal digits, -1 when they are not there.
+// parseHex reads four hexadecimal digits. It returns -1 if there are fewer.
 func parseHex(b []byte) rune {
 	if len(b) < 4 {
 		return -1
@@ -386,8 +386,8 @@ func parseHex(b []byte) rune {
 	return r
 }
 
-// appendUnescaped decodes what stands between the quotes of a string that was read.
-// Half of a surrogate pair becomes U+FFFD.
+// appendUnescaped decodes the text between the quotes of a valid string literal. A lone surrogate escape
+// becomes U+FFFD.
 func appendUnescaped(dst, body []byte) []byte {
 	for i := 0; i < len(body); {
 		c := body[i]

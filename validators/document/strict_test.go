@@ -7,8 +7,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// A part of a document that was read is the same as when it is read alone, and so is a refusal: only what was read by other
-// rules, or is deeper, has to be read again.
+// A part of a document is the same, and is rejected for the same reasons, as if it were read alone. Only parts
+// read under other rules or nested too deep must be read again.
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 5) + strings.Repeat("]", 5)
@@ -16,7 +16,7 @@ func TestStrict(t *testing.T) {
 		text   string
 		limits document.Limits
 		depth  int
-		want   string // "" for one that is read again
+		want   string // "" if it must be read again
 	}{
 		"compact":            {`{"d":{"a":[1,"x"],"b":null}}`, document.Limits{}, 64, `{"a":[1,"x"],"b":null}`},
 		"spaced":             {"{ \"d\" : { \"a\" : [ 1.50 , \"x y\" ] } }", document.Limits{Spaced: true}, 64, `{"a":[1.50,"x y"]}`},

@@ -7,13 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// longestWord is the length in characters up to which words are compared.
+// longestWord is the maximum length, in characters, of words that are compared.
 const longestWord = 64
 
-// Suggest returns the known word that was probably meant, "" when none is near.
-// Case, "_" and "-" do not count; a swap of neighbours counts as one mistake, and
-// about one mistake in three characters is forgiven. Of equally near words the
-// first wins. An exact match suggests nothing else: the word itself is returned.
+// Suggest returns the known word nearest to word, or "" if none is near. Case, "_", "-" and spaces do not
+// count. A swap of neighbours is one mistake, and about one mistake in three characters is tolerated. Of
+// equally near words, the first wins. An exact match returns word itself.
 func Suggest(word string, known []string) string {
 	if slices.Contains(known, word) {
 		return word
@@ -28,7 +27,7 @@ func Suggest(word string, known []string) string {
 		if len(f) > longestWord || absInt(len(f)-len(w)) >= bestDistance {
 			continue
 		}
-		// A word with nothing in common is never near, however short both are.
+		// Words with nothing in common are never near, however short they are.
 		if d := editDistance(w, f); d < bestDistance && d < max(len(w), len(f)) {
 			best, bestDistance = k, d
 		}
@@ -38,7 +37,7 @@ func Suggest(word string, known []string) string {
 
 func absInt(n int) int { return max(n, -n) }
 
-// foldWord brings a word into the form in which it is compared.
+// foldWord returns a word in the form that is compared.
 func foldWord(word string) []rune {
 	if len(word) > longestWord*utf8.UTFMax {
 		return make([]rune, longestWord+1)
@@ -51,8 +50,8 @@ func foldWord(word string) []rune {
 	}, word))
 }
 
-// editDistance is the optimal string alignment distance: insertions, deletions,
-// substitutions and swaps of neighbours.
+// editDistance is the optimal string alignment distance: insertions, deletions, substitutions and swaps of
+// neighbours.
 func editDistance(a, b []rune) int {
 	before := make([]int, len(b)+1) // two rows ago
 	last := make([]int, len(b)+1)

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is the kind of a JSON value: the first byte of its text, and '0' for every
-// number, as in encoding/json/jsontext. 0 is the kind of an absent value.
+// Kind is the kind of a JSON value: the first byte of its text, or '0' for every number, as in
+// encoding/json/jsontext. Kind 0 means an absent value.
 type Kind byte
 
 // The kinds.
@@ -24,7 +24,7 @@ const (
 	Array  Kind = '['
 )
 
-// String names the kind with its article, for messages.
+// String returns the kind's name with its article, for messages.
 func (k Kind) String() string {
 	switch k {
 	case Null:
@@ -43,26 +43,26 @@ func (k Kind) String() string {
 	return "nothing"
 }
 
-// JSON is one value of a JSON text that was read: everything in it is found without
-// reading the text again. The zero JSON is an absent value; its methods may be called.
-// It is immutable and safe for concurrent use, while nobody changes the text.
+// JSON is a value in a JSON text that has been read; its methods do not read the text again. The zero JSON is
+// an absent value; its methods may be called. JSON is immutable and safe for concurrent use, as long as the
+// text is not modified.
 type JSON struct {
 	*tape
 	at int32
 }
 
-// tape is a JSON text and what was found in it.
+// tape is a JSON text and its cells.
 type tape struct {
 	text  []byte
 	cells []cell
-	// strict is set for what was read under the rules of the package, spaced where white space is
-	// between the tokens.
+	// strict is true if the text was read under the package's rules, without Limits.Lax and Limits.Literals.
+	// spaced is true if there is white space between tokens.
 	strict, spaced bool
 }
 
-// ReadJSON reads one JSON value under the rules of the package. The text of what it
-// returns is compact (but for Limits.Spaced), with the digits of numbers, the escapes of strings and the order
-// of keys kept; it may share memory with raw. The error is an *Issue.
+// ReadJSON reads one JSON value under the package's rules. The text of the result is compact unless
+// limits.Spaced is set. The digits of numbers, the escapes of strings and the order of keys are preserved. The
+// result may share memory with raw. The error is an *Issue.
 func ReadJSON(raw []byte, limits Limits) (JSON, error) {
 	var v JSON
 	issue := readCells(raw, limits, func(r *reader) {
@@ -79,8 +79,8 @@ func ReadJSON(raw []byte, limits Limits) (JSON, error) {
 	return v, nil
 }
 
-// Known reads JSON that the program itself wrote or has checked before, of any size
-// and as lax as encoding/json. What is no JSON all the same is absent.
+// Known reads JSON that the program wrote or checked before. It accepts any size, and otherwise what
+// encoding/json accepts. Invalid JSON reads as an absent value.
 func Known(raw []byte) JSON {
 	v, err := ReadJSON(raw, Limits{Bytes: len(raw) + 1, Depth: maxKnownDepth, Lax: true})
 	if err != nil {
@@ -89,11 +89,11 @@ func Known(raw []byte) JSON {
 	return v
 }
 
-// maxKnownDepth is the depth that encoding/json reads.
+// maxKnownDepth is the maximum depth of encoding/json.
 const maxKnownDepth = 10_000
 
-// CheckJSON says whether raw is one strict JSON value, without keeping it. It allocates
-// only for objects with many or with escaped keys, or for a refusal. The error is an *Issue.
+// CheckJSON checks that raw is one JSON value under the package's rules. It allocates only for objects with
+// many keys or with escaped keys, and for an error. The error is an *Issue.
 func CheckJSON(raw []byte, limits Limits) error {
 	if issue := readCells(raw, limits, nil); issue != nil {
 		return issue
@@ -101,7 +101,7 @@ func CheckJSON(raw []byte, limits Limits) error {
 	return nil
 }
 
-// compact is a copy of the value alone, without the white space between its tokens.
+// compact returns a copy of the value without white space between tokens, and without the surrounding text.
 func (v JSON) compact() JSON {
 	c := v.cells[v.at]
 	b := Builder{tape: tape{text: make([]byte, 0, c.end-c.start), cells: make([]cell, 0, int(c.next)-int(v.at))}}
@@ -109,8 +109,8 @@ func (v JSON) compact() JSON {
 	return b.JSON()
 }
 
-// Strict is the value as ReadJSON returns it when it reads the value alone, without reading it again. It is false where
-// that may be refused: where the value was read by other rules than those of the package, or is nested deeper.
+// Strict returns the value as if ReadJSON had read it alone, without reading it again. It returns false if
+// ReadJSON might reject it: because the value was read under laxer rules, or nests deeper than depth.
 func (v JSON) Strict(depth int) (JSON, bool) {
 	if v.tape == nil || !v.strict || v.deeperThan(depth) {
 		return JSON{}, false
@@ -123,7 +123,7 @@ func (v JSON) Strict(depth int) (JSON, bool) {
 }
 
 func (v JSON) deeperThan(depth int) bool {
-	var ends []int32 // of the objects and arrays around a cell
+	var ends []int32 // ends of the objects and arrays around the cell
 	for i := v.at; i < v.cells[v.at].next; i++ {
 		for len(ends) > 0 && ends[len(ends)-1] <= i {
 			ends = ends[:len(ends)-1]
@@ -138,7 +138,7 @@ func (v JSON) deeperThan(depth int) bool {
 	return false
 }
 
-// Kind is the kind of the value, 0 when it is absent.
+// Kind returns the kind of the value, 0 if it is absent.
 func (v JSON) Kind() Kind {
 	if v.tape == nil {
 		return 0
@@ -146,7 +146,7 @@ func (v JSON) Kind() Kind {
 	return v.cells[v.at].kind
 }
 
-// Raw is the text of the value, nil when it is absent.
+// Raw returns the text of the value, nil if it is absent.
 func (v JSON) Raw() json.RawMessage {
 	if v.tape == nil {
 		return nil
@@ -155,7 +155,7 @@ func (v JSON) Raw() json.RawMessage {
 	return v.text[c.start:c.end:c.end]
 }
 
-// MarshalJSON writes the value; an absent one is null.
+// MarshalJSON returns the text of the value; an absent value is null.
 func (v JSON) MarshalJSON() ([]byte, error) {
 	if v.tape == nil {
 		return []byte("null"), nil
@@ -163,8 +163,8 @@ func (v JSON) MarshalJSON() ([]byte, error) {
 	return v.Raw(), nil
 }
 
-// Bytes is the decoded text of a string; it may be part of the document. nil for any
-// other value.
+// Bytes returns the decoded text of a string, or nil for any other value. The result may share memory with the
+// document.
 func (v JSON) Bytes() []byte {
 	if v.Kind() != String {
 		return nil
@@ -177,10 +177,10 @@ func (v JSON) Bytes() []byte {
 	return body[:len(body):len(body)]
 }
 
-// Text is the decoded text of a string, "" for any other value.
+// Text returns the decoded text of a string, or "" for any other value.
 func (v JSON) Text() string { return string(v.Bytes()) }
 
-// Is says whether the value is exactly this string.
+// Is reports whether the value is the string s.
 func (v JSON) Is(s string) bool {
 	if v.Kind() != String {
 		return false
@@ -192,12 +192,13 @@ func (v JSON) Is(s string) bool {
 	return string(trimQuotes(v.text, c)) == s
 }
 
-// Plain says whether the literal of a string is its text, without escapes.
+// Plain reports whether the value is a string whose literal has no escapes.
 func (v JSON) Plain() bool { return v.Kind() == String && !v.cells[v.at].escaped }
 
 func (v JSON) childAt(at int32) JSON { return JSON{v.tape, at} }
 
-// Members are the pairs of an object in the order of the text; any other value has none.
+// Members iterates over the names and values of an object in the order of the text. It is empty for any other
+// value.
 func (v JSON) Members() iter.Seq2[JSON, JSON] {
 	return func(yield func(name, value JSON) bool) {
 		if v.Kind() != Object {
@@ -211,8 +212,9 @@ func (v JSON) Members() iter.Seq2[JSON, JSON] {
 	}
 }
 
-// Edit writes an object or an array anew, with what edit returns for each of its members or
-// elements, whose name is "": nil leaves it out. What edit returns as it is keeps every byte.
+// Edit rebuilds an object or array from the results of edit, which it calls for each member or element (name
+// is "" for elements). A nil result drops the member or element. Values that edit returns unchanged keep every
+// byte.
 func (v JSON) Edit(edit func(name string, value JSON) json.RawMessage) json.RawMessage {
 	out := append(make([]byte, 0, len(v.Raw())+64), byte(v.Kind()))
 	add := func(name, value JSON) {
@@ -237,7 +239,7 @@ func (v JSON) Edit(edit func(name string, value JSON) json.RawMessage) json.RawM
 	return append(out, byte(v.Kind())+2) // '{' and '}', '[' and ']'
 }
 
-// Elements are those of an array with their indices; any other value has none.
+// Elements iterates over the indices and elements of an array. It is empty for any other value.
 func (v JSON) Elements() iter.Seq2[int, JSON] {
 	return func(yield func(int, JSON) bool) {
 		if v.Kind() != Array {
@@ -253,7 +255,7 @@ func (v JSON) Elements() iter.Seq2[int, JSON] {
 	}
 }
 
-// Len counts the members of an object or the elements of an array.
+// Len returns the number of members of an object or of elements of an array.
 func (v JSON) Len() int {
 	n := 0
 	for range v.Members() {
@@ -265,7 +267,7 @@ func (v JSON) Len() int {
 	return n
 }
 
-// Get is the value of a member, absent when there is none.
+// Get returns the value of a member, absent if there is none.
 func (v JSON) Get(name string) JSON {
 	for n, value := range v.Members() {
 		if n.Is(name) {
@@ -275,7 +277,7 @@ func (v JSON) Get(name string) JSON {
 	return JSON{}
 }
 
-// At goes along the tokens of a JSON pointer, absent when they lead nowhere.
+// At follows the decoded tokens of a JSON pointer. The result is absent if they lead nowhere.
 func (v JSON) At(tokens ...string) JSON {
 	for _, token := range tokens {
 		v = v.findToken(token)
@@ -297,13 +299,14 @@ func (v JSON) findToken(token string) JSON {
 	return JSON{}
 }
 
-// Index is the index of an array's element that a token of a JSON pointer names.
+// Index parses a token of a JSON pointer as an array index. It returns false if the token is not a canonical
+// decimal number.
 func Index(token string) (int, bool) {
 	i, err := strconv.Atoi(token)
 	return i, err == nil && i >= 0 && strconv.Itoa(i) == token
 }
 
-// Finder returns a function that finds members by their names, quickly where there are many.
+// Finder returns a function that finds a member's value by name. It builds an index if there are many members.
 func (v JSON) Finder() func(name JSON) JSON {
 	if v.Len() <= fewKeys {
 		return func(name JSON) JSON {
@@ -329,7 +332,7 @@ func (v JSON) sameText(w JSON) bool {
 	return v.Text() == w.Text()
 }
 
-// Duplicate is the first name of an object that occurs again, absent when none does.
+// Duplicate returns the first name of an object that repeats an earlier one, or an absent value.
 func (v JSON) Duplicate() JSON {
 	var few [fewKeys]int32
 	var seen map[string]struct{}
@@ -360,8 +363,8 @@ func (v JSON) Duplicate() JSON {
 	return JSON{}
 }
 
-// Equal says whether two values mean the same: objects in any order of keys, numbers by
-// value. Absent is only the same as absent.
+// Equal reports whether two values mean the same. The order of keys is ignored and numbers are compared by
+// value. An absent value equals only an absent value.
 func (v JSON) Equal(w JSON) bool {
 	if v.Kind() == 0 || w.Kind() == 0 || string(v.Raw()) == string(w.Raw()) {
 		return v.Kind() == w.Kind()
@@ -369,7 +372,7 @@ func (v JSON) Equal(w JSON) bool {
 	return v.Kind() == w.Kind() && string(v.Canonical()) == string(w.Canonical())
 }
 
-// Any is the value as encoding/json decodes it, with json.Number.
+// Any returns the value as encoding/json decodes it, with json.Number.
 func (v JSON) Any() any {
 	switch v.Kind() {
 	case String:
@@ -394,7 +397,8 @@ func (v JSON) Any() any {
 	return nil
 }
 
-// Sorted are the members of an object by name in the order of bytes; of duplicates, the last.
+// Sorted iterates over the members of an object in byte order of their names. Of duplicates it yields only the
+// last.
 func (v JSON) Sorted() iter.Seq2[string, JSON] {
 	last := map[string]JSON{}
 	for name, value := range v.Members() {
@@ -409,14 +413,13 @@ func (v JSON) Sorted() iter.Seq2[string, JSON] {
 	}
 }
 
-// Builder writes compact JSON that need not be read again: values are copied from
-// others with what is known of them.
+// Builder writes compact JSON that need not be read again: it copies values together with their cells.
 type Builder struct {
 	tape
 	open []int32
 }
 
-// NewBuilder returns a Builder with room for about as much as others hold.
+// NewBuilder returns a Builder with capacity for about the size of others.
 func NewBuilder(others ...JSON) *Builder {
 	size, cells := 2, 1
 	for _, o := range others {
@@ -433,7 +436,7 @@ func (b *Builder) writeComma() {
 	}
 }
 
-// Begin begins an Object or an Array.
+// Begin starts an Object or an Array.
 func (b *Builder) Begin(kind Kind) {
 	b.writeComma()
 	b.open = append(b.open, int32(len(b.cells)))
@@ -441,7 +444,7 @@ func (b *Builder) Begin(kind Kind) {
 	b.text = append(b.text, byte(kind))
 }
 
-// End ends what was begun last.
+// End closes the object or array that was started last.
 func (b *Builder) End() {
 	this := &b.cells[b.open[len(b.open)-1]]
 	b.open = b.open[:len(b.open)-1]
@@ -498,13 +501,13 @@ func (b *Builder) copyCompact(v JSON) {
 	}
 }
 
-// JSON is what was written.
+// JSON returns the value that was written.
 func (b *Builder) JSON() JSON { return JSON{tape: &b.tape} }
 
 const hexDigits = "0123456789abcdef"
 
-// AppendQuote writes a JSON string as RFC 8785 section 3.2.2.2 wants it: only quotes,
-// backslashes and control characters are escaped.
+// AppendQuote appends s as a JSON string in the form of RFC 8785 section 3.2.2.2: only quotes, backslashes and
+// control characters are escaped.
 func AppendQuote(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := 0

@@ -25,7 +25,7 @@ func TestKnownTakesWhatEncodingJSONDoes(t *testing.T) {
 	}
 }
 
-// FuzzKnown holds what is found in a document to encoding/json.
+// FuzzKnown compares lookups in a document with encoding/json.
 func FuzzKnown(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-2.5e3,"x\u0041\ud83d\ude00\ud83d",null,{"b":true}]}`, `{"a":1,"a":2}`, "[[[", `"\`, ` { "a" : [ 1 , 2 ] } `} {
 		f.Add([]byte(seed))
@@ -66,7 +66,7 @@ func TestFinding(t *testing.T) {
 
 func TestEqual(t *testing.T) {
 	for _, c := range []struct {
-		a, b string // "" is absent
+		a, b string // "" means absent
 		same bool
 	}{
 		{"", "", true},
@@ -91,7 +91,7 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestBuilder holds what was built to what its text says.
+// TestBuilder compares what was built with a new reading of its text.
 func TestBuilder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{"", "x", "é", "\"", "\n", "\x01", "a b"})
@@ -140,7 +140,7 @@ func TestEditKeepsTheRest(t *testing.T) {
 	}
 }
 
-// Numbers that no float64 holds are told apart, in the text and in the canonical form.
+// Numbers that a float64 would change stay distinct, in the text and in the canonical form.
 func TestLiteralsKeepTheirNumbers(t *testing.T) {
 	read := func(text string) JSON {
 		v, err := ReadJSON([]byte(text), Limits{Literals: true})

@@ -16,11 +16,12 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// parseYAML reads YAML in two steps: the library builds its tree, in time linear in the
-// length of the text, and the tree is written as JSON, which is read under our rules.
+// parseYAML reads YAML in two steps. The library builds its tree, in time linear in the length of the text.
+// The tree is then written as JSON, which is read under this package's rules.
 func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	defer func() {
-		// Nothing outlives the call, so a panic of the library is a syntax error.
+		// The parser's state does not outlive the call, so a panic of the library can be reported as a syntax
+		// error.
 		if recover() != nil {
 			n, issue = nil, &Issue{Rule: RuleSyntax, Message: "this is not well-formed YAML"}
 		}
@@ -28,7 +29,7 @@ func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	if issue := refuseDirectives(src); issue != nil {
 		return nil, issue
 	}
-	tooDeep := false // the library stops where no depth that is allowed can lead
+	tooDeep := false // stops the library at a depth that no acceptable document reaches
 	guard := loaderlimits.New(loaderlimits.DepthFunc(func(depth int, _ *loaderlimits.DepthContext) error {
 		if tooDeep = depth > 2*limits.Depth+16; tooDeep {
 			return errDepth
@@ -56,15 +57,15 @@ func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	n, issue = parseTree(f.text, limits, f.places)
 	if issue != nil {
 		issue.Line, issue.Column = f.locate(issue.offset)
-		if f.fault != nil && issue.Rule == RuleSyntax { // where the text breaks off
+		if f.fault != nil && issue.Rule == RuleSyntax { // at the point where f.text breaks off
 			issue.Rule, issue.Message = f.fault.Rule, f.fault.Message
 		}
 	}
 	return n, issue
 }
 
-// refuseDirectives refuses text that begins with a directive: the library looks
-// at each %TAG for each other one.
+// refuseDirectives rejects text that begins with a directive, because the library's time is quadratic in the
+// number of %TAG directives.
 func refuseDirectives(src []byte) *Issue {
 	for line := 1; len(src) > 0; line++ {
 		this, rest, _ := bytes.Cut(src, []byte("\n"))
@@ -81,7 +82,7 @@ func refuseDirectives(src []byte) *Issue {
 
 var errDepth = errors.New("nested too deep")
 
-// describeSyntax words an error of the library.
+// describeSyntax converts an error of the library into an Issue.
 func describeSyntax(src []byte, err error, tooDeep bool, limits Limits) *Issue {
 	var known *yaml.LoadError
 	if !errors.As(err, &known) {
@@ -89,7 +90,7 @@ func describeSyntax(src []byte, err error, tooDeep bool, limits Limits) *Issue {
 	}
 	mark := known.Mark
 	if known.ContextMark.Line > 0 && !strings.Contains(known.ContextMsg, "block") {
-		mark = known.ContextMark // where the quotes or brackets open; a block may be the whole document
+		mark = known.ContextMark // the opening quote or bracket; a block may be the whole document
 	}
 	issue := &Issue{Rule: RuleSyntax, Line: mark.Line, Column: mark.Column, Message: "not well-formed YAML: " + known.Message}
 	switch {
@@ -99,7 +100,7 @@ func describeSyntax(src []byte, err error, tooDeep bool, limits Limits) *Issue {
 	case isIndentedByTab(src, known.Mark.Line):
 		issue.Message = "a tab cannot indent YAML; use spaces"
 		issue.Line, issue.Column = known.Mark.Line, known.Mark.Column
-	case known.Stage == yaml.ComposerStage: // the only thing that it looks up
+	case known.Stage == yaml.ComposerStage: // aliases are the only names that the composer looks up
 		issue.Rule, issue.Message = RuleUnsupported, aliasMessage
 	}
 	return issue
@@ -114,7 +115,7 @@ func isIndentedByTab(src []byte, line int) bool {
 	return bytes.ContainsRune(text[:len(text)-len(bytes.TrimLeft(text, " \t"))], '\t')
 }
 
-// What JSON cannot express.
+// Messages for YAML that JSON cannot express.
 const (
 	anchorMessage = "anchors (&name) are not supported; write the value where it is needed"
 	aliasMessage  = "aliases (*name) are not supported; write the value where it is needed, or put the text in quotes"
@@ -123,10 +124,10 @@ const (
 	literalNumber = "YAML reads this as a number and JSON does not; write it as a plain decimal, or put it in quotes"
 )
 
-// flattener writes the library's tree as JSON text. At the first thing that JSON cannot
-// express it breaks off, so that the reader refuses the text there and knows the path.
+// flattener writes the library's tree as JSON text. It stops in mid-text at the first thing that JSON cannot
+// express, so that the reader fails there and knows the path.
 type flattener struct {
-	src          []byte // from offset on; that is at line and column
+	src          []byte // read up to offset, which is at line and column
 	offset       int
 	line, column int
 	text         []byte
@@ -134,17 +135,17 @@ type flattener struct {
 	fault        *Issue
 }
 
-// place is where a value or a key stands in the text that it came from.
+// place maps the offset of a value or key in the JSON text to its line and column in the YAML text.
 type place struct{ offset, line, column int }
 
-// refuse breaks off. It returns false so that callers can return it.
+// refuse breaks off the JSON text. It returns false so that callers can return it.
 func (f *flattener) refuse(format string, args ...any) bool {
 	f.fault = &Issue{Rule: RuleUnsupported, Message: fmt.Sprintf(format, args...)}
 	f.text = append(f.text, '!')
 	return false
 }
 
-// locate finds the last value or key that begins at an offset of the JSON text or before.
+// locate returns the position of the last value or key that begins at or before an offset of the JSON text.
 func (f *flattener) locate(offset int) (line, column int) {
 	i, found := slices.BinarySearchFunc(f.places, offset, func(p place, offset int) int { return p.offset - offset })
 	if !found {
@@ -153,7 +154,7 @@ func (f *flattener) locate(offset int) (line, column int) {
 	return f.places[i].line, f.places[i].column
 }
 
-// beginNode notes where a value or a key begins, and refuses what JSON has no words for.
+// beginNode records the position of a value or key. It refuses nodes that JSON cannot express.
 func (f *flattener) beginNode(v *yaml.Node) bool {
 	f.places = append(f.places, place{len(f.text), v.Line, v.Column})
 	switch {
@@ -161,14 +162,13 @@ func (f *flattener) beginNode(v *yaml.Node) bool {
 		return f.refuse(aliasMessage)
 	case v.Anchor != "":
 		return f.refuse(anchorMessage)
-	case v.Style&yaml.TaggedStyle != 0, f.firstByte(v) == '!': // a lone "!" is not in the style
+	case v.Style&yaml.TaggedStyle != 0, f.firstByte(v) == '!': // the style does not include a lone "!"
 		return f.refuse(tagMessage)
 	}
 	return true
 }
 
-// firstByte is the byte with which a node begins. Nodes are asked about in the order of
-// the text.
+// firstByte returns the first byte of a node, or 0 if it is not found. Calls must be in the order of the text.
 func (f *flattener) firstByte(v *yaml.Node) byte {
 	for f.offset < len(f.src) && (f.line < v.Line || f.line == v.Line && f.column < v.Column) {
 		c := f.src[f.offset]
@@ -186,7 +186,7 @@ func (f *flattener) firstByte(v *yaml.Node) byte {
 	return f.src[f.offset]
 }
 
-// writeValue writes one value; false: it broke off.
+// writeValue writes one value. It returns false if it broke off.
 func (f *flattener) writeValue(v *yaml.Node) bool {
 	if !f.beginNode(v) {
 		return false
@@ -250,8 +250,8 @@ func (f *flattener) writeKey(v *yaml.Node) bool {
 	return true
 }
 
-// resolveScalar returns a scalar as JSON by the core schema of YAML 1.2: the library's own
-// rules are those of YAML 1.1 in part. The kind is 0 for a number that JSON has no form of.
+// resolveScalar returns a scalar as JSON, by the core schema of YAML 1.2; the library follows YAML 1.1 in
+// part. The kind is 0 for a number that has no form in JSON.
 func resolveScalar(v *yaml.Node) (literal []byte, kind Kind) {
 	if v.Style == 0 {
 		switch v.Value {
@@ -273,7 +273,7 @@ func resolveScalar(v *yaml.Node) (literal []byte, kind Kind) {
 	return AppendQuote(nil, v.Value), String
 }
 
-// coreNumber matches what the core schema reads as a number, JSON's numbers included.
+// coreNumber matches all numbers of the core schema, including JSON's.
 var coreNumber = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?\.(?i:inf)|\.(?i:nan))$`)
 })

@@ -105,7 +105,7 @@ func TestYAMLRefuses(t *testing.T) {
 	}
 }
 
-// FuzzYAML: no panic, and what is accepted is JSON under the same rules.
+// FuzzYAML: Parse never panics, and what it accepts is JSON under the same rules.
 func FuzzYAML(f *testing.F) {
 	for _, s := range []string{"a: 1\nb: [x, {y: z}]\n", "v: |\n  x\n", "- - a\n  - b\n", `{"a":"\u00e9"}`, "a: &x 1\nb: *x", "0::", "{? {? ", "|0#", ">\n>", "a: \"\\x\"", "a: 'x\n\n y'"} {
 		f.Add([]byte(s))
@@ -126,7 +126,7 @@ func FuzzYAML(f *testing.F) {
 	})
 }
 
-// FuzzYAMLReadsJSON: compact JSON means the same when it is read as YAML.
+// FuzzYAMLReadsJSON: compact JSON has the same value when it is read as YAML.
 func FuzzYAMLReadsJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,"x",null],"b":{"c":true}}`, `["a\/b","\t","é","\u00e9","a: b","- x","# y"]`, `{"":"","a b":{"c,d":["}","]"]}}`} {
 		f.Add([]byte(s))
@@ -138,7 +138,7 @@ func FuzzYAMLReadsJSON(f *testing.F) {
 		}
 		y, err := Parse("x.yaml", n.JSON(), Limits{Bytes: 8192})
 		if err != nil {
-			return // YAML may refuse more, never change
+			return // YAML may reject more but never change a value
 		}
 		if string(y.JSON()) != string(n.JSON()) {
 			t.Fatalf("JSON %s is read as %s", n.JSON(), y.JSON())

@@ -10,8 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// reviewSchema has the keywords that people use, reviewDocument conforms to it
-// and has about 1 KB.
+// reviewSchema uses the common keywords. reviewDocument conforms to it and has about 1 KB.
 const reviewSchema = `{"type":"object","required":["documentId","title","reviewer","comments"],"properties":{
 	"documentId":{"type":"string","pattern":"^doc-[0-9]+$"},"title":{"type":"string","minLength":3,"maxLength":200},"reviewer":{"type":"string","format":"email"},
 	"priority":{"type":"integer","minimum":1,"maximum":5},"approved":{"type":"boolean"},"tags":{"type":"array","items":{"type":"string"},"maxItems":10},
@@ -56,8 +55,8 @@ func BenchmarkValidate1KB(b *testing.B) {
 	})
 }
 
-// gateSchema is what an operator writes for a transition: the keywords of reviewSchema, unique
-// items, and a condition that looks into a list. gateDocument conforms to it and has about 1 KB.
+// gateSchema is a typical operator's schema for a transition: the keywords of reviewSchema, unique items, and
+// a condition that looks into a list. gateDocument conforms to it and has about 1 KB.
 const gateSchema = `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","required":["orderId","approver","total","reason","tags"],"properties":{
 	"orderId":{"type":"string","pattern":"^O-[0-9]+$"},"approver":{"type":"string","pattern":"^[^@\\s]+@[^@\\s]+\\.[^@\\s]+$"},
 	"total":{"type":"number","minimum":0,"maximum":100000},"reason":{"type":"string","minLength":20},

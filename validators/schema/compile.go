@@ -14,15 +14,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// CompileError says why a schema does not compile.
+// CompileError describes why a schema does not compile.
 type CompileError struct {
-	// Path is a JSON pointer into the schema, "" for the whole.
+	// Path is a JSON pointer into the schema; "" is the whole schema.
 	Path string
 	// Message is one sentence.
 	Message string
 }
 
-// Error is the message with its place.
+// Error returns the message with its path.
 func (e *CompileError) Error() string {
 	if e.Path == "" {
 		return e.Message
@@ -30,7 +30,7 @@ func (e *CompileError) Error() string {
 	return "at " + e.Path + ": " + e.Message
 }
 
-// outsideError is a reference that leaves the document.
+// outsideError reports a reference that leaves the schema document.
 type outsideError struct{ url string }
 
 func (e *outsideError) Error() string {
@@ -38,15 +38,15 @@ func (e *outsideError) Error() string {
 }
 
 const (
-	// maxDepth bounds how deep a schema document may nest: the library recurses.
+	// maxDepth limits the nesting of a schema document, because the library recurses.
 	maxDepth = 128
-	// maxExponent bounds the exponents of numbers: the library computes with them
-	// exactly, so 1e1000000000 would fill the memory. A float64 needs 308.
+	// maxExponent limits the exponents of numbers: the library computes exactly, so 1e1000000000 would exhaust
+	// the memory. A float64 needs 308.
 	maxExponent = 400
 	maxText     = 200
 )
 
-// checkDocument rejects schemas that the library must not get.
+// checkDocument rejects schemas that must not reach the library.
 func checkDocument(doc document.JSON) *CompileError {
 	if path, found := findHugeNumber(doc); found {
 		return &CompileError{Path: path, Message: fmt.Sprintf("this number's exponent is beyond %d", maxExponent)}
@@ -121,7 +121,7 @@ func findHugeNumber(v document.JSON) (path string, found bool) {
 	return "", false
 }
 
-// describeCompileError words an error of the library about the schema doc.
+// describeCompileError converts an error of the library about the schema doc.
 func describeCompileError(err error, doc document.JSON) *CompileError {
 	var outside *outsideError
 	var loop jsonschema.InfiniteLoopError
@@ -158,7 +158,7 @@ func describeOutsideReference(outside *outsideError, doc any) *CompileError {
 	}
 }
 
-// describeInvalidSchema words the first violation of the meta-schema.
+// describeInvalidSchema describes the first violation of the meta-schema.
 func describeInvalidSchema(ve *jsonschema.ValidationError, doc document.JSON) *CompileError {
 	r := report{index: loadMetaIndex(ve), doc: doc}
 	found := r.listViolations(ve)
@@ -173,8 +173,8 @@ func describeInvalidSchema(ve *jsonschema.ValidationError, doc document.JSON) *C
 	return e
 }
 
-// describePattern says what is wrong with a regular expression, or returns message when
-// it compiles.
+// describePattern describes what is wrong with a regular expression. It returns message if the expression
+// compiles.
 func describePattern(pattern, message string) string {
 	_, err := regexp.Compile(pattern)
 	if err == nil {
@@ -184,7 +184,7 @@ func describePattern(pattern, message string) string {
 	return "this regular expression is not supported (RE2 syntax: no look-around, no back-references, \\x{E9} instead of \\u00E9): " + clipText(why, maxText)
 }
 
-// findReference returns the path of the $ref with this target, and how it is written.
+// findReference returns the path and the literal text of the first reference that can resolve to target.
 func findReference(doc any, target string) (path, written string) {
 	var walk func(v any, at string) bool
 	walk = func(v any, at string) bool {
@@ -212,8 +212,8 @@ func findReference(doc any, target string) (path, written string) {
 	return path, written
 }
 
-// canReferTo reports whether a written reference can resolve to target, which lacks its
-// fragment when the document was the problem.
+// canReferTo reports whether a reference, as written, can resolve to target. target has no fragment if the
+// document itself was not found.
 func canReferTo(written, target string) bool {
 	if !strings.Contains(target, "#") {
 		written, _, _ = strings.Cut(written, "#")
@@ -229,7 +229,7 @@ func cutLoopPath(text string) string {
 	return clipText(path, maxText)
 }
 
-// listDefinitions returns at most maxNames references that were possibly meant.
+// listDefinitions lists the schema's definitions as references, at most maxNames.
 func listDefinitions(doc any) []string {
 	root, _ := doc.(map[string]any)
 	var out []string
@@ -245,7 +245,7 @@ func listDefinitions(doc any) []string {
 	return out
 }
 
-// cleanErrorText removes the library's prefix and the document's made-up address.
+// cleanErrorText removes the library's prefix and the document's artificial URL.
 func cleanErrorText(err error) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "compilation failed: "); ok {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// maxNames bounds how many names or values of the schema a message lists.
+	// maxNames limits how many names or values of the schema a message lists.
 	maxNames = 12
-	// maxKey bounds a key or path in a message, in bytes.
+	// maxKey limits a key or path in a message, in bytes.
 	maxKey = 120
 )
 
-// describeLeaf words one failed keyword. Some give one violation per name.
+// describeLeaf emits a violation for one failed keyword. Some keywords give one violation for each name.
 func (r report) describeLeaf(e *jsonschema.ValidationError, emit func(Violation)) {
 	s, keyword := r.index.find(e.AbsoluteKeywordLocation)
 	if s == nil {
@@ -56,7 +56,7 @@ func (r report) describeLeaf(e *jsonschema.ValidationError, emit func(Violation)
 	}
 }
 
-// findValue returns the value of the document, or the name in it, that failed.
+// findValue returns the value that failed: a value of the document, or a property name under propertyNames.
 func (r report) findValue(e *jsonschema.ValidationError) document.JSON {
 	path := decodeLocation(e.InstanceLocation)
 	if !isInPropertyNames(e.KeywordLocation) {
@@ -70,7 +70,7 @@ func (r report) findValue(e *jsonschema.ValidationError) document.JSON {
 	return document.Known(name)
 }
 
-// findPath returns the value at a JSON pointer, absent when nothing is there.
+// findPath returns the value at a JSON pointer, absent if there is none.
 func (r report) findPath(path string) document.JSON {
 	v := r.doc
 	if path != "" {
@@ -90,8 +90,8 @@ func sortedNames(object document.JSON) []string {
 	return out
 }
 
-// describeDependent words a key that is required because another is present. The
-// location ends with the other's name and an index.
+// describeDependent emits a violation for a key that is required because another is present. The keyword
+// location ends with the other key and an index.
 func (r report) describeDependent(e *jsonschema.ValidationError, s *jsonschema.Schema, keyword string, emit func(Violation)) {
 	rest, index, _ := cutLast(decodeLocation(e.KeywordLocation))
 	_, cause, _ := cutLast(rest)
@@ -108,8 +108,8 @@ func (r report) describeDependent(e *jsonschema.ValidationError, s *jsonschema.S
 	emit(v)
 }
 
-// describeDemand says what a keyword requires and, unless it is the value, what was found.
-// text is the library's message, of which only counts are used.
+// describeDemand states what a keyword requires, and what was found if that does not reveal the value. Only
+// counts and indices are taken from text, the library's message.
 func describeDemand(s *jsonschema.Schema, keyword string, value document.JSON, text string) string {
 	switch keyword {
 	case "":
@@ -165,8 +165,8 @@ func describeDemand(s *jsonschema.Schema, keyword string, value document.JSON, t
 	return "does not satisfy " + quoteName(clipText(keyword, maxKey))
 }
 
-// suggestFix says how to fix what the message leaves open. It names its subject, because
-// callers list hints alone.
+// suggestFix returns how to fix what the message leaves open, or "". It names its subject, because callers
+// list hints on their own.
 func suggestFix(s *jsonschema.Schema, keyword string, value document.JSON, subject string) string {
 	switch keyword {
 	case "type":
@@ -179,7 +179,7 @@ func suggestFix(s *jsonschema.Schema, keyword string, value document.JSON, subje
 	return ""
 }
 
-// suggestTypeFix is for values that only look wrong on the wire.
+// suggestTypeFix covers values that were only encoded wrongly.
 func suggestTypeFix(types []string, value document.JSON, subject string) string {
 	wants := func(any ...string) bool {
 		return slices.ContainsFunc(any, func(t string) bool { return slices.Contains(types, t) })
@@ -227,7 +227,7 @@ func hasProperty(s *jsonschema.Schema, name string) bool {
 	return false
 }
 
-// suggestRemoval says what to do with a key that is not allowed.
+// suggestRemoval returns the hint for a key that is not allowed.
 func suggestRemoval(path string, s *jsonschema.Schema) string {
 	names := sortedKeys(s.Properties)
 	if len(names) == 0 {
@@ -296,8 +296,8 @@ func countElements(v document.JSON) int {
 	return v.Len()
 }
 
-// describeEqualItems and describeActualCount take counts and indices from the library's
-// message: they hold no value of the document.
+// describeEqualItems and describeActualCount extract only counts and indices from the library's message, so
+// they reveal no value of the document.
 func describeEqualItems(text string) string {
 	var i, j int
 	if n, _ := fmt.Sscanf(text, "items at index %d and %d are equal", &i, &j); n != 2 {
@@ -315,7 +315,7 @@ func describeActualCount(text string) string {
 	return fmt.Sprintf(", has %d", n)
 }
 
-// typeOf names the JSON type of a value.
+// typeOf returns the JSON type of a value.
 func typeOf(v document.JSON) string {
 	switch v.Kind() {
 	case document.Null:
@@ -349,5 +349,5 @@ func addArticle(noun string) string {
 	return "a " + noun
 }
 
-// quoteName quotes a name so that its content cannot pass for text of the message.
+// quoteName quotes a name so that its content cannot be mistaken for text of the message.
 func quoteName(name string) string { return strconv.Quote(clipText(name, maxKey)) }

@@ -8,13 +8,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// index finds the part of a compiled schema that an error of the library is
-// about, by the absolute location that both carry. With it, messages are made
-// from the schema and from types and lengths, and the library's own texts, which
-// quote the document, are never shown.
+// index maps the absolute locations that the library's errors carry to parts of a compiled schema. Messages
+// are built from that part and from types and lengths. The library's own messages quote the document and are
+// never shown.
 type index map[string]*jsonschema.Schema
 
-// add takes s and every schema reachable from it.
+// add adds s and every schema reachable from it.
 func (ix index) add(s *jsonschema.Schema) {
 	if s == nil || ix[s.Location] != nil {
 		return
@@ -23,7 +22,7 @@ func (ix index) add(s *jsonschema.Schema) {
 	eachChild(s, ix.add)
 }
 
-// eachChild calls f for every schema directly within s, some of which may be nil.
+// eachChild calls f for every schema directly within s; some may be nil.
 func eachChild(s *jsonschema.Schema, f func(*jsonschema.Schema)) {
 	for _, one := range []*jsonschema.Schema{
 		s.Ref, s.RecursiveRef, s.DynamicRef, s.Not, s.If, s.Then, s.Else, s.PropertyNames,
@@ -60,9 +59,8 @@ func eachChild(s *jsonschema.Schema, f func(*jsonschema.Schema)) {
 	}
 }
 
-// find returns the schema that an error at an absolute keyword location is
-// about, and the keyword. The keyword is "" when the schema as a whole refuses
-// (it is false). The schema is nil for one that only a dynamic reference reaches.
+// find returns the schema and the keyword at the absolute keyword location of an error. The keyword is "" if
+// the whole schema is false. The schema is nil if only a dynamic reference reaches it.
 func (ix index) find(location string) (s *jsonschema.Schema, keyword string) {
 	if s := ix[location]; s != nil && s.Always != nil && !*s.Always {
 		return s, ""
@@ -71,7 +69,7 @@ func (ix index) find(location string) (s *jsonschema.Schema, keyword string) {
 	if s := ix[before]; s != nil {
 		return s, last
 	}
-	// Some keywords carry a name or an index behind them.
+	// After some keywords, a name or an index follows.
 	for at := before; ; {
 		before, keyword, ok := cutLast(at)
 		if !ok {
@@ -84,9 +82,9 @@ func (ix index) find(location string) (s *jsonschema.Schema, keyword string) {
 	}
 }
 
-var metaIndexes sync.Map // of index by the meta-schema's URL
+var metaIndexes sync.Map // index by URL of the meta-schema
 
-// loadMetaIndex is the index of the meta-schema that ve comes from.
+// loadMetaIndex returns the index of the meta-schema that ve comes from.
 func loadMetaIndex(ve *jsonschema.ValidationError) index {
 	url, _, _ := strings.Cut(ve.AbsoluteKeywordLocation, "#")
 	if known, ok := metaIndexes.Load(url); ok {
@@ -95,7 +93,7 @@ func loadMetaIndex(ve *jsonschema.ValidationError) index {
 	ix := index{}
 	c := jsonschema.NewCompiler()
 	c.LoadURL = func(url string) (io.ReadCloser, error) { return nil, &outsideError{url} }
-	if s, err := c.Compile(url); err == nil { // all that can occur are built in
+	if s, err := c.Compile(url); err == nil { // all possible ones are built in
 		ix.add(s)
 	}
 	metaIndexes.Store(url, ix)

@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The keywords of all drafts, by what their values hold: one schema (items also a list), schemas by
-// name, lists of schemas, or no schema.
+// The keywords of all drafts, grouped by their values: one schema (items can also be a list), schemas by name,
+// lists of schemas, or no schema.
 var (
 	schemaKeywords = []string{
 		"additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames",
@@ -26,13 +26,12 @@ var (
 		"type", "uniqueItems", "writeOnly",
 	}
 	knownKeywords = slices.Concat(schemaKeywords, namedKeywords, listKeywords, otherKeywords)
-	// annotations are no keywords, and no mistakes: other tools read them.
+	// annotations are keys that other tools read. They are neither keywords nor mistakes.
 	annotations = []string{"comment", "example", "id", "note"}
 )
 
-// FindMisspelt returns the keys of a schema that are no keywords and look like one: the check that
-// they were meant for is not made. Other unknown keys are annotations. A schema in a dialect of its
-// own has none.
+// FindMisspelt returns the keys of a schema that look like misspelt keywords; the checks they were meant for
+// do not happen. All other unknown keys are annotations. It returns none for a schema in an unknown dialect.
 func FindMisspelt(raw json.RawMessage) []*CompileError {
 	doc, err := readJSON(raw)
 	if named := doc.Get("$schema"); err != nil || named.Kind() == document.String && !isKnownDialect(named.Text()) {

@@ -15,7 +15,7 @@ func TestFindMisspelt(t *testing.T) {
 		`{"properties":{"x":{"type":"string","minlength":3},"requred":{"type":"string"}}}`: `at /properties/x/minlength: unknown keyword "minlength"; did you mean "minLength"?`,
 		`{"properties":{"n":{"mininum":1}},"allOf":[{"reqired":["n"]}]}`:                   `at /properties/n/mininum: unknown keyword "mininum"; did you mean "minimum"? at /allOf/0/reqired: unknown keyword "reqired"; did you mean "required"?`,
 		`{"items":[{"tpye":"string"}],"not":{"ref":"#/x"},"$defs":{"a/b":{"enums":[1]}}}`:  `at /items/0/tpye: unknown keyword "tpye"; did you mean "type"? at /not/ref: unknown keyword "ref"; did you mean "$ref"? at /$defs/a~1b/enums: unknown keyword "enums"; did you mean "enum"?`,
-		// Values are no schemas, and what other tools read is no mistake.
+		// Values are not schemas, and annotations are not mistakes.
 		`{"enum":[{"requred":1}],"default":{"tpye":1},"examples":[{"minlength":1}],"const":{"requred":1}}`:                              "",
 		`{"type":"string","example":"a","x-order":1,"nullable":true,"errorMessage":"no","placeholder":"a","widget":"text","id":"a"}`:    "",
 		`{"$schema":"https://example.org/own-dialect","requred":["x"]}`:                                                                 "",

@@ -1,18 +1,19 @@
 // Package schema checks JSON documents against JSON Schemas.
 //
-// It promises draft 2020-12 unless $schema says otherwise (2019-09, draft-07,
-// draft-06 and draft-04 are known), asserted formats, exact numbers, and
-// violations that say what is expected where, as sentences that a model can act
-// on and in the same order every time.
+// It promises:
 //
-// A message holds what the schema says, the names of keys, lengths and types; it
-// never holds a value of the document, which may be a secret.
+//   - Schemas follow draft 2020-12 unless $schema names another; 2019-09, draft-07, draft-06 and draft-04 are supported.
+//     Formats are asserted and numbers are exact.
+//   - Violations state what is expected and for which value, as sentences that a model can act on, always in the same
+//     order.
+//   - A message contains parts of the schema, names of keys, lengths and types. It never contains a value of the
+//     document, which may be secret.
 //
-// It must never reach the network or the file system (a $ref that leaves the
-// document is refused when it compiles), and never panic. It gives no bound on
-// time: a small schema with nested applicators can take minutes, so what
-// strangers wrote runs in the sandbox's worker, and so does an operator's schema
-// of which [Simple] does not say that it cannot do that.
+// It must never access the network or the file system (a $ref that leaves the document does not compile), and
+// never panic.
+//
+// It does not limit time: a small schema with nested applicators can take minutes. So schemas of untrusted
+// authors run in the sandbox's worker, and so do an operator's schemas that are not [Simple].
 package schema
 
 import (
@@ -32,7 +33,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// base is the document's own address, which $ref may not leave.
+// base is the schema document's own URL. A $ref must not leave it.
 const base = "gavel:///schema.json"
 
 // Schema is a compiled JSON Schema. It is immutable and safe for concurrent use.
@@ -41,11 +42,10 @@ type Schema struct {
 	index   index
 }
 
-// Compile compiles one schema document: an object, true or false. The error is a
-// *CompileError.
+// Compile compiles one schema document: an object, true or false. The error is a *CompileError.
 func Compile(raw json.RawMessage) (out *Schema, err error) {
 	defer func() {
-		// The library panics on some schemas that its own meta-schema lets pass.
+		// The library panics on some schemas that its own meta-schema allows.
 		if r := recover(); r != nil {
 			out, err = nil, &CompileError{Message: fmt.Sprintf("the schema cannot be compiled: %s", clipText(fmt.Sprint(r), maxText))}
 		}
@@ -73,13 +73,13 @@ func Compile(raw json.RawMessage) (out *Schema, err error) {
 	return &Schema{library: s, index: ix}, nil
 }
 
-// ErrUnapplied reports that a schema could not be applied to a document; it says
-// nothing about the document.
+// ErrUnapplied reports that a schema could not be applied to a document. It implies nothing about the
+// document.
 var ErrUnapplied = errors.New("the schema could not be applied")
 
-// Validate checks a document and returns what is wrong with it, at most MaxViolations and a note
-// of how many more. The document must not hold a key twice (the program refuses such before they
-// get here); otherwise it is open which of the values counts. The error wraps ErrUnapplied.
+// Validate checks a document. It returns at most MaxViolations violations and an entry that counts the rest.
+// The document must not contain duplicate keys (callers reject them earlier); otherwise it is undefined which
+// value counts. The error wraps ErrUnapplied.
 func (s *Schema) Validate(doc document.JSON) (out []Violation, err error) {
 	if doc.Kind() == 0 {
 		return nil, fmt.Errorf("%w: the document is not JSON", ErrUnapplied)
@@ -121,8 +121,7 @@ func unescapeToken(token string) string {
 	return ""
 }
 
-// decodeLocation turns one of the library's locations, which are URL fragments, into a
-// JSON pointer.
+// decodeLocation converts a location of the library, which is a URL fragment, into a JSON pointer.
 func decodeLocation(location string) string {
 	if !strings.Contains(location, "%") {
 		return location
@@ -136,7 +135,7 @@ func decodeLocation(location string) string {
 	return strings.Join(segments, "/")
 }
 
-// missing is the result of lookup when nothing is there.
+// missing is the result of findPointer for an absent value.
 type missing struct{}
 
 // findPointer returns the value at a JSON pointer of a decoded document.
@@ -174,7 +173,7 @@ func cutLast(path string) (before, last string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-// clipText shortens text to about n bytes, between characters.
+// clipText shortens text to about n bytes, at a character boundary.
 func clipText(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -25,13 +25,13 @@ func compile(t testing.TB, raw string) *schema.Schema {
 	return s
 }
 
-// In every document below, "secret" and 4711 are values that no message may show.
+// In all documents below, "secret" and 4711 are values that no message may show.
 func TestViolations(t *testing.T) {
 	t.Parallel()
 	const draft7 = `"$schema":"http://json-schema.org/draft-07/schema#",`
 	cases := []struct {
 		name, schema, doc string
-		want              []string // "path keyword: message (hint)"; empty: valid
+		want              []string // "path keyword: message (hint)"; empty if valid
 	}{
 		{"ok", `{"type":"object"}`, `{}`, nil},
 		{"true", `true`, `[1]`, nil},
@@ -121,7 +121,7 @@ func TestViolations(t *testing.T) {
 					t.Errorf("shows a value: %s", line)
 				}
 			}
-			if c.name == "meta-schema" { // what it says in detail is the library's
+			if c.name == "meta-schema" { // the rest of the message is the library's
 				if len(got) == 0 || got[0].Path != "/type" {
 					t.Errorf("got %q", lines)
 				}
@@ -224,8 +224,8 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// TestNothingIsLoaded offers a schema on a listening port and in a file, and
-// watches that nobody comes for it.
+// TestNothingIsLoaded offers a schema on a listening port and in a file, and checks that there is no
+// connection to the port.
 func TestNothingIsLoaded(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -262,7 +262,7 @@ func TestNothingIsLoaded(t *testing.T) {
 	}
 }
 
-// doubled refers twice to what refers twice, and so on.
+// doubled returns a chain of schemas, each of which refers twice to the next.
 func doubled(levels int) string {
 	defs := `"0":{}`
 	for i := range levels {
@@ -271,7 +271,7 @@ func doubled(levels int) string {
 	return fmt.Sprintf(`{"$defs":{%s},"properties":{"a":{"$ref":"#/$defs/%d"}}}`, defs, levels-1)
 }
 
-// nestedPatterns has each member at each level match two patterns.
+// nestedPatterns returns a schema in which a member can match two patterns on each level.
 func nestedPatterns(levels int) string {
 	s := `{}`
 	for range levels {
@@ -280,7 +280,7 @@ func nestedPatterns(levels int) string {
 	return s
 }
 
-// What keeps a schema from being simple is said with its place.
+// FindCost names the location of the problem.
 func TestFindCost(t *testing.T) {
 	t.Parallel()
 	for doc, want := range map[string]string{

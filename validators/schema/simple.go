@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// references are the keywords that point to another schema.
+// references holds the keywords that point to another schema.
 var references = map[string]bool{"$ref": true, "$dynamicRef": true, "$recursiveRef": true}
 
-// place says what a keyword applies its schemas to. What is not listed holds no schema (enum,
-// const, default, examples, ...), or is unknown and not applied.
+// place is the part of a value to which a keyword applies its schemas. Keywords without a place contain no
+// schema (enum, const, default, examples, ...), or are unknown and not applied.
 type place uint8
 
 const (
 	inPlace  place = iota + 1 // the value itself
-	oneOfTwo                  // the value itself, instead of the other one of the two
-	within                    // a member or element, beside all others of its kind
-	instead                   // a member or element, one at a time
+	oneOfTwo                  // the value itself; only one of then and else applies
+	within                    // a member or element, in addition to all others of its kind
+	instead                   // a member or element, at most one of its kind for each value
 )
 
 var places = map[string]place{
@@ -28,27 +28,27 @@ var places = map[string]place{
 	"properties": instead, "additionalProperties": instead, "items": instead, "prefixItems": instead, "additionalItems": instead,
 }
 
-// named are the keywords whose object holds schemas by name.
+// named holds the keywords whose value is an object of schemas by name.
 var named = map[string]bool{"properties": true, "patternProperties": true, "dependentSchemas": true, "dependencies": true}
 
 const (
-	// simpleLoad is how often a simple schema looks at one value.
+	// simpleLoad is how many times a simple schema may visit one value.
 	simpleLoad = 64
-	// simpleEnum is how many constants a value may be compared with each time.
+	// simpleEnum is the maximum number of constants in one enum.
 	simpleEnum = 256
-	// simpleTargets is how many places are referred to.
+	// simpleTargets is the maximum number of distinct reference targets.
 	simpleTargets = 256
 )
 
-// Simple reports whether the time to check a document against a schema is bounded by a small
-// multiple of their lengths. Only such schemas, and only an operator's, may run in the
-// gateway's own process.
+// Simple reports whether the time to check a document is bounded by a small multiple of the lengths of the
+// schema and the document. If there is a sandbox, only simple schemas of operators run in the gateway's own
+// process.
 func Simple(raw json.RawMessage) bool { return FindCost(raw) == "" }
 
-// FindCost says why a schema is not [Simple], as "it ...", and "" when it is. A schema is simple
-// that has no recursive or dynamic reference, no long list of constants, and, with references
-// followed, no more than simpleLoad schemas for any one value. That is a matter of form, and may
-// say no to a schema that is harmless. raw that does not decode is not simple.
+// FindCost returns why a schema is not [Simple], as a clause that begins with "it", or "" if it is. A simple
+// schema has no recursive or dynamic reference, no long list of constants and, with references followed, at
+// most simpleLoad schemas for any one value. The analysis is syntactic, so it may reject a harmless schema.
+// Invalid JSON is not simple.
 func FindCost(raw json.RawMessage) string {
 	doc, err := readJSON(raw)
 	if err != nil {
@@ -68,20 +68,20 @@ func FindCost(raw json.RawMessage) string {
 	return a.why
 }
 
-// load is how often a schema has the same value looked at: its own, and any one below it.
+// load counts the visits that a schema causes: to the value itself, and to any one value below it.
 type load struct{ here, below int }
 
-// analysis adds up the load of a schema. The targets of references are known once, so it takes
-// no longer than the schema is long.
+// analysis computes the load of a schema. It analyses each reference target only once, so its time is linear
+// in the length of the schema.
 type analysis struct {
 	root  any
 	id    string
 	known map[string]load
-	open  map[string]bool // the targets that are being looked at
-	why   string          // the first reason that was found
+	open  map[string]bool // the targets that are being analysed
+	why   string          // the first reason against the schema
 }
 
-// refuse notes a reason.
+// refuse records a reason, unless there is one already.
 func (a *analysis) refuse(format string, args ...any) load {
 	if a.why == "" {
 		a.why = fmt.Sprintf(format, args...)
@@ -93,7 +93,7 @@ func (a *analysis) refuse(format string, args ...any) load {
 func (a *analysis) addSchema(v any, path string) load {
 	s, ok := v.(map[string]any)
 	if !ok || a.why != "" {
-		return load{here: 1} // true and false, or nothing that is applied
+		return load{here: 1} // true, false, or a value that is not applied
 	}
 	if _, renamed := s[a.id].(string); renamed && path != "" {
 		return a.refuse("it has an address of its own at %s", namePath(path+"/"+a.id))
@@ -118,7 +118,7 @@ func (a *analysis) addSchema(v any, path string) load {
 		}
 	}
 	if s["uniqueItems"] == true {
-		sum.below++ // all that is in an item is compared
+		sum.below++ // whole items are compared
 	}
 	for keyword := range references {
 		if s[keyword] != nil {
@@ -154,7 +154,7 @@ func (a *analysis) listSchemas(keyword string, v any, path string) (out []load) 
 	return out
 }
 
-// followReference returns the load of what a reference points to, within the document.
+// followReference returns the load of a reference's target, which must be in the document.
 func (a *analysis) followReference(keyword string, v any, path string) load {
 	ref, _ := v.(string)
 	if keyword != "$ref" || ref != "#" && !strings.HasPrefix(ref, "#/") {

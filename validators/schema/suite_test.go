@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// TestPropertyNamedLikeAKeyword: what is wrong with it is said as of any other.
+// TestPropertyNamedLikeAKeyword: its violations are reported like those of any other property.
 func TestPropertyNamedLikeAKeyword(t *testing.T) {
 	t.Parallel()
 	s, err := Compile(json.RawMessage(`{"required":["z"],"properties":{"anyOf":{"required":["a","b"],"minProperties":3}}}`))
@@ -26,8 +26,8 @@ func TestPropertyNamedLikeAKeyword(t *testing.T) {
 	}
 }
 
-// TestEqualItems: long lists are hashed and short ones compared, and both find what means the
-// same however it is written.
+// TestEqualItems: long lists are hashed and short ones compared. Both recognize equal items in different
+// spellings.
 func TestEqualItems(t *testing.T) {
 	t.Parallel()
 	s, err := Compile(json.RawMessage(`{"uniqueItems":true}`))
@@ -51,8 +51,8 @@ func TestEqualItems(t *testing.T) {
 	}
 }
 
-// TestOfficialSuite runs the JSON Schema test suite, which comes with a module
-// that the build depends on anyway: our answers are the suite's.
+// TestOfficialSuite runs the JSON Schema test suite, which comes with a module that the build depends on
+// anyway. The results must match.
 func TestOfficialSuite(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/google/jsonschema-go").Output()
@@ -100,7 +100,7 @@ func suite(t *testing.T, draft, file string) (cases int) {
 	for _, g := range groups {
 		s, err := Compile(inDraft(draft, g.Schema))
 		if err != nil {
-			continue // it refers to a document of the suite's own server
+			continue // the schema refers to a document on the suite's own server
 		}
 		for _, c := range g.Tests {
 			name := draft + " " + filepath.Base(file) + ": " + g.Description + ": " + c.Description
@@ -118,10 +118,10 @@ func suite(t *testing.T, draft, file string) (cases int) {
 	return cases
 }
 
-// libraryDiffers names the groups in which the library departs from the suite.
+// libraryDiffers names the groups in which the library deviates from the suite.
 var libraryDiffers = []string{"$dynamicRef skips over intermediate resources - direct reference"}
 
-// inDraft names the draft where a schema does not.
+// inDraft adds $schema to a schema without one.
 func inDraft(draft string, raw json.RawMessage) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil || m == nil || m["$schema"] != nil {
@@ -137,7 +137,7 @@ func inDraft(draft string, raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-// FuzzValidate: no panic, and bounded results.
+// FuzzValidate: Validate never panics, and its results are bounded.
 func FuzzValidate(f *testing.F) {
 	f.Add(`{"type":"object","properties":{"a":{"minLength":2}},"required":["a"]}`, `{"a":"x"}`)
 	f.Add(`{"anyOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"string"}}}`, `[1]`)
@@ -145,7 +145,7 @@ func FuzzValidate(f *testing.F) {
 	f.Add(`{"$schema":"http://json-schema.org/draft-04/schema#","minimum":1,"exclusiveMinimum":true}`, `1.0`)
 	f.Fuzz(func(t *testing.T, rawSchema, doc string) {
 		if len(rawSchema) > 256 || len(doc) > 256 || !Simple(json.RawMessage(rawSchema)) {
-			return // time is bounded by the sandbox, not here
+			return // the sandbox limits time, not this package
 		}
 		s, err := Compile(json.RawMessage(rawSchema))
 		if err != nil {

@@ -11,33 +11,33 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// MaxViolations bounds what one validation reports; a last entry with no keyword
-// says how many more there are.
+// MaxViolations limits the violations that one validation reports. An additional last entry without a keyword
+// counts the rest.
 const MaxViolations = 20
 
-// Violation is one way in which a document breaks a schema.
+// Violation is one way in which a document violates a schema.
 type Violation struct {
-	// Path is a JSON pointer into the document, "" for the whole. For a key that
-	// must or must not be there it is the place of that key.
+	// Path is a JSON pointer into the document; "" is the whole document. For a missing or forbidden key, it
+	// is the pointer of that key.
 	Path string `json:"path"`
 	// Keyword is the schema keyword that failed, such as "minLength".
 	Keyword string `json:"keyword"`
-	// SchemaPath is the way through the schema to the keyword, a JSON pointer that
-	// passes through references ("/properties/a/$ref/minLength").
+	// SchemaPath is the path through the schema to the keyword: a JSON pointer that passes through references
+	// ("/properties/a/$ref/minLength").
 	SchemaPath string `json:"schemaPath"`
 	// Message is one sentence without a value of the document.
 	Message string `json:"message"`
-	// Hint says how to fix it, "" when the message already does.
+	// Hint states the fix, or is "" if the message already does.
 	Hint string `json:"hint,omitempty"`
 }
 
-// report turns the library's tree of errors into violations.
+// report converts the library's tree of errors into violations.
 type report struct {
 	index index
 	doc   document.JSON
 }
 
-// maxCollected bounds the violations made before they are ordered and cut.
+// maxCollected limits the violations that are collected before they are sorted and cut.
 const maxCollected = 1000
 
 func (r report) listViolations(ve *jsonschema.ValidationError) []Violation {
@@ -50,11 +50,11 @@ func (r report) listViolations(ve *jsonschema.ValidationError) []Violation {
 			dropped++
 		}
 	})
-	if len(out) == 0 { // the library's place was not where it says: it leaves empty names out
+	if len(out) == 0 { // the library's location is wrong: it omits empty names
 		out = []Violation{r.newViolation(ve, "", "the document does not match its schema")}
 	}
-	// The library goes through objects in no order, and can reach the same place
-	// in several ways.
+	// The library visits the members of objects in random order, and can reach the same location by several
+	// paths.
 	slices.SortFunc(out, func(a, b Violation) int {
 		return cmp.Or(comparePaths(a.Path, b.Path), cmp.Compare(a.SchemaPath, b.SchemaPath), cmp.Compare(a.Message, b.Message))
 	})
@@ -65,7 +65,7 @@ func (r report) listViolations(ve *jsonschema.ValidationError) []Violation {
 	return out
 }
 
-// comparePaths orders pointers by segments, indices by number.
+// comparePaths orders pointers by segments, and array indices by number.
 func comparePaths(a, b string) int {
 	for a != "" && b != "" {
 		x, y := firstSegment(a), firstSegment(b)
@@ -80,7 +80,7 @@ func comparePaths(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// firstSegment is the first segment of a pointer with its slash.
+// firstSegment returns the first segment of a pointer with its slash.
 func firstSegment(path string) string {
 	if i := strings.IndexByte(path[1:], '/'); i >= 0 {
 		return path[:i+1]
@@ -101,7 +101,7 @@ func (r report) collect(e *jsonschema.ValidationError, emit func(Violation)) {
 		emit(r.newViolation(e, keyword, r.nameSubject(e)+" "+r.describeAlternatives(e, keyword)))
 		return
 	case "minContains":
-		// Its causes say why each item is not one of those counted.
+		// The causes only explain why each item did not count.
 	default:
 		if len(e.Causes) > 0 {
 			for _, cause := range e.Causes {
@@ -115,7 +115,7 @@ func (r report) collect(e *jsonschema.ValidationError, emit func(Violation)) {
 
 func (r report) findKeyword(e *jsonschema.ValidationError) string {
 	if e.Message == "" {
-		return "" // it only holds others together; its location may end with a property called anyOf
+		return "" // a group of errors; its location may end with a property called anyOf
 	}
 	_, keyword := r.index.find(e.AbsoluteKeywordLocation)
 	return keyword
@@ -128,8 +128,8 @@ func (r report) newViolation(e *jsonschema.ValidationError, keyword, message str
 	}
 }
 
-// findIntended finds the alternative that the document was probably written for: the
-// only one whose type and constants fit. It is nil when that is unclear.
+// findIntended returns the alternative that the document was probably written for: the only one whose type and
+// constants match. It returns nil if there is none or more than one.
 func (r report) findIntended(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 	var best *jsonschema.ValidationError
 	for _, branch := range e.Causes {
@@ -144,8 +144,8 @@ func (r report) findIntended(e *jsonschema.ValidationError) *jsonschema.Validati
 	return best
 }
 
-// failsByType says whether a branch fails at something that tells alternatives
-// apart: the type of the value, or a constant directly within it.
+// failsByType reports whether a branch fails at something that distinguishes alternatives: the type of the
+// value, or a constant directly within it.
 func (r report) failsByType(branch *jsonschema.ValidationError, location string) bool {
 	if len(branch.Causes) > 0 {
 		return slices.ContainsFunc(branch.Causes, func(c *jsonschema.ValidationError) bool { return r.failsByType(c, location) })
@@ -162,10 +162,10 @@ func (r report) failsByType(branch *jsonschema.ValidationError, location string)
 	return false
 }
 
-// maxWays bounds how many alternatives a message lists.
+// maxWays limits how many alternatives a message lists.
 const maxWays = 4
 
-// describeAlternatives lists what a value should match that fits none or too many.
+// describeAlternatives lists the alternatives for a value that matches none of them or too many.
 func (r report) describeAlternatives(e *jsonschema.ValidationError, keyword string) string {
 	which := "at least one"
 	if keyword == "oneOf" {
@@ -209,8 +209,8 @@ func namePath(path string) string {
 	return quoteName(path)
 }
 
-// isInPropertyNames says whether a keyword location lies within propertyNames, where the
-// value is a name and not what stands under it.
+// isInPropertyNames reports whether a keyword location is within propertyNames. There, the checked value is
+// the name itself.
 func isInPropertyNames(location string) bool {
 	skip := false // the segment is a name or an index, not a keyword
 	for s := range strings.SplitSeq(strings.TrimPrefix(location, "/"), "/") {

@@ -16,47 +16,49 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Case is one row of a table test of validators, as `gavel script test` reads it.
+// Case is one row of a table test of validators, in the format of `gavel script test`.
 type Case struct {
 	Name  string `json:"name"`
 	Class string `json:"class,omitempty"`
 	Note  string `json:"note,omitempty"`
-	// Kind is "validator" when empty.
+	// Kind is "validator" if empty.
 	Kind Kind `json:"kind,omitempty"`
-	// The source is Source, or Parts put together, or the content of File, or for
-	// kind "schema" the JSON of Schema.
+	// The source is Source, the concatenated Parts, or the content of File. For the kind "schema" it can also
+	// be the JSON of Schema.
 	Source string          `json:"source,omitempty"`
 	Parts  []Part          `json:"parts,omitempty"`
 	File   string          `json:"file,omitempty"`
 	Schema json.RawMessage `json:"schema,omitempty"`
-	// Data, Context and Evidence are JSON objects; {} when absent. A schema
-	// applies to Data.
+	// Data, Context and Evidence are JSON objects, {} if absent. A schema is applied to Data.
 	Data     json.RawMessage `json:"data,omitempty"`
 	Context  json.RawMessage `json:"context,omitempty"`
 	Evidence json.RawMessage `json:"evidence,omitempty"`
-	// Call is {"tool", "arguments"}; undefined when absent.
+	// Call is {"tool", "arguments"}, or undefined if absent.
 	Call json.RawMessage `json:"call,omitempty"`
-	// Must is how the script has to end, alternatives separated by "|": ok (it
-	// gave a verdict), reject (the source is refused), error (it threw, returned
-	// something else, or used too much memory), timeout. "ok" when empty.
+	// Must lists the allowed endings, separated by "|". It is "ok" if empty. The endings are:
+	//
+	//   - ok: the script returned a verdict
+	//   - reject: the source was rejected
+	//   - error: the script threw, returned something else, or used too much memory
+	//   - timeout: the script ran out of time
 	Must string `json:"must,omitempty"`
-	// Expect is the verdict required of an ending that is "ok".
+	// Expect is the required verdict if the case ends "ok".
 	Expect *Expectation `json:"expect,omitempty"`
-	// Then is a validator that has to return a valid verdict right afterwards, on
-	// the same input: what the first one must not have changed.
+	// Then is a validator that must return a valid verdict on the same input immediately afterwards, which
+	// shows that the first script changed nothing.
 	Then string `json:"then,omitempty"`
 }
 
-// Part is a text and how often it is repeated; as JSON, a list of the two.
+// Part is a text and its number of repetitions; in JSON, a list of both.
 type Part struct {
 	Text  string
 	Count int
 }
 
-// maxParts bounds what a case's parts add up to, in bytes.
+// maxParts limits the total length of a case's parts, in bytes.
 const maxParts = 256 << 20
 
-// UnmarshalJSON reads ["text", 3].
+// UnmarshalJSON reads a list such as ["text", 3].
 func (p *Part) UnmarshalJSON(raw []byte) error {
 	pair := [2]any{&p.Text, &p.Count}
 	list := pair[:]
@@ -69,7 +71,7 @@ func (p *Part) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// MarshalJSON writes ["text", 3].
+// MarshalJSON writes a list such as ["text", 3].
 func (p Part) MarshalJSON() ([]byte, error) { return json.Marshal([2]any{p.Text, p.Count}) }
 
 // Expectation is the verdict that a case requires.
@@ -79,31 +81,30 @@ type Expectation struct {
 	Reason     *string  `json:"reason,omitempty"`
 }
 
-// CaseReport says how a case ended.
+// CaseReport describes how a case ended.
 type CaseReport struct {
 	Name  string `json:"name"`
 	Class string `json:"class,omitempty"`
 	Must  string `json:"must"`
 	Got   string `json:"got"` // ok, reject, error or timeout
 	Pass  bool   `json:"pass"`
-	// Miss says what was not as required, "" when Pass.
+	// Miss describes the mismatch; it is "" if Pass is true.
 	Miss   string                `json:"miss,omitempty"`
 	Result Result                `json:"result"`
 	Took   document.Milliseconds `json:"tookMs"`
 }
 
-// CaseSummary closes a table test.
+// CaseSummary is the summary of a table test.
 type CaseSummary struct {
 	Passed int                   `json:"passed"`
 	Failed int                   `json:"failed"`
 	Took   document.Milliseconds `json:"tookMs"`
-	// PeakMemory is the greatest resident size of a worker in bytes, 0 where the
-	// platform does not tell.
+	// PeakMemory is the largest resident size of any worker in bytes, or 0 if the platform does not report it.
 	PeakMemory int64 `json:"peakMemory"`
 }
 
-// ReadCases reads a JSON list of cases. Unknown fields are errors. open returns
-// the content of a File named by a case; nil: such cases are errors.
+// ReadCases reads a JSON list of cases. Unknown fields are errors. open returns the content of a case's File;
+// if open is nil, cases with a File are errors.
 func ReadCases(raw []byte, open func(name string) ([]byte, error)) ([]Case, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -124,7 +125,7 @@ func ReadCases(raw []byte, open func(name string) ([]byte, error)) ([]Case, erro
 
 var endings = []string{"ok", "reject", "error", "timeout"}
 
-// checkAndLoad checks a case and turns its file into source.
+// checkAndLoad checks a case and loads its source.
 func (c *Case) checkAndLoad(open func(string) ([]byte, error)) error {
 	c.Must = cmp.Or(c.Must, "ok")
 	for ending := range strings.SplitSeq(c.Must, "|") {
@@ -158,7 +159,7 @@ func (c *Case) checkAndLoad(open func(string) ([]byte, error)) error {
 	return nil
 }
 
-// Text is the case's source.
+// Text returns the case's source.
 func (c *Case) Text() string {
 	if len(c.Parts) == 0 {
 		return c.Source
@@ -170,9 +171,8 @@ func (c *Case) Text() string {
 	return b.String()
 }
 
-// RunCases runs cases one after the other, each as an owner of its own, and
-// hands each report to each (which may be nil). The error is the sandbox's own
-// failure, or ctx's; a case that misses is a report.
+// RunCases runs the cases in sequence, each with its own owner, and calls each, unless nil, with each report.
+// The error is a failure of the sandbox itself, or ctx's; a failing case is only reported.
 func (p *Pool) RunCases(ctx context.Context, cases []Case, each func(CaseReport)) (CaseSummary, error) {
 	began := time.Now()
 	var sum CaseSummary
@@ -196,7 +196,7 @@ func (p *Pool) RunCases(ctx context.Context, cases []Case, each func(CaseReport)
 
 func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, error) {
 	report := CaseReport{Name: c.Name, Class: c.Class, Must: c.Must}
-	s := Script{Name: c.Name, Kind: c.Kind, Source: c.Text()} // putting 50 MB together is not the sandbox's time
+	s := Script{Name: c.Name, Kind: c.Kind, Source: c.Text()} // assembling 50 MB must not count as the sandbox's time
 	began := time.Now()
 	r, err := p.runOne(ctx, c, owner, s)
 	report.Took = document.Milliseconds(time.Since(began))
@@ -218,8 +218,7 @@ func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, 
 	return report, nil
 }
 
-// runOne evaluates one script, a condition as if it were the only route, a schema
-// on the data.
+// runOne evaluates one script: a condition as the only route, a schema on the data.
 func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Result, error) {
 	b := Batch{Caller: owner, Owner: Owner{ID: owner}, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence, Call: c.Call}
 	if s.Kind == Schema {
@@ -246,7 +245,7 @@ func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Res
 	return Result{Name: s.Name, Code: OK, Valid: reply.Route == 0, Confidence: 1}, nil
 }
 
-// classifyEnding is the coarse outcome that a table test names.
+// classifyEnding returns the ending, as in Case.Must, for a code.
 func classifyEnding(c Code) string {
 	switch c {
 	case OK:
@@ -259,7 +258,7 @@ func classifyEnding(c Code) string {
 	return "error"
 }
 
-// findMismatch says how a result differs from what is required, "" when it does not.
+// findMismatch describes how a result differs from the requirements, or returns "".
 func (c *Case) findMismatch(r Result) string {
 	got := classifyEnding(r.Code)
 	if !slices.Contains(strings.Split(c.Must, "|"), got) {

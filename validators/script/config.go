@@ -9,73 +9,70 @@ import (
 	"time"
 )
 
-// Config sets up a Pool. The zero value of every field means its default; the
-// defaults hold against every hostile script known to us on a two-core machine.
+// Config configures a Pool. A zero field means its default. The defaults withstand every hostile script known
+// to us on a two-core machine.
 type Config struct {
-	// WorkerPath is the binary started as a worker; its main begins with
-	// worker.Main(). Default: the running program.
+	// WorkerPath is the binary that is started as a worker; its main begins with worker.Main(). Default: the
+	// running program.
 	WorkerPath string
-	// Workers is how many worker processes evaluate scripts at most, 1..256.
-	// They start on first use. Default 3: one caller keeps two processors busy,
-	// and another still finds a worker free.
+	// Workers is the maximum number of worker processes that evaluate scripts, 1..256. They start on first
+	// use. Default 3: one caller can keep two processors busy, and there is still a free worker for another.
 	Workers int
-	// PerCaller is how many workers one caller may use at once, 1..Workers.
-	// Default: all but one.
+	// PerCaller is how many workers one caller may use concurrently, 1..Workers. Default: all but one.
 	PerCaller int
-	// Queue is how many calls may wait for a worker, of all callers together. A
-	// lone caller may fill it; when another comes, the newest call of the longest
-	// line fails with ErrUnavailable. Default 2048.
+	// Queue is how many calls of all callers together may wait for a worker. A single caller may fill it. When
+	// another caller arrives, the newest call of the caller with the most waiting calls fails with
+	// ErrUnavailable. Default 2048.
 	Queue int
-	// Wait is how long a call may wait for a worker before it fails with
-	// ErrUnavailable. Default 10s.
+	// Wait is how long a call may wait for a worker before it fails with ErrUnavailable. Default 10s.
 	Wait time.Duration
-	// Soft is the time one script may run before it is interrupted. Default 50ms.
+	// Soft is how long one script may run before it is interrupted. Default 50ms.
 	Soft time.Duration
-	// Hard is the time one script may take before its worker is killed, which
-	// ends what cannot be interrupted. At least 2*Soft. Default 200ms.
+	// Hard is how long one script may run before its worker is killed, which also ends scripts that cannot be
+	// interrupted. At least 2*Soft. Default 200ms.
 	Hard time.Duration
-	// Total bounds one Batch: scripts that have not begun by then are not run
-	// and end with Timeout. Default 1s.
+	// Total limits the time of one Batch. Scripts that have not started by then are not run and end with
+	// Timeout. Default 1s.
 	Total time.Duration
-	// Read is how long a worker may take to read a document. Default 5s: 256 KiB take
-	// 100ms on a quiet machine.
+	// Read is how long a worker may take to read a document. Default 5s: 256 KiB take 100ms on an idle
+	// machine.
 	Read time.Duration
-	// Start bounds the start of a worker, up to its greeting. Default 10s; 3ms are usual.
+	// Start limits the start of a worker, until its greeting. Default 10s; 3ms is typical.
 	Start time.Duration
-	// ScriptMemory is how many bytes of heap one script may add before it is
-	// interrupted, at least 4 MiB. Default 32 MiB.
+	// ScriptMemory is how many bytes of heap one script may add before it is interrupted, at least 4 MiB.
+	// Default 32 MiB.
 	ScriptMemory int64
-	// WorkerMemory is how many bytes a worker may grow by before it is ended, at
-	// least twice ScriptMemory. Default 128 MiB.
+	// WorkerMemory is how many bytes a worker may grow before it exits, at least twice ScriptMemory. Default
+	// 128 MiB.
 	WorkerMemory int64
-	// MaxSource is the longest source in bytes. Default 16 KiB. At 64 KiB a
-	// parser can be made to use 200 MB.
+	// MaxSource is the maximum length of a source in bytes. Default 16 KiB. A source of 64 KiB can make a
+	// parser use 200 MB.
 	MaxSource int
-	// MaxSchema is the longest JSON Schema in bytes. Default 64 KiB.
+	// MaxSchema is the maximum length of a JSON Schema in bytes. Default 64 KiB.
 	MaxSchema int
-	// MaxInput is the longest Data, Context, Evidence or arguments of a Call in bytes, each.
+	// MaxInput is the maximum length in bytes of each of Data, Context, Evidence and the arguments of a Call.
 	// Default 1 MiB.
 	MaxInput int
-	// MaxScripts is how many scripts one Batch may hold. Default 64.
+	// MaxScripts is the maximum number of scripts in one Batch. Default 64.
 	MaxScripts int
-	// Recycle is the number of calls after which a worker is replaced.
-	// Default 10000.
+	// Recycle is the number of calls after which a worker is replaced. Default 10000.
 	Recycle int
-	// ScriptStrikes and OwnerStrikes are how many times within StrikeWindow a
-	// script (of an owner) or all scripts of an owner may get a worker killed
-	// before they are quarantined for QuarantineFor. Where the owner is trusted,
-	// the caller whose data did it answers instead: those scripts are not run for
-	// that caller, for CallerQuarantineFor. Defaults 3, 10, 10min, 1h, 1min.
+	// ScriptStrikes and OwnerStrikes limit how many workers one script, or all scripts of one owner, may cost
+	// within StrikeWindow. At the limit the script, or the owner, is quarantined for QuarantineFor.
+	//
+	// If the owner is trusted or is not the caller, strikes count against the caller whose data caused them.
+	// Those scripts are then not run for that caller, for CallerQuarantineFor. Defaults 3, 10, 10min, 1h,
+	// 1min.
 	ScriptStrikes, OwnerStrikes                      int
 	StrikeWindow, QuarantineFor, CallerQuarantineFor time.Duration
-	// IdleTime is how long a worker stays that runs nothing, LastIdleTime how long the last
-	// one does; then the next call starts one, which takes some 10ms. Defaults 10s, 5min.
+	// IdleTime is how long an idle worker is kept, LastIdleTime how long the last one is kept. The next call
+	// then starts a new worker, which takes about 10ms. Defaults 10s, 5min.
 	IdleTime, LastIdleTime time.Duration
-	// Warm makes NewPool start the first worker at once, in the background.
+	// Warm makes NewPool start the first worker in the background.
 	Warm bool
-	// Logger gets missing protections and dead workers. Default: slog.Default().
+	// Logger receives missing protections and lost workers. Default: slog.Default().
 	Logger *slog.Logger
-	// Now is the clock that quarantine goes by. Default: time.Now.
+	// Now is the clock for quarantine, and the clock that scripts see if Batch.Now is zero. Default: time.Now.
 	Now func() time.Time
 }
 
@@ -120,7 +117,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// validate reports every setting that cannot work. It expects defaults to be set.
+// validate reports all invalid settings. It expects defaults to be set.
 func (c Config) validate() error {
 	var errs []error
 	within := func(name string, v, low, high int64) {
@@ -155,8 +152,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// workerPath finds the running program. On Linux it is the kernel's link, which survives
-// an upgrade of the file, so both halves of the protocol are the same build.
+// workerPath returns the configured path or that of the running program. On Linux it is the kernel's link,
+// which survives an upgrade of the file, so both ends of the protocol are the same build.
 func workerPath(configured string) (string, error) {
 	if configured != "" {
 		return configured, nil

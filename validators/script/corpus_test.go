@@ -15,10 +15,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// quiet is a logger for tests in which workers die by the dozen.
+// quiet is a logger for tests in which many workers die.
 var quiet = slog.New(slog.DiscardHandler)
 
-// TestCorpus runs the measured corpus of hostile scripts where it is at hand, or a sample of it.
+// TestCorpus runs a sample of the corpus of hostile scripts, or all of it with GAVEL_LONG, if the corpus is
+// present.
 func TestCorpus(t *testing.T) { //nolint:tparallel // its pieces run side by side, and nothing beside them
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "corpus", "hostile.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,17 +45,17 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// runHostile runs a hostile set, or every n-th case of it: each case ends as it must and in time,
-// an honest call right after it is answered right, and no worker grows beyond 200 MB. Most of the
-// time goes by until workers are killed, so the set is cut in pieces that run side by side.
+// runHostile runs every n-th case of a hostile set. Each case must end as required and in time, an honest call
+// immediately after it must succeed, and no worker may grow beyond 200 MB. Most of the time is spent waiting
+// for workers to be killed, so parts of the set run in parallel.
 func runHostile(t *testing.T, raw []byte, every int) {
 	t.Helper()
 	cases, err := script.ReadCases(raw, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Measured before there was a console, which prints nowhere, and before valid counted as in a
-	// condition of JavaScript.
+	// These cases were recorded before scripts had a console, and before valid was read like a JavaScript
+	// condition.
 	cases = slices.DeleteFunc(cases, func(c script.Case) bool { return c.Name == "host_no_console" })
 	for i := range cases {
 		if slices.Contains([]string{"ret_valid_truthy", "ret_valueof", "ret_valid_null"}, cases[i].Name) {
@@ -76,11 +77,10 @@ func runHostile(t *testing.T, raw []byte, every int) {
 
 func runPiece(t *testing.T, cases []script.Case) {
 	t.Helper()
-	// Two seconds is what the limits add up to; tests get ten times that, because
-	// the machine may be busy with others.
+	// The limits add up to two seconds. The test allows ten times that, because the machine may be busy.
 	const bound = 20 * time.Second
 	const honest = "(data, context) => ({ valid: data.n === 3 && context.state === 'draft', confidence: 0.75, reason: 'r' })"
-	cfg := script.Config{Soft: 20 * time.Millisecond, Hard: 50 * time.Millisecond} // what hangs hangs forever: no need to wait as long
+	cfg := script.Config{Soft: 20 * time.Millisecond, Hard: 50 * time.Millisecond} // a script that hangs never ends, so short limits suffice
 	if long {
 		cfg.Soft, cfg.Hard = 0, 0
 	}
@@ -91,7 +91,7 @@ func runPiece(t *testing.T, cases []script.Case) {
 		at++
 		switch {
 		case r.Pass:
-		case r.Got == "timeout": // on a busy machine that says nothing yet
+		case r.Got == "timeout": // inconclusive on a busy machine
 			again, err := patient.RunCases(context.Background(), cases[at:at+1], nil)
 			if err != nil || again.Failed > 0 {
 				t.Errorf("%s (%s), with ten times the time: %+v, %v", r.Name, r.Class, again, err)
@@ -104,7 +104,7 @@ func runPiece(t *testing.T, cases []script.Case) {
 			t.Errorf("%s took %v", r.Name, r.Took.Duration())
 		}
 		got := one(t, p, honest, `{"n":3}`)
-		for try := 0; got.Code == script.Timeout && try < 3; try++ { // a busy machine, too
+		for try := 0; got.Code == script.Timeout && try < 3; try++ { // inconclusive on a busy machine
 			got = one(t, p, honest, `{"n":3}`)
 		}
 		if got.Code != script.OK || !got.Valid || got.Confidence != 0.75 || got.Reason != "r" {

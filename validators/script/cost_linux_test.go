@@ -18,13 +18,13 @@ func sumWorkerTime(p *script.Pool) time.Duration {
 		for _, pid := range p.WorkerPIDs() {
 			sum += processTime(pid)
 		}
-		if endedTime() == ended { // else one may be counted twice, or not at all
+		if endedTime() == ended { // otherwise a process may be counted twice, or not at all
 			return sum
 		}
 	}
 }
 
-// endedTime is the processor time of the children that were waited for.
+// endedTime returns the processor time of all child processes that have been reaped.
 func endedTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u); err != nil {
@@ -33,7 +33,7 @@ func endedTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// processTime is the processor time of a process, 0 when it has ended.
+// processTime returns the processor time of a process, or 0 if it has ended.
 func processTime(pid int) time.Duration {
 	var spent unix.Timespec
 	if unix.ClockGettime(int32(^pid)<<3|2, &spent) != nil { //nolint:gosec // clock_getcpuclockid(3)
@@ -42,7 +42,7 @@ func processTime(pid int) time.Duration {
 	return time.Duration(spent.Nano())
 }
 
-// A worker's time counts while it lives, and when it has ended.
+// A worker's processor time counts while it runs and after it has ended.
 func TestWorkerTimeIsCounted(t *testing.T) {
 	p := newPool(t, script.Config{})
 	before := workerTime(p)

@@ -11,13 +11,12 @@ import (
 
 var loaded = time.Now()
 
-// workerTime is the processor time of the workers of a pool, and of those that have ended: a
-// machine that is busy with something else does not add to it. Where it is unknown, time
-// passed stands for it.
+// workerTime returns the processor time of a pool's workers, including those that have ended, so that other
+// load on the machine does not count. If the platform does not report it, it returns elapsed time.
 var workerTime = func(*script.Pool) time.Duration { return time.Since(loaded) }
 
-// fuzzCost bounds what checking a source costs that is made by repetition: what the workers
-// spend, since the work is theirs, and what this process does.
+// fuzzCost limits the cost of checking a source that repeats a unit: both the workers' time and this
+// process's.
 func fuzzCost(f *testing.F, kind script.Kind, size int) {
 	p := newPool(f, script.Config{ScriptStrikes: 1 << 30, OwnerStrikes: 1 << 30})
 	f.Fuzz(func(t *testing.T, head, unit, tail []byte) {

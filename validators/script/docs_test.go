@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// TestDocs runs the examples of the page on writing validators: each block of code
-// with the cases in the block behind it.
+// TestDocs runs the examples of the page on writing validators: each block of code with the cases in the block
+// after it.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "writing-validators.md"))
 	if err != nil {
@@ -23,7 +23,7 @@ func TestDocs(t *testing.T) {
 	if blocks := regexp.MustCompile("(?m)^```(js|condition)$").FindAllString(string(page), -1); len(examples) != len(blocks) || len(blocks) < 10 {
 		t.Fatalf("%d blocks of code, %d with cases", len(blocks), len(examples))
 	}
-	p := newPool(t, script.Config{Soft: 500 * time.Millisecond, Hard: 2 * time.Second, Total: 5 * time.Second}) // patient with a busy machine
+	p := newPool(t, script.Config{Soft: 500 * time.Millisecond, Hard: 2 * time.Second, Total: 5 * time.Second}) // long limits, for a busy machine
 	for _, example := range examples {
 		kind := script.Validator
 		if example[1] == "condition" {

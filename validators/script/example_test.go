@@ -24,7 +24,7 @@ func Example() {
 		},
 	})
 	if err != nil {
-		fmt.Println(err) // the sandbox's own trouble: try again
+		fmt.Println(err) // the sandbox itself failed: try again
 		return
 	}
 	for _, r := range reply.Results {

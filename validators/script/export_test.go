@@ -1,6 +1,6 @@
 package script
 
-// WorkerPIDs are the processes of the pool, for tests that kill them.
+// WorkerPIDs returns the process ids of the pool's workers, for tests that kill them.
 func (p *Pool) WorkerPIDs() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -11,7 +11,7 @@ func (p *Pool) WorkerPIDs() []int {
 	return pids
 }
 
-// Idle is how many workers wait for a call of Run.
+// Idle returns how many workers for Run are idle.
 func (p *Pool) Idle() int {
 	p.eval.mu.Lock()
 	defer p.eval.mu.Unlock()

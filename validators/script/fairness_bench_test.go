@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// BenchmarkFairness measures a caller whose calls come one after the other, alone and
-// beside one whose data makes the same script work until it is interrupted.
+// BenchmarkFairness measures a caller that makes sequential calls: alone, and in competition with a caller
+// whose data keeps the same script busy until it is interrupted.
 func BenchmarkFairness(b *testing.B) {
 	for name, cfg := range map[string]script.Config{
 		"default": {}, "workers=2,percaller=2": {Workers: 2, PerCaller: 2}, "workers=2,percaller=1": {Workers: 2, PerCaller: 1},

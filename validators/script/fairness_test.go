@@ -12,22 +12,22 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// operators is who wrote the scripts that everybody calls.
+// operators is the owner of the scripts that all callers use.
 var operators = script.Owner{ID: "op:eve", Trusted: true}
 
 func asked(caller, source, data string) script.Batch {
 	return script.Batch{Caller: caller, Owner: operators, Validators: validators(source), Data: []byte(data)}
 }
 
-// The time that a script takes, and whether it kills its worker, is up to the data.
+// The data determine how long byData runs, and whether it kills its worker.
 const byData = "(d) => { if (d.hang) Array.prototype.indexOf.call({length: 2**53-1}, 1); if (d.heavy) for (;;); return true }"
 
-// mostTurns is how many calls of others may begin between the call of an honest caller and
-// when its answer is seen: one or two in truth, the rest is a machine that is late.
+// mostTurns is how many calls of others may start between an honest caller's call and its answer. One or two
+// are normal; the rest allows for a slow machine.
 const mostTurns = 12
 
-// A caller with heavy data on a definition leaves every other caller of the same
-// definition its turns: each of its calls is served after a few of others, and none is refused.
+// A caller with heavy data on a definition does not starve other callers of the same definition: each call is
+// served after a few others, and none fails.
 func TestNoisyNeighbour(t *testing.T) {
 	for name, perCaller := range map[string]int{"a worker is kept for others": 1, "a lone caller takes all": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestNoisyNeighbour(t *testing.T) {
 	}
 }
 
-// honestCalls is how often an honest caller asks beside a noisy one.
+// honestCalls is how many calls the honest caller makes next to a noisy one.
 func honestCalls() int {
 	if long {
 		return 12
@@ -66,7 +66,7 @@ func honestCalls() int {
 	return 5
 }
 
-// The same holds for definitions that are checked.
+// Checks of definitions are shared as fairly as decisions.
 func TestNoisyNeighbourOfChecks(t *testing.T) {
 	p := newPool(t, script.Config{Queue: 8, Wait: time.Minute, OwnerStrikes: 1 << 20, ScriptStrikes: 1 << 20})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,8 +92,7 @@ func TestNoisyNeighbourOfChecks(t *testing.T) {
 	}
 }
 
-// Many calls on one definition wait: those of many callers, and those of one that is alone,
-// as over stdio.
+// Many calls on one definition wait: those of many callers, or those of a single caller, as over stdio.
 func TestManyCallsOnOneDefinitionWait(t *testing.T) {
 	t.Parallel()
 	for name, caller := range map[string]func(int) string{
@@ -120,7 +119,7 @@ func TestManyCallsOnOneDefinitionWait(t *testing.T) {
 	}
 }
 
-// A call waits as long as Wait and its own deadline allow, and says which it was.
+// A call waits until Config.Wait or its own deadline passes, and the error shows which.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, script.Config{Workers: 1, Wait: 20 * time.Millisecond, Soft: 5 * time.Second, Hard: 10 * time.Second, Total: 10 * time.Second})
@@ -154,7 +153,7 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// Scripts that are interrupted, not killed, hold a worker no longer than Total either.
+// Scripts that are only interrupted hold a worker no longer than Total.
 func TestTotalBoundsATrip(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, script.Config{Soft: 20 * time.Millisecond, Hard: 200 * time.Millisecond, Total: 200 * time.Millisecond})
@@ -165,7 +164,7 @@ func TestTotalBoundsATrip(t *testing.T) {
 	if last := r.Results[59]; last.Code != script.Timeout || !strings.Contains(last.Detail, "was not run") {
 		t.Errorf("%+v", last)
 	}
-	const n = 33 // all in order, in more than one trip
+	const n = 33 // all valid, in order, in more than one trip
 	list := validators(slices.Repeat([]string{yes}, n)...)
 	r, err = p.Run(t.Context(), script.Batch{Owner: operators, Routes: conditions(append(slices.Repeat([]string{"false"}, n-11), "true")...), Validators: list[:n]})
 	if err != nil || r.Route != n-11 || slices.ContainsFunc(r.Results, func(r script.Result) bool { return !r.Valid }) {
@@ -173,13 +172,13 @@ func TestTotalBoundsATrip(t *testing.T) {
 	}
 }
 
-// ran reports whether a script was run; with limits this short a busy machine may end it.
+// ran reports whether a script was run; with these short limits, it may time out on a busy machine.
 func ran(r script.Reply) bool {
 	return r.Results[0].Valid || r.Results[0].Code == script.Timeout
 }
 
-// Data that gets workers killed in a trusted owner's script keeps its sender from that
-// script for a while, with an error to retry, and nobody else.
+// If a caller's data gets workers killed in a trusted owner's script, that caller alone cannot use the script
+// for a while. It gets an error that can be retried.
 func TestTrustedScriptsAreHeldForOneCaller(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, script.Config{Soft: 5 * time.Millisecond, Hard: 10 * time.Millisecond, Total: time.Second})
@@ -197,7 +196,7 @@ func TestTrustedScriptsAreHeldForOneCaller(t *testing.T) {
 	if _, err := p.Check(t.Context(), "agent:mallory", operators, validators(byData)); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("a check for the same caller: %v", err)
 	}
-	for n := range 10 { // everything that this caller may do
+	for n := range 10 { // reaches the limit for all scripts of this caller
 		_, _ = p.Run(t.Context(), asked("agent:mallory", byData+" // "+string(rune('a'+n)), `{"hang":true}`))
 	}
 	for _, caller := range []string{"agent:honest", operators.ID} {
@@ -218,8 +217,8 @@ func TestTrustedScriptsAreHeldForOneCaller(t *testing.T) {
 	}
 }
 
-// A stranger's script that another stranger calls is held for that caller alone: neither
-// the owner nor a third one loses it.
+// If one agent's data kills workers in another agent's script, the script is suspended for that caller only,
+// not for its owner or for others.
 func TestSharedScriptsAreHeldForOneCaller(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, script.Config{Soft: 5 * time.Millisecond, Hard: 10 * time.Millisecond, Total: time.Second})
@@ -247,7 +246,7 @@ func TestSharedScriptsAreHeldForOneCaller(t *testing.T) {
 	}
 }
 
-// A probe waits for nobody.
+// A probe does not wait in the queue.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, script.Config{Workers: 1, Queue: 1, Soft: time.Minute, Hard: 2 * time.Minute, Total: 2 * time.Minute})

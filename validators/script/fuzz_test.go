@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// FuzzSource sends any text through the whole sandbox: this process survives, the
-// answer keeps the contract, and it comes in time.
+// FuzzSource sends arbitrary text through the whole sandbox. This process must survive, and the answer must
+// follow the contract and arrive in time.
 func FuzzSource(f *testing.F) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "hostile", "scripts.json"))
 	if err != nil {

@@ -8,18 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// ErrInput reports a Batch that no worker is asked about: an input that is too
-// long or is not a JSON object, or too many scripts. It is the caller's mistake,
-// never the script's.
+// ErrInput reports an invalid Batch or document: an input that is too long or is not a JSON object, or too
+// many scripts. It is the caller's mistake, never the script's.
 var ErrInput = errors.New("script input rejected")
 
-// maxNesting is how deep brackets may nest in a source. It bounds what the
-// parser's recursion can cost in the worker; honest scripts need fewer than 10.
+// maxNesting limits the nesting of brackets in a source, and so the cost of the parser's recursion in the
+// worker. Honest scripts need fewer than 10 levels.
 const maxNesting = 64
 
-// checkSource checks a source without parsing it and says what is wrong, "" when it may
-// go to a worker. Parsing is not safe in this process: 21 bytes can make a
-// JavaScript compiler allocate until it is killed.
+// checkSource checks a source without parsing it. It returns the problem, or "" if the source may go to a
+// worker. Parsing in this process would not be safe: 21 bytes can make a JavaScript compiler allocate until it
+// is killed.
 func checkSource(s Script, maxSource, maxSchema int) string {
 	if s.Kind == Schema {
 		maxSource = maxSchema
@@ -42,9 +41,9 @@ func checkSource(s Script, maxSource, maxSchema int) string {
 	return ""
 }
 
-// countBracketDepth counts how deep brackets nest. It does not know strings, comments or
-// regular expressions, so brackets in those count too: it saves workers from the
-// plain bombs, while the limit on length is what bounds the crafted ones.
+// countBracketDepth returns the maximum nesting of brackets. It does not recognise strings, comments or
+// regular expressions, so brackets in them count too. It stops simple attacks early; the limit on length
+// bounds crafted ones.
 func countBracketDepth(source string) int {
 	depth, most := 0, 0
 	for i := 0; i < len(source); i++ {
@@ -59,7 +58,7 @@ func countBracketDepth(source string) int {
 	return most
 }
 
-// describeForm is the sentence that says how a script of this kind is written.
+// describeForm returns a sentence that explains how to write a script of a kind.
 func describeForm(k Kind) string {
 	switch k {
 	case Schema:
@@ -70,7 +69,7 @@ func describeForm(k Kind) string {
 	return "write one function, for example (data, context) => ({ valid: data.total > 0, reason: 'total must be positive' })"
 }
 
-// checkInput rejects input too long to send. The worker's decoder checks that it is JSON.
+// checkInput rejects input that is too long to send. The worker's decoder checks that it is JSON.
 func checkInput(name string, raw json.RawMessage, limit int) error {
 	if len(raw) > limit {
 		return fmt.Errorf("%w: %s has %d bytes, more than the %d allowed", ErrInput, name, len(raw), limit)

@@ -11,7 +11,7 @@ func TestGate(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		script Script
-		want   string // part of the answer, "" to pass
+		want   string // part of the problem; "" if the source passes
 	}{
 		{"honest", Script{Kind: Validator, Source: "(d) => d.n > 2"}, ""},
 		{"condition", Script{Kind: Condition, Source: "data.n > 2"}, ""},

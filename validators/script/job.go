@@ -6,41 +6,42 @@ import (
 	"time"
 )
 
-// job is one Batch on its way: which scripts are still to be asked about, and
-// what is known of the others. A worker that dies takes no verdict with it: the
-// script that ran is charged, the rest is asked again of another worker.
+// job is the progress of one Batch: the scripts that still need an outcome, and the outcomes of the others. No
+// outcome is lost if a worker dies: the script that was running is charged, and the remaining scripts go to
+// another worker.
 type job struct {
 	pool     *Pool
 	caller   string
-	offender offender // that answers for lost workers
+	offender offender // is charged for lost workers
 	op       Op
 	scripts  []Script      // the schema, routes, then validators
-	schema   int           // where the routes begin: 1 behind a schema,
-	routes   int           // and where they end
+	schema   int           // index of the first route: 1 if there is a schema, else 0
+	routes   int           // index after the last route
 	states   []scriptState // by script
 
-	route     int // index of the route that was true, -1 none yet
-	fault     int // index of the route that failed, -1 none
+	route     int // index of the route that was true, or -1
+	fault     int // index of the route that failed, or -1
 	began     time.Time
-	since     time.Time     // the worker began what counts as spent
+	since     time.Time     // when the worker began the time that counts as spent
 	spent     time.Duration // in workers, without waiting for them
 	request   Request
 	asked     []int // indices of the scripts in request, in its order
-	reached   int   // how many of asked have an outcome or were passed over
-	lost      int   // workers that died for no reason that could be charged to a script
-	crashedAt int   // index+1 of the script at which the last of them crashed
+	reached   int   // how many of asked have an outcome or were skipped
+	lost      int   // workers that died without a script to charge
+	crashedAt int   // index+1 of the script that was running at the last crash
 	badInput  string
 }
 
-// scriptState is what is known of a script; with Code "", nothing yet.
+// scriptState is the outcome of a script. Code is "" if there is none yet.
 type scriptState struct {
 	Result
-	line, column int         // of a fault that Check found
-	objections   []Violation // of a schema
-	retried      bool        // a timeout was given a second chance
+	line, column int         // of a fault found by Check
+	objections   []Violation // violations of a schema
+	retried      bool        // it has been retried after a timeout
 }
 
-// newJob records what needs no worker. The error is a *QuarantineError.
+// newJob returns the job of a batch. It decides the scripts that need no worker: rejected and quarantined
+// ones. The error is a *QuarantineError if the caller is quarantined.
 func (p *Pool) newJob(op Op, b Batch) (*job, error) {
 	j := &job{pool: p, caller: b.Caller, offender: findOffender(b.Caller, b.Owner), op: op, route: -1, fault: -1, began: time.Now()}
 	if b.Schema != nil {
@@ -68,8 +69,8 @@ func (j *job) recordResult(i int, r Result) {
 	j.states[i].Result = r
 }
 
-// prepareRequest prepares the request for all that can be asked in one trip; false when
-// nothing is left to ask.
+// prepareRequest prepares the request for all scripts that one trip can cover. It returns false if none are
+// left.
 func (j *job) prepareRequest() bool {
 	j.asked, j.reached = j.asked[:0], 0
 	j.request = Request{
@@ -83,7 +84,7 @@ func (j *job) prepareRequest() bool {
 		}
 	}
 	if j.routes > j.schema && j.route < 0 && !j.addRoutes() {
-		return len(j.asked) > 0 // the schema
+		return len(j.asked) > 0 // the schema may still be undecided
 	}
 	for i := j.routes; i < len(j.scripts); i++ {
 		j.addScript(i)
@@ -91,8 +92,8 @@ func (j *job) prepareRequest() bool {
 	return len(j.asked) > 0
 }
 
-// addRoutes adds the routes that are not known to be false, up to the first
-// that is known to be faulty. False: the routes are at their end.
+// addRoutes adds the routes that may be true, up to the first one that is known to be faulty. It returns false
+// if there is no route to ask about.
 func (j *job) addRoutes() bool {
 	before := len(j.asked)
 	for i := j.schema; i < j.routes && j.fault < 0; i++ {
@@ -110,8 +111,8 @@ func (j *job) addRoutes() bool {
 	return j.request.Routes > before
 }
 
-// maxPerTrip is how many scripts go to a worker at once, behind a schema: as many as end within
-// Total if each uses up its time, so that no caller holds a worker for long.
+// maxPerTrip is how many scripts, apart from the schema, one trip to a worker may cover: as many as end within
+// Total if each uses up its time. So no caller holds a worker for long.
 func (p *Pool) maxPerTrip() int { return max(1, int(p.cfg.Total/p.cfg.Soft)) }
 
 func (j *job) addScript(i int) {
@@ -149,7 +150,7 @@ func (j *job) acceptOutcome(o *Outcome) {
 	j.recordResult(i, o.Result)
 	j.states[i].objections, j.states[i].line, j.states[i].column = o.Objections, o.Line, o.Column
 	switch {
-	case i < j.schema: // what it took and lost does not count against the scripts
+	case i < j.schema: // the schema's time, and workers lost so far, do not count against the scripts
 		j.since, j.spent, j.lost = time.Now(), 0, 0
 	case i >= j.routes:
 	case o.Code != OK:
@@ -159,8 +160,8 @@ func (j *job) acceptOutcome(o *Outcome) {
 	}
 }
 
-// allowRetry reports whether a script that ran out of time gets one more run: if it once
-// ended in time, so the machine was probably late, or if the worker says so.
+// allowRetry reports whether a script that ran out of time may run once more. It may if the worker reports
+// that the machine was late, or if the script ended in time before, so the machine was probably late.
 func (j *job) allowRetry(i int, late bool) bool {
 	if !late && (j.op != OpRun || !j.pool.proven.Contains(j.pool.quarantine.hashScript(j.scripts[i]))) {
 		return false
@@ -173,12 +174,12 @@ func (j *job) allowRetry(i int, late bool) bool {
 	return true
 }
 
-// findRunningScript returns the script that a dead worker was running: the one after the
-// last outcome, -1 when there is none.
+// findRunningScript returns the script that a dead worker was running: the one after the last outcome, or -1
+// if there is none.
 func (j *job) findRunningScript() int {
 	at := j.reached
 	if j.route >= 0 {
-		at = max(at, j.request.Routes) // routes behind the one that was true do not run
+		at = max(at, j.request.Routes) // routes after the true one do not run
 	}
 	if at >= len(j.asked) {
 		return -1
@@ -186,8 +187,8 @@ func (j *job) findRunningScript() int {
 	return j.asked[at]
 }
 
-// recordWorkerDeath records what a worker's death says about the script it was running.
-// The error is the sandbox's own failure.
+// recordWorkerDeath charges a worker's death to the script that was running, or retries. The error is a
+// failure of the sandbox itself.
 func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 	i := j.findRunningScript()
 	code := Code("")
@@ -198,7 +199,7 @@ func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 		code = Memory
 	case garbled:
 		code = Internal
-	case crashed: // once may be chance; twice at the same script is the script
+	case crashed: // one crash may be chance; a second one at the same script is its fault
 		if i >= 0 && j.crashedAt == i+1 {
 			code = Internal
 		}
@@ -211,8 +212,8 @@ func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 		j.pool.stats.add(&j.pool.stats.Retries, 1)
 		return nil
 	}
-	// Checks are rare, and what a definition is refused for is remembered long: a kill may
-	// have been the machine's fault once.
+	// Checks are rare, and a definition's rejection is remembered for long. A single kill may have been the
+	// machine's fault, so the first one is forgiven.
 	if code == Timeout && j.allowRetry(i, j.op == OpCheck) {
 		return nil
 	}
@@ -224,7 +225,8 @@ func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 	return nil
 }
 
-// expireOverdue times out what is left when the batch has used up its time.
+// expireOverdue ends the remaining scripts with Timeout if the batch has used up its time. It reports whether
+// it has.
 func (j *job) expireOverdue() bool {
 	if j.spent < j.pool.cfg.Total {
 		return false
@@ -241,13 +243,13 @@ func (j *job) expireOverdue() bool {
 	return true
 }
 
-// readSchema is what the schema says, as far as it is known.
+// readSchema returns the schema's result so far.
 func (j *job) readSchema() SchemaReply {
 	s := j.states[0]
 	return SchemaReply{Code: s.Code, Violations: s.objections, Detail: s.Detail}
 }
 
-// buildReply puts together what the caller asked for.
+// buildReply builds the reply to the caller.
 func (j *job) buildReply() Reply {
 	r := Reply{Route: -1}
 	if j.schema > 0 {
@@ -270,7 +272,7 @@ func (j *job) buildReply() Reply {
 	return r
 }
 
-// describeLimit says which limit a script hit and how to write it instead.
+// describeLimit describes the limit that a script hit and how to avoid it.
 func (p *Pool) describeLimit(code Code, kind Kind, killed bool) string {
 	if kind == Schema {
 		return p.describeSchemaLimit(code)

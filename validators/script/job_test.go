@@ -14,8 +14,7 @@ func newJob(t *testing.T, p *Pool, op Op, scripts ...Script) *job {
 	return j
 }
 
-// A timeout that the machine is to blame for says nothing yet: the script is
-// asked about once more, whoever wrote it.
+// A timeout for which the machine is to blame is inconclusive: the script runs once more, whoever owns it.
 func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	p, err := NewPool(Config{})
@@ -44,8 +43,8 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A worker that was killed at a check is the script's fault when it happens again: what a
-// definition is refused for is remembered long.
+// A kill during a check counts against the script only if it happens twice, because the rejection of a
+// definition is remembered for long.
 func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	p, err := NewPool(Config{})
@@ -70,8 +69,7 @@ func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
 	}
 }
 
-// The time that a schema takes, and the workers that die meanwhile, do not count against the
-// scripts behind it.
+// A schema's time, and workers lost before it has an outcome, do not count against the scripts after it.
 func TestScriptsBehindASchemaStartAfresh(t *testing.T) {
 	t.Parallel()
 	p, err := NewPool(Config{})

@@ -23,7 +23,7 @@ func kill(pid int) {
 	}
 }
 
-// eventually waits for something that happens in another process.
+// eventually waits for a condition that another process brings about.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing tells of it
@@ -74,8 +74,8 @@ func TestASpareIsKeptOnceWorkersDie(t *testing.T) {
 	eventually(t, "no more than one spare", func() bool { n := p.Stats().Workers; return n >= 1 && n <= 2 })
 }
 
-// TestAWorkerKilledFromOutside: while it is idle that costs nothing, while it runs
-// a retry.
+// TestAWorkerKilledFromOutside: a worker killed while idle has no effect; one killed while running causes a
+// retry.
 func TestAWorkerKilledFromOutside(t *testing.T) {
 	p := newPool(t, script.Config{Workers: 1, Soft: 2 * time.Second, Hard: 10 * time.Second, Total: 20 * time.Second})
 	one(t, p, yes, `{}`)
@@ -101,7 +101,7 @@ func TestAWorkerKilledFromOutside(t *testing.T) {
 	}
 	switch got := <-done; {
 	case got.err == nil && got.reply.Results[0].Valid:
-	case errors.Is(got.err, script.ErrUnavailable): // the spare was shot too, at a bad moment
+	case errors.Is(got.err, script.ErrUnavailable): // the spare was killed too, at a bad moment
 	default:
 		t.Errorf("after a kill during the call: %+v", got)
 	}
@@ -110,8 +110,8 @@ func TestAWorkerKilledFromOutside(t *testing.T) {
 	}
 }
 
-// TestKilledAtAnyMoment: whenever a worker is shot, a caller gets the right answer
-// or an error that says to try again, never a wrong answer.
+// TestKilledAtAnyMoment: whenever a worker is killed, a caller gets the right answer or an error that asks for
+// a retry, never a wrong answer.
 func TestKilledAtAnyMoment(t *testing.T) {
 	p := newPool(t, script.Config{ScriptStrikes: 1 << 20, OwnerStrikes: 1 << 20})
 	var right, sorry, wrong atomic.Int64
@@ -287,7 +287,7 @@ func TestQuarantine(t *testing.T) {
 		}
 		return r.Results[0]
 	}
-	fine := func(owner string) (got script.Result) { // in 5 ms, unless the machine is late
+	fine := func(owner string) (got script.Result) { // takes up to 5 ms unless the machine is slow
 		for range 3 {
 			if got = ask(owner, yes); got.Code != script.Timeout {
 				break
@@ -328,12 +328,11 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// TestSecondChance: a script known to be fine that runs out of time is asked
-// again, once.
+// TestSecondChance: a script that has ended in time before and then runs out of time is retried once.
 func TestSecondChance(t *testing.T) {
 	p := newPool(t, script.Config{Soft: 5 * time.Millisecond, Hard: 10 * time.Millisecond})
 	const source = "(d) => { if (d.loop) for (;;); return true }"
-	if got := one(t, p, source, `{"loop":true}`); got.Code != script.Timeout || p.Stats().Retries > 1 { // 1: the machine was late
+	if got := one(t, p, source, `{"loop":true}`); got.Code != script.Timeout || p.Stats().Retries > 1 { // one retry if the machine was late
 		t.Fatalf("unknown: %+v", got)
 	}
 	if got := one(t, p, source, `{}`); !got.Valid {
@@ -345,7 +344,7 @@ func TestSecondChance(t *testing.T) {
 	}
 }
 
-// TestHonestCallersAreServed while one owner is hostile all the time.
+// TestHonestCallersAreServed: honest calls succeed while another owner is hostile all the time.
 func TestHonestCallersAreServed(t *testing.T) {
 	p := newPool(t, script.Config{ScriptStrikes: 1 << 20, OwnerStrikes: 1 << 20, Hard: 100 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -369,13 +368,13 @@ func TestHonestCallersAreServed(t *testing.T) {
 	cancel()
 	wg.Wait()
 	t.Logf("slowest honest call %v, %+v", slowest, p.Stats())
-	if slowest > 20*time.Second { // ten times what it may be on an idle machine
+	if slowest > 20*time.Second { // ten times the limit on an idle machine
 		t.Errorf("an honest call took %v", slowest)
 	}
 }
 
-// TestHostDoesNotGrow: memory, goroutines and descriptors of this process stay
-// where they are. GAVEL_HOSTILE_CALLS=10000 makes it the long run.
+// TestHostDoesNotGrow: memory, goroutines and descriptors of this process do not grow.
+// GAVEL_HOSTILE_CALLS=10000 gives the long run.
 func TestHostDoesNotGrow(t *testing.T) {
 	calls := 60
 	if long {
@@ -416,7 +415,7 @@ func TestHostDoesNotGrow(t *testing.T) {
 	if after.goroutines > before.goroutines+4 || after.files > before.files+8 {
 		t.Error("goroutines or descriptors are left behind")
 	}
-	// What quarantine and second chances remember is bounded; here it is filled.
+	// The memory of quarantine and retries is limited; these calls fill it.
 	if grown := int64(after.heap) - int64(before.heap); grown > 4<<20 {
 		t.Errorf("the heap grew by %d KB", grown>>10)
 	}
@@ -435,7 +434,7 @@ func TestUnhardenedIsReported(t *testing.T) {
 	}
 }
 
-// TestIdleWorkersEnd: what a busy minute started does not stay.
+// TestIdleWorkersEnd: workers that were started for a busy period end when idle.
 func TestIdleWorkersEnd(t *testing.T) {
 	p := newPool(t, script.Config{Workers: 3, PerCaller: 3, IdleTime: 200 * time.Millisecond, LastIdleTime: time.Hour})
 	var together sync.WaitGroup
@@ -463,7 +462,7 @@ func TestIdleWorkersEnd(t *testing.T) {
 	}
 }
 
-// TestCheckerDoesNotStay: the worker that checked the definitions of a start ends.
+// TestCheckerDoesNotStay: the worker that checked the definitions at startup ends.
 func TestCheckerDoesNotStay(t *testing.T) {
 	p := newPool(t, script.Config{})
 	if _, err := p.Check(t.Context(), "o", script.Owner{ID: "o"}, validators(yes)); err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// long has the tests take the sizes and the limits that show most, rather than a sample.
+// long makes the tests use full sizes and default limits instead of a sample.
 var long = os.Getenv("GAVEL_LONG") != ""
 
-// workerPath is the worker that the tests drive, "" for this test binary itself.
+// workerPath is the worker binary for the tests; "" is this test binary.
 var workerPath string
 
 func TestMain(m *testing.M) {
@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// withPlainWorker has the tests drive a worker without race detector: scripts under
-// it run ten times slower and in memory that cannot be bounded. What it is to watch
-// is this process.
+// withPlainWorker runs the tests with a worker that is built without the race detector. Under it, scripts
+// would run ten times slower and their memory could not be limited. The race detector watches only this
+// process.
 func withPlainWorker(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "worker")
 	if err != nil {

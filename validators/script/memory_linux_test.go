@@ -9,14 +9,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// TestIdleWorkerGivesMemoryBack: what a burst of scripts took does not stay with the worker.
+// TestIdleWorkerGivesMemoryBack: an idle worker returns the memory that a burst of scripts used.
 func TestIdleWorkerGivesMemoryBack(t *testing.T) {
 	p := newPool(t, script.Config{})
-	private := func() (bytes int) { // what is not the program itself
+	private := func() (bytes int) { // memory apart from the program itself
 		for _, pid := range p.WorkerPIDs() {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			if err != nil {
-				continue // it has just ended
+				continue // it has just exited
 			}
 			_, rest, _ := strings.Cut(string(status), "RssAnon:")
 			var kB int

@@ -18,17 +18,16 @@ import (
 
 var _ Runner = (*Pool)(nil)
 
-// Pool evaluates scripts in worker processes. It is safe for concurrent use. A
-// Pool must be closed.
+// Pool evaluates scripts in worker processes. It is safe for concurrent use. Callers must close it.
 type Pool struct {
 	cfg        Config
 	path       string
 	setup      Setup
 	quarantine *quarantine
-	proven     *lru.Cache[uint64, struct{}] // scripts that once ended in time, by hash
+	proven     *lru.Cache[uint64, struct{}] // hashes of scripts that have ended in time
 	stats      counters
-	eval       workerSet // Run
-	check      workerSet // Check: a registration never delays a decision
+	eval       workerSet // for Run
+	check      workerSet // for Check, Try and Read, so that registrations never delay decisions
 
 	life     context.Context //nolint:containedctx // ends with Close, which has no other way to reach calls in flight
 	end      context.CancelFunc
@@ -39,19 +38,18 @@ type Pool struct {
 	warnOnce sync.Once
 }
 
-// ErrNoMain reports that this program cannot serve as its own worker: it would run its main
-// instead of a script.
+// ErrNoMain reports that this program cannot be its own worker: as a worker it would run its main instead of
+// scripts.
 var ErrNoMain = errors.New("main does not begin with worker.Main, so this program cannot run scripts; write as the first line of func main (in tests, of func TestMain):\n\n" +
 	"\tworker.Main(workflow.AnswerLintRequest)\n\n" +
 	"and import github.com/gavel-mcp/gavel/validators/script/worker and github.com/gavel-mcp/gavel/engine/workflow")
 
 var mainSeen atomic.Bool
 
-// SeeMain notes that this program begins with worker.Main, which calls it.
+// SeeMain records that this program's main begins with worker.Main, which calls it.
 func SeeMain() { mainSeen.Store(true) }
 
-// NewPool makes a pool. It starts no process unless cfg.Warm is set. The error
-// names every setting that cannot work.
+// NewPool returns a pool. It starts no process unless cfg.Warm is set. The error lists all invalid settings.
 func NewPool(cfg Config) (*Pool, error) {
 	if IsWorker(os.Args) || cfg.WorkerPath == "" && !mainSeen.Load() {
 		return nil, ErrNoMain
@@ -64,7 +62,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	proven, _ := lru.New[uint64, struct{}](maxRecords) // fails for sizes below 1
+	proven, _ := lru.New[uint64, struct{}](maxRecords) // fails only for sizes below 1
 	p := &Pool{
 		cfg: cfg, path: path, quarantine: newQuarantine(cfg), procs: map[*process]struct{}{}, proven: proven,
 		setup: Setup{
@@ -84,16 +82,16 @@ func NewPool(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// checkerStays is how long a worker that checks registrations is idle before it ends: they come
-// in bursts, when a server starts or somebody writes a definition, and then seldom.
+// checkerStays is how long an idle worker for checks is kept. Checks come in bursts, when a server starts or a
+// user writes a definition, and are rare otherwise.
 const checkerStays = time.Second
 
-// maxCallHead is how much longer than MaxInput a Call may be: its arguments come with the tool's name.
+// maxCallHead is how much longer than MaxInput a Call may be, because it contains the tool's name in addition
+// to the arguments.
 const maxCallHead = 1 << 10
 
-// Run evaluates a batch: the schema, routes in order until one is true, then all validators.
-// The error wraps ErrUnavailable (retry later), ErrInput (the batch itself is
-// wrong) or is ctx's.
+// Run evaluates a batch: the schema, then the routes in order until one is true, then all validators. The
+// error wraps ErrUnavailable (retry later) or ErrInput (the batch itself is wrong), or is ctx's.
 func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	err := errors.Join(
 		checkInput("data", b.Data, p.cfg.MaxInput),
@@ -129,19 +127,19 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	return reply, nil
 }
 
-// Check compiles scripts and calls each once with empty objects, in a worker set
-// apart for it; schemas are compiled. What a script answers to empty input does not matter; that it
-// ends within its limits does. The error wraps ErrUnavailable, ErrInput or is ctx's.
+// Check compiles scripts and calls each once with empty objects, in workers that are reserved for checks.
+// Schemas are only compiled. A script's result for empty input does not matter, but it must end within its
+// limits. The error wraps ErrUnavailable or ErrInput, or is ctx's.
 func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []Script) ([]Problem, error) {
 	return p.examine(ctx, Batch{Caller: caller, Owner: owner, Validators: scripts}, Threw, BadResult)
 }
 
-// Try is Check on the data, context and evidence of a batch, whose routes and validators
-// must give an answer.
+// Try is like Check, with the data, context and evidence of a batch. Each script in b.Validators must return a
+// result that the contract allows.
 func (p *Pool) Try(ctx context.Context, b Batch) ([]Problem, error) { return p.examine(ctx, b) }
 
-// examine has each script run alone, in the worker for checks. Problems are those that do not
-// end well, or in a way that is accepted.
+// examine runs each validator alone, in the workers for checks. It returns a Problem for each script whose
+// code is neither OK nor accepted.
 func (p *Pool) examine(ctx context.Context, b Batch, accepted ...Code) ([]Problem, error) {
 	var problems []Problem
 	for part := range slices.Chunk(b.Validators, p.cfg.MaxScripts) {
@@ -163,7 +161,7 @@ func (p *Pool) examine(ctx context.Context, b Batch, accepted ...Code) ([]Proble
 	return problems, nil
 }
 
-// runJob asks workers until nothing about the job is undecided.
+// runJob sends requests to workers until the job is decided.
 func (p *Pool) runJob(ctx context.Context, l *workerSet, j *job) (unhardened []string, err error) {
 	if err := p.beginCall(); err != nil {
 		return nil, err
@@ -184,7 +182,7 @@ func (p *Pool) runJob(ctx context.Context, l *workerSet, j *job) (unhardened []s
 	return unhardened, nil
 }
 
-// askOnce asks one worker once.
+// askOnce sends one request to one worker.
 func (p *Pool) askOnce(ctx context.Context, l *workerSet, j *job) ([]string, error) {
 	w, release, err := p.leaseWorker(ctx, l, j.caller)
 	if err != nil {
@@ -212,11 +210,11 @@ func (p *Pool) askOnce(ctx context.Context, l *workerSet, j *job) ([]string, err
 	case discarded:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
 	}
-	p.warmUp(l) // the next lost worker has a replacement ready
+	p.warmUp(l) // so that a replacement is ready
 	return w.unhardened, j.recordWorkerDeath(why, cause)
 }
 
-// beginCall registers a call, so that Close can wait for it.
+// beginCall registers a call, so that Close waits for it.
 func (p *Pool) beginCall() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,12 +232,11 @@ func (p *Pool) recordStrike(who offender, s Script, why string) {
 	}
 }
 
-// ResetQuarantine lifts the quarantine of a principal, as owner and as caller; of all of
-// them for "".
+// ResetQuarantine lifts the quarantine of a principal, both as owner and as caller. An empty id lifts all.
 func (p *Pool) ResetQuarantine(id string) { p.quarantine.reset(id) }
 
-// Close kills all workers, waits until they are reaped and until calls in flight
-// have returned ErrUnavailable. It may be called more than once.
+// Close kills all workers, and waits until they are reaped and calls in flight have returned ErrUnavailable.
+// It may be called more than once.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -264,9 +261,8 @@ func (p *Pool) Close() error {
 	return nil
 }
 
-// Probe checks that a worker starts and answers. It starts its own and skips the queue,
-// so that callers cannot make it fail. The error wraps
-// ErrUnavailable or is ctx's.
+// Probe checks that a worker starts and answers. It starts its own worker and skips the queue, so that callers
+// cannot make it fail. The error wraps ErrUnavailable or is ctx's.
 func (p *Pool) Probe(ctx context.Context) error {
 	if err := p.beginCall(); err != nil {
 		return err
@@ -274,7 +270,7 @@ func (p *Pool) Probe(ctx context.Context) error {
 	defer p.tasks.Done()
 	err := p.probeOnce(ctx)
 	if errors.Is(err, errProbeEnded) && ctx.Err() == nil {
-		err = p.probeOnce(ctx) // once may be a machine that is out of memory for a moment
+		err = p.probeOnce(ctx) // the first failure may be a brief lack of memory
 	}
 	switch {
 	case err == nil:
@@ -285,7 +281,7 @@ func (p *Pool) Probe(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// errProbeEnded says that a probe's worker ended without an answer.
+// errProbeEnded reports that a probe's worker ended without an answer.
 var errProbeEnded = errors.New("the worker ended without an answer")
 
 func (p *Pool) probeOnce(ctx context.Context) error {
@@ -301,7 +297,7 @@ func (p *Pool) probeOnce(ctx context.Context) error {
 	if why, err := w.requestOutcomes(ctx, &request, p.cfg.Start, func(o *Outcome) { got = *o }); why != alive {
 		return fmt.Errorf("%w (%v): %w", errProbeEnded, why, err)
 	}
-	// A worker that says that the machine is late has answered.
+	// A worker that reports that the machine is late has answered.
 	if got.Code != OK && !(got.Code == Timeout && got.Late) {
 		return fmt.Errorf("a plain script ended %s", got.Code)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Scripts that end in each way there is.
+// Scripts for each way in which a script can end.
 const (
 	hang    = "() => Array.prototype.indexOf.call({length: 2**53-1}, 1)" // cannot be interrupted
 	spin    = "() => { for (;;); }"
@@ -168,8 +168,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestBlame: a batch survives the death of its worker, the script that caused it
-// is charged, and nobody else.
+// TestBlame: a batch survives the death of its worker, and only the script that caused it is charged.
 func TestBlame(t *testing.T) {
 	p := newPool(t, script.Config{})
 	r, err := p.Run(context.Background(), script.Batch{
@@ -191,7 +190,7 @@ func TestBlame(t *testing.T) {
 			t.Errorf("result %d is named %s", i, r.Name)
 		}
 	}
-	// On a busy machine a timeout may have been given a second chance.
+	// On a busy machine, a timeout may have been retried.
 	if s := p.Stats(); s.Kills != 1 || s.Deaths != 1 || s.Timeouts-s.Retries != 1 || s.Recycled != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -204,7 +203,7 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestGrowthIsInterrupted: a script that grows step by step loses, not its worker.
+// TestGrowthIsInterrupted: a script whose memory grows in small steps is interrupted, and its worker survives.
 func TestGrowthIsInterrupted(t *testing.T) {
 	p := newPool(t, script.Config{Soft: 10 * time.Second, Hard: 30 * time.Second, Total: time.Minute})
 	if got := one(t, p, "() => { const a = []; for (;;) a.push({}) }", `{}`); got.Code != script.Memory {
@@ -231,7 +230,7 @@ func TestTotalBoundsABatch(t *testing.T) {
 	}
 }
 
-// TestSameInputSameVerdict: clock, random source and zone are the request's.
+// TestSameInputSameVerdict: the clock, the random source and the time zone come from the request.
 func TestSameInputSameVerdict(t *testing.T) {
 	p := newPool(t, script.Config{})
 	ask := func(now time.Time, seed int64) string {
@@ -356,7 +355,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// shaped is a batch with a schema.
+// shaped returns a batch with a schema.
 func shaped(schema, document string) script.Batch {
 	return script.Batch{
 		Caller: "o", Owner: script.Owner{ID: "o"},

@@ -15,63 +15,62 @@ import (
 	"time"
 )
 
-// Exit codes by which a worker says why it ended itself. ExitFatal is the Go
-// runtime's own, for an allocation or a stack beyond the limits.
+// Exit codes with which a worker explains why it exited. ExitFatal is the Go runtime's own code, for an
+// allocation or a stack beyond the limits.
 const (
 	ExitFatal   = 2
-	ExitMemory  = 7 // the watchdog saw the memory limit passed
-	ExitStuck   = 8 // a call passed twice the hard limit; nobody killed us
-	ExitRefused = 9 // the host does not speak this protocol
+	ExitMemory  = 7 // the watchdog found the memory limit exceeded
+	ExitStuck   = 8 // a call exceeded twice the hard limit and the host did not kill the worker
+	ExitRefused = 9 // the host does not use this protocol
 )
 
-// exitReason is why a worker is gone.
+// exitReason is why a worker exited.
 type exitReason int32
 
 const (
 	alive       exitReason = iota
 	outOfTime              // killed: a script passed the hard limit
-	cancelled              // killed: the caller left
+	cancelled              // killed: the caller's context ended
 	discarded              // killed: recycled, or the pool closed
-	outOfMemory            // ended itself or was ended by the runtime: memory
-	garbled                // killed: it sent what is not an outcome
-	crashed                // ended itself, for a reason that neither side knows of
-	vanished               // somebody else killed it
+	outOfMemory            // exited, or the runtime ended it, for lack of memory
+	garbled                // killed: it sent something other than the expected message
+	crashed                // exited for an unknown reason
+	vanished               // killed by something outside this program
 )
 
 func (c exitReason) String() string {
 	return [...]string{"alive", "out of time", "cancelled", "discarded", "out of memory", "garbled", "crashed", "vanished"}[c]
 }
 
-// process is one worker. Its methods are for the one goroutine that holds it,
-// except kill.
+// process is one worker. Only the goroutine that holds it may call its methods, except kill.
 type process struct {
 	cmd        *exec.Cmd
 	in, out    *os.File
-	errs       *os.File // what the runtime prints when it dies
-	frame      []byte   // being written
-	content    []byte   // being read
+	errs       *os.File // the runtime's output when it dies
+	frame      []byte   // the frame being written
+	content    []byte   // the content being read
 	lastID     uint32
 	calls      int
 	idleSince  time.Time
 	leaving    bool
-	reads      bool // documents
+	reads      bool // it answers OpRead
 	unhardened []string
 
-	lastOutput string       // what it printed when it ended
-	killed     atomic.Int32 // cause; the first one counts
+	lastOutput string       // the end of its output when it died
+	killed     atomic.Int32 // an exitReason; only the first one is stored
 	exited     chan struct{}
 	timer      *time.Timer
 	onMemory   func(memory int64)
 }
 
-// startProcess starts a worker and waits for its greeting. saw, unless nil, gets the
-// memory that the worker used when it is killed.
+// startProcess starts a worker and waits for its greeting. saw, unless nil, is called with the worker's peak
+// memory when it is killed.
 func startProcess(ctx context.Context, path, name string, setup Setup, limit time.Duration, saw func(memory int64)) (*process, error) {
 	p, err := spawnProcess(path, name)
 	if err != nil {
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	p.onMemory = saw // before anybody can kill it
+	p.onMemory = saw // before any kill
 	stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
 	defer stop()
 	p.timer = time.AfterFunc(limit, func() { p.kill(outOfTime) })
@@ -90,8 +89,8 @@ func startProcess(ctx context.Context, path, name string, setup Setup, limit tim
 	return p, nil
 }
 
-// spawnProcess starts the process with nothing of ours: three pipes, no environment,
-// no other descriptor, not our process group.
+// spawnProcess starts the process with three pipes and nothing else of ours: no environment, no other
+// descriptor, and its own process group.
 func spawnProcess(path, name string) (*process, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
@@ -120,7 +119,7 @@ func spawnProcess(path, name string) (*process, error) {
 	p := &process{cmd: cmd, in: inW, out: outR, errs: errR, exited: make(chan struct{})}
 	widenPipe(inW)
 	go func() {
-		_ = cmd.Wait() // the state is read from cmd.ProcessState
+		_ = cmd.Wait() // the state is in cmd.ProcessState
 		close(p.exited)
 	}()
 	return p, nil
@@ -155,8 +154,7 @@ func (p *process) exchangeHello(setup Setup) error {
 	return nil
 }
 
-// send sends a request. Until stop is called, the process is killed when ctx ends or the
-// limit passes.
+// send sends a request. Until stop is called, the process is killed if ctx ends or the limit passes.
 func (p *process) send(ctx context.Context, q *Request, limit time.Duration) (stop func(), err error) {
 	p.lastID++
 	q.ID = p.lastID
@@ -168,9 +166,9 @@ func (p *process) send(ctx context.Context, q *Request, limit time.Duration) (st
 	}
 	p.timer.Reset(limit)
 	stop = func() {
-		// A timer that was set again may have fired before: killed tells.
+		// The timer may have fired before its last Reset; killed reveals that.
 		if inTime := p.timer.Stop(); !calledOff() || !inTime || exitReason(p.killed.Load()) != alive {
-			p.leaving = true // else its death would be charged to the next script
+			p.leaving = true // otherwise the next script would be charged for its death
 		}
 	}
 	if _, err = p.in.Write(p.frame); err != nil {
@@ -179,7 +177,7 @@ func (p *process) send(ctx context.Context, q *Request, limit time.Duration) (st
 	return stop, err
 }
 
-// receive reads one message. When it fails the process is gone, for the reason returned.
+// receive reads one message. If it fails, the process has exited for the returned reason.
 func (p *process) receive(buf []byte, limit int, decode func(content []byte) error) ([]byte, exitReason, error) {
 	content, err := ReadFrame(p.out, buf, limit)
 	if err == nil {
@@ -194,9 +192,9 @@ func (p *process) receive(buf []byte, limit int, decode func(content []byte) err
 	return content, alive, nil
 }
 
-// requestOutcomes sends a request and hands each outcome to accept as it comes. A reason
-// other than alive means that the process is gone and that the first script without an
-// outcome was running. The error explains reasons that no script is charged for.
+// requestOutcomes sends a request and calls accept with each outcome as it arrives. A reason other than alive
+// means that the process has exited while it ran the first script without an outcome. The error explains
+// reasons for which no script is charged.
 func (p *process) requestOutcomes(ctx context.Context, q *Request, hard time.Duration, accept func(*Outcome)) (why exitReason, err error) {
 	stop, err := p.send(ctx, q, hard)
 	defer stop()
@@ -227,22 +225,22 @@ func (p *process) requestOutcomes(ctx context.Context, q *Request, hard time.Dur
 	}
 }
 
-// kill ends the process for a reason; the first reason counts. It does not wait.
+// kill ends the process for a reason; only the first reason counts. It does not wait.
 func (p *process) kill(why exitReason) {
 	if p.killed.CompareAndSwap(int32(alive), int32(why)) {
 		if p.onMemory != nil {
 			p.onMemory(peakMemory(p.cmd.Process.Pid))
 		}
-		_ = p.cmd.Process.Kill() // an error means that it has ended already
+		_ = p.cmd.Process.Kill() // an error means that it has exited already
 	}
 }
 
-// awaitExit waits for the process to end and says why it did: our reason for
-// killing it, else what its exit status tells. A process that closed its pipes
-// but lives is killed for the reason given.
+// awaitExit waits for the process to exit and returns the reason: ours if we killed it, otherwise the one that
+// its exit status implies. A process that closed its pipes but is still running is killed with the reason
+// lingers.
 func (p *process) awaitExit(lingers exitReason) exitReason {
 	select {
-	case <-p.exited: // it ended by itself: its status is the better witness
+	case <-p.exited: // its own exit status is more precise
 	case <-time.After(100 * time.Millisecond):
 		p.kill(lingers)
 		<-p.exited
@@ -262,36 +260,36 @@ func (p *process) awaitExit(lingers exitReason) exitReason {
 	return vanished
 }
 
-// readLastOutput reads what the process printed when it ended, as one short line.
+// readLastOutput reads what the process printed when it exited, as one short line.
 func (p *process) readLastOutput() {
 	buf := make([]byte, 1024)
 	_ = p.errs.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-	n, _ := io.ReadFull(p.errs, buf) // as much as there is
+	n, _ := io.ReadFull(p.errs, buf) // as much as is available
 	p.lastOutput = strings.TrimSpace(Clean(string(buf[:n]), MaxNote))
 }
 
-// saysOutOfMemory recognises the ways in which the Go runtime says that an allocation
-// or the growth of a stack failed. By then it can say little else.
+// saysOutOfMemory recognises the messages of the Go runtime for a failed allocation or stack growth. The
+// runtime often cannot print more at that point.
 func saysOutOfMemory(words string) bool {
 	for _, sign := range []string{"out of memory", "cannot allocate memory", "stack exceeds", "stack overflow", "failed to create new OS thread"} {
 		if strings.Contains(words, sign) {
 			return true
 		}
 	}
-	// Goroutine 0 is the runtime's own, which no script runs on: its garbage
-	// collector reaches for memory that it was refused.
+	// Goroutine 0 is the runtime's own; no script runs on it. It faults if the garbage collector accesses
+	// memory that the system denied.
 	return words == "" || strings.Contains(words, "SIGSEGV") && strings.Contains(words, "goroutine 0 ")
 }
 
-// closePipes closes our ends of the pipes.
+// closePipes closes this process's ends of the pipes.
 func (p *process) closePipes() {
 	_ = p.in.Close()
 	_ = p.out.Close()
 	_ = p.errs.Close()
 }
 
-// peakMemory is the greatest resident size so far of a living process, in bytes; 0 where
-// the platform does not tell.
+// peakMemory returns the largest resident size so far of a running process, in bytes. It returns 0 if the
+// platform does not report it.
 func peakMemory(pid int) int64 {
 	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	_, rest, _ := bytes.Cut(status, []byte("VmHWM:"))

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newGroupAttr keeps signals meant for the terminal's foreground group (Ctrl-C) away
-// from workers: the gateway ends them itself once it has answered its callers.
+// newGroupAttr keeps signals to the terminal's foreground group (Ctrl-C) away from workers: the gateway ends
+// them itself after it has answered its callers.
 func newGroupAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// systemEnv is what the platform needs to start any process at all.
+// systemEnv returns the variables without which the platform cannot start a process.
 func systemEnv() []string { return nil }
 
 func rootDir() string { return "/" }
 
-// isFault says whether a process was ended by a fault of its own.
+// isFault reports whether a signal for a fault, such as SIGSEGV, ended the process.
 func isFault(state *os.ProcessState) bool {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {
@@ -32,8 +32,8 @@ func isFault(state *os.ProcessState) bool {
 	return false
 }
 
-// widenPipe lets a request of usual size be written at once, without waiting for the
-// worker to read. Failing is fine: the pipe then keeps its 64 KiB.
+// widenPipe enlarges a pipe so that a request of typical size can be written without waiting for the worker to
+// read. Errors are ignored: the pipe then keeps its 64 KiB.
 func widenPipe(pipe *os.File) {
 	const setPipeSize, size = 1031, 256 << 10 // F_SETPIPE_SZ
 	raw, err := pipe.SyscallConn()

@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// TestWorkersStandApart: an interrupt from the terminal reaches the gateway, which
-// ends its workers when it has answered its callers.
+// TestWorkersStandApart: an interrupt from the terminal reaches only the gateway, which ends its workers after
+// it has answered its callers.
 func TestWorkersStandApart(t *testing.T) {
 	p := newPool(t, script.Config{})
 	one(t, p, yes, `{}`)
@@ -24,8 +24,8 @@ func TestWorkersStandApart(t *testing.T) {
 	}
 }
 
-// TestReadEndsThoughItsWorkerStands: the limit is kept by this process too, not by the
-// worker alone, which a document may have taken over.
+// TestReadEndsThoughItsWorkerStands: this process enforces the limit too, because a document may have taken
+// over the worker.
 func TestReadEndsThoughItsWorkerStands(t *testing.T) {
 	p := newPool(t, script.Config{Read: 100 * time.Millisecond})
 	if _, err := p.Read(t.Context(), "agent", []byte("say hello")); err != nil {
@@ -43,7 +43,7 @@ func TestReadEndsThoughItsWorkerStands(t *testing.T) {
 		if errors.Is(err, script.ErrTooCostly) {
 			return
 		}
-		if err != nil { // else a worker answered that was started meanwhile
+		if err != nil { // otherwise a newly started worker answered
 			t.Fatal(err)
 		}
 	}

@@ -5,18 +5,17 @@ import (
 	"syscall"
 )
 
-// newGroupAttr keeps Ctrl-C of the console away from workers.
+// newGroupAttr keeps the console's Ctrl-C away from workers.
 func newGroupAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
 }
 
-// systemEnv is what the platform needs to start any process at all.
+// systemEnv returns the variables without which the platform cannot start a process.
 func systemEnv() []string { return []string{"SYSTEMROOT=" + os.Getenv("SYSTEMROOT")} }
 
 func rootDir() string { return "" }
 
-// isFault says whether a process was ended by a fault of its own; here such a
-// process has an exit code.
+// isFault reports false, because on Windows a process that faulted has an exit code.
 func isFault(*os.ProcessState) bool { return false }
 
 func widenPipe(*os.File) {}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// quarantine counts workers killed, by offender and script.
+// quarantine counts lost workers by offender and script.
 type quarantine struct {
 	now                         func() time.Time
 	scriptStrikes, ownerStrikes int
@@ -20,13 +20,13 @@ type quarantine struct {
 	records map[strikeKey]*record
 }
 
-// offender answers for a lost worker: the owner of the script, or the caller where the
-// owner is trusted. Where one stranger calls another one's script, which an operator lets
-// it do, it is the two together: neither can have it quarantined for others. No caller
-// can get another owner's script quarantined by copying it, or by feeding it.
+// offender is charged for a lost worker. It is the owner of the script, or the caller if the owner is trusted.
+// If an untrusted owner's script is called by someone else, which an operator can allow, it is the pair of
+// both: neither can have the script quarantined for others. So no caller can get another owner's script
+// quarantined by copying it or by feeding it data.
 type offender struct {
-	owner  string // "" for all trusted ones
-	caller string // "" where the owner alone answers
+	owner  string // "" for all trusted owners
+	caller string // "" if only the owner is charged
 }
 
 func findOffender(caller string, owner Owner) offender {
@@ -39,10 +39,10 @@ func findOffender(caller string, owner Owner) offender {
 	return offender{owner: owner.ID, caller: caller}
 }
 
-// isHeld reports that the caller, not the script itself, is quarantined.
+// isHeld reports whether quarantine applies to the caller rather than to the script itself.
 func (p offender) isHeld() bool { return p.owner == "" || p.caller != "" }
 
-// logAttr names the offender in the log.
+// logAttr returns the offender for the log.
 func (p offender) logAttr() slog.Attr {
 	switch {
 	case p.owner == "":
@@ -53,18 +53,18 @@ func (p offender) logAttr() slog.Attr {
 	return slog.Group("", slog.String("owner", p.owner), slog.String("caller", p.caller))
 }
 
-// strikeKey is an offender with one script, or with all of them.
+// strikeKey is an offender and one script, or all its scripts.
 type strikeKey struct {
 	offender
-	script uint64 // keyed hash of kind and text, 0 for all scripts
+	script uint64 // keyed hash of kind and source; 0 means all scripts
 }
 
 type record struct {
 	strikes []time.Time // within the window, oldest first
-	until   time.Time   // end of the sentence
+	until   time.Time   // end of the quarantine
 }
 
-// maxRecords bounds the memory that hostile owners can take.
+// maxRecords limits the memory that hostile owners can use.
 const maxRecords = 4096
 
 func newQuarantine(c Config) *quarantine {
@@ -75,8 +75,8 @@ func newQuarantine(c Config) *quarantine {
 	}
 }
 
-// recordStrike counts a worker killed by a script against the offender, for
-// this script and for all scripts, and says whether either is quarantined now.
+// recordStrike charges a lost worker to the offender, for this script and for all its scripts. It reports
+// whether either is quarantined now.
 func (q *quarantine) recordStrike(who offender, s Script) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,7 +89,7 @@ func (q *quarantine) recordStrike(who offender, s Script) bool {
 	return a || b
 }
 
-// hashScript is never 0.
+// hashScript returns the keyed hash of a script, never 0.
 func (q *quarantine) hashScript(s Script) uint64 {
 	var h maphash.Hash
 	h.SetSeed(q.seed)
@@ -120,7 +120,8 @@ func (q *quarantine) countStrike(c strikeKey, allowed int, now time.Time) bool {
 	return true
 }
 
-// pruneRecords drops expired records, then others until half are left, offenders last.
+// pruneRecords drops expired records. Then it drops others until half are left; records of all scripts of an
+// offender go last.
 func (q *quarantine) pruneRecords(now time.Time) {
 	for c, r := range q.records {
 		if now.After(r.until) && (len(r.strikes) == 0 || now.Sub(r.strikes[len(r.strikes)-1]) > q.window) {
@@ -139,12 +140,12 @@ func (q *quarantine) pruneRecords(now time.Time) {
 	}
 }
 
-// quarantinedUntil returns until when a script does not run for its offender, and whether
-// that holds for all of its scripts; zero: it runs.
+// quarantinedUntil returns the end of the quarantine of a script for an offender, and whether it covers all
+// scripts. The time is zero if the script may run.
 func (q *quarantine) quarantinedUntil(who offender, s Script) (until time.Time, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.records) == 0 { // the usual case costs no hashing of sources
+	if len(q.records) == 0 { // avoids hashing sources in the usual case
 		return time.Time{}, false
 	}
 	now := q.now()
@@ -157,7 +158,7 @@ func (q *quarantine) quarantinedUntil(who offender, s Script) (until time.Time, 
 	return time.Time{}, false
 }
 
-// reset drops the records of a principal as owner and as caller, all for "".
+// reset drops the records of a principal, both as owner and as caller. An empty id drops all.
 func (q *quarantine) reset(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -111,8 +111,8 @@ func TestQuarantineIsBounded(t *testing.T) {
 	}
 }
 
-// A trusted owner's scripts are held for the caller whose data did it, for a while, and
-// for nobody else; the caller's own scripts are another matter.
+// A trusted owner's script is suspended for a while for the caller whose data killed workers, and for no other
+// caller. The caller's own scripts are not affected.
 func TestQuarantineOfACaller(t *testing.T) {
 	c := newClock()
 	q := at(c)

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// This file is a worker's other task besides scripts: to read a stranger's document with
-// a function of the worker's program. Neither this package nor worker knows its format.
+// This file contains the workers' second task: to read an untrusted document with a function that the worker's
+// program provides. Neither this package nor package worker knows the format.
 
 var (
-	// ErrTooCostly reports that reading a document took more time or memory than
-	// Config.Read and Config.WorkerMemory allow, or ended its worker.
+	// ErrTooCostly reports that a document took more time or memory than Config.Read and Config.WorkerMemory
+	// allow, or that it ended its worker.
 	ErrTooCostly = errors.New("reading the document takes too much time or memory")
-	// ErrNoReader reports that the program that serves as worker reads no documents.
+	// ErrNoReader reports that the worker's program does not read documents.
 	ErrNoReader = errors.New("the worker reads no documents")
 )
 
-// OpRead has the worker's reader answer a request's Data.
+// OpRead calls the worker's reader with a request's Data.
 const OpRead Op = 3
 
-// MaxReport bounds what the host reads as the answer to a document.
+// MaxReport limits the reader's answer, in bytes.
 const MaxReport = 4 << 20
 
-// Report is what a worker's reader answers. It is sent as one frame.
+// Report is the answer of a worker's reader. It is sent as one frame.
 type Report struct {
 	ID      uint32
 	Leaving bool   // the worker exits after this message
@@ -39,7 +39,7 @@ func (r *Report) AppendTo(b []byte) []byte {
 	return append(appendHead(b, r), r.Answer...)
 }
 
-// Decode fills the report from a frame's content, which Answer aliases.
+// Decode fills the report from a frame's content. Answer aliases it.
 func (r *Report) Decode(content []byte) (err error) {
 	*r = Report{}
 	if r.Answer, err = decodeHead(content, r); err == nil && len(r.Answer) != r.Size {
@@ -48,10 +48,9 @@ func (r *Report) Decode(content []byte) (err error) {
 	return err
 }
 
-// Read has a worker answer a request about a document, in the workers set apart for
-// registrations. What the answer holds was made from what a stranger wrote, by a
-// process that it may have taken over: the caller must not trust it. The error
-// wraps ErrUnavailable, ErrInput, ErrTooCostly or ErrNoReader, or is ctx's.
+// Read sends a request to a worker's reader and returns its answer. It uses the workers that are reserved for
+// checks. Callers must not trust the answer: it was made from untrusted input, by a process that the input may
+// have taken over. The error wraps ErrUnavailable, ErrInput, ErrTooCostly or ErrNoReader, or is ctx's.
 func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte, error) {
 	if len(request) > p.cfg.MaxInput {
 		return nil, fmt.Errorf("%w: the request has %d bytes, more than the %d allowed", ErrInput, len(request), p.cfg.MaxInput)
@@ -89,7 +88,7 @@ func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte,
 	return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, why, cause)
 }
 
-// requestReport sends one document. A reason other than alive means that the process is gone.
+// requestReport sends one document. A reason other than alive means that the process has exited.
 func (p *process) requestReport(ctx context.Context, document []byte, limit time.Duration) ([]byte, exitReason, error) {
 	q := Request{Op: OpRead, Data: document}
 	stop, err := p.send(ctx, &q, limit)

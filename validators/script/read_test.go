@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// readForTests is what the worker of these tests reads: a document is a way to behave.
+// readForTests is the reader of these tests' worker. The document selects its behaviour.
 func readForTests(request []byte) []byte {
 	switch word, rest, _ := strings.Cut(string(request), " "); word {
 	case "spin":
@@ -28,7 +28,7 @@ func readForTests(request []byte) []byte {
 				b[i] = 1
 			}
 			kept = append(kept, b)
-			runtime.KeepAlive(kept) // to use memory is the point
+			runtime.KeepAlive(kept) // the point is to use memory
 			debug.FreeOSMemory()
 		}
 	case "panic":
@@ -45,8 +45,7 @@ func readForTests(request []byte) []byte {
 	return nil
 }
 
-// TestReadEndsWithItsLimits: a document that takes too much is refused, and the next one
-// is read as if nothing had been.
+// TestReadEndsWithItsLimits: a document that costs too much is rejected, and the next one is read normally.
 func TestReadEndsWithItsLimits(t *testing.T) {
 	p := newPool(t, script.Config{Read: 500 * time.Millisecond, WorkerMemory: 64 << 20})
 	for _, c := range []struct {
@@ -89,7 +88,7 @@ func TestReadEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// TestReportIsHeldToItsForm: what a worker sends is one report, to the last byte.
+// TestReportIsHeldToItsForm: a message must be exactly one report.
 func TestReportIsHeldToItsForm(t *testing.T) {
 	r := script.Report{ID: 7, Leaving: true, Answer: []byte("x")}
 	frame := r.AppendTo(nil)

@@ -7,31 +7,30 @@ import (
 	"time"
 )
 
-// Stats counts since the Pool was made. All values only grow, except Waiting and
-// Workers.
+// Stats are counts since the Pool was created. All values only grow, except Waiting and Workers.
 type Stats struct {
-	Calls       uint64        // batches and checks
-	Trips       uint64        // requests sent to workers; one for each call that meets no fault
+	Calls       uint64        // batches, checks and documents
+	Trips       uint64        // requests sent to workers; one for each call without faults
 	Scripts     uint64        // outcomes received
 	Timeouts    uint64        // scripts interrupted at the soft limit
 	Memory      uint64        // scripts interrupted at the memory limit
 	Kills       uint64        // workers killed at the hard limit
-	Deaths      uint64        // workers that ended unasked: memory, crash, foreign signal
-	Retries     uint64        // questions asked again of another worker
+	Deaths      uint64        // workers lost otherwise: memory, crash, invalid output, external signal
+	Retries     uint64        // repeats after a timeout or a lost worker
 	Starts      uint64        // workers started
-	Recycled    uint64        // workers replaced for age or after a fault
-	Refused     uint64        // calls that got no worker in time, or whose line was too long
+	Recycled    uint64        // workers replaced because of age or after a fault
+	Refused     uint64        // calls that got no worker in time or were dropped from the queue
 	Quarantined uint64        // scripts not run because of a quarantine
-	QueueTime   time.Duration // spent waiting for a worker, all calls together
-	Waiting     int           // calls waiting now
-	Workers     int           // processes now
-	// PeakMemory is the greatest resident size of a worker in bytes, as seen
-	// before workers were killed or replaced and now. 0 where the platform does
-	// not tell. A worker that ends itself takes its last figure with it.
+	QueueTime   time.Duration // time spent waiting for a worker, all calls together
+	Waiting     int           // calls that are waiting now
+	Workers     int           // worker processes now
+	// PeakMemory is the largest resident size of any worker in bytes. It is sampled when workers are killed or
+	// replaced, and by Stats. Workers that exit on their own are not sampled. It is 0 if the platform does not
+	// report it.
 	PeakMemory int64
 }
 
-// counters are the Stats that are counted as they happen.
+// counters are the Stats that are counted as events occur.
 type counters struct {
 	mu sync.Mutex
 	Stats
@@ -49,7 +48,7 @@ func (c *counters) addQueueTime(d time.Duration) {
 	c.QueueTime += d
 }
 
-// recordMemory keeps the greatest memory figure.
+// recordMemory updates the peak memory.
 func (c *counters) recordMemory(bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,20 +70,19 @@ func (p *Pool) Stats() Stats {
 	return out
 }
 
-// Meter adds up what the sandbox does for the calls that are made with its context,
-// whether they end well or not. It is safe for concurrent use; a nil Meter
-// counts nothing.
+// Meter sums the sandbox's work for all calls made with its context, successful or not. It is safe for
+// concurrent use. A nil Meter counts nothing.
 type Meter struct{ worked, waited atomic.Int64 }
 
 type meterKey struct{}
 
-// WithMeter returns a context whose calls are metered.
+// WithMeter returns a context and the Meter of all calls made with it.
 func WithMeter(ctx context.Context) (context.Context, *Meter) {
 	m := &Meter{}
 	return context.WithValue(ctx, meterKey{}, m), m
 }
 
-// MeterOf returns the meter of a context; nil when it has none.
+// MeterOf returns the meter of a context, or nil if it has none.
 func MeterOf(ctx context.Context) *Meter {
 	m, _ := ctx.Value(meterKey{}).(*Meter)
 	return m
@@ -103,8 +101,8 @@ func (m *Meter) addWaited(d time.Duration) {
 	}
 }
 
-// Worked is the time that workers have spent.
+// Worked returns the time that workers have spent.
 func (m *Meter) Worked() time.Duration { return time.Duration(m.worked.Load()) }
 
-// Waited is the time that calls have waited for a worker.
+// Waited returns the time that calls have waited for a worker.
 func (m *Meter) Waited() time.Duration { return time.Duration(m.waited.Load()) }

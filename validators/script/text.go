@@ -5,28 +5,27 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what a script may say, in UTF-16 units or list entries. Longer
-// strings are cut; later entries are dropped.
+// Limits on the text that a script may return, in UTF-16 units or list entries. Longer strings are cut;
+// further entries are dropped.
 const (
 	MaxReason  = 2048
-	MaxNote    = 300 // one violation or suggestion, and a Detail's quote of an error
+	MaxNote    = 300 // one violation or suggestion, and an error quoted in a Detail
 	MaxNotes   = 20
-	maxMessage = 600 // a Detail as a whole, and the Message of a Violation
-	// maxViolations are what a schema reports, its "and N more" included.
+	maxMessage = 600 // a whole Detail, and the Message of a Violation
+	// maxViolations is the maximum for a schema, including its "and N more".
 	maxViolations = 21
 )
 
-// Clean makes a string from a stranger fit to be stored and shown as data: valid
-// UTF-8, at most limit UTF-16 units, and free of control characters that could
-// rewrite a terminal, a log or the reading order (C0, C1, bidirectional and
-// invisible formatting). Newline and tab become a space.
+// Clean makes an untrusted string safe to store and show as data: valid UTF-8, at most limit UTF-16 units, and
+// without control characters that could rewrite a terminal, a log or the reading order (C0, C1, bidirectional
+// and invisible formatting). Newlines and tabs become spaces.
 func Clean(s string, limit int) string {
 	if isClean(s, limit) {
 		return s
 	}
 	var b strings.Builder
 	units := 0
-	for _, r := range s { // ill-formed bytes arrive as U+FFFD
+	for _, r := range s { // invalid bytes arrive as U+FFFD
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			r = ' '
@@ -46,7 +45,7 @@ func Clean(s string, limit int) string {
 	return b.String()
 }
 
-// isClean says whether Clean would return s as it is; nearly always true.
+// isClean reports whether Clean would return s unchanged, which is nearly always true.
 func isClean(s string, limit int) bool {
 	if len(s) > limit {
 		return false
@@ -71,7 +70,7 @@ func isCleanTail(s string) bool {
 	return true
 }
 
-// isHidden reports characters that act on a reader without being seen.
+// isHidden reports whether a character is invisible but affects how text is shown or processed.
 func isHidden(r rune) bool {
 	switch {
 	case r < 0x20, r >= 0x7F && r <= 0x9F: // C0, DEL, C1

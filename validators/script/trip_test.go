@@ -14,16 +14,16 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// blowUp is a schema that takes for ever.
+// blowUp is a schema that never finishes.
 const blowUp = `{"$ref":"#/$defs/x","$defs":{"x":{"anyOf":[{"properties":{"a":{"$ref":"#/$defs/x"}},"required":["y"]},{"properties":{"a":{"$ref":"#/$defs/x"}},"required":["z"]}]}}}`
 
 var deep = strings.Repeat(`{"a":`, 40) + `{}` + strings.Repeat(`}`, 40)
 
-// A batch with a schema says what two batches say, one with the schema and, where that passes,
-// one with the scripts; and it takes one trip unless a worker dies.
+// A batch with a schema gives the same results as two batches, one with the schema and, if it passes, one with
+// the scripts. It takes one trip unless a worker dies.
 func TestABatchWithASchemaIsTwoInOneTrip(t *testing.T) {
 	p := newPool(t, script.Config{
-		Soft: 700 * time.Millisecond, Hard: 2 * time.Second, Total: 2100 * time.Millisecond, // three scripts a trip
+		Soft: 700 * time.Millisecond, Hard: 2 * time.Second, Total: 2100 * time.Millisecond, // three scripts for each trip
 		ScriptStrikes: 1 << 30, OwnerStrikes: 1 << 30,
 	})
 	run := func(t *rapid.T, b script.Batch) (script.Reply, script.Stats) {
@@ -61,13 +61,13 @@ func TestABatchWithASchemaIsTwoInOneTrip(t *testing.T) {
 	})
 }
 
-// Whoever kills a worker answers for it alone, and what stands behind a schema does not run
-// unless that passes.
+// Only the schema or script that killed a worker is charged, and nothing runs after a schema that does not
+// pass.
 func TestFaultsBehindASchema(t *testing.T) {
 	for name, c := range map[string]struct {
 		schema, document, validator string
-		wantSchema, wantScript      script.Code // together, "" not run
-		held                        string      // quarantined then: the schema, the script or ""
+		wantSchema, wantScript      script.Code // codes of the whole batch; "" if not run
+		held                        string      // quarantined afterwards: the schema, the script or ""
 	}{
 		"the script is to blame":       {`{"required":["a"]}`, `{"a":{}}`, explode, script.OK, script.Memory, "script"},
 		"a script that is stuck":       {`{"required":["a"]}`, `{"a":{}}`, hang, script.OK, script.Timeout, "script"},

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// This file is the protocol between Pool and worker, exported for the package
-// worker alone. Each message is one frame: its length as 4 bytes, little endian,
-// then that many bytes: a line of JSON, and behind it documents as they came. Both ends take the other
-// for hostile: every length is checked before it is used, and a message must be used up to its
-// last byte.
+// This file is the protocol between Pool and worker. It is exported only for package worker.
+//
+// Each message is one frame: its length as 4 bytes, little endian, then the content: a line of JSON followed
+// by raw documents. Each end treats the other as hostile: lengths are checked before use, and a message must
+// be consumed to its last byte.
 
-// The names of worker processes are their argument zero: how worker.Main recognises that it
-// was started to serve, and what a process list shows. A worker that runs scripts and schemas
-// is never asked to read documents, so that its program can leave the reader out of its start.
+// Names of worker processes. They are argument zero, by which worker.Main recognises that it was started as a
+// worker, and appear in process lists. A process named WorkerName never reads documents, so its program can
+// skip the initialisation of the reader.
 const (
 	WorkerName  = "gavel-script-worker" // runs scripts and schemas
-	CheckerName = "gavel-check-worker"  // checks what is registered, and reads documents
+	CheckerName = "gavel-check-worker"  // checks registrations, and reads documents
 )
 
 // IsWorker reports whether a program with these arguments was started as a worker.
@@ -30,29 +30,30 @@ func IsWorker(args []string) bool {
 	return len(args) > 0 && (args[0] == WorkerName || args[0] == CheckerName)
 }
 
-// Version of the protocol. Both ends must agree, since Config.WorkerPath may name another build.
+// Version is the version of the protocol. Both ends must agree, because Config.WorkerPath may be another
+// build.
 const Version = 4
 
-// MaxReplyFrame bounds what the host reads from a worker: the violations of a
-// schema, in full length and of the six bytes that JSON may need for a unit.
+// MaxReplyFrame limits one message from a worker, in bytes. It suffices for a schema's violations at full
+// length, even if JSON needs six bytes for each unit.
 const MaxReplyFrame = 256 << 10
 
-// maxHello bounds the frames exchanged at start.
+// maxHello limits the frames exchanged at start, in bytes.
 const maxHello = 8 << 10
 
-// errFrame reports bytes that are not a frame, or a frame that is not the message expected.
+// errFrame reports bytes that are not a frame, or an unexpected message.
 var errFrame = errors.New("malformed frame")
 
-// Op says what a Request wants done.
+// Op is the operation of a Request.
 type Op byte
 
-// What a worker can do.
+// The operations; see also OpRead.
 const (
 	OpRun   Op = 1 // evaluate on the input
 	OpCheck Op = 2 // compile, and call once with empty input
 )
 
-// Setup is the first message to a worker: its limits.
+// Setup is the first message to a worker. It contains the limits.
 type Setup struct {
 	Version      int           `json:"version"`
 	Soft         time.Duration `json:"soft"`
@@ -63,17 +64,17 @@ type Setup struct {
 	MaxRequest   int           `json:"maxRequest"`
 }
 
-// Hello is a worker's first message: it is ready.
+// Hello is a worker's first message. It reports that the worker is ready.
 type Hello struct {
 	Version int  `json:"version"`
-	Ready   bool `json:"ready"` // which an echo of Setup does not say
-	// Reads says that it answers OpRead.
+	Ready   bool `json:"ready"` // distinguishes Hello from an echo of Setup
+	// Reads is true if the worker accepts OpRead.
 	Reads bool `json:"reads,omitempty"`
 	// Unhardened names the protections that could not be applied.
 	Unhardened []string `json:"unhardened,omitempty"`
 }
 
-// Source is a script as it travels: where it stands is the host's business.
+// Source is a script in a Request. Only the host knows its name.
 type Source struct {
 	Kind Kind
 	Text string
@@ -85,49 +86,47 @@ type Request struct {
 	Op   Op
 	Now  int64 // the clock that scripts see, in nanoseconds since 1970 UTC
 	Seed int64
-	// Of Sources, a Schema may be the first, behind which the worker stops unless it passes.
-	// The Conditions of one route list end before Routes, 0 for none: the worker
-	// stops behind them unless one is true, and at the first fault.
+	// Sources are an optional Schema, then the Conditions of one route list, then Validators. Routes is the
+	// index after the last Condition, or 0 without Conditions. The worker stops if the schema does not pass,
+	// if a Condition fails, or if no Condition is true.
 	Routes  int
 	Sources []Source
-	// Console has what scripts write to console come back with their outcomes.
+	// Console returns the scripts' console output with their outcomes.
 	Console bool `json:",omitempty"`
-	// Data, Context and Evidence are JSON objects; empty is {}. So is Call; empty is none. A Schema
-	// applies to Document, which is any JSON document; empty is {}. They travel behind the line of
-	// JSON, as they are.
+	// Data, Context, Evidence and Call are JSON objects. If empty, the first three mean {}, and Call means
+	// none. Document is the JSON document to which a Schema is applied; if empty, it means {}. All follow the
+	// line of JSON as raw bytes.
 	Data, Context, Evidence, Call, Document []byte `json:"-"`
-	Sizes                                   [5]int // of these, in bytes
+	Sizes                                   [5]int // their lengths in bytes
 }
 
-// Outcome is what a worker found out about one script. It is sent as soon as it
-// is known, so that the host knows which script ran when a worker dies.
+// Outcome is a worker's result for one script. It is sent immediately, so that the host knows which script was
+// running if a worker dies.
 type Outcome struct {
 	ID    uint32
 	Index int // of the script in Request.Sources
-	// Last says that no outcome follows for this request.
+	// Last reports that no outcome follows for this request.
 	Last bool
-	// Leaving says that the worker exits after this message, whatever is left.
+	// Leaving reports that the worker exits after this message, even if scripts are left.
 	Leaving bool
-	// Late says of a Timeout that the machine did not let the script run: it used
-	// much less processor time than its limit.
+	// Late is true for a Timeout if the script used much less processor time than its limit, so that the
+	// machine is to blame.
 	Late bool
 	Result
 	// Objections are a schema's Violations.
 	Objections []Violation
-	// Line and Column say where a BadSource is wrong, 0 when unknown.
+	// Line and Column are the position of the fault for BadSource, 0 when unknown.
 	Line, Column int
 }
 
-// BadInput is the code of an Outcome that refuses the input, which is not a JSON object. It
-// is on the wire only.
+// BadInput is the code of an Outcome for input that is not valid. It is used only in this protocol.
 const BadInput Code = "bad_input"
 
-// codes are those that may travel.
+// codes are the codes that an Outcome may have.
 var codes = []Code{OK, Threw, BadResult, BadSource, Timeout, Memory, Internal, BadInput}
 
-// ReadFrame reads one frame of at most limit bytes into buf, growing it as
-// needed, and returns its content. io.EOF means that the other end closed
-// between frames.
+// ReadFrame reads one frame of at most limit bytes into buf, growing it as needed, and returns its content. It
+// returns io.EOF if the other end closed between frames.
 func ReadFrame(r io.Reader, buf []byte, limit int) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -147,29 +146,29 @@ func ReadFrame(r io.Reader, buf []byte, limit int) ([]byte, error) {
 	return buf, nil
 }
 
-// BeginFrame reserves the length at the start of an empty buffer; EndFrame fills it in.
+// BeginFrame reserves space for the length in an empty buffer; EndFrame fills it in.
 func BeginFrame(buf []byte) []byte { return append(buf[:0], 0, 0, 0, 0) }
 
-// EndFrame completes a frame begun with BeginFrame.
+// EndFrame completes a frame that was started with BeginFrame.
 func EndFrame(buf []byte) []byte {
 	binary.LittleEndian.PutUint32(buf, uint32(len(buf)-4)) //nolint:gosec // lengths are bounded by Config
 	return buf
 }
 
-// appendHead appends what precedes the raw bytes of a message: one line of JSON.
+// appendHead appends the first part of a message: one line of JSON.
 func appendHead(b []byte, head any) []byte {
 	line, err := json.Marshal(head)
 	if err != nil {
-		return b // of a number that is none; the other end refuses the empty line
+		return b // caused by NaN or Inf; the other end rejects the empty line
 	}
 	return append(append(b, line...), '\n')
 }
 
-// decodeHead reads the line of a message into head and returns the raw bytes behind it.
+// decodeHead decodes the JSON line of a message into head and returns the raw bytes after it.
 func decodeHead(content []byte, head any) (rest []byte, err error) {
 	line, rest, _ := bytes.Cut(content, []byte("\n"))
 	if err := json.Unmarshal(line, head); err != nil {
-		return nil, fmt.Errorf("%w: %s", errFrame, Clean(err.Error(), MaxNote)) // it quotes numbers, whatever their length
+		return nil, fmt.Errorf("%w: %s", errFrame, Clean(err.Error(), MaxNote)) // the error quotes numbers, however long they are
 	}
 	return rest, nil
 }
@@ -204,9 +203,8 @@ func (q *Request) Decode(content []byte) error {
 // AppendTo appends the outcome to a frame.
 func (o *Outcome) AppendTo(b []byte) []byte { return appendHead(b, o) }
 
-// Decode fills the outcome from a frame's content, and holds it to the contract
-// of a Result whoever wrote it: the bounds, clean text, and no verdict beside a
-// code other than OK.
+// Decode fills the outcome from a frame's content. It enforces the contract of a Result, because the sender is
+// not trusted: limits, clean text, and no verdict with a code other than OK.
 func (o *Outcome) Decode(content []byte) error {
 	*o = Outcome{}
 	rest, err := decodeHead(content, o)
@@ -239,7 +237,7 @@ func (o *Outcome) Decode(content []byte) error {
 	return nil
 }
 
-// ClipViolation cuts and cleans the strings of a violation to what may travel.
+// ClipViolation shortens and cleans the strings of a violation for the protocol.
 func ClipViolation(v Violation) Violation {
 	return Violation{
 		Path: Clean(v.Path, MaxNote), Keyword: Clean(v.Keyword, 64), SchemaPath: Clean(v.SchemaPath, MaxNote),

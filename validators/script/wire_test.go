@@ -101,7 +101,7 @@ func TestOutcomeRoundTrip(t *testing.T) {
 	})
 }
 
-// TestOutcomeFromALiar: what a worker under somebody else's control may send.
+// TestOutcomeFromALiar: Decode rejects or cleans the messages of a worker under foreign control.
 func TestOutcomeFromALiar(t *testing.T) {
 	good := Outcome{ID: 1, Last: true, Result: Result{Code: OK, Valid: true, Confidence: 0.5}}
 	for name, lie := range map[string]func(*Outcome){
@@ -131,7 +131,7 @@ func TestOutcomeFromALiar(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	long := []byte(`{"ID":` + strings.Repeat("9", MaxReplyFrame-20) + "}\n") // what is wrong with it goes to the log
+	long := []byte(`{"ID":` + strings.Repeat("9", MaxReplyFrame-20) + "}\n") // the error goes to the log
 	for _, err := range []error{new(Outcome).Decode(long), new(Report).Decode(long)} {
 		if !errors.Is(err, errFrame) || len(err.Error()) > 1000 {
 			t.Errorf("a long number: an error of %d bytes", len(err.Error()))
@@ -151,7 +151,7 @@ func TestOutcomeFromALiar(t *testing.T) {
 }
 
 func TestLargestOutcomeFits(t *testing.T) {
-	for _, letter := range []string{"中", "<"} { // three bytes for a unit; six in JSON
+	for _, letter := range []string{"中", "<"} { // three bytes for each unit; six in JSON
 		wide := strings.Repeat(letter, 5000)
 		said := Outcome{Result: Result{Code: OK, Reason: Clean(wide, MaxReason), Detail: Clean(wide, maxMessage)}}
 		for range MaxNotes {
@@ -198,7 +198,7 @@ func FuzzDecodeRequest(f *testing.F) {
 func FuzzDecodeOutcome(f *testing.F) {
 	o := Outcome{ID: 7, Last: true, Result: Result{Code: OK, Valid: true, Confidence: 1, Reason: "r", Violations: []string{"v"}}}
 	f.Add(o.AppendTo(nil))
-	f.Add([]byte(`{"code":"ok","violations":[],"console":[]}`)) // no list is as good as an empty one
+	f.Add([]byte(`{"code":"ok","violations":[],"console":[]}`)) // the same as an outcome without these lists
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var got Outcome
 		if err := got.Decode(raw); err != nil {

@@ -15,21 +15,21 @@ import (
 
 var errClosed = errors.New("the pool is closed")
 
-// workerSet is a set of workers with a queue of its own.
+// workerSet is a set of workers with its own queue.
 type workerSet struct {
 	queue   *fairshare.Queue
 	name    string // of its processes
-	size    int    // workers wanted; one more is kept warm once a script has killed one
+	size    int    // target number of workers; one more is kept as a spare after a script has killed one
 	mu      sync.Mutex
 	idle    []*process // most recently used last
 	count   int        // processes, idle and leased
 	warming bool
-	stays   time.Duration // how long an idle worker stays,
-	last    time.Duration // and the last one of them
-	looking bool          // a timer is set that looks for workers that were idle too long
+	stays   time.Duration // how long an idle worker is kept
+	last    time.Duration // how long the last idle worker is kept
+	looking bool          // a timer for ending idle workers is set
 }
 
-// leaseWorker waits in the caller's line for a worker. release frees the caller's place.
+// leaseWorker waits in the caller's line for a worker. release ends the lease.
 func (p *Pool) leaseWorker(ctx context.Context, l *workerSet, caller string) (w *process, release func(), err error) {
 	release, err = p.waitTurn(ctx, l, caller)
 	if err != nil {
@@ -42,7 +42,7 @@ func (p *Pool) leaseWorker(ctx context.Context, l *workerSet, caller string) (w 
 	return w, release, nil
 }
 
-// takeWorker takes an idle worker, or starts one.
+// takeWorker takes an idle worker or starts one.
 func (p *Pool) takeWorker(ctx context.Context, l *workerSet) (*process, error) {
 	for w := l.popIdle(); w != nil; w = l.popIdle() {
 		select {
@@ -98,7 +98,7 @@ func (l *workerSet) popIdle() *process {
 	return w
 }
 
-// giveBack returns a worker that answered, or replaces it when it is due.
+// giveBack returns a worker to the set, or discards it if it is leaving or due for recycling.
 func (p *Pool) giveBack(l *workerSet, w *process) {
 	if w.leaving || w.calls >= p.cfg.Recycle {
 		p.stats.add(&p.stats.Recycled, 1)
@@ -120,10 +120,10 @@ func (p *Pool) putBack(l *workerSet, w *process) {
 	}
 }
 
-// endIdle ends the workers that were idle for too long, and looks again when the next may be.
+// endIdle ends the workers that have been idle for too long, and sets a timer for the next ones.
 func (p *Pool) endIdle(l *workerSet) {
 	if p.beginCall() != nil {
-		return // Close ends them all
+		return // Close ends all of them
 	}
 	defer p.tasks.Done()
 	for {
@@ -139,8 +139,8 @@ func (p *Pool) endIdle(l *workerSet) {
 	}
 }
 
-// popOverdue takes the worker that has been idle for the longest time, if that was too long. Else it
-// says when to look again; 0 if nothing is idle, and the next worker that is sets a timer.
+// popOverdue removes the longest idle worker if its time is up. Otherwise it returns the delay until the next
+// check, or 0 if no worker is idle; then the next putBack sets a timer.
 func (l *workerSet) popOverdue() (w *process, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +153,7 @@ func (l *workerSet) popOverdue() (w *process, next time.Duration) {
 		stays = l.last
 	}
 	if next = stays - time.Since(l.idle[0].idleSince); next > 0 {
-		return nil, min(next, l.stays) // by then another one may be idle
+		return nil, min(next, l.stays) // by then there may be another idle worker
 	}
 	w = l.idle[0]
 	l.idle = slices.Delete(l.idle, 0, 1)
@@ -181,15 +181,15 @@ func (p *Pool) warmUp(l *workerSet) {
 	})
 }
 
-// startWorker starts a worker. It is the callers' time: ctx bounds it.
+// startWorker starts a worker. The wait counts as the caller's time: ctx limits it.
 func (p *Pool) startWorker(ctx context.Context, l *workerSet) (*process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
 	w, err := startProcess(ctx, p.path, l.name, p.setup, p.cfg.Start, p.stats.recordMemory)
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
-		// It ended before its first word: a machine that is out of processes or memory for a
-		// moment does that. A program that is no worker does it again.
+		// The process ended before its greeting. That can be a brief lack of processes or memory, so try
+		// again; a program that is not a worker fails again.
 		w, err = startProcess(ctx, p.path, l.name, p.setup, p.cfg.Start, p.stats.recordMemory)
 	}
 	switch {
@@ -232,7 +232,7 @@ func (p *Pool) recordDeath(l *workerSet, w *process, why exitReason, err error, 
 	p.discardWorker(l, w)
 }
 
-// discardWorker waits for a worker that was told to end, and forgets it.
+// discardWorker waits for a worker to exit after it was killed, and forgets it.
 func (p *Pool) discardWorker(l *workerSet, w *process) {
 	<-w.exited
 	w.closePipes()

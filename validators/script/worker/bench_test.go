@@ -19,7 +19,7 @@ import (
 
 const reference = "(data, context) => ({ valid: data.comments?.length >= 20, confidence: 0.9, reason: 'Detailed comments required' })"
 
-// newDocument returns a JSON object of about size bytes, of the shapes that agents send.
+// newDocument returns a JSON object of about size bytes that resembles agents' data.
 func newDocument(size int) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteString(`{"comments":"0123456789012345678901234","items":[`)
@@ -77,9 +77,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// plainGoja is what a program does that calls goja in its own process: fresh
-// runtime, cached program, JSON parsed by the interpreter so that scripts see
-// plain objects.
+// plainGoja does what a program does that calls goja in its own process: a fresh runtime, a cached program,
+// and JSON parsed by the interpreter so that scripts see plain objects.
 func plainGoja(b *testing.B, program *goja.Program, data, state []byte) bool {
 	b.Helper()
 	vm := goja.New()
@@ -105,8 +104,7 @@ func plainGoja(b *testing.B, program *goja.Program, data, state []byte) bool {
 	return o.Get("valid").ToBoolean() && o.Get("confidence").ToFloat() > 0 && o.Get("reason").String() != ""
 }
 
-// BenchmarkFloor is a round trip that evaluates next to nothing: what the process
-// boundary itself costs.
+// BenchmarkFloor measures a round trip for a trivial script, that is, the cost of the process boundary.
 func BenchmarkFloor(b *testing.B) {
 	p := pool(b)
 	batch := batchOf("() => true")
@@ -115,8 +113,7 @@ func BenchmarkFloor(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is a round trip to a worker that slept for 2 ms: both ends have to
-// be woken.
+// BenchmarkIdle measures a round trip to a worker that has slept for 2 ms, so both ends must be woken.
 func BenchmarkIdle(b *testing.B) {
 	p := pool(b)
 	batch := batchOf(reference)
@@ -131,7 +128,7 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(float64(total.Nanoseconds())/float64(b.N), "ns/call")
 }
 
-// BenchmarkTransition is what one transition may ask: two routes, three validators.
+// BenchmarkTransition measures a typical transition: two routes and three validators.
 func BenchmarkTransition(b *testing.B) {
 	p := pool(b)
 	batch := batchOf(reference, "(d) => d.items.length > 1", "(d, c) => c.state === 'draft'")
@@ -144,7 +141,7 @@ func BenchmarkTransition(b *testing.B) {
 	}
 }
 
-// BenchmarkStart is a pool from nothing to its first answer.
+// BenchmarkStart measures the time from creating a pool to its first answer.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		p, err := script.NewPool(script.Config{})
@@ -158,8 +155,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkAfterDeath is the first good answer after a script has ended its worker,
-// without the time until that death.
+// BenchmarkAfterDeath measures the first good answer after a script has ended its worker, without the time
+// until that death.
 func BenchmarkAfterDeath(b *testing.B) {
 	p, err := script.NewPool(script.Config{Logger: slog.New(slog.DiscardHandler), ScriptStrikes: 1 << 30, OwnerStrikes: 1 << 30})
 	if err != nil {
@@ -179,7 +176,7 @@ func BenchmarkAfterDeath(b *testing.B) {
 	b.ReportMetric(float64(total.Nanoseconds())/float64(b.N), "ns/call")
 }
 
-// BenchmarkSchema is a stranger's schema in the worker, beside the same in process.
+// BenchmarkSchema measures an untrusted schema in the worker, and the same schema in this process.
 func BenchmarkSchema(b *testing.B) {
 	const text = `{"type":"object","required":["comments"],"properties":{"comments":{"type":"string","minLength":20},"items":{"type":"array","items":{"type":"object","required":["id"]}}}}`
 	data := newDocument(1 << 10)

@@ -15,23 +15,21 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// program is a compiled script. It is immutable and serves any number of runtimes.
+// program is a compiled script. It is immutable and can be used by any number of runtimes.
 type program struct {
 	code *goja.Program
-	// params is how many of (data, context, evidence, call) the function can see; the
-	// others need not be built.
+	// params is how many of (data, context, evidence, call) the function can access; the others are not built.
 	params int
 	logs   bool            // it may write to console
-	schema *schema.Schema  // instead of code, for a schema
-	fault  *script.Outcome // instead of code: it does not compile
+	schema *schema.Schema  // instead of code, if the source is a schema
+	fault  *script.Outcome // instead of code, if the source does not compile
 }
 
-// maxPrograms is how many compiled scripts are kept, least recently used out.
+// maxPrograms is the size of the LRU cache of compiled scripts.
 const maxPrograms = 256
 
-// compileScript parses and compiles a source under the sandbox's rules. It may take any
-// time and memory, and may panic: compilers of JavaScript are not built for
-// strangers. The caller's process is.
+// compileScript parses and compiles a source under the sandbox's rules. It may take unlimited time and memory,
+// and may panic, because JavaScript compilers are not built for hostile sources. Only a worker may call it.
 func compileScript(s script.Source) *program {
 	if s.Kind == script.Schema {
 		return compileSchema(s.Text)
@@ -75,9 +73,8 @@ func compileSchema(text string) *program {
 
 var errNotOne = errors.New("it is not one expression")
 
-// parseOne parses the text as the one element of an array literal. Brackets, not
-// parentheses: text such as "a) => (b" would be well-formed between those, and a
-// comma would go unnoticed. The newline ends a trailing comment.
+// parseOne parses the text as the only element of an array literal. It uses brackets because parentheses would
+// accept text such as "a) => (b", and would hide a comma. The newline ends a trailing comment.
 func parseOne(text string) (ast.Expression, *ast.Program, error) {
 	if strings.HasPrefix(text, "#!") {
 		return nil, nil, errNotOne
@@ -109,14 +106,14 @@ const (
 	wantSync      = "validators must be synchronous; remove async, await and function*"
 )
 
-// inspectValidator returns how many arguments a validator can see, or why it is not one.
+// inspectValidator returns how many arguments a validator can access, or why the source is not a validator.
 func inspectValidator(e ast.Expression) (params int, detail string) {
 	switch f := e.(type) {
 	case *ast.FunctionLiteral:
 		if f.Async || f.Generator {
 			return 0, wantSync
 		}
-		return len(inputs), "" // it may use arguments
+		return len(inputs), "" // its body may use arguments
 	case *ast.ArrowFunctionLiteral:
 		if f.Async {
 			return 0, wantSync
@@ -142,7 +139,7 @@ var (
 	moreErrorsPattern = regexp.MustCompile(` \(and \d+ more errors\)$`)
 )
 
-// syntaxFault turns a parser's error into an outcome, with the position in the source.
+// syntaxFault converts a parser's error into an outcome with the position in the source.
 func syntaxFault(s script.Source, err error) *script.Outcome {
 	want := wantFunction
 	if s.Kind == script.Condition {
@@ -160,7 +157,7 @@ func syntaxFault(s script.Source, err error) *script.Outcome {
 		at := compilerError.File.Position(compilerError.Offset)
 		o.Line, o.Column = max(at.Line-1, 1), at.Column
 	}
-	// What the parser met behind the text is the bracket that we put there.
+	// A position after the text is that of the bracket that parseOne added.
 	if lines := 1 + strings.Count(strings.TrimRight(s.Text, " \t\r\n"), "\n"); o.Line > lines {
 		o.Line, o.Column = lines, 0
 		message = "unexpected end: a bracket, brace or quote is not closed"

@@ -10,11 +10,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// resultReader reads what a script returned or threw. A read may run code of the script,
-// so each happens once and within the script's time.
+// resultReader reads what a script returned or threw. Reading may run code of the script, so each value is
+// read only once and within the script's time.
 type resultReader struct {
 	vm              *goja.Runtime
-	objectPrototype *goja.Object // as it was before the script ran
+	objectPrototype *goja.Object // the original Object.prototype
 }
 
 func newFault(code script.Code, detail string) script.Outcome {
@@ -27,7 +27,7 @@ const (
 	detailBoolean    = "valid must be true or false, or a value that counts as one, such as 1 or undefined; use !!(...)"
 	detailShape      = "it must return true, false or { valid, confidence, reason }; it returned "
 	detailConfidence = "confidence must be a number from 0 to 1, or absent"
-	detailReason     = "reason must be a string, or absent" // false and the like are absent: cond && 'text'
+	detailReason     = "reason must be a string, or absent" // false and similar values mean absent: cond && 'text'
 )
 
 var (
@@ -35,8 +35,7 @@ var (
 	promiseType = reflect.TypeFor[*goja.Promise]()
 )
 
-// readVerdict applies the contract of results. Anything but a clean yes or no is a fault
-// of the script.
+// readVerdict applies the contract of results. Anything other than a clear yes or no is a fault of the script.
 func (r *resultReader) readVerdict(kind script.Kind, v goja.Value) script.Outcome {
 	if verdict, ok := readBool(v); ok {
 		return script.Outcome{Result: script.Result{Code: script.OK, Valid: verdict, Confidence: 1}}
@@ -85,7 +84,7 @@ func (r *resultReader) readObject(object *goja.Object) script.Outcome {
 	return o
 }
 
-// readNotes reads an optional array of strings; entries beyond MaxNotes are dropped.
+// readNotes reads an optional array of strings. Entries after the first MaxNotes are dropped.
 func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bool) {
 	v := r.getOwn(object, name)
 	if isUnsaid(v) {
@@ -96,7 +95,7 @@ func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bo
 		return nil, false
 	}
 	length := array.Get("length")
-	if length == nil || !goja.IsNumber(length) { // a Proxy may say anything
+	if length == nil || !goja.IsNumber(length) { // a Proxy may return anything
 		return nil, false
 	}
 	var list []string
@@ -114,8 +113,8 @@ func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bo
 	return list, true
 }
 
-// getOwn reads a property of the object itself; nil when it has none. What it
-// inherits was not returned by the script, maybe planted in a prototype.
+// getOwn reads a property of the object itself, or returns nil if it has none. An inherited property was not
+// returned by the script and may have been planted in a prototype.
 func (r *resultReader) getOwn(object *goja.Object, name string) goja.Value {
 	v := object.Get(name)
 	if v == nil {
@@ -143,9 +142,9 @@ func readBool(v goja.Value) (value, ok bool) {
 	return v.ToBoolean(), true
 }
 
-// readTruth reads valid as JavaScript's conditions do, without running code of the script:
-// scripts say data.x && data.x.length > 3, and data.mail.match(/@/). What cannot be meant as
-// an answer is none: nothing at all, a symbol, a function that was not called, a promise.
+// readTruth reads valid like a condition in JavaScript, without running code of the script, because scripts
+// return data.x && data.x.length > 3, or data.mail.match(/@/). It rejects values that are hardly meant as an
+// answer: an absent value, a symbol, a function that was not called, a promise.
 func readTruth(v goja.Value) (value, ok bool) {
 	switch v := v.(type) {
 	case nil, *goja.Symbol:
@@ -157,8 +156,8 @@ func readTruth(v goja.Value) (value, ok bool) {
 	return v.ToBoolean(), true
 }
 
-// isUnsaid reports that nothing was said: a value that is absent, false, empty or a bare true,
-// as cond && 'text' and ok || 'text' leave it.
+// isUnsaid reports whether an optional value counts as absent: it is undefined, null, false, empty or just
+// true, as cond && 'text' and ok || 'text' can produce.
 func isUnsaid(v goja.Value) bool {
 	if _, isObject := v.(*goja.Object); isObject {
 		return false
@@ -184,16 +183,16 @@ func readConfidence(v goja.Value) (float64, bool) {
 	return f + 0, true // -0 becomes 0
 }
 
-// copyText copies at most limit UTF-16 units out of the runtime, made clean. The
-// string itself may be hundreds of megabytes.
+// copyText copies at most limit UTF-16 units of a string out of the runtime and cleans them. The string itself
+// may be hundreds of megabytes long.
 func copyText(text goja.String, limit int) string {
-	if text.Length() > 2*limit { // room for what Clean takes out
+	if text.Length() > 2*limit { // allows for characters that Clean removes
 		text = text.Substring(0, 2*limit)
 	}
 	return script.Clean(text.String(), limit)
 }
 
-// describeValue names a value without running any of its code.
+// describeValue names a kind of value without running any code of the script.
 func describeValue(v goja.Value) string {
 	switch v := v.(type) {
 	case nil:
@@ -219,8 +218,8 @@ func describeValue(v goja.Value) string {
 	}
 }
 
-// convertFault turns an error or a recovered panic into an outcome. It does not unwrap:
-// that of an exception runs code of the script.
+// convertFault converts an error or a recovered panic into an outcome. It does not unwrap: unwrapping an
+// exception runs code of the script.
 func (r *resultReader) convertFault(x any) script.Outcome {
 	switch err := x.(type) {
 	case *goja.InterruptedError:
@@ -236,12 +235,12 @@ func (r *resultReader) convertFault(x any) script.Outcome {
 	return newFault(script.Internal, "")
 }
 
-// describeThrown describes what was thrown: its text if it is a string, else its own
-// message. Nothing else of it is looked at.
+// describeThrown describes a thrown value: its text if it is a string, otherwise its own message. It reads
+// nothing else.
 func (r *resultReader) describeThrown(exception *goja.Exception) (o script.Outcome) {
 	o = newFault(script.Threw, "it threw")
 	defer func() {
-		if x := recover(); x != nil { // the message was an accessor
+		if x := recover(); x != nil { // message was an accessor
 			if _, again := x.(*goja.Exception); !again {
 				o = r.convertFault(x)
 			}
@@ -249,7 +248,7 @@ func (r *resultReader) describeThrown(exception *goja.Exception) (o script.Outco
 	}()
 	where := ""
 	if stack := exception.Stack(); len(stack) > 0 {
-		for _, frame := range stack { // the innermost frame of the script, not of a built-in
+		for _, frame := range stack { // the innermost frame in the script, not in a built-in
 			if at := frame.Position(); at.Line > 1 {
 				where = " (line " + formatInt(at.Line-1) + ")"
 				break

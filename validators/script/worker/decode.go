@@ -12,9 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Bounds of the input of one call: how deep it may nest, and how many values it
-// may have, all arguments together. A value takes up to 350 bytes in the runtime:
-// an input within the bounds is never what exhausts a script's memory.
+// Limits on the input of one call: how deep it may nest, and how many values all arguments together may have.
+// A value takes up to 350 bytes in the runtime, so input within these limits cannot exhaust a script's memory.
 const (
 	maxDepth  = 64
 	maxValues = 150_000
@@ -22,16 +21,16 @@ const (
 
 var errInput = errors.New("not a JSON object")
 
-// objectDecoder builds the objects of one runtime from JSON, several times faster than
-// the interpreter's own JSON.parse. Objects and arrays are plain ones of that runtime: a
-// script may change them, and "__proto__" is a property like any other.
+// objectDecoder builds objects of one runtime from JSON, several times faster than the interpreter's
+// JSON.parse. They are plain objects and arrays of that runtime: a script may change them, and "__proto__" is
+// an ordinary property.
 type objectDecoder struct {
 	vm     *goja.Runtime
-	values *int // still allowed
+	values *int // how many more are allowed
 }
 
-// decodeObject decodes a whole text that must be one object; empty is {}. Of a duplicate
-// key the last value counts, and half of a surrogate pair becomes U+FFFD.
+// decodeObject decodes a whole text that must be one object; an empty text is {}. Of duplicate keys the last
+// one counts, and a lone surrogate escape becomes U+FFFD.
 func decodeObject(vm *goja.Runtime, text []byte, values *int) (goja.Value, error) {
 	if len(text) == 0 {
 		return vm.NewObject(), nil
@@ -97,7 +96,7 @@ func (d *objectDecoder) decodeNumber(literal []byte) (goja.Value, error) {
 		return d.vm.ToValue(n), err
 	}
 	f, err := strconv.ParseFloat(string(literal), 64)
-	if err != nil && !math.IsInf(f, 0) { // too large is Infinity, as JSON.parse has it
+	if err != nil && !math.IsInf(f, 0) { // too large a number is Infinity, as in JSON.parse
 		return nil, fmt.Errorf("%w: %w", errInput, err)
 	}
 	return d.vm.ToValue(f), nil

@@ -22,7 +22,7 @@ var documents = []string{
 	`{}x`, `{} {}`, `{"a":[1,]}`, `{"a":[}`, `{"a":NaN}`, `{"a":Infinity}`, "\ufeff{}", `{"a":1}/*x*/`,
 }
 
-// FuzzDecodeJSON: the decoder takes what encoding/json takes, and means the same.
+// FuzzDecodeJSON: the decoder accepts what encoding/json accepts, with the same values.
 func FuzzDecodeJSON(f *testing.F) {
 	for _, d := range documents {
 		f.Add([]byte(d))
@@ -30,20 +30,20 @@ func FuzzDecodeJSON(f *testing.F) {
 	f.Add([]byte(`{"":1E700}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if strings.Contains(string(raw), "__proto__") || strings.Contains(string(raw), "toJSON") {
-			return // tested by name
+			return // has its own test
 		}
 		var want map[string]any
 		err := json.Unmarshal(raw, &want)
-		// encoding/json repairs invalid UTF-8 and takes null for an object.
+		// encoding/json repairs invalid UTF-8 and accepts null as an object.
 		var tooLarge *json.UnmarshalTypeError
 		if errors.As(err, &tooLarge) && strings.HasPrefix(tooLarge.Value, "number") {
-			return // a number out of range is Infinity here, as in JSON.parse
+			return // an out-of-range number is Infinity here, as in JSON.parse
 		}
 		valid := len(raw) == 0 || err == nil && want != nil && bytes.Equal(raw, bytes.ToValidUTF8(raw, nil))
 		text, err := worker.DecodeJSON(raw)
 		if (err == nil) != valid {
 			if err != nil && strings.Contains(err.Error(), "more than 64 deep") {
-				return // the depth limit
+				return // nested too deep
 			}
 			t.Fatalf("%q: %v, valid %t", raw, err, valid)
 		}

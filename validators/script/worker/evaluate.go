@@ -17,19 +17,18 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// maxCalls is how deep calls between script functions may nest.
+// maxCalls is the maximum depth of calls between script functions.
 const maxCalls = 256
 
-// Reasons for which the watchdog interrupts a script.
+// Reasons why the watchdog interrupts a script.
 var (
 	errSoft = errors.New("soft time limit")
 	errHeap = errors.New("memory limit")
 )
 
-// limitRegexps bounds the backtracking regular expression engine, which looks at
-// no interrupt. A match that is given up reads as "no match", which must never
-// become a verdict: the limit lies behind the soft one, so that the script as a
-// whole is out of time when it strikes.
+// limitRegexps limits the backtracking regular expression engine, which ignores interrupts. A match that is
+// abandoned reads as "no match", which must never become a verdict. So its limit is longer than the soft
+// limit: when it takes effect, the whole script has run out of time.
 func limitRegexps(setup script.Setup) {
 	regexp2.SetTimeoutCheckPeriod(5 * time.Millisecond)
 	regexp2.DefaultMatchTimeout = setup.Soft + 10*time.Millisecond
@@ -46,18 +45,18 @@ func newEvaluator(setup script.Setup) *evaluator {
 	return &evaluator{setup: setup, programs: programs, watch: newWatchdog(setup)}
 }
 
-// mustRecycle reports that the process has grown and should be replaced.
+// mustRecycle reports whether the process has grown and should be replaced.
 func (e *evaluator) mustRecycle() bool { return e.watch.recycle.Load() }
 
-// warmUp runs what is initialised on first use, before the kernel locks it away.
+// warmUp triggers initialisation on first use, before the protections would block it.
 func (e *evaluator) warmUp() {
 	time.Sleep(time.Microsecond) // the runtime opens its poller for the first timer
 	q := script.Request{Op: script.OpRun, Data: []byte(`{"a":["x",1]}`)}
 	e.evaluate(&q, script.Source{Kind: script.Validator, Text: "(data, context) => ({ valid: /x/.test(data.a[0]) && new Date(0).getTime() === 0 && Math.random() < 1 })"})
 }
 
-// evaluate compiles and runs one script and reads its answer. It always returns an
-// outcome; the host notices when a script ends the process.
+// evaluate compiles and runs one script and reads its result. It always returns an outcome, unless the script
+// ends the process; the host detects that.
 func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outcome) {
 	run := e.watch.begin(e.setup.Hard)
 	defer e.watch.end()
@@ -101,7 +100,7 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	used, began := processorTime(), time.Now()
 	run.start(vm, began)
 	o = e.callScript(vm, p, s.Kind, args)
-	// Past the limit no verdict counts: a regular expression may have been cut short.
+	// After the limit no verdict counts: a regular expression match may have been abandoned.
 	if time.Since(began) > e.setup.Soft && o.Code != script.Memory {
 		o = script.Outcome{Late: isStarved(processorTime()-used, e.setup.Soft), Result: script.Result{Code: script.Timeout}}
 	}
@@ -109,10 +108,10 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	return o
 }
 
-// addConsole gives scripts a console, which people leave in them. What is written there goes
-// nowhere, unless it is kept.
+// addConsole gives scripts a console, because authors leave console calls in them. The output is discarded
+// unless keep is set.
 func addConsole(vm *goja.Runtime, keep bool, lines *[]string) {
-	stringify, _ := goja.AssertFunction(vm.Get("JSON").ToObject(vm).Get("stringify")) // as it is before the script runs
+	stringify, _ := goja.AssertFunction(vm.Get("JSON").ToObject(vm).Get("stringify")) // before the script can replace it
 	write := func(call goja.FunctionCall) goja.Value {
 		if keep && len(*lines) < script.MaxNotes {
 			*lines = append(*lines, describeArguments(stringify, call.Arguments))
@@ -121,13 +120,13 @@ func addConsole(vm *goja.Runtime, keep bool, lines *[]string) {
 	}
 	console := vm.NewObject()
 	for _, name := range []string{"log", "info", "warn", "error", "debug", "trace", "dir", "table", "assert", "group", "groupEnd", "time", "timeEnd"} {
-		_ = console.Set(name, write) // a plain object takes it
+		_ = console.Set(name, write) // Set cannot fail on a plain object
 	}
 	_ = vm.Set("console", console)
 }
 
-// describeArguments is a line of console: texts as they are, all else as JSON. It runs code of
-// the script, within its time.
+// describeArguments formats one line of console output: strings unchanged, other values as JSON. It runs code
+// of the script, within the script's time.
 func describeArguments(stringify goja.Callable, args []goja.Value) string {
 	words := make([]string, len(args))
 	for i, v := range args {
@@ -144,10 +143,10 @@ func describeArguments(stringify goja.Callable, args []goja.Value) string {
 	return script.Clean(strings.Join(words, " "), script.MaxNote)
 }
 
-// inputs are what scripts see, in the order of a validator's parameters.
+// inputs are the arguments of scripts, in the order of a validator's parameters.
 var inputs = [...]string{"data", "context", "evidence", "call"}
 
-// decodeArguments decodes as many of the inputs as the script can see, and no call where there is none.
+// decodeArguments decodes the first params inputs. It omits an absent call.
 func decodeArguments(vm *goja.Runtime, q *script.Request, params int) ([]goja.Value, error) {
 	args := make([]goja.Value, 0, len(inputs))
 	values := maxValues
@@ -164,11 +163,11 @@ func decodeArguments(vm *goja.Runtime, q *script.Request, params int) ([]goja.Va
 	return args, nil
 }
 
-// callScript runs the program and reads its answer, all within the watchdog's limits.
+// callScript runs the program and reads its result, all within the watchdog's limits.
 func (e *evaluator) callScript(vm *goja.Runtime, p *program, kind script.Kind, args []goja.Value) (o script.Outcome) {
 	reader := resultReader{vm: vm, objectPrototype: vm.NewObject().Prototype()}
 	defer func() {
-		// Reading the answer calls back into the script outside of a call of ours.
+		// Reading the result can run code of the script outside of vm.Try.
 		if x := recover(); x != nil {
 			o = reader.convertFault(x)
 		}
@@ -207,20 +206,19 @@ func (e *evaluator) runProgram(vm *goja.Runtime, p *program, kind script.Kind, a
 	}
 	f, ok := goja.AssertFunction(v)
 	if !ok {
-		return nil, errors.New("the source is no function") // compile has made sure that it is
+		return nil, errors.New("the source is no function") // the compiler has rejected other sources
 	}
 	return f(goja.Undefined(), args...)
 }
 
-// isStarved reports whether a script that took longer than its limit used so much
-// less processor time that the machine is to blame. A script that cannot sleep or
-// wait uses all the time that it is given.
+// isStarved reports whether a script that exceeded its limit used so much less processor time that the machine
+// is to blame. Scripts cannot sleep or wait, so they use all the time that they get.
 func isStarved(used, limit time.Duration) bool {
 	return used > 0 && used < limit*3/4
 }
 
-// applySchema checks the request's document. Nothing can interrupt it: what takes
-// too long or too much memory ends with the process.
+// applySchema checks the request's document. It cannot be interrupted: if it takes too much time or memory,
+// the process ends.
 func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
 	if q.Op == script.OpCheck {
 		return script.Outcome{Result: script.Result{Code: script.OK, Valid: true, Confidence: 1}}

@@ -26,13 +26,13 @@ func evaluate(kind script.Kind, text string) script.Outcome {
 	return worker.NewInProcess().Evaluate(&q, script.Source{Kind: kind, Text: text})
 }
 
-// TestContract: what a validator may return, row by row. Everything else is a fault.
+// TestContract lists what a validator may return. Everything else is a fault.
 func TestContract(t *testing.T) {
 	for _, c := range []struct {
 		returns string
 		valid   bool
 		conf    float64
-		fault   string // part of the detail, "" for a verdict
+		fault   string // part of the detail; "" for a verdict
 	}{
 		{"true", true, 1, ""},
 		{"false", false, 1, ""},
@@ -47,7 +47,7 @@ func TestContract(t *testing.T) {
 		{"({get valid() { return true }})", true, 1, ""},
 		{"new Proxy({valid: true, confidence: 0.5}, {})", true, 0.5, ""},
 		{"(() => { class V { constructor() { this.valid = true } } return new V() })()", true, 1, ""},
-		// Valid counts as in a condition of JavaScript, and a reason that is false is none.
+		// valid is read like a condition in JavaScript, and a false reason counts as absent.
 		{"({valid: data.x && data.x.length > 3})", false, 1, ""},
 		{"({valid: undefined})", false, 1, ""},
 		{"({valid: null, reason: 'r'})", false, 1, ""},
@@ -118,8 +118,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// Console is there and changes nothing; what is written to it is kept where it is asked
-// for, in bounds.
+// The console exists and does not change results. Its output is kept, within limits, if the request asks for
+// it.
 func TestConsole(t *testing.T) {
 	p := worker.NewInProcess()
 	for text, want := range map[string][]string{
@@ -183,9 +183,9 @@ func TestConditionsMustBeBoolean(t *testing.T) {
 	}
 }
 
-// TestSourceMapsAreNotRead: a comment in a source can name a file to its parser.
+// TestSourceMapsAreNotRead: a comment in a source can name a file for the parser to read.
 func TestSourceMapsAreNotRead(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "missing.map") // whoever reads it complains
+	name := filepath.Join(t.TempDir(), "missing.map") // reading it fails
 	comment := "//# sourceMappingURL=file://" + name
 	for _, text := range []string{
 		"() => true\n" + comment,
@@ -209,7 +209,7 @@ func TestProgramCache(t *testing.T) {
 	}
 	for i := range 3 * worker.MaxPrograms {
 		ask(i)
-		ask(0) // in use all the time: never the oldest
+		ask(0) // used all the time, so never evicted
 		ask(i / 2)
 	}
 	if n := p.Cached(); n != worker.MaxPrograms {
@@ -224,7 +224,7 @@ func TestProgramCache(t *testing.T) {
 	}
 }
 
-// FuzzContract builds answers of every shape: the outcome always keeps the contract.
+// FuzzContract builds results of many shapes. The outcome must always follow the contract.
 func FuzzContract(f *testing.F) {
 	f.Add(0, 0.5, "reason", 2)
 	f.Add(3, 1.5, "\u202e\x1b", 40)
@@ -276,12 +276,12 @@ func TestStarved(t *testing.T) {
 	t.Parallel()
 	const limit = 50 * time.Millisecond
 	for used, want := range map[time.Duration]bool{
-		0:                     false, // not known
+		0:                     false, // unknown
 		time.Millisecond:      true,
 		37 * time.Millisecond: true,
 		38 * time.Millisecond: false,
 		limit:                 false,
-		4 * limit:             false, // the collector runs on other processors
+		4 * limit:             false, // the garbage collector runs on other processors
 	} {
 		if got := worker.IsStarved(used, limit); got != want {
 			t.Errorf("%v of %v: %t", used, limit, got)

@@ -14,18 +14,17 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// ProbeName starts a process that hardens itself as a worker does and then tries
-// what a worker must not be able to do.
+// ProbeName is the name of a process that hardens itself like a worker and then attempts forbidden operations.
 const ProbeName = "gavel-worker-probe"
 
-// Environment variables of such a process: the one protection to apply, and the
-// attempts to make, separated by commas.
+// Environment variables of the probe: the only protection to apply, and the attempts to make, separated by
+// commas.
 const (
 	ProbeOnly = "PROBE_ONLY"
 	ProbeTry  = "PROBE_TRY"
 )
 
-// Probe is what such a process reports: the error of each attempt, "" for success.
+// Probe is the output of the probe. Attempts maps each attempt to its error, "" for success.
 type Probe struct {
 	Missing  []string
 	Env      []string
@@ -34,7 +33,7 @@ type Probe struct {
 
 func init() { ProbeMain = runProbe }
 
-// HasRaceDetector reports how the tests were built.
+// HasRaceDetector reports whether the tests were built with the race detector.
 var HasRaceDetector = hasRaceDetector
 
 func runProbe() {

@@ -8,8 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// InProcess is the evaluator without a process around it: the baseline, and what
-// tests of the contract call.
+// InProcess is an evaluator in this process, for the benchmark's baseline and for tests of the contract.
 type InProcess struct{ e *evaluator }
 
 func NewInProcess() *InProcess {
@@ -20,11 +19,11 @@ func (p *InProcess) Evaluate(q *script.Request, s script.Source) script.Outcome 
 	return p.e.evaluate(q, s)
 }
 
-// Cached is how many programs the evaluator remembers.
+// Cached returns the number of cached programs.
 func (p *InProcess) Cached() int { return p.e.programs.Len() }
 
-// DecodeJSON decodes a text as the worker does and says what the runtime's own
-// JSON.stringify makes of it.
+// DecodeJSON decodes a text like a worker and returns the value as formatted by the runtime's own
+// JSON.stringify.
 func DecodeJSON(text []byte) (string, error) {
 	vm := goja.New()
 	values := maxValues
@@ -36,10 +35,10 @@ func DecodeJSON(text []byte) (string, error) {
 	return string(raw), err
 }
 
-// MaxPrograms is the size of the cache.
+// MaxPrograms is the size of the program cache.
 const MaxPrograms = maxPrograms
 
-// ProbeMain is called by TestMain; in a process started as ProbeName it does not return.
+// ProbeMain must be called by TestMain. It does not return in a process that was started as ProbeName.
 var ProbeMain = func() {}
 
 var (

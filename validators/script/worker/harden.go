@@ -2,9 +2,8 @@ package worker
 
 import "github.com/gavel-mcp/gavel/validators/script"
 
-// Names of the protections, as Hello reports those that are missing. The time
-// limit, the watchdog's memory limit and the empty environment need no help from
-// the kernel and are always in force.
+// Names of the protections, as Hello reports missing ones. The time limit, the watchdog's memory limit and the
+// empty environment do not depend on the kernel and are always in force.
 const (
 	protectMemory   = "rlimit_memory" // an allocation beyond the limit fails
 	protectFiles    = "rlimit_nofile"
@@ -13,10 +12,9 @@ const (
 	protectJob      = "job_object"
 )
 
-// applyProtections gives up every right that evaluating scripts does not need and names the
-// protections that are unavailable. It is called once, when everything that needs
-// a descriptor or a file has been initialised. What fails is reported, never fatal:
-// the process boundary itself stands.
+// applyProtections gives up every right that evaluating scripts does not need, and returns the names of
+// unavailable protections. It is called once, after everything that needs a descriptor or a file has been
+// initialised. A failure is reported but never fatal, because the process boundary remains.
 func applyProtections(setup script.Setup) (missing []string) {
 	for _, step := range hardening {
 		if step.apply == nil || step.apply(setup) != nil {
@@ -26,7 +24,7 @@ func applyProtections(setup script.Setup) (missing []string) {
 	return missing
 }
 
-// protection is one of them; without apply, the platform does not have it.
+// protection is one protection; apply is nil if the platform does not have it.
 type protection struct {
 	name  string
 	apply func(script.Setup) error

@@ -2,8 +2,8 @@
 
 package worker
 
-// macOS and the BSDs bound neither data nor system calls for us: the watchdog and the
-// host's kill timer hold memory and time there.
+// macOS and the BSDs cannot limit memory or system calls for us. There, the watchdog and the host's kill timer
+// limit memory and time.
 var hardening = []protection{{name: protectMemory}, {protectFiles, denyFiles}, {name: protectLandlock}, {name: protectSeccomp}}
 
 func prepareProcess() { closeInherited() }

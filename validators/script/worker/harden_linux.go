@@ -17,21 +17,21 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Order matters: the data limit reads a file, landlock makes a descriptor, and
-// both need system calls that seccomp then takes away.
+// Order matters: the memory limit reads a file, landlock creates a descriptor, and both need system calls that
+// seccomp then blocks.
 var hardening = []protection{
 	{protectMemory, limitMemory}, {protectLandlock, applyLandlock}, {protectFiles, denyFiles}, {protectSeccomp, filterSystemCalls},
 }
 
-// restricted is argument one of a worker that has restricted itself and executed
-// itself anew (see relaunch).
+// restricted is the first argument of a worker that has restricted and re-executed itself (see
+// restrictAndExec).
 const restricted = "restricted"
 
-// statm is the descriptor through which a relaunched worker, which can open no
-// file, learns its size. High, so that nothing else has it.
+// statm is the descriptor through which a re-executed worker, which cannot open files, reads its size. It is
+// high to avoid conflicts.
 const statm = 63
 
-// prepareProcess is called before anything is read.
+// prepareProcess must be called before the worker reads any input.
 func prepareProcess() {
 	if len(os.Args) > 1 && os.Args[1] == restricted {
 		return
@@ -42,17 +42,17 @@ func prepareProcess() {
 	}
 }
 
-// linksC reports whether C code may have started threads that Go does not know,
-// so that no system call can be made on all threads at once.
+// linksC reports whether C code is linked. C code may have started threads that Go does not know, so system
+// calls cannot be made on all threads.
 func linksC() bool {
 	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0)
 	return e == syscall.ENOTSUP
 }
 
-// applyLandlock forbids all files and TCP, for all threads.
+// applyLandlock denies access to all files and TCP, for all threads.
 func applyLandlock(script.Setup) error {
 	if len(os.Args) > 1 && os.Args[1] == restricted {
-		return nil // since before exec
+		return nil // restricted before the exec
 	}
 	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
 		return e
@@ -68,13 +68,13 @@ func applyLandlock(script.Setup) error {
 	return nil
 }
 
-// newRuleset makes a landlock ruleset that handles all that this kernel can.
+// newRuleset creates a landlock ruleset that handles everything that this kernel supports.
 func newRuleset() (fd int, err error) {
 	version, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e != 0 {
 		return -1, e
 	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: 1<<13 - 1} // as of version 1
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: 1<<13 - 1} // all rights of version 1
 	size := unsafe.Sizeof(attr.Handled_access_fs)
 	if version >= 2 {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
@@ -90,9 +90,8 @@ func newRuleset() (fd int, err error) {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
 	if version >= 6 {
-		// Not signals: kernels before 6.15 then refuse those between threads that
-		// restricted themselves one by one, which the Go scheduler needs. Seccomp
-		// keeps them within the process.
+		// Signals are not scoped: kernels before 6.15 then block signals between threads that restricted
+		// themselves separately, and the Go scheduler needs them. Seccomp keeps signals within the process.
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 		size += unsafe.Sizeof(attr.Scoped)
 	}
@@ -103,11 +102,10 @@ func newRuleset() (fd int, err error) {
 	return int(r), nil
 }
 
-// restrictAndExec restricts one thread and executes this program anew from it, so that
-// all threads of the new image are restricted from their birth. The image must be
-// loaded, with the C library it links: reading those is what remains allowed, until
-// seccomp takes opening files away altogether. It returns only when it failed; the
-// worker then serves without landlock and says so.
+// restrictAndExec restricts one thread and re-executes this program from it, so that all threads of the new
+// image are restricted from the start. The ruleset must allow loading the image and the C library that it
+// links; reading those remains allowed until seccomp blocks opening files. The function returns only on
+// failure; the worker then runs without landlock and reports that.
 func restrictAndExec() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -122,7 +120,7 @@ func restrictAndExec() {
 	if err != nil {
 		return
 	}
-	if err := unix.Dup3(size, statm, 0); err != nil { // this one survives exec
+	if err := unix.Dup3(size, statm, 0); err != nil { // the copy survives exec
 		return
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -132,10 +130,10 @@ func restrictAndExec() {
 		return
 	}
 	_ = unix.Exec("/proc/self/exe", []string{os.Args[0], restricted}, os.Environ())
-	// This one thread stays restricted; others are not, so nothing is claimed.
+	// Only this thread is restricted, so landlock counts as missing.
 }
 
-// allowReading lets a ruleset read and execute what is beneath path, if it exists.
+// allowReading allows reading and executing files under path, if it exists.
 func allowReading(ruleset int, path string) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -146,11 +144,10 @@ func allowReading(ruleset int, path string) {
 	_, _, _ = unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
 }
 
-// limitMemory bounds the memory that this process can write to, and its address
-// space, at what they are now plus the limit. Both are needed: the kernel does not
-// count what replaces a reserved mapping as new data, and the Go runtime reserves
-// before it maps, so that only the second bound stops one giant allocation.
-// Beyond either the Go runtime ends the process.
+// limitMemory limits the process's writable memory and its address space to the current sizes plus the limit.
+// Both are needed: the kernel does not count a mapping that replaces a reserved one as new data. Because the
+// Go runtime reserves address space before it maps it, only the second limit stops a single giant allocation.
+// Beyond either limit, the Go runtime ends the process.
 func limitMemory(setup script.Setup) error {
 	if hasRaceDetector() {
 		return errors.New("the race detector maps far more than it uses")
@@ -175,7 +172,7 @@ func hasRaceDetector() bool {
 	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// readStatm tells the size of this process's address space and of its data, in bytes.
+// readStatm returns the size of this process's address space and of its data, in bytes.
 func readStatm() (size, data uint64, err error) {
 	var text []byte
 	if len(os.Args) > 1 && os.Args[1] == restricted {

@@ -14,12 +14,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// probe hardens a process as a worker hardens itself and lets it try everything
-// that a worker must not be able to do. It runs in whatever way the tests were
-// built: with and without C code linked in.
+// probe starts a process that hardens itself like a worker and attempts everything that a worker must not be
+// able to do. It is built like the tests, with or without C code.
 func probe(t *testing.T, env ...string) (p worker.Probe, printed string, err error) {
 	t.Helper()
-	leak, err := os.Open("/etc/passwd") // a descriptor that the parent forgot to protect
+	leak, err := os.Open("/etc/passwd") // simulates a descriptor that the parent forgot to protect
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +56,8 @@ func TestAWorkerCanReachNothing(t *testing.T) {
 	t.Logf("%d attempts: %v", len(p.Attempts), p.Attempts)
 }
 
-// TestLandlockAlone: if a future system call slips through the filter, files and
-// connections are still out of reach.
+// TestLandlockAlone: if a future system call passes the seccomp filter, files and connections remain
+// inaccessible.
 func TestLandlockAlone(t *testing.T) {
 	out := []string{"read a file", "read a library", "read itself", "write a file", "list a folder", "dial", "start a process"}
 	p, printed, err := probe(t, worker.ProbeOnly+"=landlock", worker.ProbeTry+"=UDP socket,"+strings.Join(out, ","))
@@ -75,8 +74,8 @@ func TestLandlockAlone(t *testing.T) {
 	}
 }
 
-// TestMemoryLimitAlone: an allocation far beyond the limit ends the process with the
-// words by which the host knows why.
+// TestMemoryLimitAlone: an allocation far beyond the limit ends the process with a message that the host
+// recognises.
 func TestMemoryLimitAlone(t *testing.T) {
 	if worker.HasRaceDetector() {
 		t.Skip("the race detector's shadow memory cannot be bounded")

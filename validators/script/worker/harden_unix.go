@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// denyFiles makes every attempt to open a descriptor fail and every attempt to
-// grow a file, core dumps included. Open descriptors stay usable.
+// denyFiles makes every attempt to open a descriptor fail, and every attempt to grow a file, including core
+// dumps. Open descriptors remain usable.
 func denyFiles(script.Setup) error {
 	var none unix.Rlimit
 	return errors.Join(
@@ -21,8 +21,8 @@ func denyFiles(script.Setup) error {
 		unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
 }
 
-// closeInherited closes what came from a parent that does not mark its
-// descriptors close-on-exec. Those of this process's own runtime are marked.
+// closeInherited closes descriptors of a parent that did not mark them close-on-exec. Descriptors of this
+// process's own runtime are marked.
 func closeInherited() {
 	for fd := 3; fd < 256; fd++ {
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
@@ -31,8 +31,8 @@ func closeInherited() {
 	}
 }
 
-// processorTime is what this process has used so far, of all processors. It is 0
-// when the system does not say.
+// processorTime returns the processor time of this process so far, on all processors. It returns 0 if the
+// system does not report it.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

@@ -14,8 +14,8 @@ var hardening = []protection{{protectJob, joinJob}, {name: protectLandlock}, {na
 
 func prepareProcess() {}
 
-// joinJob puts this process into a job of its own that bounds its memory, forbids
-// child processes, and ends it when the last handle goes.
+// joinJob puts this process into a new job object, which limits its memory, forbids child processes, and ends
+// the process when the last handle is closed.
 func joinJob(setup script.Setup) error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -27,7 +27,7 @@ func joinJob(setup script.Setup) error {
 				windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | windows.JOB_OBJECT_LIMIT_DIE_ON_UNHANDLED_EXCEPTION,
 			ActiveProcessLimit: 1,
 		},
-		// The Go runtime commits some memory before we are asked.
+		// The Go runtime commits some memory before this point.
 		ProcessMemoryLimit: uintptr(setup.WorkerMemory + 64<<20),
 	}
 	_, err = windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation,
@@ -38,8 +38,8 @@ func joinJob(setup script.Setup) error {
 	if err := windows.AssignProcessToJobObject(job, windows.CurrentProcess()); err != nil {
 		return errors.Join(err, windows.CloseHandle(job))
 	}
-	return nil // the handle stays open as long as the process
+	return nil // the handle stays open until the process ends
 }
 
-// processorTime is not measured here: no script counts as starved.
+// processorTime is not implemented on Windows, so no script counts as starved.
 func processorTime() time.Duration { return 0 }

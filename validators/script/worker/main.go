@@ -1,11 +1,13 @@
-// Package worker is the inside of the sandbox: a process that compiles and runs
-// one stranger's script after the other and may be killed at any moment.
+// Package worker is the inside of the sandbox: a process that compiles and runs untrusted scripts one after
+// the other, and that the host may kill at any time.
 //
-// It is the only package that contains a JavaScript interpreter. It promises that
-// each script starts in a fresh runtime with the clock, random source and time
-// zone of its request, and that nothing it returns is believed: the answer is
-// read by a fixed contract and anything else is a fault. It must never be used in
-// a process that has something to lose; [Main] is its only entry.
+// It promises:
+//
+//   - Each script starts in a fresh runtime with the clock, the random source and the time zone of its request.
+//   - Results of scripts are not trusted: they are read by a fixed contract, and anything else is a fault.
+//
+// It is the only package that contains a JavaScript interpreter. It must never be used in a process that has
+// anything to lose; [Main] is its only entry point.
 package worker
 
 import (
@@ -19,11 +21,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Main must be the first thing that main, or TestMain, calls. It returns at once
-// unless the process was started as a script worker; then it serves and exits.
+// Main must be the first call of main or TestMain. It returns immediately unless the process was started as a
+// script worker; then it serves requests and exits.
 //
-// read, where one is given, answers the documents of [script.Pool.Read]; of several
-// the first counts. Without one, the worker says that it reads none.
+// read, if given, answers the documents of [script.Pool.Read]; only the first one is used. Without it, the
+// worker reports that it does not read documents.
 func Main(read ...func(request []byte) []byte) {
 	if !script.IsWorker(os.Args) {
 		script.SeeMain()
@@ -37,10 +39,9 @@ func Main(read ...func(request []byte) []byte) {
 	os.Exit(serveRequests(os.Stdin, os.Stdout, reader))
 }
 
-// serveRequests answers requests until the host closes its end. The result is the
-// process's exit code.
+// serveRequests answers requests until the host closes the pipe. It returns the exit code of the process.
 func serveRequests(in io.Reader, out io.Writer, read func([]byte) []byte) int {
-	// One read call fetches the length and, for most requests, all the rest.
+	// One read call fetches the length and, for most requests, the whole content.
 	r := bufio.NewReaderSize(in, 64<<10)
 	setup, err := readSetup(r)
 	if err != nil {
@@ -57,7 +58,7 @@ func serveRequests(in io.Reader, out io.Writer, read func([]byte) []byte) int {
 	for {
 		content, err = script.ReadFrame(r, content, setup.MaxRequest)
 		if err != nil {
-			return 0 // the host closed, or is not our host
+			return 0 // the host closed the pipe or sent an invalid frame
 		}
 		if err := s.request.Decode(content); err != nil {
 			return script.ExitRefused
@@ -85,24 +86,22 @@ func readSetup(r io.Reader) (script.Setup, error) {
 	return setup, err
 }
 
-// prepareRuntime sets what belongs to the whole process and needs no help from
-// the kernel.
+// prepareRuntime changes process-wide settings that do not depend on the kernel.
 func prepareRuntime(setup script.Setup) {
 	os.Clearenv()
-	time.Local = time.UTC // a script must not see where it runs
-	// Runaway recursion in native code ends the process at a fraction of what the
-	// Go default of 1 GB would allow.
+	time.Local = time.UTC // scripts must not see the local time zone
+	// Runaway recursion in native code ends the process at a fraction of Go's default limit of 1 GB.
 	debug.SetMaxStack(int(setup.WorkerMemory / 2))
-	debug.SetMemoryLimit(setup.WorkerMemory / 2) // soft: collect harder before the hard limits
+	debug.SetMemoryLimit(setup.WorkerMemory / 2) // soft limit: collect garbage harder before the hard limits
 	debug.SetGCPercent(400)                      // the live heap is tiny between calls
 	limitRegexps(setup)
 }
 
-// server holds what is reused between requests.
+// server holds the state that is reused between requests.
 type server struct {
 	out     io.Writer
 	eval    *evaluator
-	read    func([]byte) []byte // nil: it reads no documents
+	read    func([]byte) []byte // nil if the worker does not read documents
 	request script.Request
 	frame   []byte
 	leaving bool
@@ -122,8 +121,8 @@ func (s *server) writeFrame(frame []byte) error {
 	return err
 }
 
-// answerScripts evaluates the request and sends each outcome as soon as it is known, so
-// that if a script ends this process the host knows which one it was.
+// answerScripts evaluates the request and sends each outcome immediately, so that the host knows which script
+// was running if the process ends.
 func (s *server) answerScripts() error {
 	q := &s.request
 	last := len(q.Sources) - 1
@@ -145,18 +144,18 @@ func (s *server) answerScripts() error {
 		if err := s.writeFrame(o.AppendTo(script.BeginFrame(s.frame))); err != nil {
 			return err
 		}
-		if o.Last || o.Leaving { // after a failure of the interpreter the rest belongs in another process
+		if o.Last || o.Leaving { // after an interpreter failure, another process must run the rest
 			return nil
 		}
 		if route && o.Valid {
-			i = q.Routes - 1 // the routes behind it are not asked
+			i = q.Routes - 1 // skip the routes after the true one
 		}
 	}
 	return nil
 }
 
-// answerDocument has the reader answer the request's document. Nothing can interrupt it: what
-// takes too long or too much memory ends with the process.
+// answerDocument passes the request's document to the reader. It cannot be interrupted: if the reader takes
+// too much time or memory, the process ends.
 func (s *server) answerDocument() error {
 	r := script.Report{ID: s.request.ID}
 	r.Answer, r.Failed = s.readGuarded()

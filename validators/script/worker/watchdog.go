@@ -12,31 +12,31 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// tick is how often the watchdog looks while a script runs.
+// tick is the watchdog's interval while a script runs.
 const tick = time.Millisecond
 
-// watchdog interrupts scripts that run too long or use too much memory, and ends
-// the process where an interrupt has no effect. It sleeps when nothing runs.
+// watchdog interrupts scripts that run too long or use too much memory, and ends the process if an interrupt
+// has no effect. It sleeps while nothing runs.
 type watchdog struct {
 	setup   script.Setup
 	current atomic.Pointer[run]
 	dormant atomic.Bool
 	wake    chan struct{}
 	recycle atomic.Bool
-	sample  []metrics.Sample // of the watchdog's goroutine
-	own     []metrics.Sample // of the evaluating goroutine
-	atStart uint64           // of the process
+	sample  []metrics.Sample // for the watchdog's goroutine
+	own     []metrics.Sample // for the evaluating goroutine
+	atStart uint64           // memory of the process at start
 }
 
 type run struct {
-	vm    atomic.Pointer[goja.Runtime] // set when there is something to interrupt
-	began atomic.Int64                 // of the call itself, nanoseconds since origin
-	heap  uint64                       // before
+	vm    atomic.Pointer[goja.Runtime] // set once there is something to interrupt
+	began atomic.Int64                 // start of the script itself, in nanoseconds since origin
+	heap  uint64                       // before the run
 	first int64
 	limit int64
 }
 
-// origin makes monotonic time fit an atomic.
+// origin lets monotonic time fit in an atomic integer.
 var origin = time.Now()
 
 func newWatchdog(setup script.Setup) *watchdog {
@@ -56,7 +56,7 @@ func readMemory(s []metrics.Sample) (heap, stacks uint64) {
 	return s[0].Value.Uint64(), s[1].Value.Uint64()
 }
 
-// begin watches a run, which must end within twice the limit.
+// begin starts watching a run, which must end within twice the limit.
 func (w *watchdog) begin(limit time.Duration) *run {
 	heap, _ := readMemory(w.own)
 	r := &run{heap: heap, first: int64(time.Since(origin)), limit: int64(limit)}
@@ -78,7 +78,7 @@ func (r *run) start(vm *goja.Runtime, at time.Time) {
 func (w *watchdog) end() { w.current.Store(nil) }
 
 func (w *watchdog) loop() {
-	const patience = 100 // ticks without work before it goes to sleep
+	const patience = 100 // ticks without work before the watchdog sleeps
 	for {
 		w.dormant.Store(true)
 		if w.current.Load() == nil {
@@ -98,7 +98,7 @@ func (w *watchdog) loop() {
 	}
 }
 
-// release gives back what a burst of scripts left behind: the runtime itself takes minutes.
+// release returns the memory of a burst of scripts to the system; the runtime would take minutes.
 func (w *watchdog) release() {
 	const worth = 8 << 20
 	left := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
@@ -112,7 +112,7 @@ func (w *watchdog) check(r *run) {
 	now := int64(time.Since(origin))
 	heap, stacks := readMemory(w.sample)
 	if now-r.first < int64(tick) {
-		return // it has only begun
+		return // the run has only just begun
 	}
 	if heap+stacks > w.atStart+uint64(w.setup.WorkerMemory) { //nolint:gosec // positive by validation
 		os.Exit(script.ExitMemory)
