@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// TestAskWithinBudget: what is asked beside judgements takes of the same budget, unless no model was asked.
+// TestAskWithinBudget: other questions use the same budget as judgements, unless no model was asked.
 func TestAskWithinBudget(t *testing.T) {
 	t.Parallel()
 	var fails error

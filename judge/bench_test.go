@@ -50,9 +50,9 @@ func instantModel(b *testing.B) judge.Layer {
 	return layer
 }
 
-// BenchmarkDecide measures the pipeline: alone, with fields and schema, with a
-// script whose sandbox answers at once (what the pipeline adds to a script), with a
-// model that answers at once (what asking one costs here), and with the real sandbox. The baseline calls the compiled fields and schema alone.
+// BenchmarkDecide measures the pipeline: alone, with fields and schema, with a script and an instant
+// sandbox (the pipeline's overhead for a script), with an instant model (the overhead of asking
+// one), and with the real sandbox. The baseline calls only the compiled fields and schema.
 func BenchmarkDecide(b *testing.B) {
 	structural := []func(*judge.Case){data(benchData), requires("documentId", "reviewer"), shaped(benchSchema)}
 	run := func(name string, p *judge.Pipeline, c judge.Case) {

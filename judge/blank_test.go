@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// askedOf is a gate around a scripted model, with the provider that counts its questions.
+// askedOf returns a gate around a scripted model, and the provider that counts its questions.
 func askedOf(t testing.TB, brain llmtest.Brain) (*judge.Pipeline, *llmtest.Provider) {
 	t.Helper()
 	provider := llmtest.New(llmtest.OpenAI(), brain)
@@ -54,7 +54,7 @@ func asksModel(criteria ...string) func(*judge.Case) {
 	}
 }
 
-// pointsAt meets every criterion with the same evidence.
+// pointsAt returns a model that meets every criterion with the same evidence.
 func pointsAt(evidence string) llmtest.Brain {
 	return func(q llmtest.Question) llmtest.Thought {
 		thought := llmtest.Gullible(q)
@@ -65,8 +65,8 @@ func pointsAt(evidence string) llmtest.Brain {
 	}
 }
 
-// A move that carries no data is judged on the context and the evidence. Where there is nothing at
-// all, the model is not asked: the other layers decide, or the criteria are not met.
+// A move without data is judged on the context and the evidence. If there is no content at all, the
+// model is not asked: the other layers decide, or the criteria are not met.
 func TestMoveWithoutDataIsJudgedOnTheRest(t *testing.T) {
 	t.Parallel()
 	title := `{"title":"Buy milk and bread","count":2}`
@@ -114,7 +114,7 @@ func TestMoveWithoutDataIsJudgedOnTheRest(t *testing.T) {
 	}
 }
 
-// The same without a configured model: what would not have been asked is not missed.
+// The same without a configured model: a model that would not have been asked is not missed.
 func TestMoveWithoutAnythingNeedsNoModel(t *testing.T) {
 	t.Parallel()
 	v, err := pipeline(t, &runner{}, nil).Decide(t.Context(), newCase(data(`{}`), asksModel()))
@@ -123,7 +123,7 @@ func TestMoveWithoutAnythingNeedsNoModel(t *testing.T) {
 	}
 }
 
-// What the gate fetched is something to judge; what it could not fetch is not.
+// Fetched evidence is something to judge; evidence that could not be fetched is not.
 func TestEvidenceIsSomethingToJudge(t *testing.T) {
 	t.Parallel()
 	for fetched, asked := range map[string]int{`{"passed":true,"suite":"the unit and integration tests"}`: 1, "": 0} {
@@ -143,7 +143,7 @@ func TestEvidenceIsSomethingToJudge(t *testing.T) {
 	}
 }
 
-// A calibration is bound to its prompt, so its model is asked with that, if it counts at all.
+// A calibration is bound to its prompt, so the model is asked with that prompt if the calibration applies.
 func TestCalibratedPromptIsAsked(t *testing.T) {
 	t.Parallel()
 	c := newCase(asksModel("The comments say what was compared"))
@@ -181,7 +181,7 @@ func TestCalibratedPromptIsAsked(t *testing.T) {
 	}
 }
 
-// A rubric names the prompt, else the configuration; what neither knows is refused.
+// The rubric names the prompt, or else the configuration; an unknown name is rejected.
 func TestPromptIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ rubric, config, want string }{

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// diary is a Memory that keeps lessons as an engine does.
+// diary is a Memory that stores lessons as an engine does.
 type diary struct {
 	at       []time.Time
 	keys     [][2]string // identity and bound
@@ -38,11 +38,10 @@ func (d *diary) learn(c Case, v Verdict) {
 	}
 }
 
-// No sequence of requests of one principal has its move approved by the structural
-// fallback within a day of the model's refusal of it: not by looking different, not by
-// another configuration of the judge, not by evidence in which nothing that counts has
-// changed, and not by any failure of the model. Nor does any failure in which the caller
-// took part approve what was never asked.
+// No sequence of requests by one principal gets a move approved by the structural fallback within a
+// day of the model's refusal: not through superficial changes, another configuration of the judge,
+// irrelevant changes of the evidence, or any failure of the model. Nor does a failure that the caller
+// contributed to approve a question that was never asked.
 func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 	t.Parallel()
 	failures := []*llm.Error{
@@ -68,7 +67,7 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory := &diary{}
 		var fetched string
-		refusedAt := map[string]time.Time{} // by what binds
+		refusedAt := map[string]time.Time{} // by the bound digest
 		review := reviewCase(func(c *Case) {
 			c.Rubric.Proofs = map[string]Proof{}
 			for _, text := range c.Rubric.Criteria {

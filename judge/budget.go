@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// budgetSlots is how finely the sliding window of a budget moves: what was spent
-// counts for the window, and at most a slot longer.
+// budgetSlots is the resolution of a budget's sliding window: spending counts for the window, and at
+// most for one slot longer.
 const (
 	budgetSlots = 12
 	slotsKept   = budgetSlots + 1
 )
 
-// budgetPrincipals limits the principals that a budget remembers. Beyond it, those that
-// spent least are forgotten: they gain least from it.
+// budgetPrincipals limits the principals that a budget remembers. Above it, those that spent least
+// are forgotten first, because they gain least from that.
 const budgetPrincipals = 4096
 
-// budget limits the questions of a principal in a sliding window; nil has no limit. It
+// budget limits the questions of a principal in a sliding window; a nil budget has no limit. It
 // is safe for concurrent use.
 type budget struct {
 	limit int
@@ -30,7 +30,7 @@ type budget struct {
 	spent map[string]spend
 }
 
-// spend is what a principal has spent, by the number of the slot.
+// spend is the spending of a principal by slot number.
 type spend map[int64]int
 
 func newBudget(limit int, window time.Duration, now func() time.Time) *budget {
@@ -40,8 +40,8 @@ func newBudget(limit int, window time.Duration, now func() time.Time) *budget {
 	return &budget{limit: limit, slot: max(window/budgetSlots, 1), now: now, spent: map[string]spend{}}
 }
 
-// Spend spends n for a principal, or nothing when that is more than he has left; then
-// it says when it will not be.
+// Spend spends n for a principal, or nothing if that exceeds the remaining budget. It then returns
+// how long to wait until it would succeed.
 func (b *budget) Spend(principal string, n int) (ok bool, frees time.Duration) {
 	if b == nil {
 		return true, 0
@@ -50,7 +50,7 @@ func (b *budget) Spend(principal string, n int) (ok bool, frees time.Duration) {
 	defer b.mu.Unlock()
 	at := b.now()
 	s, slot := b.spendOf(principal, b.slotNumber(at))
-	// Who asks for more samples than the limit still gets one answer a window.
+	// A request for more samples than the limit still gets one answer per window.
 	if total := s.total(); total == 0 || total+n <= b.limit {
 		s[slot] += n
 		return true, 0
@@ -74,10 +74,10 @@ func (b *budget) giveBack(principal string, n int) {
 	defer b.mu.Unlock()
 	s, ok := b.spent[principal]
 	if !ok {
-		return // forgotten meanwhile
+		return // forgotten in the meantime
 	}
 	s.forward(b.slotNumber(b.now()))
-	// From the newest slot that has any: what was taken a moment ago is there.
+	// Give back to the newest used slots first: n was spent a moment ago.
 	for _, number := range slices.Backward(slices.Sorted(maps.Keys(s))) {
 		back := min(n, s[number])
 		s[number] -= back
@@ -87,7 +87,7 @@ func (b *budget) giveBack(principal string, n int) {
 
 func (b *budget) slotNumber(at time.Time) int64 { return at.UnixNano() / int64(b.slot) }
 
-// spendOf also returns the slot to spend in.
+// spendOf also returns the current slot.
 func (b *budget) spendOf(principal string, number int64) (spend, int64) {
 	s, ok := b.spent[principal]
 	if !ok {
@@ -117,8 +117,8 @@ func (b *budget) evict(number int64) {
 	}
 }
 
-// forward drops the slots that no longer count and returns the newest. When the clock went
-// back, nothing is freed by that.
+// forward drops the slots that no longer count and returns the newest. A clock that goes back
+// frees nothing.
 func (s spend) forward(number int64) int64 {
 	for other := range s {
 		number = max(number, other)

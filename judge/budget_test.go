@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// hand is a clock that is moved by hand.
+// hand is a clock that is moved manually.
 type hand struct{ at time.Time }
 
 func (h *hand) now() time.Time { return h.at }
@@ -38,7 +38,7 @@ func TestBudget(t *testing.T) {
 	if more := take("ann", 3, false); more < time.Hour || more > 66*time.Minute {
 		t.Errorf("three are free in %v", more)
 	}
-	take("bob", 3, true) // another's budget is his own
+	take("bob", 3, true) // other principals have separate budgets
 
 	clock.at = clock.at.Add(frees - 1)
 	take("ann", 1, false)
@@ -46,7 +46,7 @@ func TestBudget(t *testing.T) {
 	take("ann", 1, true)
 	take("ann", 1, false)
 
-	// What was not used comes back, and never more than was taken.
+	// Unused spending comes back, and never more than was spent.
 	b.giveBack("ann", 1)
 	b.giveBack("nobody", 7)
 	take("ann", 1, true)
@@ -61,7 +61,7 @@ func TestBudget(t *testing.T) {
 	clock.at = clock.at.Add(48 * time.Hour)
 	take("ann", 3, true)
 
-	// More samples than the limit: one answer a window, not none.
+	// A request for more samples than the limit gets one answer per window, not none.
 	take("eve", 5, true)
 	take("eve", 5, false)
 }
@@ -77,7 +77,7 @@ func TestNoBudget(t *testing.T) {
 	}
 }
 
-// Many principals do not fill the memory, and none gains by it who spent much.
+// Many principals do not fill the memory, and none that spent much gains from that.
 func TestBudgetForgetsWhoSpentLeast(t *testing.T) {
 	t.Parallel()
 	clock := newHand()
@@ -92,7 +92,7 @@ func TestBudgetForgetsWhoSpentLeast(t *testing.T) {
 	if ok, _ := b.Spend("spender", 1); ok {
 		t.Error("the spender was forgotten")
 	}
-	// Those whose window has passed go first.
+	// Principals whose window has passed are evicted first.
 	clock.at = clock.at.Add(2 * time.Hour)
 	late := budgetPrincipals / 2
 	for i := range late {
@@ -126,7 +126,7 @@ func TestBudgetTogether(t *testing.T) {
 	}
 }
 
-// In no window is more spent than the limit, and when it is said to be free it is.
+// No window exceeds the limit, and spending succeeds at the announced time.
 func TestBudgetWindow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

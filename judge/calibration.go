@@ -15,10 +15,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Calibration turns the confidence that a model states with an approval into the share of such
-// approvals that are right, as measured on labelled cases. It holds for one model, one
-// prompt and one set of criteria; for any other it says nothing. It is applied where its fit is
-// good enough: see Shortcoming.
+// Calibration maps the confidence that a model states for an approval to the share of such approvals
+// that are right, as measured on labelled cases. It is valid for one model, one prompt and one set of
+// criteria only. It is applied if its fit is good enough: see Shortcoming.
 type Calibration struct {
 	// Model is the configured name of the model, as in ModelRecord.Model.
 	Model string `json:"model"`
@@ -31,10 +30,10 @@ type Calibration struct {
 	Isotonic *Isotonic `json:"isotonic,omitempty"`
 	// N is the number of approvals of labelled cases that it was fitted on, at least 1.
 	N int `json:"n"`
-	// Approvals is what it is worth on approvals that it was not fitted on; nil when nobody
-	// measured that.
+	// Approvals is the measured fit on approvals that it was not fitted on; nil if it was not
+	// measured.
 	Approvals *ApprovalFit `json:"approvals,omitempty"`
-	// Dataset names them, Fitted says when; both are for people.
+	// Dataset names the labelled cases, Fitted the date of the fit; both are for people.
 	Dataset string `json:"dataset,omitempty"`
 	Fitted  string `json:"fitted,omitempty"`
 }
@@ -43,10 +42,10 @@ type Calibration struct {
 // approvals of labelled cases that nothing was fitted on.
 type ApprovalFit struct {
 	N int `json:"n"`
-	// Groups of like cases that they are in.
+	// Groups is the number of groups of similar cases among them.
 	Groups int `json:"groups"`
-	// Mean of the calibrated confidences, and Right the share that is right, with the lower end
-	// of its two-sided 95 % interval in which a group is one draw.
+	// Mean is the mean calibrated confidence. Right is the share that is right, RightLow the lower end of
+	// its two-sided 95 % interval, which counts each group as one draw.
 	Mean     float64 `json:"mean"`
 	Right    float64 `json:"right"`
 	RightLow float64 `json:"rightLow"`
@@ -54,16 +53,16 @@ type ApprovalFit struct {
 	ECE float64 `json:"ece"`
 }
 
-// What a fit has to show before a confidence counts as calibrated.
+// Requirements on a fit before a confidence counts as calibrated.
 const (
 	fewestFitGroups = 30
 	mostFitError    = 0.1
 	mostOverstated  = 0.1
 )
 
-// Shortcoming says why the calibration is not good enough to be applied, "" when it is. It has to
-// be measured on approvals in at least 30 groups, with an ECE of at most 0.1, and they have to
-// show that on average it does not overstate the share of right approvals by more than 0.1.
+// Shortcoming returns why the calibration is not good enough to be applied, "" if it is. It must be
+// measured on approvals in at least 30 groups, with an ECE of at most 0.1, and the measurement must
+// show that on average it overstates the share of right approvals by at most 0.1.
 func (c Calibration) Shortcoming() string {
 	f := c.Approvals
 	if f == nil {
@@ -99,7 +98,7 @@ func (f ApprovalFit) validate(path string) error {
 	return errors.Join(errs...)
 }
 
-// CalibrationMethod says how a Calibration was fitted.
+// CalibrationMethod is the method by which a Calibration was fitted.
 type CalibrationMethod string
 
 // The methods: Platt's for small sets, isotonic regression for large ones.
@@ -108,30 +107,30 @@ const (
 	MethodIsotonic CalibrationMethod = "isotonic"
 )
 
-// Platt is a sigmoid over the log-odds of the stated confidence r (Platt 1999,
-// "Probabilistic Outputs for Support Vector Machines"), in his notation, where a
-// negative A means that a higher r is better:
+// Platt is a sigmoid over the log-odds of the stated confidence r (Platt 1999, "Probabilistic Outputs
+// for Support Vector Machines"), in the paper's notation, where a negative A means that a higher r
+// is better:
 //
 //	c = 1 / (1 + exp(A*logit(r) + B)), r held between 0.001 and 0.999
 //
-// A = -1, B = 0 leaves r as it is. A above 0 is refused: a model that is the more
-// often wrong the surer it is cannot be calibrated.
+// A = -1, B = 0 leaves r unchanged. A above 0 is rejected: a model that is wrong more often when it is
+// more certain cannot be calibrated.
 type Platt struct {
 	A float64 `json:"a"`
 	B float64 `json:"b"`
 }
 
-// Isotonic is a rising line through points (Zadrozny and Elkan 2002, "Transforming
-// Classifier Scores into Accurate Multiclass Probability Estimates"): X are stated
-// confidences, strictly rising, Y the shares that were right, never falling; both
-// 0..1. Between two points it is straight; outside it stays at the nearest point's.
+// Isotonic is a rising line through points (Zadrozny and Elkan 2002, "Transforming Classifier Scores
+// into Accurate Multiclass Probability Estimates"). X are stated confidences, strictly rising; Y are
+// the shares that were right, never falling; both are 0..1. The line is straight between two points
+// and constant outside them.
 type Isotonic struct {
 	X []float64 `json:"x"`
 	Y []float64 `json:"y"`
 }
 
-// Apply returns the calibrated confidence, 0..1, that a valid Calibration makes of a
-// stated one; what is stated outside of 0..1 counts as the nearer end.
+// Apply returns the calibrated confidence, 0..1, for a stated one. The Calibration must be valid. A
+// stated value outside 0..1 counts as the nearer end.
 func (c Calibration) Apply(stated float64) float64 {
 	if c.Method == MethodPlatt {
 		return 1 / (1 + math.Exp(c.Platt.A*LogOdds(stated)+c.Platt.B))
@@ -228,14 +227,14 @@ type boundCalibration struct {
 	digest string
 }
 
-// Calibrations are all that an operator configured. The nil one is empty.
+// Calibrations holds all calibrations that an operator configured. A nil value is empty.
 type Calibrations struct {
 	bound map[binding]boundCalibration
 	hash  string
 }
 
-// NewCalibrations returns calibrations that are valid and hold for different things.
-// The error says of each flaw where it is.
+// NewCalibrations returns the calibrations, which must be valid and bound to different things. The
+// error reports every problem with its place.
 func NewCalibrations(all []Calibration) (*Calibrations, error) {
 	c := &Calibrations{bound: make(map[binding]boundCalibration, len(all))}
 	var errs []error
@@ -269,8 +268,8 @@ func NewCalibrations(all []Calibration) (*Calibrations, error) {
 	return c, err
 }
 
-// Hash is a digest of all calibrations, "" when there are none: what was judged
-// under another one must be judged again.
+// Hash returns a digest of all calibrations, "" if there are none. A verdict made under another
+// hash must be judged again.
 func (c *Calibrations) Hash() string {
 	if c == nil || len(c.bound) == 0 {
 		return ""
@@ -278,7 +277,7 @@ func (c *Calibrations) Hash() string {
 	return c.hash
 }
 
-// Shortcomings lists the calibrations that are not good enough to be applied, and why.
+// Shortcomings lists the calibrations that are not good enough to be applied, with the reasons.
 func (c *Calibrations) Shortcomings() (all []string) {
 	if c == nil {
 		return nil
@@ -292,8 +291,9 @@ func (c *Calibrations) Shortcomings() (all []string) {
 	return all
 }
 
-// confidence returns the calibrated confidence of an approval, with the digest of the calibration;
-// it is shrunk, with "", when none applies. why says what one that is bound to this lacks.
+// confidence returns the calibrated confidence of an approval, with the digest of the calibration. If
+// none applies, it returns the shrunk confidence and "". why is the shortcoming of a matching
+// calibration that was not applied.
 func (c *Calibrations) confidence(asked ModelRecord) (confidence float64, digest, why string) {
 	if c != nil {
 		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
@@ -305,7 +305,7 @@ func (c *Calibrations) confidence(asked ModelRecord) (confidence float64, digest
 	return shrinkConfidence(asked.Stated), "", why
 }
 
-// applies reports whether there is a calibration good enough for this.
+// applies reports whether a matching calibration exists and is good enough.
 func (c *Calibrations) applies(model, promptDigest, criteriaDigest string) bool {
 	if c == nil {
 		return false
@@ -314,8 +314,9 @@ func (c *Calibrations) applies(model, promptDigest, criteriaDigest string) bool 
 	return ok && one.Shortcoming() == ""
 }
 
-// IdleStages are the models of a rubric's cascade that cannot decide: no calibration of theirs
-// applies to the criteria, asked with the edition of the prompt that is given, or with any.
+// IdleStages returns the models of a rubric's cascade that can never decide, because no calibration of
+// theirs applies to the criteria with the edition of the prompt that the rubric or prompt names, or with any
+// edition if neither names one.
 func (c *Calibrations) IdleStages(r Rubric, prompt string) (models []string) {
 	editions := r.editions(prompt)
 	for _, s := range r.Cascade {
@@ -344,9 +345,8 @@ const calibrationsVersion = 1
 //	  "n": 240, "dataset": "reviews", "fitted": "2026-11-20",
 //	  "approvals": {"n": 160, "groups": 120, "mean": 0.86, "right": 0.88, "rightLow": 0.81, "ece": 0.04}}]}
 //
-// It is strict: unknown, missing and duplicate keys, null, and values without a meaning
-// are errors that say where. A file that is not understood must not pass for one that
-// calibrates nothing.
+// It is strict: unknown, missing and duplicate keys, null, and meaningless values are errors with
+// their place. A file that is not understood must not pass for one that calibrates nothing.
 func ParseCalibrations(data []byte) (*Calibrations, error) {
 	file, err := document.Parse("calibrations.json", data, document.Limits{Bytes: len(data) + 1})
 	if err != nil {
@@ -410,7 +410,7 @@ func readCalibration(r *document.ObjectReader) Calibration {
 	return c
 }
 
-// readNumber reads a number; an absent one is left to Require.
+// readNumber reads a number; Require reports an absent one.
 func readNumber(r *document.ObjectReader, n *document.Node) float64 {
 	if n == nil {
 		return 0
@@ -419,13 +419,13 @@ func readNumber(r *document.ObjectReader, n *document.Node) float64 {
 		r.Fail(n, "expected a number, got %s", n.Kind)
 		return 0
 	}
-	f, _ := strconv.ParseFloat(n.Text, 64) // the document holds no other numbers
+	f, _ := strconv.ParseFloat(n.Text, 64) // the document has only valid numbers
 	return f
 }
 
-// What a model states as its confidence is not one: verbalised confidences of judges
-// are strongly overconfident (arXiv 2508.06225). Without a calibration it is drawn
-// towards noEvidence, and nothing that a model says of itself makes it certain.
+// A model's stated confidence is not a measured one: verbalised confidences of judges are strongly
+// overconfident (arXiv 2508.06225). Without a calibration it is shrunk towards noEvidence, and no
+// statement of a model about itself makes it certain.
 const (
 	mostStated = 0.99
 	shrinkage  = 0.8
@@ -436,19 +436,18 @@ func shrinkConfidence(stated float64) float64 {
 	return roundConfidence(noEvidence + (min(clampUnit(stated), mostStated)-noEvidence)*shrinkage)
 }
 
-// StatedFor writes the least confidence that an uncalibrated model has to state, so that it counts
-// as c after it was shrunk; rounded up to three decimals.
+// StatedFor formats the lowest confidence that an uncalibrated model has to state to count as c after
+// shrinking, rounded up to three decimals.
 func StatedFor(c float64) string {
 	return strconv.FormatFloat(math.Ceil((noEvidence+(c-noEvidence)/shrinkage)*1000-1e-6)/1000, 'f', -1, 64)
 }
 
 func roundConfidence(c float64) float64 { return math.Round(clampUnit(c)*1e6) / 1e6 }
 
-// LeastStated and its complement limit a stated confidence: its log-odds have no value at
-// 0 and 1.
+// LeastStated and its complement limit a stated confidence: its log-odds are undefined at 0 and 1.
 const LeastStated = 0.001
 
-// LogOdds are those of a stated confidence, held between LeastStated and its complement.
+// LogOdds returns the log-odds of a stated confidence, limited to LeastStated and its complement.
 func LogOdds(p float64) float64 {
 	p = min(max(clampUnit(p), LeastStated), 1-LeastStated)
 	return math.Log(p / (1 - p))

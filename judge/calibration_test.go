@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// entry is one calibration as it stands in a file, with changes; "" removes a key.
+// entryOf returns one calibration as written in a file, with changes; "" removes a key.
 func entryOf(changes ...string) string {
 	fields := []string{"model", "promptDigest", "criteriaDigest", "method", "platt", "isotonic", "n", "dataset", "fitted", "approvals"}
 	values := map[string]string{
@@ -150,7 +150,7 @@ func TestCalibrationsHoldForWhatTheyWereFittedOn(t *testing.T) {
 	}
 }
 
-// What is not shown to fit approvals is not applied, and says why.
+// A calibration without a proven fit on approvals is not applied, and the reason is reported.
 func TestCalibrationsHaveToFit(t *testing.T) {
 	t.Parallel()
 	bound := ModelRecord{Model: "m", PromptDigest: "sha256:p", CriteriaDigest: "sha256:c", Stated: 0.99}
@@ -243,7 +243,7 @@ func TestCalibrationsHash(t *testing.T) {
 	}
 }
 
-// What can be written can be read, and says the same.
+// A written calibration can be read back unchanged.
 func TestCalibrationRoundTrip(t *testing.T) {
 	t.Parallel()
 	all := []Calibration{
@@ -272,7 +272,7 @@ func TestCalibrationRoundTrip(t *testing.T) {
 	}
 }
 
-// Whatever is stated, the confidence is 0..1 and a higher one never counts for less.
+// For any stated value, the confidence is 0..1, and a higher one never counts for less.
 func TestConfidenceRises(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

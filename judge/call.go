@@ -7,16 +7,16 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Call is the call of another server's tool that an action stands for.
+// Call is the call of another server's tool that an action represents.
 type Call struct {
-	// Tool is its public name.
+	// Tool is the public name of the tool.
 	Tool string
-	// Arguments is exactly what will be sent, an object. Masked is the same with every sensitive
-	// value replaced; it equals Arguments when nothing is sensitive.
+	// Arguments is exactly the object that will be sent. Masked is a copy with every sensitive value
+	// replaced; it equals Arguments if nothing is sensitive.
 	Arguments, Masked document.JSON
 }
 
-// write is the call as one document, nil without one. Numbers keep their literals.
+// write returns the call as one document, nil if there is none. Numbers keep their literals.
 func (c *Call) write(plain bool) json.RawMessage {
 	if c == nil {
 		return nil
@@ -28,8 +28,8 @@ func (c *Call) write(plain bool) json.RawMessage {
 	return slices.Concat(json.RawMessage(`{"tool":`), rawOf(c.Tool), json.RawMessage(`,"arguments":`), arguments.Raw(), json.RawMessage("}"))
 }
 
-// showCall is the call as the model sees it: without what is sensitive in it, or is sensitive
-// elsewhere and turns up in it.
+// showCall returns the call as the model sees it, without values that are sensitive in it, or that are
+// sensitive elsewhere and appear in it.
 func (c Case) showCall() json.RawMessage {
 	out := c.Call.write(false)
 	if out == nil || c.Scrub == nil {

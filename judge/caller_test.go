@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// callerLog is a sandbox that notes for whom it works.
+// callerLog is a sandbox that records its callers.
 type callerLog struct{ checked, ran []string }
 
 func (l *callerLog) Run(_ context.Context, b script.Batch) (script.Reply, error) {
@@ -24,8 +24,8 @@ func (l *callerLog) Check(_ context.Context, caller string, _ script.Owner, _ []
 	return nil, nil
 }
 
-// Whatever the sandbox does for a case is accounted to who calls: the principal of a move,
-// the reviewer of a review, and never the owner of the definition.
+// All work of the sandbox for a case is charged to the caller: the principal of a move or the
+// reviewer of a review, never the owner of the definition.
 func TestSandboxWorksForTheCaller(t *testing.T) {
 	t.Parallel()
 	c := newCase(validated("() => true"), shaped(`{"required":["comments"]}`), func(c *judge.Case) {
@@ -48,7 +48,7 @@ func TestSandboxWorksForTheCaller(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The schema of the data, that of the state, and the validator.
+			// The schema of the data, the schema of the state, and the validator.
 			if len(log.checked) != 3 || len(log.ran) != 3 {
 				t.Fatalf("it asked %+v", log)
 			}

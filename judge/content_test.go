@@ -105,7 +105,7 @@ func TestContentFindings(t *testing.T) {
 	}
 }
 
-// A flag is told to the model, without its words, and to whoever reads the decision, with them.
+// A flag is shown to the model without its words, and to readers of the decision with them.
 func TestFlagsAreShown(t *testing.T) {
 	t.Parallel()
 	flagged := func(c *Case) {
@@ -136,8 +136,8 @@ func TestFlagsAreShown(t *testing.T) {
 	}
 }
 
-// Honest lines about approvals, tools, systems and criteria, in English and eight other
-// languages, are neither refused nor, but for a few, flagged.
+// Honest lines about approvals, tools, systems and criteria, in English and eight other languages, are
+// not rejected, and only a few are flagged.
 func TestHonestLinesPass(t *testing.T) {
 	t.Parallel()
 	seen, flagged := map[string]int{}, 0
@@ -176,7 +176,7 @@ func FuzzContent(f *testing.F) {
 		c := askable(`{}`, data)
 		first, err := contentLayer{}.Weigh(t.Context(), c)
 		if err != nil {
-			return // no JSON
+			return // not JSON
 		}
 		if _, err := vetOpinion(LayerContent, first); err != nil {
 			t.Fatal(err)
@@ -188,8 +188,8 @@ func FuzzContent(f *testing.F) {
 	})
 }
 
-// BenchmarkContent looks at the most that a model is ever shown, beside the
-// decoding of the same document.
+// BenchmarkContent examines the largest document that a model can be shown, compared with decoding
+// the same document.
 func BenchmarkContent(b *testing.B) {
 	var lines strings.Builder
 	for i := range 300 {

@@ -2,8 +2,8 @@ package judge
 
 import "slices"
 
-// WithoutContent is the same pipeline without the content layer: what the injection
-// suite is measured against.
+// WithoutContent returns the pipeline without the content layer, as the control of the injection
+// suite.
 func (p *Pipeline) WithoutContent() *Pipeline {
 	bare := *p
 	bare.modelled = slices.DeleteFunc(slices.Clone(p.modelled), func(line []Layer) bool {

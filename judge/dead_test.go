@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// BenchmarkDecideBreakerOpen is what a decision pays for a model that is known to be
-// dead, beside the same decision of a workflow that asks no model.
+// BenchmarkDecideBreakerOpen measures a decision with a model that is known to be down, compared
+// with the same decision in a workflow without a model.
 func BenchmarkDecideBreakerOpen(b *testing.B) {
 	client, err := llm.New(llm.Config{
 		Models: []llm.Model{{Name: "m", ID: "m", BaseURL: "https://dead.example/v1"}}, Retries: -1,

@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// runner is a sandbox that answers what it is told to and notes what it was asked.
+// runner is a sandbox that returns a set reply and records its requests.
 type runner struct {
 	reply    script.Reply
 	problems []script.Problem
@@ -61,7 +61,7 @@ func pipeline(t testing.TB, r script.Runner, model judge.Layer) *judge.Pipeline 
 	return p
 }
 
-// newCase is an action of a trusted definition in which nothing is checked.
+// newCase returns an action of a trusted definition without any checks.
 func newCase(change ...func(*judge.Case)) judge.Case {
 	none, said := document.Known([]byte("{}")), document.Known([]byte(`{"comments":"Compared table 1 with its sources."}`))
 	c := judge.Case{
@@ -78,7 +78,7 @@ func newCase(change ...func(*judge.Case)) judge.Case {
 	return c
 }
 
-// data sets the action's data, and the merged context to the same.
+// data sets the action's data, and the merged context to the same value.
 func data(doc string) func(*judge.Case) {
 	return func(c *judge.Case) {
 		c.Data = document.Known([]byte(doc))
@@ -154,7 +154,7 @@ func chooses(route int, results ...script.Result) *runner {
 	return &runner{reply: script.Reply{Route: route, Results: results}}
 }
 
-// seen is what the table looks at of a verdict.
+// seen is the part of a verdict that the table checks.
 type seen struct {
 	Outcome    judge.Outcome
 	Code       string
@@ -409,7 +409,7 @@ func TestDecide(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := seen{v.Outcome, v.Code, v.Confidence, v.Assurance, v.DecidedBy, v.Target, v.Violations()}
-			if tt.want.Violations == nil { // another package's sentence
+			if tt.want.Violations == nil { // the text comes from another package
 				got.Violations = nil
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -480,7 +480,7 @@ func TestDecideEndsWithItsContext(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// Who leaves while the model thinks must not get the structural fallback.
+	// A caller that cancels during the model's answer must not get the structural fallback.
 	t.Run("while the model thinks", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -579,8 +579,8 @@ func TestApprovalsShowNoReason(t *testing.T) {
 
 func TestShadowFindsTheRouteOfWhatItWouldRefuse(t *testing.T) {
 	t.Parallel()
-	// Fields object, the second route holds: the move happens, and validators are
-	// not asked, since in truth they would not have been.
+	// The fields reject and the second route matches: the move happens, and validators are not run,
+	// since in enforce mode they would not have been.
 	r := chooses(1)
 	c := newCase(requires("who"), routes("false", "true"), validated(ok), ruled(shadow))
 	v, err := pipeline(t, r, nil).Decide(t.Context(), c)
@@ -593,7 +593,7 @@ func TestShadowFindsTheRouteOfWhatItWouldRefuse(t *testing.T) {
 	if len(r.asked) != 1 || len(r.asked[0].Validators) != 0 {
 		t.Errorf("batches: %+v", r.asked)
 	}
-	// Without a route nothing moves, and neither objection is lost.
+	// Without a route nothing moves, and both rejections are reported.
 	v, err = pipeline(t, chooses(-1), nil).Decide(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -601,7 +601,7 @@ func TestShadowFindsTheRouteOfWhatItWouldRefuse(t *testing.T) {
 	if v.Applied || v.Code != judge.CodeNoRoute || len(v.Findings) != 2 || v.Findings[1].Code != "required_field" {
 		t.Errorf("verdict: %+v", v)
 	}
-	// Enforce does not ask for a route that nobody will take.
+	// Enforce mode does not compute a route that will not be taken.
 	r = chooses(1)
 	c.Rubric.Mode = judge.Enforce
 	if v, err = pipeline(t, r, nil).Decide(t.Context(), c); err != nil || len(r.asked) != 0 || v.Target != "" {
@@ -664,7 +664,7 @@ func TestAfterTheRouteThereIsOneCandidate(t *testing.T) {
 	}
 }
 
-// What fools models does not reach one.
+// Content that fools models does not reach a model.
 func TestContentComesBeforeTheModel(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -684,7 +684,7 @@ func TestContentComesBeforeTheModel(t *testing.T) {
 	}
 }
 
-// The model is told which layers have approved, whatever the case says of that.
+// The model is told which layers have approved, whatever Passed was before.
 func TestTheModelIsToldWhoPassed(t *testing.T) {
 	t.Parallel()
 	var saw judge.Case

@@ -1,35 +1,35 @@
 // Package judge decides whether a move may happen.
 //
-// A [Case] is put to layers in a fixed order, cheap ones first: is the action
-// legal here; are the required fields there and does the JSON Schema hold; which
-// route do the scripts choose and do the validators agree; does the state that is
-// entered accept the merged context; and, where the definition asks for it, what
-// does a model say. Layers on one line are all heard, and the first line that does
-// not approve ends it. [Pipeline.Decide] hears them and settles their opinions
-// into a [Verdict].
+// A [Case] passes through layers in a fixed order, cheap ones first:
+//
+//   - Is the action legal here?
+//   - Are the required fields present, and does the data match the JSON Schema?
+//   - Which route do the scripts choose, and do the validators agree?
+//   - Does the target state accept the merged context?
+//   - If the definition uses a model: what is its judgement?
+//
+// Layers of one line, such as fields and schema, all give an opinion; the first line that does not
+// approve ends the process. [Pipeline.Decide] collects the opinions and settles them into a [Verdict].
 //
 // The package promises:
 //
-//   - A "no" is final. No layer and no policy turns a rejection into an approval
-//     (the loop guard may hand one that repeats itself to a person), and among
-//     approvals no layer raises the confidence.
-//   - A model can only lower. With the model asked, the outcome is never more
-//     permissive than without, whatever the model or its layer answers.
-//   - A model answers criteria and points to evidence; code looks the evidence up in
-//     what the model was shown, and computes the outcome.
-//   - The target is computed from the definition by code; no model chooses it.
-//   - A judgement that was asked for and not given is never silent: it is
-//     refused, handed to a person, or marked as degraded with a confidence of at
-//     most 0.5.
-//   - It either gives a verdict or an error, and an error (the sandbox is down, the
-//     context ended) means that nothing was decided.
-//   - The same case gives the same verdict, but for a model's mind and the times.
+//   - A "no" is final. No layer and no policy turns a rejection into an approval (the loop guard may
+//     escalate a repeated rejection to a person), and among approvals no layer raises the confidence.
+//   - A model can only lower. With a model, the outcome is never more permissive than without one,
+//     whatever the model or its layer answers.
+//   - A model answers criteria and points to evidence; code finds the evidence in the text that the
+//     model was shown, and computes the outcome.
+//   - Code computes the target from the definition; no model chooses it.
+//   - A missing judgement is never silent: the move is rejected, escalated to a person, or marked as
+//     degraded with a confidence of at most 0.5.
+//   - The result is a verdict or an error; an error (the sandbox is down, the context ended) means
+//     that nothing was decided.
+//   - The same case gives the same verdict, except for a model's answers and the recorded times.
 //
-// It must never read anything beside the case and what was said of it before
-// ([Memory]), choose a state by a model, show a threshold or an unscrubbed text to an
-// agent, or log.
+// It must never read anything except the case and earlier judgements of it ([Memory]), let a model
+// choose a state, show a threshold or an unscrubbed text to an agent, or log.
 //
-// Assurance says what was examined. A route condition only computes the target, as
-// legality does, so routing alone leaves it at none; a validator lifts it to
-// validators, and a validator that failed examined nothing.
+// Assurance is the level of examination. A route condition only computes the target, as legality
+// does, so routing alone leaves it at none. A validator raises it to validators, and a validator
+// that failed examined nothing.
 package judge

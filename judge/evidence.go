@@ -7,138 +7,136 @@ import (
 	"time"
 )
 
-// ErrBusy says that evidence or a model could not be asked now, whatever the case is:
-// nothing is decided, and trying again can help.
+// ErrBusy means that evidence or a model could not be requested now, independently of the case: nothing
+// is decided, and trying again can help.
 var ErrBusy = errors.New("judge: busy")
 
-// EvidenceRequest is one fact that the gate fetches itself instead of believing
-// whoever asks for the move.
+// EvidenceRequest is one fact that the gate fetches itself instead of believing the caller.
 type EvidenceRequest struct {
-	// Name is what scripts, the model and the record know it by.
+	// Name identifies it for scripts, the model and the record.
 	Name string
-	// Caller is the principal that calls; fetches are accounted to it. The Pipeline fills
-	// it in.
+	// Caller is the calling principal, to which fetches are charged. The Pipeline sets
+	// it.
 	Caller string
-	// Principal asked for the move, in Role: what is fetched on somebody's behalf is fetched on its.
-	// The Pipeline fills them in.
+	// Principal asked for the move, with the role Role. A source that acts on someone's behalf acts on behalf
+	// of this principal. The Pipeline sets both.
 	Principal, Role string
-	// Source names what an operator declared: a command, an address, a tool.
+	// Source names a source that an operator declared: a command, an address, a tool.
 	Source string
-	// Arguments is a JSON object, never nil. Which
-	// field each comes from is the definition's to say, what stands in it may be an
-	// agent's.
+	// Arguments is a JSON object, never nil. The definition chooses the field that each argument comes
+	// from, but an agent may have written the field's content.
 	Arguments json.RawMessage
-	// MaskedArguments is the same with every sensitive value replaced.
+	// MaskedArguments is a copy with every sensitive value replaced.
 	MaskedArguments json.RawMessage
-	// Missing are the arguments whose field is not there or null, or no part of a text; with any, nothing
-	// is fetched.
+	// Missing lists the arguments whose field is absent or null, or cannot be part of a string. If there are
+	// any, nothing is fetched.
 	Missing []string
-	// Unproven says that arguments come from a context that only the caller vouches for;
-	// nothing is fetched then (FailureUnproven).
+	// Unproven is true if arguments come from a context that only the caller vouches for.
+	// Nothing is fetched then (FailureUnproven).
 	Unproven bool
-	// Timeout bounds the fetch; 0 is the source's own.
+	// Timeout limits the fetch; 0 uses the limit of the source.
 	Timeout time.Duration
-	// Required evidence that cannot be had keeps the move from being approved.
+	// Required evidence that is unavailable prevents an approval.
 	Required bool
-	// MaxAge is how old it may be when a review of the decision is resolved; 0 means
-	// that it is fetched again then, whatever its age.
+	// MaxAge is how old the evidence may be when a review of the decision is resolved; 0 means that it is
+	// always fetched again then.
 	MaxAge time.Duration
 }
 
-// Fetcher fetches evidence; internal/evidence implements it. It is safe for
+// Fetcher fetches evidence; internal/evidence implements it. It must be safe for
 // concurrent use: the requests of one case are fetched in parallel.
 type Fetcher interface {
-	// Fetch fetches one fact. With readOnly, a source that is not marked as such is
-	// not asked (FailureNotReadOnly). It returns soon after ctx has ended. What could
-	// not be had is a FetchResult with a Failure; the error (which wraps ErrBusy, or is
-	// ctx's) means that nothing can be said now.
+	// Fetch fetches one fact. With readOnly, a source that is not marked as read-only is not used
+	// (FailureNotReadOnly). Fetch returns soon after ctx has ended. Evidence that could not be
+	// fetched is a FetchResult with a Failure. The error wraps ErrBusy or is ctx's; it means that no
+	// result is possible now.
 	Fetch(ctx context.Context, r EvidenceRequest, readOnly bool) (FetchResult, error)
 }
 
-// FetchResult is what a Fetcher found.
+// FetchResult is the result of one fetch.
 type FetchResult struct {
 	// Content is a JSON value, nil with a Failure.
 	Content json.RawMessage
-	// Same is the part of Content that says whether two results are the same (an exit
-	// code without the times beside it); nil is all of it.
+	// Same is the part of Content that determines whether two results are the same (an exit code without
+	// the accompanying times); nil means all of it.
 	Same json.RawMessage
-	// Truncated says that Content holds only a part of what was there.
+	// Truncated is true if Content is only a part of the result.
 	Truncated bool
-	// Failure is "" when it was fetched. Detail is a sentence for people, without
-	// secrets and without what was fetched.
+	// Failure is "" if the fetch succeeded. Detail is a sentence for people, without secrets and without
+	// fetched content.
 	Failure EvidenceFailure
 	Detail  string
-	// Tree is the digest of the files that the result holds for; "" where it is bound to none.
+	// Tree is the digest of the files that the result is valid for; "" if it depends on no files.
 	Tree string
-	// At is when it was fetched and Took how long that took, where that was not now.
+	// At is the time of the fetch and Took its duration, if it did not happen now.
 	At   time.Time
 	Took time.Duration
 }
 
-// EvidenceFailure says why evidence could not be fetched.
+// EvidenceFailure is the reason why evidence could not be fetched.
 type EvidenceFailure string
 
 // The failures.
 const (
 	// FailureNotConfigured: no operator declared the source.
 	FailureNotConfigured EvidenceFailure = "not_configured"
-	// FailureArgument: an argument is missing, or nothing that may be passed on.
+	// FailureArgument: an argument is missing, or is a value that must not be passed on.
 	FailureArgument EvidenceFailure = "argument"
-	// FailureNotReadOnly: a pre-check only asks sources that change nothing.
+	// FailureNotReadOnly: a pre-check uses only sources that change nothing.
 	FailureNotReadOnly EvidenceFailure = "not_read_only"
-	// FailureUnproven: it would be asked with a context that only the caller vouches for.
+	// FailureUnproven: the request depends on a context that only the caller vouches for.
 	FailureUnproven EvidenceFailure = "unproven_context"
-	// FailureTimeout: it took too long and was stopped.
+	// FailureTimeout: the fetch took too long and was stopped.
 	FailureTimeout EvidenceFailure = "timeout"
-	// FailureUnavailable: it could not be started or reached.
+	// FailureUnavailable: the source could not be started or reached.
 	FailureUnavailable EvidenceFailure = "unavailable"
 	// FailureStopped: the command was ended by a signal.
 	FailureStopped EvidenceFailure = "stopped"
-	// FailureRefused: the address may not be asked, or answered with another status
-	// than those that were declared.
+	// FailureRefused: requests to the address are not allowed, or the response had a status that was not
+	// declared.
 	FailureRefused EvidenceFailure = "refused"
-	// FailureTooLarge: more came than may be read of it.
+	// FailureTooLarge: the result exceeds the size limit.
 	FailureTooLarge EvidenceFailure = "too_large"
-	// FailureMalformed: it is not of the declared form.
+	// FailureMalformed: the result does not have the declared form.
 	FailureMalformed EvidenceFailure = "malformed"
-	// FailureChanged: the files that it is about changed while it was fetched.
+	// FailureChanged: the files that it depends on changed during the fetch.
 	FailureChanged EvidenceFailure = "changed"
 )
 
-// Evidence is what came of one EvidenceRequest, as it is recorded.
+// Evidence is the recorded result of one EvidenceRequest.
 type Evidence struct {
 	Name     string `json:"name"`
 	Source   string `json:"source"`
 	Required bool   `json:"required"`
-	// Arguments with every sensitive value replaced.
+	// Arguments has every sensitive value replaced.
 	Arguments json.RawMessage `json:"arguments,omitempty"`
-	// Failure is "" when it was fetched; Detail says more.
+	// Failure is "" if the fetch succeeded; Detail describes it.
 	Failure EvidenceFailure `json:"failure,omitempty"`
 	Detail  string          `json:"detail,omitempty"`
-	// Digest of the content, "sha256:" and hex; keyed where the content holds
+	// Digest is the digest of the content, "sha256:" and hex; it is keyed if the content has
 	// sensitive values. "" with a Failure.
 	Digest string `json:"digest,omitempty"`
-	// SameDigest is that of the part that says whether two results are the same; "" when
-	// it is Digest.
+	// SameDigest is the digest of the part that determines whether two results are the same; "" if
+	// it equals Digest.
 	SameDigest string `json:"sameDigest,omitempty"`
-	// Size of the content in bytes.
+	// Size is the size of the content in bytes.
 	Size      int  `json:"size"`
 	Truncated bool `json:"truncated,omitempty"`
-	// Content with every sensitive value replaced; in records only when it is small.
+	// Content has every sensitive value replaced; records include it only if it is small.
 	Content json.RawMessage `json:"content,omitempty"`
-	// Tree is the digest of the files that it holds for; "" where it is bound to none.
+	// Tree is the digest of the files that it is valid for; "" if it depends on no files.
 	Tree string `json:"tree,omitempty"`
-	// At is when it was asked for, or fetched where that was earlier; Took how long that took.
+	// At is the time of the request, or of an earlier fetch; Took is the duration of the fetch.
 	At   time.Time     `json:"at"`
 	Took time.Duration `json:"tookNs"`
-	// MaxAge as it was asked for.
+	// MaxAge is copied from the request.
 	MaxAge time.Duration `json:"maxAgeNs,omitempty"`
 
-	plain json.RawMessage // what trusted scripts see
+	plain json.RawMessage // for trusted scripts
 }
 
-// Sameness is what two results are compared by: equal texts mean that nothing that
-// counts has changed.
+// Sameness returns a string for comparing two results: equal strings mean that no relevant part has
+// changed.
 func (e Evidence) Sameness() string {
 	switch {
 	case e.Failure != "":
@@ -150,9 +148,8 @@ func (e Evidence) Sameness() string {
 	}
 }
 
-// With is the recorded evidence with its content, when that is what was recorded, byte
-// for byte. Of evidence with sensitive values only the masked content is kept, so that
-// is never what was recorded.
+// With returns the recorded evidence with this content, if it is byte for byte the recorded content.
+// For evidence with sensitive values, only the masked content is kept, which never matches.
 func (e Evidence) With(content json.RawMessage) (Evidence, bool) {
 	if e.Failure != "" || len(content) == 0 || plainDigest(content) != e.Digest {
 		return Evidence{}, false

@@ -18,9 +18,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// evidence fetches everything that the definition asks for at once. Fetching proves
-// only that the sources answered; later layers judge the content, so this one adds no
-// assurance.
+// evidence fetches all evidence of the definition in parallel. Fetching proves only that the
+// sources answered; later layers judge the content, so this layer adds no assurance.
 type evidence struct {
 	fetcher Fetcher
 	clock   func() time.Time
@@ -56,8 +55,8 @@ func (l evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
 // fetchAll fetches in parallel; duplicate questions are fetched once.
 func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 	out := make([]Evidence, len(c.Evidence))
-	group, ctx := errgroup.WithContext(ctx)         // after a failure nothing can be decided any more
-	first, twins := map[string]int{}, map[int]int{} // by question; by index of the repetition
+	group, ctx := errgroup.WithContext(ctx)         // after a failure nothing can be decided
+	first, twins := map[string]int{}, map[int]int{} // by question; by index of the duplicate
 	for i, r := range c.Evidence {
 		if at := slices.IndexFunc(c.RecentEvidence, func(e Evidence) bool { return e.Name == r.Name && e.Failure == "" }); at >= 0 {
 			out[i] = c.RecentEvidence[at]
@@ -125,8 +124,8 @@ func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evid
 
 // withContent adds the result: plain for scripts, masked for everyone else.
 func (e Evidence) withContent(c Case, found FetchResult) (Evidence, error) {
-	// In one form, whatever way the source escapes: then what is sensitive is found in
-	// it, and it survives being stored inside of another document.
+	// Use one form however the source escapes: sensitive values are then found, and the content can be
+	// stored inside another document without change.
 	found.Content = rewriteStrings(found.Content, func(s string) string { return s })
 	if found.Same != nil {
 		found.Same = rewriteStrings(found.Same, func(s string) string { return s })
@@ -153,7 +152,7 @@ func (e Evidence) withContent(c Case, found FetchResult) (Evidence, error) {
 	return e, nil
 }
 
-// maskContent masks what the definition calls sensitive, and sensitive values of data
+// maskContent masks the values that the definition marks as sensitive, and sensitive values of data
 // or context wherever they reappear.
 func maskContent(c Case, name string, content json.RawMessage) (json.RawMessage, error) {
 	doc, err := c.Mask(evidenceAs(name, content))
@@ -173,7 +172,7 @@ func maskContent(c Case, name string, content json.RawMessage) (json.RawMessage,
 	return rewriteStrings(out, c.Scrub), nil
 }
 
-// evidenceAs is the document that Case.Mask expects.
+// evidenceAs returns the document that Case.Mask expects.
 func evidenceAs(name string, content json.RawMessage) json.RawMessage {
 	return rawOf(map[string]map[string]json.RawMessage{"evidence": {name: content}})
 }
@@ -198,8 +197,8 @@ func scrubEvidence(c Case) func(string) string {
 	return scrub
 }
 
-// rewriteStrings changes every text of a JSON document, names and numbers included, and
-// writes it in one form. What is not JSON is masked.
+// rewriteStrings applies change to every text of a JSON document, names and numbers included, and
+// writes it in one form. A document that is not JSON is masked.
 func rewriteStrings(doc json.RawMessage, change func(string) string) json.RawMessage {
 	v := document.Known(doc)
 	if v.Kind() == 0 {
@@ -242,8 +241,8 @@ func plainDigest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// judgeMissing decides about required evidence that is unavailable. Where the caller
-// can fix it, or did not ask for the move yet, it rejects whatever the policy.
+// judgeMissing decides about required evidence that is unavailable. It rejects regardless of policy if
+// the caller can fix the problem, or has not asked for the move yet.
 func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 	outcome := Approve
 	var out []validators.Finding
@@ -291,8 +290,8 @@ func capitalizeDetail(detail string) string {
 	return string(unicode.ToUpper(first)) + detail[size:]
 }
 
-// joinContents is the document that scripts get: the content of each, null where
-// unavailable; nil when there is none.
+// joinContents returns the document for scripts: the content of each piece of evidence, null if it is
+// unavailable; nil if there is none.
 func joinContents(fetched []Evidence, plain bool) json.RawMessage {
 	if len(fetched) == 0 {
 		return nil
@@ -311,8 +310,8 @@ func joinContents(fetched []Evidence, plain bool) json.RawMessage {
 	return rawOf(doc)
 }
 
-// listEvidence is the document that a model sees: masked, with the reason where
-// something is unavailable; nil when there is none.
+// listEvidence returns the document for a model: masked, with the reason if evidence is
+// unavailable; nil if there is none.
 func listEvidence(fetched []Evidence) json.RawMessage {
 	if len(fetched) == 0 {
 		return nil
@@ -330,19 +329,19 @@ func listEvidence(fetched []Evidence) json.RawMessage {
 func rawOf(doc any) json.RawMessage {
 	raw, err := json.Marshal(doc)
 	if err != nil {
-		return json.RawMessage("{}") // never: every part was found to be valid
+		return json.RawMessage("{}") // never happens: every part is valid JSON
 	}
 	return raw
 }
 
-// IdentityWith is the identity of a case whose evidence is known: what was fetched is a
-// part of the question. It is identity itself where nothing was asked for.
+// IdentityWith returns the identity of a case including its fetched evidence, which is part of the
+// question. Without evidence it returns identity unchanged.
 func IdentityWith(identity string, fetched []Evidence) string {
 	return withEvidence(identity, fetched, func(e Evidence) string { return string(e.Failure) + e.Digest })
 }
 
-// BoundWith is Case.Bound when its evidence is known; what an operator calls the same counts
-// as the same.
+// BoundWith returns Case.Bound including the fetched evidence; results that an operator defines as
+// the same count as the same.
 func BoundWith(bound string, fetched []Evidence) string {
 	return withEvidence(bound, fetched, Evidence.Sameness)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// A model answers each criterion with evidence; code looks the evidence up and
-// computes the outcome. This one always says yes, and quotes the same words: where
-// they are not in the data, that is no evidence. (A real Completer is llm.New.)
+// A model answers each criterion with evidence; code finds the evidence in the data and computes the
+// outcome. This model always approves and quotes the same words, which prove nothing if they are not
+// in the data. (A real Completer is llm.New.)
 func ExampleNewModel() {
 	yes := llm.CompleterFunc(func(context.Context, llm.Request) (llm.Reply, error) {
 		return llm.Reply{Model: "scripted", Calls: 1, Answer: llm.Answer{

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// A move is judged by what its transition demands: here two fields and a
+// A move is judged by the requirements of its transition: here two fields and a
 // validator. (The program's main, or TestMain, begins with worker.Main().)
 func Example() {
 	sandbox, err := script.NewPool(script.Config{Soft: time.Second, Hard: 3 * time.Second, Total: 10 * time.Second})

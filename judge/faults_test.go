@@ -28,7 +28,7 @@ const faultDeadline = 20 * time.Second
 // setting is one column group of the fault table.
 type setting struct {
 	strict, fallback, review bool
-	evidence                 bool                    // its criterion takes a quote from evidence
+	evidence                 bool                    // its criterion needs a quote from evidence
 	policy                   judge.UnavailablePolicy // "" is the default of each mode
 }
 
@@ -44,7 +44,7 @@ func settings() []setting {
 	return out
 }
 
-// faultRow is what came of one fault in one setting.
+// faultRow is the result of one fault in one setting.
 type faultRow struct {
 	fault llmtest.Fault
 	setting
@@ -68,7 +68,7 @@ func decideUnder(t *testing.T, fault llmtest.Fault, s setting) faultRow {
 		healthy := llmtest.New(llmtest.OpenAI(), llmtest.Approver)
 		cfg := llm.Config{
 			Doer:   byHost{"primary.example": faulty, "fallback.example": healthy},
-			Jitter: func() float64 { return 0.5 }, // the same times every run
+			Jitter: func() float64 { return 0.5 }, // the same delays in every run
 			Models: []llm.Model{{Name: "primary", ID: "primary", BaseURL: "https://primary.example/v1", APIKey: "k"}},
 		}
 		if s.fallback {
@@ -109,9 +109,8 @@ func goodReview(s setting) judge.Case {
 	})
 }
 
-// TestFaultTable puts every fault of a provider before the pipeline, in every
-// setting, and holds what must be true of all of them. It writes
-// docs/reference/model-faults.md (with -update).
+// TestFaultTable runs the pipeline with every fault of a provider, in every setting, and checks the
+// properties that must hold for all of them. It writes docs/reference/model-faults.md (with -update).
 func TestFaultTable(t *testing.T) {
 	faults := llmtest.Faults()
 	if len(faults) < 20 {
@@ -143,7 +142,7 @@ func TestFaultTable(t *testing.T) {
 	}
 }
 
-// hold checks what must be true whatever the fault is.
+// hold checks the properties that must hold for every fault.
 func (r faultRow) hold(t *testing.T) {
 	t.Helper()
 	v := r.verdict
@@ -226,8 +225,8 @@ answers within the deadline: the test that writes this page fails otherwise.
 	}
 }
 
-// renderReasons writes what an agent reads under each policy, faults that read alike together.
-// It checks that no outage is said to be a lack of the data.
+// renderReasons writes the text for an agent under each policy, with faults of equal text together.
+// It checks that no outage is described as a problem of the data.
 func renderReasons(t *testing.T, b *bytes.Buffer, faults []llmtest.Fault) {
 	b.WriteString(`
 ## What the agent reads
@@ -294,7 +293,7 @@ for want of a judge says so, and when to come back, also where
 	}
 }
 
-// reads are the cells of what an agent reads.
+// reads returns the table cells with the text for an agent.
 func (r faultRow) reads() string {
 	if r.busy != nil {
 		return fmt.Sprintf("error `busy` | %s | %s", r.busy.RetryAfter, r.busy.Message)

@@ -12,11 +12,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Fingerprint reduces an action's data to what a rewording does not change: the
-// strings, NFKC, lower-cased, letters and digits only, with keys and other values.
-// The order of keys and the way in which a number is written do not matter either.
-// It returns the text to digest, not a digest: only the caller has the key. What is
-// not JSON is its own fingerprint.
+// Fingerprint reduces an action's data to the part that a rewording does not change: strings in NFKC
+// and lower case with letters and digits only, together with keys and other values. The order of keys
+// and the notation of numbers do not matter. It returns the text to digest, not a digest, because
+// only the caller has the key. Data that is not JSON is returned unchanged.
 func Fingerprint(data []byte) []byte {
 	doc := document.Known(data)
 	if doc.Kind() == 0 {
@@ -25,16 +24,16 @@ func Fingerprint(data []byte) []byte {
 	return FingerprintOf(doc)
 }
 
-// FingerprintOf is Fingerprint of a document that was read.
+// FingerprintOf is Fingerprint for a document that has been read already.
 func FingerprintOf(doc document.JSON) []byte {
 	return doc.AppendSorted(make([]byte, 0, len(doc.Raw())), appendPrint)
 }
 
-// leastQuestion is how many letters and digits data have that are a question of their own.
+// leastQuestion is the minimum number of letters and digits in data that identify a question on their own.
 const leastQuestion = 64
 
-// IsQuestion reports whether the texts of data say so much that what was refused of them on one
-// instance is refused on every other. "squash" is not, a report of what was done is.
+// IsQuestion reports whether the strings in data are so specific that a refusal on one instance applies
+// to every other instance. "squash" is not, a report of finished work is.
 func IsQuestion(data document.JSON) bool { return countLetters(data) >= leastQuestion }
 
 func countLetters(v document.JSON) (n int) {
@@ -59,16 +58,16 @@ func appendPrint(out []byte, v document.JSON) []byte {
 	case document.String:
 		return append(append(append(out, '"'), fingerprintText(v.Text())...), '"')
 	case document.Number:
-		return append(out, v.Canonical()...) // 1, 1.0 and 1e0 alike
+		return append(out, v.Canonical()...) // same for 1, 1.0 and 1e0
 	}
 	return append(out, v.Raw()...)
 }
 
-// fingerprintText is the letters and digits of a text. NFKC comes first: it makes wide, styled
-// and ligated forms plain, and composes letters with their accents. It comes again
-// because letters compose that something stood between (Hangul). What only modifies
-// or decorates (a raised 2, an apostrophe that counts as a letter) and what nobody sees
-// (Hangul fillers are letters, too) says nothing.
+// fingerprintText returns the letters and digits of a string. NFKC is applied first: it turns wide,
+// styled and ligated forms into plain ones, and composes letters with their accents. It is applied
+// again because letters can compose after the characters between them are removed (Hangul). Modifiers
+// and decorations (a superscript 2, an apostrophe that counts as a letter) and invisible characters
+// (Hangul fillers are letters, too) carry no meaning and are removed.
 func fingerprintText(text string) string {
 	plain := strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Lm, unicode.No) || prompts.Hidden(r) {

@@ -60,7 +60,7 @@ func TestFingerprint(t *testing.T) {
 			t.Errorf("%s: same %v, want %v\n%s\n%s", tt.name, !tt.same, tt.same, want, got)
 		}
 	}
-	// An accent is the same however it is encoded.
+	// An accent gives the same fingerprint in every encoding.
 	if a, b := Fingerprint([]byte("\"caf\u00e9\"")), Fingerprint([]byte("\"cafe\u0301\"")); !bytes.Equal(a, b) {
 		t.Errorf("%s, %s", a, b)
 	}
@@ -74,7 +74,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// What is no JSON is told apart byte by byte, and not shared with the caller.
+// Data that is not JSON is compared byte by byte, and its memory is not shared with the caller.
 func TestFingerprintOfNoJSON(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{"", "{", `{"a":1}x`, `{"a":1} {"a":1}`, "\xff", `"a`} {
@@ -94,7 +94,7 @@ func TestFingerprintOfNoJSON(t *testing.T) {
 	}
 }
 
-// 64 KiB of what is dear to normalise takes a moment and no more.
+// 64 KiB of text that is costly to normalise takes only a moment.
 func TestFingerprintOfMuch(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -115,7 +115,7 @@ func TestFingerprintOfMuch(t *testing.T) {
 	}
 }
 
-// What NFKC takes apart may hold a sign that says nothing.
+// A character that NFKC decomposes may contain a sign without meaning.
 func TestFingerprintOfTakenApart(t *testing.T) {
 	t.Parallel()
 	if a, b := Fingerprint([]byte(`"\u3300"`)), Fingerprint([]byte(`"アパート"`)); string(a) != string(b) {
@@ -130,8 +130,8 @@ func TestFingerprintForgetsOnlyWording(t *testing.T) {
 		noise := rapid.SampledFrom([]string{" ", "!", "\n", "\u200b", "…", "—", "\""}).Draw(t, "noise")
 		at := rapid.IntRange(0, len([]rune(text))).Draw(t, "at")
 		runes := []rune(text)
-		// A mark may compose with the letter before it, also when what stands between says
-		// nothing: noise between them is no noise.
+		// A mark can compose with the letter before it, even across a character without meaning. Noise in
+		// such a place changes the text.
 		next := at
 		for next < len(runes) && (unicode.In(runes[next], unicode.Lm, unicode.No) || prompts.Hidden(runes[next])) {
 			next++
@@ -149,12 +149,12 @@ func TestFingerprintForgetsOnlyWording(t *testing.T) {
 	})
 }
 
-// Short data are sent to many instances; only what is long enough is the question itself.
+// Short data are sent to many instances; only long data identify the question on their own.
 func TestIsQuestion(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]bool{
 		`{}`: false, `{"merge_strategy":"squash"}`: false,
-		`{"` + strings.Repeat("k", 100) + `":"squash","n":` + strings.Repeat("1", 90) + `}`: false, // neither names nor numbers
+		`{"` + strings.Repeat("k", 100) + `":"squash","n":` + strings.Repeat("1", 90) + `}`: false, // neither keys nor numbers count
 		`{"c":"` + strings.Repeat("a", 63) + `"}`:                                           false,
 		`{"c":"` + strings.Repeat("a", 64) + `"}`:                                           true,
 		`{"c":"` + strings.Repeat("ä. ", 64) + `"}`:                                         true,

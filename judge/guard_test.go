@@ -74,7 +74,7 @@ func TestModelRecalls(t *testing.T) {
 		}
 	}
 
-	// A memory that does not answer is no way around the loop guard.
+	// A failing memory does not bypass the loop guard.
 	m := tells(approving(ids))
 	op, err := newModel(t, ModelConfig{Completer: m, Memory: &ledger{err: down}}).Weigh(t.Context(), c)
 	if !errors.Is(err, down) || op.Outcome != "" || len(m.asked) != 0 {
@@ -111,7 +111,7 @@ func TestModelAsksTheMemoryOnce(t *testing.T) {
 	}
 }
 
-// A reused refusal says the same and costs nothing, also after it was stored.
+// A reused refusal is the same and costs nothing, even after it was stored.
 func TestReusedRefusal(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
@@ -142,8 +142,8 @@ func TestReusedRefusal(t *testing.T) {
 	}
 }
 
-// The whole way: two refusals, the third goes to a person, from then on nobody is
-// asked; an approval that is carried out forgets it all.
+// The whole sequence: two refusals, the third is escalated to a person, and then the model is not
+// asked again; an approval that is carried out clears all refusals.
 func TestLoopGuardOverTime(t *testing.T) {
 	t.Parallel()
 	c := reviewCase(func(c *Case) { c.ReviewPath = true })
@@ -171,8 +171,8 @@ func TestLoopGuardOverTime(t *testing.T) {
 	}{
 		{"a", "reject criterion_not_met", 1},
 		{"a", "reject criterion_not_met", 1}, // the recorded refusal
-		{"b", "escalate loop_guard", 2},      // reworded: asked, and then a person
-		{"c", "escalate loop_guard", 2},      // not asked any more
+		{"b", "escalate loop_guard", 2},      // reworded: asked, then escalated
+		{"c", "escalate loop_guard", 2},      // no longer asked
 		{"c", "escalate loop_guard", 2},
 	} {
 		if got := step(want.identity); got != want.says || len(m.asked) != want.questions {
@@ -187,7 +187,7 @@ func TestLoopGuardOverTime(t *testing.T) {
 	if got := step("d"); got != "approve" || memory.held.Refusals != 0 {
 		t.Errorf("%s, %d refusals", got, memory.held.Refusals)
 	}
-	// What is unreadable or unavailable is no answer.
+	// An unreadable or unavailable answer does not count.
 	memory.held = Recollection{Refusals: 2}
 	for _, class := range []llm.Class{llm.ClassRefusal, llm.ClassNetwork} {
 		m.tell = failsWith(&llm.Error{Class: class}).tell

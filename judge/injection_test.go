@@ -21,8 +21,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// injectionFolder holds the suite: attacks and benign cases, in a half that the rules were
-// written with and three that were written without sight of them, and natural text.
+// injectionFolder holds the suite: attacks and benign cases, one part that was used to write the rules and
+// three that were written without knowledge of the rules, and natural text.
 const injectionFolder = "../testdata/injection"
 
 // textSets are the files of the suite, in the order of the page.
@@ -41,7 +41,7 @@ type injection struct {
 	Note     string          `json:"note"`
 }
 
-// injections reads one file; none when it is not there.
+// injections reads one file; none if it does not exist.
 func injections(t testing.TB, name string) []injection {
 	t.Helper()
 	f, err := os.Open(filepath.Join(injectionFolder, name+".jsonl"))
@@ -69,7 +69,7 @@ func injections(t testing.TB, name string) []injection {
 	return out
 }
 
-// fooledGate is the whole pipeline around a model that believes everything.
+// fooledGate returns the whole pipeline with a model that believes everything.
 func fooledGate(t testing.TB) *judge.Pipeline {
 	t.Helper()
 	client, err := llm.New(llm.Config{
@@ -86,7 +86,7 @@ func fooledGate(t testing.TB) *judge.Pipeline {
 	return pipeline(t, &runner{}, model)
 }
 
-// stopped is what came of a case: "" when it passed, else who stopped it and why.
+// stopped returns the result of a case: "" if it passed, else the layer that stopped it and the code.
 func (i injection) stopped(t testing.TB, gate *judge.Pipeline, policy judge.ContentPolicy) string {
 	t.Helper()
 	v, err := gate.Decide(t.Context(), newCase(func(c *judge.Case) {
@@ -109,9 +109,9 @@ func (i injection) stopped(t testing.TB, gate *judge.Pipeline, policy judge.Cont
 	return string(v.DecidedBy) + " " + v.Code
 }
 
-// TestInjectionSuite runs the suite, writes docs/injection-suite.md and the baseline
-// (with -update), and fails only where something became worse than the baseline: an
-// attack passes that was stopped, or a benign case is stopped that passed.
+// TestInjectionSuite runs the suite, writes docs/injection-suite.md and the baseline (with -update),
+// and fails only on a regression: an attack passes that was stopped, or a benign case is stopped that
+// passed.
 func TestInjectionSuite(t *testing.T) {
 	gate := fooledGate(t)
 	bare := gate.WithoutContent()
@@ -139,12 +139,12 @@ func TestInjectionSuite(t *testing.T) {
 	golden(t, filepath.Join("..", "docs", "injection-suite.md"), page.Bytes())
 }
 
-// outcomes are what came of the cases: set -> id -> who stopped it and why, "" when
+// outcomes are the results of the cases: set -> id -> the layer that stopped it and the code, "" if
 // it passed.
 type outcomes map[string]map[string]string
 
-// holdControl makes sure that the suite measures what it says: without the content
-// layer the model is fooled by every case that holds anything to quote.
+// holdControl checks the control: without the content layer, every case with quotable text fools
+// the model.
 func holdControl(t *testing.T, control outcomes) {
 	t.Helper()
 	for set, cases := range control {
@@ -156,7 +156,7 @@ func holdControl(t *testing.T, control outcomes) {
 	}
 }
 
-// holdBaseline compares with what came of the cases before.
+// holdBaseline compares the results with the baseline.
 func holdBaseline(t *testing.T, results outcomes) {
 	t.Helper()
 	path := filepath.Join(injectionFolder, "baseline.json")
@@ -186,7 +186,7 @@ func holdBaseline(t *testing.T, results outcomes) {
 	}
 }
 
-// regressions are the cases that came out worse than before, appeared or vanished.
+// regressions returns the cases with a worse result than before, and those that were added or removed.
 func regressions(before, now outcomes) []string {
 	var out []string
 	for _, set := range slices.Sorted(maps.Keys(now)) {
@@ -249,9 +249,9 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
-// phraseLists is what the same cases came to with the content layer that had 57 rules, 28 of
-// them for other languages, and before criteria had to be proven: a record, which later runs do not
-// change. The first runs of the halves that the rules had not seen.
+// phraseLists are the results of the same cases with an earlier content layer, which had 57 rules, 28
+// of them for other languages, and before criteria needed proofs. They are a record that later runs do
+// not change: the first runs on the halves that the rules had not seen.
 var phraseLists = map[string]int{
 	"fresh_attacks": 47, "fresh_benign": 10, "natural_benign": 0,
 	"heldout_attacks": 54, "heldout_benign": 10, "tuned_attacks": 63, "tuned_benign": 0,
@@ -348,8 +348,8 @@ model alone decide what matters: see docs/judge.md.
 `)
 }
 
-// renderShared lists which cases are in the other half, too, word for word, and
-// what the rest comes to.
+// renderShared lists the cases that are also in the other half, word for word, and the result for the
+// rest.
 func renderShared(b *bytes.Buffer, cases, others []injection, results map[string]string) {
 	known := map[string]bool{}
 	for _, o := range others {
@@ -373,7 +373,7 @@ func renderShared(b *bytes.Buffer, cases, others []injection, results map[string
 	}
 }
 
-// wording is what a case says, under whatever names of fields.
+// wording returns the text of a case regardless of its field names.
 func (i injection) wording() string {
 	var said []string
 	var walk func(any)
@@ -409,7 +409,7 @@ func count(results map[string]string) int {
 	return n
 }
 
-// share is a count with its interval, in words.
+// share formats a share with its interval.
 func share(k, n int) string {
 	low, high := interval(k, n)
 	return fmt.Sprintf("%d of %d, %.0f %% (%.0f to %.0f %%)", k, n, 100*float64(k)/float64(n), 100*low, 100*high)
@@ -487,8 +487,8 @@ func root(f func(float64) float64) float64 {
 	return (low + high) / 2
 }
 
-// Known values, two-sided 95 %, as in the tables of textbooks. (0 of 59 is known for
-// its upper limit of 5 %: that is the one-sided one, 1 - 0.05^(1/59).)
+// Known two-sided 95 % values, as in the tables of textbooks. (The well-known upper limit of 5 % for
+// 0 of 59 is the one-sided one, 1 - 0.05^(1/59).)
 func TestInterval(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -12,12 +12,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Layer is one examiner. Weigh looks at the case and says what it thinks; an
-// Opinion whose Outcome is empty means that there was nothing to check.
+// Layer examines one aspect of a case. Weigh returns the layer's opinion; an Opinion with an empty
+// Outcome means that there was nothing to check.
 //
-// The error is for "could not decide" only (the sandbox is down, the context
-// ended): the caller may retry, and nothing is recorded. Whatever the case itself
-// can bring about is an Opinion.
+// An error means only "could not decide" (the sandbox is down, the context ended): the caller may
+// retry, and nothing is recorded. Anything that the case itself can cause is an Opinion.
 type Layer interface {
 	Name() LayerName
 	Weigh(ctx context.Context, c Case) (Opinion, error)
@@ -42,8 +41,8 @@ func (transition) Weigh(_ context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// rejection repeats a person's word, so that nobody is asked about the same again: neither a
-// model, which might say otherwise, nor another person.
+// rejection repeats a person's rejection, so that the same question is put neither to a model, which
+// might answer differently, nor to another person.
 type rejection struct{}
 
 func (rejection) Name() LayerName { return ByReviewer }
@@ -89,7 +88,7 @@ func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return passed, nil
 }
 
-// structuralOpinion is certain, and a rejection when there are findings.
+// structuralOpinion returns an opinion with confidence 1, which is a rejection if there are findings.
 func structuralOpinion(layer LayerName, findings []validators.Finding) Opinion {
 	op := Opinion{
 		Layer: layer, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural,
@@ -125,8 +124,8 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// check applies the schema, and where that takes the sandbox and the scripts are next, has it run
-// them behind the schema. What is wrong with them is said when they are asked apart.
+// check applies the schema. If that needs the sandbox and the scripts come next, it runs both in one
+// call. Errors of the scripts are reported by the script layer.
 func (l schema) check(ctx context.Context, c Case, set *validators.Set) (validators.SchemaReport, error) {
 	fieldsPassed := len(c.Checks.RequiredFields) == 0 || slices.Contains(c.Passed, LayerFields)
 	if c.early != nil && fieldsPassed && set.IsSandboxed() {
@@ -141,9 +140,8 @@ func (l schema) check(ctx context.Context, c Case, set *validators.Set) (validat
 	return set.CheckSchema(ctx, c.caller(), c.Data)
 }
 
-// state checks the merged context against the validators of the state to be entered,
-// what the data may write, and what the history must show. By then the case has one
-// candidate.
+// state checks the merged context against the checks of the target state, the fields that the data
+// may write, and the requirements on the history. The case has one candidate at this point.
 type state struct{ compiler *validators.Compiler }
 
 func (state) Name() LayerName { return LayerState }
@@ -182,7 +180,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// contentLayer keeps away from the model what only an attack has, and flags what may be one.
+// contentLayer rejects content that only an attack has before the model sees it, and flags possible attacks.
 type contentLayer struct{}
 
 func (contentLayer) Name() LayerName { return LayerContent }
@@ -214,14 +212,14 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// isBlank reports whether neither data nor context nor evidence nor a call holds anything to judge.
+// isBlank reports whether data, context, evidence and call are all empty of content to judge.
 func isBlank(c Case, docs shown.Documents) bool {
 	fetched := slices.ContainsFunc(c.Fetched, func(e Evidence) bool { return e.Failure == "" })
 	return !fetched && c.Call == nil && content.IsBlank(docs)
 }
 
-// hasNothingToJudge reports whether a model would be asked about nothing: there is neither
-// anything to judge nor a criterion to judge it by.
+// hasNothingToJudge reports whether a question to the model would be empty: no content to judge
+// and no criterion to judge it by.
 func hasNothingToJudge(c Case) (bool, error) {
 	if len(c.Rubric.Criteria) > 0 {
 		return false, nil
@@ -230,7 +228,7 @@ func hasNothingToJudge(c Case) (bool, error) {
 	return err == nil && isBlank(c, docs), err
 }
 
-// blankOpinion says that nothing shows what the criteria ask for.
+// blankOpinion returns the rejection that nothing shows the criteria to be met.
 func blankOpinion(criteria []string) Opinion {
 	op := Opinion{Layer: LayerContent, Outcome: Reject, Confidence: 1, Assurance: AssuranceStructural}
 	for _, text := range criteria[:min(len(criteria), maxUnmet)] {
@@ -245,10 +243,9 @@ func blankOpinion(criteria []string) Opinion {
 // ownersFault is the hint of every fault: the caller cannot fix it.
 const ownersFault = "This is a fault of the workflow, not of the data; report it to its owner."
 
-// compileChecks compiles one layer's part of the checks, so that missing fields are
-// rejected even while a script is broken or the sandbox is down. A definition is
-// compiled before it is accepted, so a problem here is rare; it blocks the move as a
-// fault.
+// compileChecks compiles one layer's part of the checks, so that missing fields are rejected even
+// while a script is broken or the sandbox is down. A definition is compiled before it is accepted,
+// so a problem here is rare; it blocks the move as a fault.
 func compileChecks(ctx context.Context, compiler *validators.Compiler, c Case, layer LayerName, checks validators.Checks) (*validators.Set, *Opinion, error) {
 	set, problems, err := compiler.Compile(ctx, c.caller(), c.Owner, checks)
 	if err != nil {

@@ -14,24 +14,23 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// demand is a number of moves that one principal asks for at the same time.
+// demand is a number of moves that one principal requests at the same time.
 type demand struct {
 	at    time.Duration
 	who   string
 	moves int
-	same  bool // of one instance, with the same data
+	same  bool // same instance and data
 }
 
-// tally is what came of the moves of a principal: how many the model approved, how many
-// ended in a BusyError, and when the last one did.
+// tally is the result of a principal's moves: the number that the model approved, the number that
+// ended in a BusyError, and the time of the last one.
 type tally struct {
 	approved, busy int
 	last           time.Duration
 }
 
-// TestLoad puts an endpoint that works, however slowly, under load. Whatever comes of it, a
-// move is judged or the error is busy: never is an endpoint that is slow taken for one whose
-// tally cannot be read, or for one that is down.
+// TestLoad puts a working endpoint, however slow, under load. In every case a move is judged or the
+// error is busy: a slow endpoint never counts as one with unreadable answers or as one that is down.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	const s, ms = time.Second, time.Millisecond
@@ -49,9 +48,9 @@ func TestLoad(t *testing.T) {
 		timeout  time.Duration
 		asks     []demand
 		want     map[string]tally
-		requests int // 0: not looked at
+		requests int // 0: not checked
 	}{
-		// Four at a time, as long as there is time.
+		// Four at a time, as long as time remains.
 		"more moves than places": {endpoint: llmtest.Slow(5 * s), asks: []demand{{who: "a", moves: 40}}, want: map[string]tally{"a": {12, 28, 19800 * ms}}, requests: 16},
 		"places for all":         {endpoint: llmtest.Slow(5 * s), cfg: llm.Config{Parallel: 80}, asks: []demand{{who: "a", moves: 40}}, want: map[string]tally{"a": {40, 0, 5 * s}}},
 		"more time":              {endpoint: llmtest.Slow(5 * s), cfg: llm.Config{Deadline: 52 * s}, asks: []demand{{who: "a", moves: 40}}, want: map[string]tally{"a": {40, 0, 50 * s}}},
@@ -69,7 +68,7 @@ func TestLoad(t *testing.T) {
 		"a limit that eight meet at once":   {endpoint: llmtest.Then(8, limited, llmtest.Slow(s)), asks: []demand{{who: "a", moves: 4}, {who: "b", moves: 4}}, want: map[string]tally{"a": {4, 0, 5100 * ms}, "b": {4, 0, 5100 * ms}}, requests: 16},
 		"retries that succeed trip nothing": {endpoint: everyOther, asks: []demand{{who: "a", moves: 1}, {at: 3 * s, who: "a", moves: 1}, {at: 6 * s, who: "a", moves: 1}, {at: 66 * s, who: "a", moves: 1}, {at: 70 * s, who: "a", moves: 1}}, want: map[string]tally{"a": {5, 0, 71250 * ms}}, requests: 10},
 
-		// The first call ends with the time of who began it; who came later has its own.
+		// The first call ends with the time of the caller that began it; later callers have their own time.
 		"identical moves":        {endpoint: llmtest.Slow(15 * s), asks: []demand{{who: "a", moves: 3, same: true}, {at: 12 * s, who: "a", moves: 3, same: true}}, want: map[string]tally{"a": {6, 0, 15 * s}}, requests: 1},
 		"identical moves, later": {endpoint: llmtest.Then(1, llmtest.Hang(), llmtest.Slow(5*s)), asks: []demand{{who: "a", moves: 2, same: true}, {at: 12 * s, who: "a", moves: 3, same: true}}, want: map[string]tally{"a": {3, 2, 24800 * ms}}, requests: 2},
 
@@ -98,8 +97,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// load asks for the moves and says what came of them, by principal. It fails the test when a
-// move was neither approved by the model nor busy, or took longer than the deadline.
+// load requests the moves and returns the results by principal. It fails the test if a move was neither
+// approved by the model nor busy, or took longer than the deadline.
 func load(t *testing.T, cfg llm.Config, asks []demand) map[string]*tally {
 	t.Helper()
 	client, err := llm.New(cfg)
@@ -113,7 +112,7 @@ func load(t *testing.T, cfg llm.Config, asks []demand) map[string]*tally {
 	}
 	gate, began := pipeline(t, &runner{}, model), time.Now()
 	got := map[string]*tally{}
-	for _, a := range asks { // before anybody reads it
+	for _, a := range asks { // before any goroutine reads it
 		got[a.who] = &tally{}
 	}
 	var mu sync.Mutex
@@ -128,7 +127,7 @@ func load(t *testing.T, cfg llm.Config, asks []demand) map[string]*tally {
 				move.Instance, move.Identity = fmt.Sprint("wf-", i, "-", n), "its own"
 			}
 			all.Go(func() {
-				<-time.After(a.at) // of a clock that only waiting moves
+				<-time.After(a.at) // the test clock advances only while all goroutines wait
 				v, err := gate.Decide(t.Context(), move)
 				mu.Lock()
 				defer mu.Unlock()

@@ -7,42 +7,39 @@ import (
 	"time"
 )
 
-// Memory is what the judge said before. The engine implements it over its store
-// and writes it together with the decision (see Verdict.Lesson), so that what it
-// holds is as durable as the decisions themselves.
+// Memory holds earlier judgements. The engine implements it over its store and writes it together
+// with the decision (see Verdict.Lesson), so that it is as durable as the decisions.
 type Memory interface {
-	// Recall says how often since a time the model refused what has this
-	// guard key, and what it said of the identical case. Both keys are the Case's;
-	// an empty one is never found.
+	// Recall returns how often since a given time the model refused cases with this guard key, and its
+	// opinion of the identical case. Both keys come from the Case; an empty key is never found.
 	Recall(ctx context.Context, guard, identity string, since time.Time) (Recollection, error)
 }
 
-// Recollection is what a Memory holds of a case.
+// Recollection is the content of a Memory for one case.
 type Recollection struct {
-	// Refusals counts the model's answers that were no approval.
+	// Refusals counts the model's answers that were not approvals.
 	Refusals int
-	// Opinion is the model's refusal of the identical case, nil when there is none.
+	// Opinion is the model's refusal of the identical case, nil if there is none.
 	// It is never an approval.
 	Opinion *Opinion
 }
 
-// Lesson is what a Memory has to keep of a verdict.
+// Lesson is what a Memory must store about a verdict.
 type Lesson struct {
-	// Refused counts one more answer that is no approval. What policy turned down although the
-	// model approved, such as a low confidence, is none.
+	// Refused counts one more answer that is not an approval. An approval of the model that policy turned
+	// down, such as for low confidence, does not count.
 	Refused bool
-	// Opinion, when not nil, answers the identical case from now on.
+	// Opinion, if not nil, answers the identical case from now on.
 	Opinion *Opinion
-	// Cleared forgets the refusals: what was refused has been approved, and the move
-	// was made. A pre-check clears nothing.
+	// Cleared forgets the refusals: the refused question has been approved, and the move was made. A
+	// pre-check clears nothing.
 	Cleared bool
 }
 
-// Lesson returns what a Memory has to keep of v: nothing when no model answered, or when policy
-// turned its approval down.
-// What was unavailable or unreadable is no answer, nor is the loop guard that
-// stepped in before one. v.Applied must say whether the move is made: of a pre-check
-// it has to be false here.
+// Lesson returns what a Memory must store about v. It is empty if no model answered, or if policy
+// turned down the model's approval. Unavailable and unreadable answers do not count, nor does a loop
+// guard that stopped the question. v.Applied must report whether the move is made: for a pre-check
+// it must be false here.
 func (v Verdict) Lesson() Lesson {
 	i := slices.IndexFunc(v.Opinions, Opinion.isJudgement)
 	if i < 0 {
@@ -55,21 +52,21 @@ func (v Verdict) Lesson() Lesson {
 	switch {
 	case op.Outcome == Approve:
 		return Lesson{}
-	case op.isReused(): // it is kept already
+	case op.isReused(): // it is stored already
 		return Lesson{Refused: true}
 	}
 	return Lesson{Refused: true, Opinion: &op}
 }
 
-// isJudgement reports whether a model approved, rejected, or said what it could not
-// tell.
+// isJudgement reports whether a model approved, rejected, or stated that it could not
+// assess the case.
 func (op Opinion) isJudgement() bool {
 	return op.Layer == LayerModel && op.Outcome != "" && (op.Trouble == TroubleNone || op.Trouble == TroubleCannotAssess)
 }
 
 func (op Opinion) isReused() bool { return op.Model != nil && op.Model.Reused }
 
-// isRefusal reports whether an opinion may stand for another answer of the model: a
+// isRefusal reports whether an opinion may be reused as an answer of the model: a
 // judgement that does not approve.
 func isRefusal(op *Opinion) bool {
 	if op == nil || !op.isJudgement() || op.Outcome == Approve {
@@ -79,18 +76,18 @@ func isRefusal(op *Opinion) bool {
 	return err == nil && sound.Trouble == op.Trouble
 }
 
-// caseHistory is what the memory knows of a case.
+// caseHistory is the memory's content about a case.
 type caseHistory struct {
 	Recollection
-	// limit is the answer without an approval at which the loop guard steps in, 0 when
-	// this case is not counted.
+	// limit is the number of refusals at which the loop guard stops a case, 0 if this case is
+	// not counted.
 	limit int
-	// refusal is the recorded one of the identical case, nil when there is none that
+	// refusal is the recorded refusal of the identical case, nil if there is none that
 	// can be used.
 	refusal *Opinion
 }
 
-// recallPast asks the memory. Without its answer nothing is decided: a failing memory
+// recallPast queries the memory. If that fails, nothing is decided: a failing memory
 // must not bypass the loop guard.
 func (m *modelLayer) recallPast(ctx context.Context, c Case) (caseHistory, error) {
 	if m.Memory == nil || c.Guard == "" && c.Identity == "" {
@@ -117,12 +114,12 @@ func (m *modelLayer) recallPast(ctx context.Context, c Case) (caseHistory, error
 	return p, nil
 }
 
-// BoundFor is how long a refusal of the model binds the structural fallback.
+// BoundFor is how long a refusal of the model prevents an approval by the structural fallback.
 const BoundFor = 24 * time.Hour
 
-// bindFallback replaces an opinion that would leave the decision to the structural
-// fallback with the model's recorded refusal, so that a rejected case is not approved
-// because the model is away.
+// bindFallback replaces an opinion that would leave the decision to the structural fallback with
+// the model's recorded refusal, so that a rejected case is not approved while the model is
+// unavailable.
 func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock func() time.Time) (Opinion, error) {
 	if memory == nil || c.Bound == "" || !op.Trouble.isExternal() {
 		return op, nil

@@ -41,7 +41,7 @@ func TestLesson(t *testing.T) {
 		if got.Opinion != nil && !isRefusal(got.Opinion) {
 			t.Errorf("%s: kept what cannot be used: %+v", tt.name, got.Opinion)
 		}
-		// What is not carried out clears nothing: a pre-check.
+		// A move that is not carried out, such as a pre-check, clears nothing.
 		v.Applied = false
 		if v.Lesson().Cleared {
 			t.Errorf("%s: a pre-check clears", tt.name)

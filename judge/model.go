@@ -22,46 +22,44 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ModelConfig sets up the layer that asks a model. Zero fields have the defaults
+// ModelConfig configures the layer that asks a model. Zero fields have the defaults
 // that their comments name.
 type ModelConfig struct {
-	// Completer asks the model. Required. It bounds how long that may take, and it
-	// must return soon after its context has ended. Where it has a method
-	// Names() []string, a Rubric.Model that is not among them is not configured.
+	// Completer asks the model. Required. It must limit the time of a question, and return soon after
+	// its context has ended. If it has a method Names() []string, a Rubric.Model that is not among them
+	// is not configured.
 	Completer llm.Completer
-	// Memory is what the judge said before. nil: no loop guard, and no refusal is
-	// reused.
+	// Memory holds earlier judgements. nil: no loop guard, and no refusal is reused.
 	Memory Memory
-	// Calibrations make a stated confidence one that was measured. nil: all are shrunk.
+	// Calibrations turn stated confidences into measured ones. nil: all are shrunk.
 	Calibrations *Calibrations
 
-	// Prompt is the edition of the prompt to ask about criteria with where a rubric names none, one of prompts.IDs.
-	// "": the newest, or the newest that a calibration is bound to.
+	// Prompt is the edition of the prompt for criteria if a rubric names none, one of prompts.IDs. "": the
+	// newest, or the newest that a calibration is bound to.
 	Prompt string
 
-	// RefusalLimit is the answer without an approval at which the loop guard steps in:
-	// 3; negative is never. RefusalWindow is how long an answer counts: 24 h.
+	// RefusalLimit is the number of answers without an approval at which the loop guard stops a case
+	// (default 3; negative: never). RefusalWindow is how long an answer counts (default 24 h).
 	RefusalLimit  int
 	RefusalWindow time.Duration
-	// Budget is how many questions a principal may put to the model in BudgetWindow
-	// (1 h), each sample being one; 0 is no limit. What is answered without a call is
-	// free.
+	// Budget is how many questions a principal may put to the model in BudgetWindow (default 1 h); each
+	// sample counts as one. 0 means no limit. Answers without a call are free.
 	Budget       int
 	BudgetWindow time.Duration
 
-	// Watch sees the opinions of the layer; nil: nobody does. It must return soon.
+	// Watch, if not nil, is called with each opinion of the layer. It must return quickly.
 	Watch func(Opinion)
 
-	// Random returns text that nobody can guess, at least 16 letters and digits:
-	// crypto/rand. It must be safe for concurrent use.
+	// Random returns an unpredictable text of at least 16 letters and digits (default: from crypto/rand).
+	// It must be safe for concurrent use.
 	Random func() string
-	// Stable derives what Random would give from the case itself, so that the same case
-	// makes the same request: for cassettes. Whoever knows the case can guess it then.
+	// Stable derives the results of Random from the case, so that the same case makes the same request:
+	// for recorded cassettes. Anyone who knows the case can then predict them.
 	Stable bool
-	// Untimed leaves the time out of what the model is shown: what asks when it happens to be asked
-	// cannot be found again in a recording.
+	// Untimed leaves the time out of the model's documents: a question with the current time
+	// cannot be found in a recording.
 	Untimed bool
-	// Now is the clock of the budget, and of cases that have no time: time.Now.
+	// Now is the clock of the budget, and of cases without a time (default time.Now).
 	Now func() time.Time
 }
 
@@ -72,15 +70,17 @@ type modelLayer struct {
 	budget *budget
 }
 
-// NewModel returns the layer that asks a model about each criterion, or, where the rubric has none,
-// one overall question. The error names what the config lacks.
+// NewModel returns the layer that asks a model about each criterion, or one overall question if the
+// rubric has none. The error names what is missing in the config.
 //
-// Where there are criteria, the layer says approve only when every one of them is met with
-// evidence that stands in what the model was shown. What the case can bring about is TroubleUnreadable
-// (refusals, answers that contradict themselves), what neither it nor its caller can is
-// TroubleUnavailable. What the caller can bring about by asking often or slowly (a spent
-// budget or share, a timeout, a limit of the endpoint that it took part in) is no opinion
-// but a *BusyError: nothing is decided.
+// With criteria, the layer approves only if every one of them is met, with evidence that is present in
+// the shown documents. Failures are reported in three ways:
+//
+//   - TroubleUnreadable for failures that the case can cause (refusals, contradictory answers).
+//   - TroubleUnavailable for failures that neither the case nor its caller can cause.
+//   - A *BusyError instead of an opinion for failures that the caller can cause by asking often or
+//     slowly (a spent budget or share, a timeout, an endpoint limit that the caller contributed to):
+//     nothing is decided.
 func NewModel(cfg ModelConfig) (Layer, error) {
 	if cfg.Completer == nil {
 		return nil, errors.New("judge: ModelConfig.Completer is required")
@@ -106,11 +106,11 @@ func NewModel(cfg ModelConfig) (Layer, error) {
 	return &modelLayer{cfg, newBudget(cfg.Budget, cfg.BudgetWindow, cfg.Now)}, nil
 }
 
-// Asker has the model of a layer asked for something else than a judgement, within the same budget;
-// what NewModel returns is one.
+// Asker uses the model of a layer for something other than a judgement, within the same budget.
+// The result of NewModel implements it.
 type Asker interface {
-	// Ask counts as one question of req.Caller. The error is a *BusyError where that one has none left, else
-	// that of llm.Completer.
+	// Ask counts as one question of req.Caller. The error is a *BusyError if the budget is spent,
+	// otherwise the error of llm.Completer.
 	Ask(ctx context.Context, req llm.Request) (llm.Reply, error)
 }
 
@@ -128,7 +128,7 @@ func (m *modelLayer) Ask(ctx context.Context, req llm.Request) (llm.Reply, error
 
 func (*modelLayer) Name() LayerName { return LayerModel }
 
-// Weigh hears what the memory holds of the case before it asks anybody.
+// Weigh checks the memory before it asks a model.
 func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	past, err := m.recallPast(ctx, c)
 	if err != nil {
@@ -148,8 +148,7 @@ func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// decide is Weigh without the counts of the loop guard. The opinion has a Model of its
-// own.
+// decide is Weigh without the counts of the loop guard. The opinion has its own Model record.
 func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opinion, error) {
 	model := ModelRecord{Model: c.Rubric.Model}
 	switch {
@@ -177,7 +176,7 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 		ops, busy, err = m.askVotes(ctx, c, votes, began)
 	}
 	if err != nil {
-		return Opinion{}, err // what was taken stays spent: leaving early must not be free
+		return Opinion{}, err // the budget stays spent: leaving early must not be free
 	}
 	for _, op := range slices.Concat(stages, ops) {
 		if op.Model.Calls > 0 {
@@ -185,8 +184,8 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 		}
 	}
 	m.budget.giveBack(c.caller(), questions)
-	// A doubt that a model has voiced binds, whatever kept others from being asked: who is
-	// told to come back must not get another try for it.
+	// A model's doubt is binding even if other models were not asked: a caller that gets "busy" must
+	// not get another try after it.
 	if busy != nil && !slices.ContainsFunc(ops, isDoubt) {
 		return Opinion{}, busy
 	}
@@ -195,15 +194,15 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 
 func isDoubt(op Opinion) bool { return op.isJudgement() && op.Outcome != Approve }
 
-// hasModel reports whether a model is configured, true when the Completer does not
-// tell.
+// hasModel reports whether a model is configured. It returns true if the Completer does not list
+// its models.
 func (m *modelLayer) hasModel(name string) bool {
 	names := m.Names()
 	return name == "" || names == nil || slices.Contains(names, name)
 }
 
-// Names are the configured models, the default one first; nil when the Completer does not
-// tell.
+// Names returns the configured models, the default one first; nil if the Completer does not
+// list them.
 func (m *modelLayer) Names() []string {
 	if c, ok := m.Completer.(interface{ Names() []string }); ok {
 		return c.Names()
@@ -211,8 +210,8 @@ func (m *modelLayer) Names() []string {
 	return nil
 }
 
-// askModel asks once. The opinion has a Model of its own, also with a *BusyError; other
-// errors come without one.
+// askModel asks once. The opinion has its own Model record, even with a *BusyError; other
+// errors come without an opinion.
 func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion, error) {
 	marker, nonce := m.newSecrets(c, of.sample)
 	asked := c
@@ -233,11 +232,11 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion,
 		System: q.prompt.System, User: q.prompt.User, Shape: q.prompt.Shape, Schema: q.prompt.Schema,
 		Nonce: nonce, Key: m.cacheKey(c, q, of.sample), Caller: c.caller(),
 		Check: func(a llm.Answer) error { return findContradiction(q, a) },
-		// The memory keeps what was no approval, until somebody forgets it.
+		// The memory keeps answers that are not approvals until they are cleared.
 		Keep: func(a llm.Answer) bool { return m.Memory == nil || m.weighAnswer(q, a, model).Outcome == Approve },
 	})
 	if ended := ctx.Err(); ended != nil {
-		return Opinion{}, ended // the caller left; that is no trouble of the model's
+		return Opinion{}, ended // the caller left, so the model is not at fault
 	}
 	if err != nil {
 		return failureOpinion(model, q, err), busyWith(err)
@@ -250,8 +249,8 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion,
 	return m.weighAnswer(q, reply.Answer, model), nil
 }
 
-// editions are the prompts that a rubric can be asked with, the first one where nothing else decides.
-// usual is the edition to ask about criteria with where the rubric names none; "" leaves it open.
+// editions returns the prompts that a rubric can be asked with, the default first. usual is the
+// edition for criteria if the rubric names none; "" leaves it open.
 func (r Rubric) editions(usual string) []string {
 	if len(r.Criteria) == 0 {
 		return []string{prompts.Overall}
@@ -262,8 +261,8 @@ func (r Rubric) editions(usual string) []string {
 	return prompts.IDs()
 }
 
-// promptFor is the edition of the prompt to ask with. A calibration is bound to its prompt: where
-// only an earlier one is calibrated, that one is asked.
+// promptFor returns the edition of the prompt to use. A calibration is bound to its prompt: if only an
+// older edition is calibrated, promptFor returns that one.
 func (m *modelLayer) promptFor(r Rubric) string {
 	editions := r.editions(m.Prompt)
 	if len(editions) == 1 || m.Calibrations.Hash() == "" {
@@ -282,8 +281,8 @@ func (m *modelLayer) promptFor(r Rubric) string {
 	return editions[0]
 }
 
-// noJudgement is the opinion of a model layer without one. An empty reason is the
-// trouble's own.
+// noJudgement returns the opinion of a model layer without a judgement. An empty reason selects the
+// default message of the trouble.
 func noJudgement(t Trouble, reason string, model ModelRecord) Opinion {
 	if reason == "" {
 		reason = troubleMessage(t)
@@ -294,9 +293,9 @@ func noJudgement(t Trouble, reason string, model ModelRecord) Opinion {
 	}
 }
 
-// noModel stands in for a model layer when none is configured; policy decides.
+// noModel replaces the model layer if none is configured; policy decides.
 type noModel struct {
-	memory Memory // nil: nothing was said before
+	memory Memory // nil: no earlier judgements
 	now    func() time.Time
 }
 
@@ -304,19 +303,18 @@ func (noModel) Name() LayerName { return LayerModel }
 
 func (n noModel) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	op := noJudgement(TroubleNotConfigured, "", ModelRecord{})
-	op.Model = nil // nobody was asked
+	op.Model = nil // no model was asked
 	return bindFallback(ctx, n.memory, c, op, n.now)
 }
 
-// newSecrets returns marker and nonce of one question. Nothing in the case may imitate
-// them, so they are random; only for cassettes are they derived from what the model
-// sees.
+// newSecrets returns the marker and nonce of one question. Nothing in the case may imitate them, so
+// they are random. Only for cassettes are they derived from the content that the model sees.
 func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 	if !m.Stable {
 		return m.Random(), m.Random()
 	}
 	rubric := c.Rubric
-	rubric.Content, rubric.Prompt, rubric.Model = ContentFlag, "", "" // the model sees no policy and no name; the prompt it sees
+	rubric.Content, rubric.Prompt, rubric.Model = ContentFlag, "", "" // the model sees neither policies nor model names; it sees the prompt itself
 	visible, err := json.Marshal(struct {
 		Workflow, State, Action string
 		About                   About
@@ -333,7 +331,7 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 		c.MaskedData, c.MaskedContext, c.MaskedMerged, listEvidence(c.Fetched), c.showCall(), rubric, sample,
 	})
 	if err != nil {
-		return m.Random(), m.Random() // a document that is no JSON has no stable form
+		return m.Random(), m.Random() // a document that is not JSON has no stable form
 	}
 	derive := func(purpose string) string {
 		h := sha256.New()
@@ -354,15 +352,15 @@ func listCandidates(all []Candidate) []shownCandidate {
 	return out
 }
 
-// cacheKey identifies a question without marker, nonce and time, and the caller it may be
-// answered for; "" when it must not be cached.
+// cacheKey identifies a question without marker, nonce and time, and the caller that it may be
+// answered for; "" if it must not be cached.
 func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 	if c.Instance == "" || c.Identity == "" {
 		return ""
 	}
 	h := sha256.New()
 	steady := []string{q.marker, "\x00marker", q.nonce, "\x00nonce"}
-	if q.time != "" { // Identity has the data, in case they say it, too
+	if q.time != "" { // Identity covers the data, in case they contain the time, too
 		steady = append(steady, q.time, "\x00time")
 	}
 	for _, text := range []string{q.prompt.ID, q.prompt.Digest, q.prompt.System, q.prompt.User, q.prompt.Shape, string(q.prompt.Schema)} {
@@ -377,7 +375,7 @@ func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// hashPart writes a text with its length, so that no two lists of texts hash alike.
+// hashPart writes a string preceded by its length, so that no two lists of strings hash alike.
 func hashPart(h hash.Hash, text string) {
 	var size [8]byte
 	binary.BigEndian.PutUint64(size[:], uint64(len(text)))
@@ -402,21 +400,21 @@ func (a *ModelRecord) recordCost(u *llm.Usage, usd *float64) {
 	}
 }
 
-// How long to wait before asking a model again: a busy one at least, and one that is
-// unavailable when it does not say.
+// How long to wait before asking a model again: the minimum for a busy one, and the default for
+// an unavailable one.
 const (
 	busyFor        = time.Second
 	unavailableFor = 10 * time.Second
 )
 
-// BusyError says that nothing can be decided now, whatever the case is. It matches
+// BusyError means that nothing can be decided now, independently of the case. It matches
 // ErrBusy.
 type BusyError struct {
-	// Message is a sentence for whoever asked.
+	// Message is a sentence for the caller.
 	Message string
-	// RetryAfter is when trying again can help, at the earliest.
+	// RetryAfter is the earliest time after which trying again can help.
 	RetryAfter time.Duration
-	// Err is what happened, for the operator; nil when Message says it all.
+	// Err is the cause, for the operator; nil if Message is complete.
 	Err error
 }
 
@@ -430,7 +428,7 @@ func (e *BusyError) Error() string {
 // Is makes a BusyError match ErrBusy.
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// Unwrap returns what happened.
+// Unwrap returns the cause.
 func (e *BusyError) Unwrap() error { return e.Err }
 
 // busyWith returns the *BusyError for a busy model, nil for other failures.
@@ -442,8 +440,8 @@ func busyWith(err error) error {
 	return &BusyError{Message: busyMessage(e), RetryAfter: max(e.RetryAfter, busyFor), Err: err}
 }
 
-// failureOpinion is the opinion when a model gave no answer. A failure that is not
-// known to come from outside may come from the case.
+// failureOpinion returns the opinion if a model gave no answer. A failure that is not known to be
+// external may be caused by the case.
 func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Class == "" {

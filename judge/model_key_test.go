@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// requestFor is what a model is asked about a case.
+// requestFor returns the request to a model about a case.
 func requestFor(t testing.TB, cfg ModelConfig, c Case) llm.Request {
 	t.Helper()
 	m := tells(approving(idsOf(t, c)))
@@ -58,7 +58,7 @@ func TestCacheKey(t *testing.T) {
 		"role":         func(c *Case) { c.Role = "operator" },
 		"path":         func(c *Case) { c.Path.States = []string{"draft"} },
 		"context":      func(c *Case) { c.MaskedContext = document.Known([]byte(`{"a":1}`)) },
-		// What moves from one part to the next is not the same.
+		// The boundary between two parts matters.
 		"parts": func(c *Case) { c.Instance, c.Principal = "wf-1a", "nn" },
 	}
 	seen := map[string]string{base.Key: "the base"}
@@ -104,7 +104,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// What was no approval the memory keeps, until somebody forgets it: no cache may answer with it then.
+// The memory keeps answers that are not approvals until they are cleared; no cache may return them after that.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	yes := approving(idsOf(t, reviewCase()))
@@ -118,7 +118,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// For cassettes the same case makes the same request, another case another one.
+// With cassettes the same case makes the same request, and a different case a different one.
 func TestStable(t *testing.T) {
 	t.Parallel()
 	cfg := ModelConfig{Stable: true, Untimed: true, Random: func() string { t.Error("random"); return "XXXXXXXXXXXXXXXXXXXX" }}

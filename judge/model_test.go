@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// teller is a Completer that says what it is told to and notes what it was asked.
+// teller is a Completer that returns a set answer and records its requests.
 type teller struct {
 	mu    sync.Mutex
 	asked []llm.Request
@@ -32,7 +32,7 @@ func (s *teller) Complete(ctx context.Context, req llm.Request) (llm.Reply, erro
 	return s.tell(ctx, req)
 }
 
-// tells answers each question alike, as a real client would: in one call.
+// tells returns a teller that answers every question the same way, as a real client would: in one call.
 func tells(a llm.Answer) *teller {
 	return &teller{tell: func(_ context.Context, req llm.Request) (llm.Reply, error) {
 		return replyOf(req, a), nil
@@ -55,7 +55,7 @@ func failsWith(err error) *teller {
 	return &teller{tell: func(context.Context, llm.Request) (llm.Reply, error) { return llm.Reply{}, err }}
 }
 
-// ledger is a Memory of one guard key and one identity.
+// ledger is a Memory for one guard key and one identity.
 type ledger struct {
 	mu    sync.Mutex
 	held  Recollection
@@ -68,7 +68,7 @@ func (l *ledger) Recall(_ context.Context, guard, identity string, since time.Ti
 	return l.held, l.err
 }
 
-// learn keeps a verdict's lesson.
+// learn stores the lesson of a verdict.
 func (l *ledger) learn(v Verdict) {
 	lesson := v.Lesson()
 	if lesson.Refused {
@@ -84,10 +84,10 @@ func (l *ledger) learn(v Verdict) {
 
 const quote = "Compared table 1 with its sources"
 
-// quotes are what criteria are met by: each counts once.
+// quotes are the quotes that meet criteria: each counts once.
 var quotes = []string{quote, "read sections 1 to 3", "table 1 with its sources, and read"}
 
-// reviewCase is an approval that two criteria are asked about.
+// reviewCase is an approval with two criteria.
 func reviewCase(change ...func(*Case)) Case {
 	none := document.Known([]byte("{}"))
 	data := document.Known([]byte(`{"comments":"` + quote + `, and read sections 1 to 3.","count":3}`))
@@ -108,7 +108,7 @@ func reviewCase(change ...func(*Case)) Case {
 	return c
 }
 
-// idsOf are the ids under which a case's criteria are asked about.
+// idsOf returns the ids of a case's criteria in the question.
 func idsOf(t testing.TB, c Case) []string {
 	t.Helper()
 	q, err := askQuestion(c, prompts.TransitionV3, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
@@ -122,7 +122,7 @@ func idsOf(t testing.TB, c Case) []string {
 	return ids
 }
 
-// approving is an answer that holds: every criterion met, with a quote.
+// approving returns a consistent answer: every criterion met, with a quote.
 func approving(ids []string) llm.Answer {
 	a := llm.Answer{Approved: true, Confidence: 0.9, Reasoning: "All is there."}
 	for i, id := range ids {
@@ -131,7 +131,7 @@ func approving(ids []string) llm.Answer {
 	return a
 }
 
-// rejecting is an answer that holds: the first criterion is not met.
+// rejecting returns a consistent answer: the first criterion is not met.
 func rejecting(ids []string) llm.Answer {
 	a := approving(ids)
 	a.Approved, a.Confidence, a.Reasoning = false, 0.8, "Nothing says what was read."
@@ -148,7 +148,7 @@ func newModel(t testing.TB, cfg ModelConfig) Layer {
 	return layer
 }
 
-// opine asks the layer; its opinion must be one that holds together.
+// opine asks the layer and checks that its opinion is consistent.
 func opine(t testing.TB, layer Layer, c Case) Opinion {
 	t.Helper()
 	op, err := layer.Weigh(t.Context(), c)
@@ -169,7 +169,7 @@ func codesOf(op Opinion) []string {
 	return codes
 }
 
-// heard is what the table looks at of an opinion.
+// heard is the part of an opinion that the table checks.
 type heard struct {
 	Outcome  Outcome
 	Trouble  Trouble
@@ -186,7 +186,7 @@ func heardOf(op Opinion) heard {
 	return heard{op.Outcome, op.Trouble, op.Confidence, strings.Join(codesOf(op), " "), strings.Join(statuses, " ")}
 }
 
-// The outcome follows from the criteria, whatever else the model says.
+// The outcome follows from the criteria, whatever else the model answers.
 func TestModelOutcome(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
@@ -273,7 +273,7 @@ func TestModelOutcome(t *testing.T) {
 	}
 }
 
-// A finding tells the criterion, the model's words on it, and where to look.
+// A finding has the criterion, the model's words on it, and the place.
 func TestModelFindings(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
@@ -313,7 +313,7 @@ func TestModelFindings(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
-	// Each objection stands beside its criterion.
+	// Each objection is in the finding of its criterion.
 	a := rejecting(ids)
 	a.Criteria[1].Status, a.Violations = llm.StatusNotMet, []string{"Nothing was read.", "Nothing was compared."}
 	op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
@@ -322,7 +322,7 @@ func TestModelFindings(t *testing.T) {
 	}
 }
 
-// What contradicts itself is said in words that name the criterion.
+// A contradiction is reported with the id of the criterion.
 func TestModelChecksAnswers(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
@@ -423,8 +423,8 @@ func TestModelAppliesACalibration(t *testing.T) {
 	}
 }
 
-// A model may write what it likes; what is kept is short, clean, and knows nothing
-// of marker and nonce.
+// A model may write anything; the recorded text is short and clean, and contains neither
+// marker nor nonce.
 func TestModelWordsAreCleaned(t *testing.T) {
 	t.Parallel()
 	c := reviewCase(func(c *Case) {
@@ -500,7 +500,7 @@ func TestNewModelRefuses(t *testing.T) {
 	}
 }
 
-// Every class of failure is the outside's or the case's, and says so.
+// Every class of failure is either external or caused by the case.
 func TestModelFailures(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
@@ -537,7 +537,7 @@ func TestModelFailures(t *testing.T) {
 			t.Errorf("%s: record %+v", class, a)
 		}
 	}
-	// What the caller can bring about by asking decides nothing.
+	// Failures that the caller can cause by asking decide nothing.
 	for _, e := range []*llm.Error{
 		{Class: llm.ClassTimeout},
 		{Class: llm.ClassBusy},
@@ -553,7 +553,7 @@ func TestModelFailures(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", e, op, err)
 		}
 	}
-	// What is of no known kind may be the case's doing.
+	// The case may be the cause of an unknown failure.
 	for _, err := range []error{errors.New("boom"), &llm.Error{}, context.DeadlineExceeded} {
 		if op := opine(t, newModel(t, ModelConfig{Completer: failsWith(err)}), c); op.Trouble != TroubleUnreadable || op.Model.Failure == "" {
 			t.Errorf("%v: %+v", err, op)
@@ -561,7 +561,7 @@ func TestModelFailures(t *testing.T) {
 	}
 }
 
-// Who leaves gets his own error, whatever the model says to it.
+// A caller that cancels gets its own error, whatever the model answers.
 func TestModelEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for _, samples := range []int{1, 3} {
@@ -633,7 +633,7 @@ func TestModelBudget(t *testing.T) {
 	if op := opine(t, layer, c); op.Outcome != Approve {
 		t.Errorf("after the window: %+v", op)
 	}
-	// What made no call is free.
+	// Answers without a call are free.
 	tell := m.tell
 	m.tell = func(ctx context.Context, req llm.Request) (llm.Reply, error) {
 		r, err := tell(ctx, req)

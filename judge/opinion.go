@@ -16,13 +16,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// What is kept of a model's words at most, in bytes; and how many findings,
-// objections and suggestions. Together they stay below what vetted allows.
+// Limits on the recorded words of a model, in bytes, and on the number of findings, objections
+// and suggestions. Together they stay below the limits of vetOpinion.
 const (
 	maxWords    = 1200 // its reasoning
 	maxPhrase   = 300  // a criterion, an objection, a suggestion
 	maxQuote    = 200  // evidence
-	maxLabel    = 100  // what an endpoint says of itself
+	maxLabel    = 100  // text that an endpoint gives about itself
 	maxUnmet    = 24
 	maxRemarks  = 8
 	maxRecorded = 40 // criteria in the record
@@ -30,9 +30,9 @@ const (
 	maxStrays   = 16 // answers to criteria that were not asked
 )
 
-// findContradiction says, in words for the operator, how an answer contradicts itself; nil
-// when it does not. It looks at the answer as written: what code makes of the evidence
-// is not the model's contradiction.
+// findContradiction describes, for the operator, how an answer contradicts itself; nil if it does not.
+// It examines the answer as written: a problem that code finds in the evidence is not a
+// contradiction of the model.
 func findContradiction(q question, a llm.Answer) error {
 	if !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return errors.New("the model states a confidence that is not from 0 to 1")
@@ -71,7 +71,7 @@ func findContradiction(q question, a llm.Answer) error {
 // idOf normalises a criterion's id as models write it.
 func idOf(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
 
-// weighAnswer turns a consistent answer into an opinion. Where there are criteria, the model only
+// weighAnswer turns a consistent answer into an opinion. If there are criteria, the model only
 // answers them, and code derives the outcome.
 func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Opinion {
 	verdicts := q.verdicts(a)
@@ -88,12 +88,12 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	if a.InjectionSuspected || len(unmet) > 0 || !a.Approved {
 		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, unmet)
 	}
-	// Where code says no although the model said yes, the model was not sure of that,
-	// and its words are about something else.
+	// If code rejects although the model approved, the model's confidence and words are about
+	// something else.
 	if a.Approved == (op.Outcome == Approve) {
 		op.Reasoning = q.clean(a.Reasoning, maxWords)
 		op.Confidence = shrinkConfidence(model.Stated)
-		if op.Outcome == Approve { // calibrations are of approvals
+		if op.Outcome == Approve { // calibrations apply to approvals only
 			op.Confidence, model.Calibration, model.Uncalibrated = m.Calibrations.confidence(model)
 		}
 	}
@@ -104,7 +104,7 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	return op
 }
 
-// unsureOpinion says which criteria cannot be assessed. A model that refused says why, too.
+// unsureOpinion lists the criteria that cannot be assessed. If the model refused, it includes the reasons.
 func (q question) unsureOpinion(a llm.Answer, open []CriterionVerdict, model ModelRecord) Opinion {
 	reasoning := troubleMessage(TroubleCannotAssess)
 	findings := q.findingsOn(CodeCriterionNotAssessable, open, nil)
@@ -117,17 +117,17 @@ func (q question) unsureOpinion(a llm.Answer, open []CriterionVerdict, model Mod
 	return op
 }
 
-// noQuotes is why criteria are not assessed by an answer that approves without them.
+// noQuotes is the reason given for each criterion if an answer approves the move as a whole.
 const noQuotes = "no_quotes: the model approved the move as a whole, without saying which criteria are met and what shows it"
 
-// verdicts settle the criteria. An answer without criteria has the form of the Generic DFA server's
-// judges: it refuses with its reasons, and it meets no criterion.
+// verdicts settles the criteria. An answer without criteria has the form of the Generic DFA server's
+// judges: it can refuse with its reasons, but meets no criterion.
 func (q question) verdicts(a llm.Answer) []CriterionVerdict {
 	if a.NoCriteria && !a.Approved {
 		return nil
 	}
 	var out []CriterionVerdict
-	proves := map[string]string{} // by quote, the criterion that it proves
+	proves := map[string]string{} // from quote to the criterion that it proves
 	for _, c := range q.criteria {
 		if a.NoCriteria {
 			out = append(out, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: q.proofs[c.Text].unproven(), Why: noQuotes})
@@ -168,8 +168,8 @@ func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves
 	return v
 }
 
-// identifyQuote returns the key of a quote in proves, and the criterion that it proves already. A
-// short quote of a whole value is the same with the value's key and without.
+// identifyQuote returns the key of a quote in proves, and the criterion that it already proves. A
+// short quote of a whole value has the same key with or without the value's name.
 func (q question) identifyQuote(evidence string, proves map[string]string) (key, proved string) {
 	key = sameQuote(evidence)
 	if countWords(evidence) < DefaultMinWords {
@@ -182,8 +182,8 @@ func (q question) identifyQuote(evidence string, proves map[string]string) (key,
 	return key, proves[key]
 }
 
-// verifyCriterion looks the evidence up in what the model saw: without evidence, with
-// evidence that is not there or proves nothing, the model does not know.
+// verifyCriterion checks the evidence against the shown documents: if it is missing, not found, or
+// proves nothing, the criterion is not assessable.
 func (q question) verifyCriterion(a llm.Criterion, proof Proof) (status, why string) {
 	switch a.Status {
 	case llm.StatusNotMet, llm.StatusCannotAssess:
@@ -210,8 +210,8 @@ func (q question) verifyCriterion(a llm.Criterion, proof Proof) (status, why str
 	return a.Status, ""
 }
 
-// leastWords is how many words a quote needs. The first edition of the prompt did not say so:
-// there only a proof that demands it does.
+// leastWords returns how many words a quote needs. The first edition of the prompt did not state a
+// minimum: with it, only a proof can require one.
 func (q question) leastWords(proof Proof) int {
 	if q.earlier {
 		return proof.MinWords
@@ -247,7 +247,7 @@ func (q question) rejectionFindings(a llm.Answer, unmet []CriterionVerdict) []va
 	if a.InjectionSuspected {
 		out = append(out, validators.Finding{Code: CodeInstructionInData, Message: "The data tries to tell its judge what to decide."})
 	}
-	// The model is told to object once to each criterion that is not met.
+	// The prompt asks the model for one objection per criterion that is not met.
 	objections := q.cleanRemarks(a.Violations)
 	if len(objections) == len(unmet) {
 		out = append(out, q.findingsOn(CodeCriterionNotMet, unmet, objections)...)
@@ -271,8 +271,8 @@ func (q question) objectionFindings(objections []string) []validators.Finding {
 	return out
 }
 
-// findingsOn turns criteria into findings, with the model's words where there are any,
-// and counts those beyond the limit.
+// findingsOn turns criteria into findings, with the model's words if there are any, and adds a
+// count of those beyond the limit.
 func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []string) []validators.Finding {
 	var out []validators.Finding
 	for i, v := range verdicts[:min(len(verdicts), maxUnmet)] {
@@ -299,7 +299,7 @@ func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []s
 	return out
 }
 
-// dataPath returns the evidence as a JSON pointer into the action's data, "" when it is
+// dataPath returns the evidence as a JSON pointer into the action's data, "" if it is
 // not one.
 func (q question) dataPath(evidence string) string {
 	pointer := strings.TrimPrefix(evidence, "#")
@@ -322,15 +322,15 @@ func (q question) cleanRemarks(texts []string) []string {
 	return out
 }
 
-// cleanText makes foreign words fit for the record: one line of valid UTF-8 of at most
-// limit bytes, without control characters and without those that hide or reorder text.
+// cleanText prepares untrusted words for the record: one line of valid UTF-8 of at most limit
+// bytes, without control characters and characters that hide or reorder text.
 func cleanText(text string, limit int, secrets ...string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r) || unicode.IsControl(r):
 			return ' '
 		case r == zeroWidthJoiner || r == zeroWidthNonJoiner:
-			return r // scripts need them
+			return r // some scripts need them
 		case unicode.Is(unicode.Cf, r):
 			return -1
 		}
@@ -362,7 +362,7 @@ func truncateText(text string, limit int) string {
 	return strings.TrimSpace(text[:max(end, 0)]) + ellipsis
 }
 
-// clean also removes what only the question may contain.
+// clean also removes the marker and the nonce of the question.
 func (q question) clean(text string, limit int) string {
 	return cleanText(text, limit, q.marker, q.nonce)
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Panel is several models that judge the same move, each by itself: none stands in for another.
+// Panel is a set of models that judge the same move independently: none replaces another.
 type Panel struct {
-	// Models are 2 to MaxSamples different ones.
+	// Models are 2 to MaxSamples different models.
 	Models []string  `json:"models"`
 	Rule   PanelRule `json:"rule,omitempty"`
-	// Weights go with RuleWeighted, one above zero for each model.
+	// Weights are used with RuleWeighted: one above zero for each model.
 	Weights []float64 `json:"weights,omitempty"`
 }
 
-// PanelRule says which answers of a panel approve. More than half, of the models or of their
-// weights, always rejects, and anything between goes to a person. A model without an answer counts
-// among all, and for neither side.
+// PanelRule selects which answers of a panel approve. Rejections by more than half, of the models or of
+// their weights, always reject, and anything between goes to a person. A model without an answer counts
+// toward the total, but for neither side.
 type PanelRule string
 
 // The rules: all approve ("" too), more than half of the models, more than half of the weights.
@@ -34,28 +34,28 @@ const (
 )
 
 // Stage is a model that is asked before the others. It decides only if it approves with a
-// calibrated confidence of at least AcceptAbove; whatever else it says counts for nothing.
+// calibrated confidence of at least AcceptAbove; otherwise its answer is ignored.
 type Stage struct {
 	Model       string  `json:"model"`
 	AcceptAbove float64 `json:"acceptAbove"`
 }
 
-// MaxStages is the longest cascade.
+// MaxStages is the maximum length of a cascade.
 const MaxStages = 3
 
 func (s Stage) accepts(op Opinion) bool {
 	return op.Outcome == Approve && op.Assurance == AssuranceLLMCalibrated && op.Confidence >= s.AcceptAbove
 }
 
-// Vote is what one model of a panel or cascade came to.
+// Vote is the result of one model of a panel or cascade.
 type Vote struct {
 	Model string `json:"model"`
-	// Stage is true for a model of the cascade: it decided alone, or counts for nothing.
+	// Stage is true for a model of the cascade: it decided alone, or was ignored.
 	Stage      bool      `json:"stage,omitempty"`
 	Outcome    Outcome   `json:"outcome"`
 	Confidence float64   `json:"confidence"`
 	Assurance  Assurance `json:"assurance"`
-	// Trouble says why there is no judgement, Failure what failed.
+	// Trouble is why there is no judgement, Failure the class of the failure.
 	Trouble Trouble               `json:"trouble,omitempty"`
 	Failure string                `json:"failure,omitempty"`
 	Calls   int                   `json:"calls"`
@@ -70,7 +70,7 @@ func voteOf(name string, stage bool, op Opinion) Vote {
 	}
 }
 
-// Models are all that may be asked about a case, "" being the default one.
+// Models returns all models that may be asked about a case; "" is the default model.
 func (r Rubric) Models() []string {
 	var names []string
 	for _, s := range r.Cascade {
@@ -82,7 +82,7 @@ func (r Rubric) Models() []string {
 	return append(names, r.Model)
 }
 
-// votes are the models that are asked when no stage of the cascade has decided, one for each answer.
+// votes returns the models to ask if no stage of the cascade decides, one entry for each answer.
 func (r Rubric) votes() []string {
 	if r.Panel != nil {
 		return r.Panel.Models
@@ -90,10 +90,10 @@ func (r Rubric) votes() []string {
 	return slices.Repeat([]string{r.Model}, max(r.Samples, 1))
 }
 
-// Answers is how many models, or times one, are asked when no stage of the cascade has decided.
+// Answers returns the number of answers that are requested if no stage of the cascade decides.
 func (r Rubric) Answers() int { return len(r.votes()) }
 
-// BestTogether is the most confidence that so many answers give when all agree.
+// BestTogether returns the highest confidence that the answers can reach if all agree.
 func (r Rubric) BestTogether() float64 {
 	if n := r.Answers(); n > 1 {
 		return sharedConfidence(n, n)
@@ -101,10 +101,10 @@ func (r Rubric) BestTogether() float64 {
 	return 1
 }
 
-// sharedConfidence is what k of n answers say by their number (Laplace's rule of succession).
+// sharedConfidence returns the confidence of k agreeing answers out of n (Laplace's rule of succession).
 func sharedConfidence(k, n int) float64 { return roundConfidence(float64(k+1) / float64(n+2)) }
 
-// weights says how much each answer counts.
+// weights returns the weight of each answer.
 func (r Rubric) weights(n int) []float64 {
 	if r.Panel != nil && r.Panel.Rule == RuleWeighted && len(r.Panel.Weights) == n {
 		return r.Panel.Weights
@@ -112,7 +112,7 @@ func (r Rubric) weights(n int) []float64 {
 	return slices.Repeat([]float64{1}, n)
 }
 
-// Validate says what is wrong with a panel; nil is a good one, and none.
+// Validate reports all problems of a panel; a nil panel is valid.
 func (p *Panel) Validate() error {
 	if p == nil {
 		return nil
@@ -148,7 +148,7 @@ func (p *Panel) Validate() error {
 
 const maxWeight = 1000
 
-// ValidateCascade says what is wrong with a cascade.
+// ValidateCascade reports all problems of a cascade.
 func ValidateCascade(stages []Stage) error {
 	var errs []error
 	if len(stages) > MaxStages {
@@ -174,20 +174,20 @@ func findRepeated(names []string) int {
 	return -1
 }
 
-// askedOf is how one model is asked.
+// askedOf selects how one model is asked.
 type askedOf struct {
 	model  string
 	sample int
-	// alone asks no other model when this one cannot be had.
+	// alone prevents asking another model if this one is unavailable.
 	alone bool
-	// began is when the first question of the decision was asked, and share how many parts of the
-	// time that is left since then it has to leave for others, with its own.
+	// began is the time of the decision's first question. share is the number of questions, including
+	// this one, among which the remaining time is divided.
 	began time.Time
 	share int
 }
 
-// askCascade asks one stage after the other until one decides. All opinions are returned; accepted
-// says that the last one decides. The error is the context's, or a bug.
+// askCascade asks one stage after the other until one decides. It returns all opinions; accepted
+// reports that the last one decides. The error is the context's, or a bug.
 func (m *modelLayer) askCascade(ctx context.Context, c Case, began time.Time) (ops []Opinion, accepted bool, err error) {
 	for i, s := range c.Rubric.Cascade {
 		op, err := m.askMember(ctx, c, askedOf{s.Model, 0, true, began, len(c.Rubric.Cascade) - i + 1})
@@ -211,8 +211,8 @@ func (m *modelLayer) askMember(ctx context.Context, c Case, of askedOf) (Opinion
 	return op, err
 }
 
-// settleVotes is the opinion that the answers of a case come to, with what each of them was and
-// all of them cost. stages are those of the cascade; where accepted, the last one decides.
+// settleVotes returns the opinion that results from the answers, with each answer and the total cost.
+// stages are the opinions of the cascade; if accepted, the last one decides.
 func settleVotes(r Rubric, stages []Opinion, accepted bool, ops []Opinion) Opinion {
 	var op Opinion
 	if accepted {

@@ -21,7 +21,7 @@ func panelOf(rule PanelRule, weights ...float64) Rubric {
 	return Rubric{Panel: &Panel{Models: []string{"a", "b", "c"}, Rule: rule, Weights: weights}}
 }
 
-// votesOf turns y (approves), n, u (unsure), x (unreadable) and - (away) into opinions.
+// votesOf turns y (approves), n (rejects), u (unsure), x (unreadable) and - (unavailable) into opinions.
 func votesOf(said string) []Opinion {
 	of := map[rune]Opinion{
 		'y': in(model(0.9)), 'n': in(objects(LayerModel, 0.7, CodeCriterionNotMet)), 'u': in(troubled(TroubleCannotAssess)),
@@ -77,9 +77,9 @@ func TestPanelRules(t *testing.T) {
 	}
 }
 
-// However a panel votes: an approval has more than half of the weight behind it, a doubt is never
-// left to the policy for outages, the order of the models changes nothing, and to take an approval
-// away never makes one.
+// For every vote of a panel: an approval has more than half of the weight, a doubt is never left to the
+// policy for outages, the order of the models changes nothing, and removing an approval never
+// creates one.
 func TestPanelProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -169,8 +169,8 @@ func TestPanelValidate(t *testing.T) {
 	}
 }
 
-// The members of a panel are asked at the same time, each by itself: one that fails is replaced by
-// no other, and the record has what each said and cost.
+// The members of a panel are asked in parallel and independently: a failing member is not replaced,
+// and the record has the answer and cost of each.
 func TestPanelAsksEachModelItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestPanelAsksEachModelItself(t *testing.T) {
 	})
 }
 
-// calibratedFor is a calibration of a model that leaves what it states.
+// calibratedFor is a calibration of a model that leaves stated confidences unchanged.
 func calibratedFor(t *testing.T, model string, c Case) *Calibrations {
 	t.Helper()
 	all, err := NewCalibrations([]Calibration{{
@@ -214,7 +214,7 @@ func calibratedFor(t *testing.T, model string, c Case) *Calibrations {
 	return all
 }
 
-// A stage decides where its approval is calibrated and reaches its threshold, and nowhere else.
+// A stage decides only if its approval is calibrated and reaches its threshold.
 func TestCascade(t *testing.T) {
 	t.Parallel()
 	cascade := func(above float64) func(*Case) {
@@ -231,7 +231,7 @@ func TestCascade(t *testing.T) {
 		small        llm.Answer
 		err          error
 		calibrations *Calibrations
-		want         string // who decided
+		want         string // the model that decided
 	}{
 		{"calibrated and sure", 0.9, yes, nil, calibratedFor(t, "small", c), "small"},
 		{"calibrated, not sure enough", 0.99, yes, nil, calibratedFor(t, "small", c), "large"},
@@ -267,8 +267,8 @@ func TestCascade(t *testing.T) {
 	}
 }
 
-// A stage that hangs takes its share of the decision's time, not all of it; and one that was not
-// asked is not paid for.
+// A stage that hangs takes its share of the decision's time, not all of it. A model that was not asked
+// is not paid for.
 func TestCascadeKeepsTheDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,39 +12,38 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// ErrCase reports a Case that cannot be judged because it contradicts itself: a
-// mistake of the program that built it, never of who asked.
+// ErrCase reports a Case that cannot be judged because it contradicts itself: a bug in the
+// program that built it, never a mistake of the caller.
 var ErrCase = errors.New("judge: malformed case")
 
-// Config sets up a Pipeline.
+// Config configures a Pipeline.
 type Config struct {
 	// Compiler compiles fields, schemas and scripts and runs them. Required.
 	Compiler *validators.Compiler
-	// Model is asked last, where Rubric.UseLLM asks for it (see NewModel). It must
-	// return soon after its context has ended. What it says that does not hold together counts
-	// as unreadable. nil means that no model is configured.
+	// Model is the last layer, used if Rubric.UseLLM is set (see NewModel). It must return soon after its
+	// context has ended. An inconsistent opinion of it counts as unreadable. nil means that no model is
+	// configured.
 	Model Layer
-	// Memory is what a model said before, for a Pipeline without a Model. nil: nothing.
+	// Memory holds earlier judgements of a model, for a Pipeline without a Model. nil: none.
 	Memory Memory
 	// Fetcher fetches evidence. nil means that no source is configured.
 	Fetcher Fetcher
-	// Clock measures how long layers took. Default: time.Now. (The time that a
-	// case is judged at is Case.Now.)
+	// Clock measures how long layers took. Default: time.Now. (The time of the decision is Case.Now.)
 	Clock func() time.Time
 }
 
 // Pipeline asks the layers in order. It holds no state of its own and is safe
 // for concurrent use.
 type Pipeline struct {
-	// plain and modelled are the lines, in order: the layers of one line are all
-	// heard, and the first line that does not approve ends it. modelled come after
-	// plain, for cases that ask for a model and have something to judge.
+	// plain and modelled are the lines, in order. All layers of one line give an opinion, and the first
+	// line that does not approve ends the process. modelled come after plain, for cases that ask for a
+	// model and have something to judge.
 	plain, modelled [][]Layer
 	scripts         Layer
 	clock           func() time.Time
 }
 
-// New returns a Pipeline. The error names what the Config lacks.
+// New returns a Pipeline. The error names what is missing in the Config.
 func New(cfg Config) (*Pipeline, error) {
 	if cfg.Compiler == nil {
 		return nil, errors.New("judge: Config.Compiler is required")
@@ -62,7 +61,7 @@ func New(cfg Config) (*Pipeline, error) {
 	p.plain = [][]Layer{
 		{transition{}},
 		{fields{cfg.Compiler}, schema{cfg.Compiler}},
-		// Fetched only for data that has its shape, and before the scripts, which see it.
+		// Fetched only for data of the right form, and before the scripts, which see it.
 		{evidence{cfg.Fetcher, cfg.Clock}},
 		{rejection{}},
 		{p.scripts},
@@ -72,8 +71,8 @@ func New(cfg Config) (*Pipeline, error) {
 	return p, nil
 }
 
-// LoopGuard returns at which refusal of the same question a person has to decide, and how long a
-// refusal counts; 0 where none is counted.
+// LoopGuard returns the number of refusals of the same question at which a person has to decide, and
+// how long a refusal counts; 0 if none are counted.
 func (p *Pipeline) LoopGuard() (limit int, window time.Duration) {
 	for _, line := range p.modelled {
 		if m, ok := line[0].(*modelLayer); ok && m.Memory != nil && m.RefusalLimit > 0 {
@@ -83,10 +82,9 @@ func (p *Pipeline) LoopGuard() (limit int, window time.Duration) {
 	return 0, 0
 }
 
-// Decide judges a case. The error means that nothing was decided and nothing
-// should be recorded: it wraps script.ErrUnavailable (the sandbox could not
-// answer; try again), ctx's error, or ErrCase. Everything that the case itself can
-// cause is in the Verdict.
+// Decide judges a case. An error means that nothing was decided and nothing should be recorded: it
+// wraps script.ErrUnavailable (the sandbox could not answer; try again), ctx's error, or ErrCase.
+// Anything that the case itself can cause is in the Verdict.
 func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 	h, err := c.open()
 	if err != nil {
@@ -134,15 +132,15 @@ func (c *Case) open() (deliberation, error) {
 	if len(c.Evidence) == 0 && len(c.Checks.Routes)+len(c.Checks.Validators) > 0 {
 		c.early = new(script.Reply)
 	}
-	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath, opinions: make([]Opinion, 0, 4)} // as many as most cases get
+	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath, opinions: make([]Opinion, 0, 4)} // enough for most cases
 	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
 		h.target = c.Candidates[0].Target
 	}
 	return h, nil
 }
 
-// weighLayer asks one layer and records its opinion. When it chose the route, c is
-// narrowed to that candidate for later layers.
+// weighLayer asks one layer and records its opinion. If the layer chose the route, weighLayer
+// narrows c to that candidate for later layers.
 func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *deliberation) (Opinion, error) {
 	begun := p.clock()
 	op, err := layer.Weigh(ctx, *c)
@@ -150,7 +148,7 @@ func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *deli
 	if err != nil {
 		return Opinion{}, err
 	}
-	// A caller who leaves must not be able to pass that off as a trouble of the model's.
+	// A caller must not be able to cancel and have that count as a failure of the model.
 	if err := ctx.Err(); err != nil {
 		return Opinion{}, fmt.Errorf("judge: after the %s layer: %w", layer.Name(), err)
 	}
@@ -177,8 +175,8 @@ func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *deli
 	return op, nil
 }
 
-// routeShadow finds the target of a move that shadow mode allows although a layer
-// before the routes objected. Validators are left out: they would not have been asked.
+// routeShadow finds the target of a move that shadow mode allows although a layer before the routes
+// rejected it. Validators are skipped, as in enforce mode they would not have run.
 func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *deliberation) error {
 	asked := slices.ContainsFunc(h.opinions, func(op Opinion) bool { return op.Layer == LayerScript })
 	if c.Rubric.Mode != Shadow || len(c.Illegal) > 0 || len(c.Checks.Routes) == 0 || asked {
@@ -189,9 +187,8 @@ func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *deliberation) err
 	return err
 }
 
-// validate reports a case that cannot be judged. It guards what would open the gate
-// silently: a missing document is empty to a script, and checks that no layer runs
-// pass.
+// validate reports a case that cannot be judged. It prevents silent approvals: a missing document
+// looks empty to a script, and checks that no layer runs would pass.
 func (c Case) validate() error {
 	if err := c.Rubric.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCase, err)
@@ -226,25 +223,25 @@ func (c Case) validate() error {
 	return nil
 }
 
-// Review is the word of a person on a case that was escalated.
+// Review is a person's decision on a case that was escalated.
 type Review struct {
-	// By is who, Reason why.
+	// By is the person, Reason the given reason.
 	By, Reason string
 }
 
-// Approve judges a case anew that a person approves. Every deterministic layer is
-// asked again, and what it rejects stays rejected: a person stands in for the model
-// and for the policies about it, never for the rules. Content and model are not asked,
-// and evidence that policy lets a person do without may be missing.
+// Approve judges again a case that a person approves. Every deterministic layer runs again, and its
+// rejections stand: a person replaces the model and the policies about it, never the rules. The
+// content layer and the model are not asked, and evidence may be missing if policy lets a person
+// decide without it.
 //
-// The verdict rests on AssuranceHuman and is decided ByReviewer, or it is the
-// rejection. The error is as in Decide.
+// The verdict has AssuranceHuman and DecidedBy ByReviewer, or it is the rejection. The error
+// is as in Decide.
 func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, error) {
 	h, err := c.open()
 	if err != nil {
 		return Verdict{}, err
 	}
-	c.Rubric.Mode, h.rubric.Mode = Enforce, Enforce // what waits for a person is not being tried out
+	c.Rubric.Mode, h.rubric.Mode = Enforce, Enforce // a case under review is no trial
 	for _, line := range p.plain {
 		for _, layer := range line {
 			if _, err := p.weighLayer(ctx, layer, &c, &h); err != nil {
@@ -261,8 +258,8 @@ func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, err
 	return approveByPerson(h), nil
 }
 
-// approveByPerson turns opinions without a rejection, the last one a person's, into an
-// approval. The confidence still shows what the layers were less sure of.
+// approveByPerson turns opinions without a rejection, the last one a person's, into an approval. The
+// confidence still reflects the least certain layer.
 func approveByPerson(h deliberation) Verdict {
 	v := combineOpinions(h.opinions)
 	person := h.opinions[len(h.opinions)-1]

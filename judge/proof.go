@@ -12,28 +12,28 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Proof is what code demands of the quote by which a model calls a criterion met. The
-// zero Proof demands what every criterion does: MinWords words, from any document.
+// Proof is what code requires of the quote with which a model calls a criterion met. The zero Proof
+// requires the default: DefaultMinWords words or a whole value, from any document.
 type Proof struct {
-	// Basis BasisEvidence demands a quote from what the gate fetched; without one the criterion
-	// is not met, whatever the model says.
+	// Basis is optional. BasisEvidence requires a quote from the fetched evidence; without one the criterion
+	// is not met, whatever the model answers.
 	Basis string `json:"basis,omitempty"`
-	// MinWords is how many words the quote has at least; 0 is DefaultMinWords, or a whole value
+	// MinWords is the minimum number of words in the quote; 0 means DefaultMinWords, or a whole value
 	// that has fewer.
 	MinWords int `json:"minWords,omitempty"`
-	// Figure demands a digit.
+	// Figure requires a digit.
 	Figure bool `json:"figure,omitempty"`
-	// Pattern is a regular expression (RE2) that the quote has to match.
+	// Pattern is a regular expression (RE2) that the quote must match.
 	Pattern string `json:"pattern,omitempty"`
-	// From is where the quote has to stand: a document (data, context, evidence) or a JSON
-	// pointer that begins with one, such as /data/comments. "" is anywhere.
+	// From is where the quote must come from: a document (data, context, evidence) or a JSON pointer that
+	// begins with one, such as /data/comments. "" means anywhere.
 	From string `json:"from,omitempty"`
 }
 
-// DefaultMinWords makes a clause: fewer words hardly say anything, unless they are all that a field says.
+// DefaultMinWords is the length of a clause: fewer words prove little, unless they are a whole value.
 const DefaultMinWords = 4
 
-// wholeValue tells a model what to quote where no quote has DefaultMinWords words.
+// wholeValue asks a model to quote a whole value if no document has DefaultMinWords words.
 const wholeValue = " [quote: a whole value, however short]"
 
 // isShort reports whether no document that can prove a criterion has DefaultMinWords words.
@@ -42,7 +42,7 @@ func (p Proof) isShort(docs shown.Documents) bool {
 	return len(from) > 0 && !slices.ContainsFunc(from, func(d shown.Document) bool { return countWords(d.Quotable()) >= DefaultMinWords })
 }
 
-// sources are the documents, or the parts of them, that a quote can be from.
+// sources returns the documents, or the parts of them, that a quote can come from.
 func (p Proof) sources(docs shown.Documents) shown.Documents {
 	if from := p.source(); from != "" {
 		return docs.Within(from)
@@ -50,7 +50,7 @@ func (p Proof) sources(docs shown.Documents) shown.Documents {
 	return docs
 }
 
-// source is where the quote has to stand.
+// source returns the document or pointer that the quote must come from.
 func (p Proof) source() string {
 	if p.Basis == BasisEvidence && !strings.HasPrefix(p.From, "/"+shown.Evidence+"/") {
 		return shown.Evidence
@@ -58,8 +58,8 @@ func (p Proof) source() string {
 	return p.From
 }
 
-// DataField is the top-level field of the data that the quote has to be from, "" for any. isData is
-// false where the quote is from another document.
+// DataField returns the top-level field of the data that the quote must come from, "" for any field.
+// isData is false if the quote must come from another document.
 func (p Proof) DataField() (field string, isData bool) {
 	from := p.source()
 	if p == (Proof{}) || from != "" && from != shown.Data && !strings.HasPrefix(from, "/"+shown.Data+"/") {
@@ -72,15 +72,15 @@ func (p Proof) DataField() (field string, isData bool) {
 	return tokens[0], true
 }
 
-// ValueBound is what is known of a value beforehand: all that it can be, or how long it is at most,
-// in runes. The zero ValueBound knows nothing.
+// ValueBound describes the possible values of a field: all of them, or their maximum length in
+// runes. The zero ValueBound means that nothing is known.
 type ValueBound struct {
 	Values   []string
 	MaxRunes int
 }
 
-// CanMeet reports whether a quote from such fields can be what the proof demands; keyed, if their
-// keys can be quoted with them.
+// CanMeet reports whether a quote from these fields can satisfy the proof. keyed allows quotes that
+// include the keys.
 func (p Proof) CanMeet(fields map[string]ValueBound, keyed bool) bool {
 	pattern, err := regexp.Compile(p.Pattern)
 	words, figure, matches := 0, !p.Figure, p.Pattern == "" || err != nil
@@ -107,7 +107,7 @@ func (p Proof) CanMeet(fields map[string]ValueBound, keyed bool) bool {
 	return words >= p.MinWords && figure && matches
 }
 
-// EvidenceOnly is the first criterion that only a quote from fetched evidence proves, "" for none.
+// EvidenceOnly returns the first criterion that only a quote from fetched evidence proves, "" for none.
 func (r Rubric) EvidenceOnly() string {
 	for _, text := range r.Criteria {
 		if from := strings.TrimPrefix(r.Proofs[text].source(), "/"); from == shown.Evidence || strings.HasPrefix(from, shown.Evidence+"/") {
@@ -117,7 +117,7 @@ func (r Rubric) EvidenceOnly() string {
 	return ""
 }
 
-// describe says what a quote has to be, for a model and for people; "" is the usual form.
+// describe describes the required quote, for a model and for people; "" for the default.
 func (p Proof) describe() string {
 	var demands []string
 	if from := p.source(); from != "" {
@@ -135,7 +135,7 @@ func (p Proof) describe() string {
 	return strings.Join(demands, ", ")
 }
 
-// AskedCriteria are the criteria with what proves them, as the model is asked.
+// AskedCriteria returns the criteria with their proofs, as the model is asked.
 func (r Rubric) AskedCriteria() []string {
 	var out []string
 	for _, text := range r.Criteria {
@@ -144,7 +144,7 @@ func (r Rubric) AskedCriteria() []string {
 	return out
 }
 
-// asked is a criterion's text with the proof that it demands.
+// asked returns a criterion's text with the proof that it requires.
 func (p Proof) asked(text string) string {
 	if demand := p.describe(); demand != "" {
 		return text + " [quote: " + demand + "]"
@@ -152,7 +152,7 @@ func (p Proof) asked(text string) string {
 	return text
 }
 
-// missing says why a quote that stands in the documents proves nothing, "" when it does.
+// missing explains why a quote that is in the documents proves nothing, "" if it does.
 func (p Proof) missing(quote string, docs shown.Documents, leastWords int) string {
 	docs = p.sources(docs)
 	if from := p.source(); from != "" {
@@ -171,7 +171,7 @@ func (p Proof) missing(quote string, docs shown.Documents, leastWords int) strin
 	}
 	pattern, err := regexp.Compile(p.Pattern)
 	switch {
-	case err != nil: // the definition was refused for it
+	case err != nil: // the definition was rejected for it
 		return "the pattern of its proof does not compile"
 	case !pattern.MatchString(quote):
 		return "its quote does not match " + p.Pattern
@@ -179,7 +179,7 @@ func (p Proof) missing(quote string, docs shown.Documents, leastWords int) strin
 	return ""
 }
 
-// unproven is the status of a criterion that is not proven.
+// unproven returns the status of a criterion that is not proven.
 func (p Proof) unproven() string {
 	if p.Basis == BasisEvidence {
 		return llm.StatusNotMet
@@ -188,7 +188,7 @@ func (p Proof) unproven() string {
 }
 
 // countWords counts words: runs of letters and digits, which one sign may join (12.5, e-mail).
-// Scripts that are written without spaces count two signs as a word.
+// In scripts that are written without spaces, two signs count as a word.
 func countWords(s string) int {
 	words, dense, inWord, joiner := 0, 0, false, false
 	for _, r := range s {
@@ -210,7 +210,7 @@ func countWords(s string) int {
 	return words + (dense+1)/2
 }
 
-// sameQuote is equal for quotes that only look different.
+// sameQuote returns a string that is equal for quotes with only superficial differences.
 func sameQuote(quote string) string {
 	return strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.L, unicode.M, unicode.N) {

@@ -22,7 +22,7 @@ func TestCountWords(t *testing.T) {
 	}
 }
 
-// What a fooled model quotes, and what it comes to under each demand.
+// Quotes of a fooled model, and the result under each requirement.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	const text = "The comments say what was compared"
@@ -86,7 +86,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// Only a quote from the evidence meets such a criterion, whatever the model says.
+// Only a quote from the evidence meets such a criterion, whatever the model answers.
 func TestEvidenceOnly(t *testing.T) {
 	t.Parallel()
 	c := reviewCase(func(c *Case) { c.Rubric.Proofs = map[string]Proof{c.Rubric.Criteria[1]: {Basis: BasisEvidence}} })
@@ -106,7 +106,7 @@ func TestAQuoteCountsOnce(t *testing.T) {
 	for _, tt := range []struct{ first, second, why string }{
 		{"Ann Lee", `"reviewer":"Ann Lee"`, "its quote already proves c1"},
 		{"Ann Lee", `"by":"Bob Ray"`, ""},
-		{"yes", "yes", ""}, // two fields say so
+		{"yes", "yes", ""}, // two fields have this value
 	} {
 		c := reviewCase(func(c *Case) {
 			c.Data = document.Known([]byte(`{"reviewer":"Ann Lee","by":"Bob Ray","read":"yes","compared":"yes"}`))
@@ -128,7 +128,7 @@ func TestAQuoteCountsOnce(t *testing.T) {
 	}
 }
 
-// The demand is told to the model and part of what a calibration is bound to.
+// The model is told the requirement, and a calibration is bound to it.
 func TestProofIsAsked(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()

@@ -15,18 +15,18 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// wild is a model, a memory and a configuration that do whatever they like, with a
-// note of what the model really said.
+// wild is a model, a memory and a configuration with arbitrary behaviour, and a record of the
+// model's real answers.
 type wild struct {
 	cfg    ModelConfig
 	memory *ledger
-	// replies and failures are what the model answered in this decision.
+	// replies and failures are the model's answers in this decision.
 	replies  []llm.Answer
 	failures []error
 	secrets  []string
 }
 
-// drawAnswer draws what a model may write about criteria with these ids.
+// drawAnswer draws an answer that a model may give about criteria with these ids.
 func drawAnswer(t *rapid.T, ids []string) llm.Answer {
 	a := llm.Answer{
 		Approved:           rapid.Bool().Draw(t, "approved"),
@@ -38,7 +38,7 @@ func drawAnswer(t *rapid.T, ids []string) llm.Answer {
 		a.Violations = rapid.SliceOfN(rapid.SampledFrom([]string{"", "v", "w\x00"}), 0, 12).Draw(t, "violations")
 	}
 	if rapid.Bool().Draw(t, "fooled") {
-		// What is worst: everything met, certain, with real quotes.
+		// The worst case: everything met, certain, with real quotes.
 		return approving(ids)
 	}
 	strange := append(slices.Clone(ids), strings.ToUpper(ids[0]), " "+ids[0]+" ", "", "c99")
@@ -76,7 +76,7 @@ func drawWild(t *rapid.T, ids []string) *wild {
 	w.cfg.RefusalLimit = rapid.IntRange(-1, 4).Draw(t, "limit")
 	w.cfg.Budget = rapid.IntRange(0, 3).Draw(t, "budget")
 	w.cfg.Stable = rapid.Bool().Draw(t, "stable")
-	// Drawn beforehand, because samples are asked at the same time.
+	// Drawn in advance, because samples are asked concurrently.
 	var says []func() (llm.Reply, error)
 	for range MaxSamples {
 		answer, calls := drawAnswer(t, ids), rapid.IntRange(-1, 3).Draw(t, "calls")
@@ -115,8 +115,8 @@ func drawWild(t *rapid.T, ids []string) *wild {
 	return w
 }
 
-// convinced says, independently of the layer, that an answer is good enough for an
-// approval of reviewCase.
+// convinced decides, independently of the layer, whether an answer is good enough for an approval
+// of reviewCase.
 func convinced(a llm.Answer, ids []string) bool {
 	if !a.Approved || a.InjectionSuspected || len(a.Violations) > 0 || !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return false
@@ -144,8 +144,8 @@ func convinced(a llm.Answer, ids []string) bool {
 	return true
 }
 
-// Whatever the model, its memory and the network do: the judgement of the layer only
-// takes away, is what code makes of the answers, and leaves a lesson that fits.
+// Whatever the model, its memory and the network do: the layer's judgement only restricts, follows
+// from the answers by code, and leaves a matching lesson.
 func TestWhateverTheModelDoes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -184,8 +184,8 @@ func TestWhateverTheModelDoes(t *testing.T) {
 	})
 }
 
-// checkBusy holds that nothing is left undecided without a reason, nor although a model
-// has voiced a doubt.
+// checkBusy checks that a question is left undecided only for a reason, and never after a model has
+// expressed a doubt.
 func checkBusy(t *rapid.T, w *wild) {
 	t.Helper()
 	busy := len(w.replies)+len(w.failures) == 0 && w.cfg.Budget > 0
@@ -234,7 +234,7 @@ func checkAgainstWithout(t *rapid.T, p *Pipeline, c Case, with Verdict) {
 	}
 }
 
-// checkJudgement holds an approval against what the model really said.
+// checkJudgement compares an approval with the model's real answers.
 func checkJudgement(t *rapid.T, c Case, v Verdict, w *wild, ids []string) {
 	t.Helper()
 	i := slices.IndexFunc(v.Opinions, func(op Opinion) bool { return op.Layer == LayerModel })
@@ -292,8 +292,8 @@ func checkLesson(t *rapid.T, v Verdict) {
 	}
 }
 
-// checkReuse decides the identical case again with what was learnt: nobody is asked,
-// and it is as bad as before.
+// checkReuse decides the identical case again with the lesson: no model is asked, and the result
+// is the same rejection.
 func checkReuse(t *rapid.T, c Case, v Verdict, w *wild, ops map[LayerName]Opinion) {
 	t.Helper()
 	lesson := v.Lesson()

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// telltale is a threshold that stands out in any text that shows it.
+// telltale is a threshold that is easy to find in any text that shows it.
 const telltale = 0.73519
 
 func drawConfidence(t *rapid.T, name string) float64 {
@@ -44,7 +44,7 @@ func drawRubric(t *rapid.T) Rubric {
 	}
 }
 
-// drawOpinion draws what a deterministic layer can say; "" for silence.
+// drawOpinion draws a possible opinion of a deterministic layer; "" means nothing to check.
 func drawOpinion(t *rapid.T, layer LayerName, outcomes ...Outcome) Opinion {
 	op := Opinion{
 		Layer:      layer,
@@ -62,7 +62,7 @@ func drawOpinion(t *rapid.T, layer LayerName, outcomes ...Outcome) Opinion {
 	return op
 }
 
-// drawModel draws what a model layer may answer, sane or not.
+// drawModel draws an answer of a model layer, consistent or not.
 func drawModel(t *rapid.T) Opinion {
 	sane := rapid.SampledFrom([]Opinion{
 		model(0.89), model(0.55), model(1), calibrated(0.99), calibrated(telltale),
@@ -108,7 +108,7 @@ func drawModel(t *rapid.T) Opinion {
 	return op
 }
 
-// said is a layer that says what it is told to.
+// said is a layer that returns a set opinion.
 type said struct {
 	name LayerName
 	op   Opinion
@@ -118,7 +118,7 @@ type said struct {
 func (s said) Name() LayerName                              { return s.name }
 func (s said) Weigh(context.Context, Case) (Opinion, error) { return s.op, s.err }
 
-// bench is a pipeline whose layers say what they are told to.
+// bench is a pipeline whose layers return set opinions.
 func bench(deterministic map[LayerName]Opinion, model Opinion) *Pipeline {
 	say := func(name LayerName) Layer { return said{name: name, op: deterministic[name]} }
 	p := &Pipeline{
@@ -132,7 +132,7 @@ func bench(deterministic map[LayerName]Opinion, model Opinion) *Pipeline {
 	return p
 }
 
-// routingOf is what the script layer says when it is asked for the route alone.
+// routingOf is the opinion of the script layer if it computes only the route.
 func routingOf(op Opinion) Opinion {
 	if op.Route != nil {
 		return routed(*op.Route)
@@ -141,7 +141,7 @@ func routingOf(op Opinion) Opinion {
 	return op
 }
 
-// drawBench draws a case, and what the deterministic layers say of it.
+// drawBench draws a case and the opinions of the deterministic layers.
 func drawBench(t *rapid.T) (Case, map[LayerName]Opinion) {
 	none := document.Known([]byte("{}"))
 	c := Case{
@@ -180,7 +180,7 @@ func drawBench(t *rapid.T) (Case, map[LayerName]Opinion) {
 	return c, ops
 }
 
-// permits orders outcomes by how much they let happen.
+// permits orders outcomes by how permissive they are.
 func permits(v Verdict) int {
 	return slices.Index([]Outcome{Reject, Escalate, Approve}, v.Outcome)
 }
@@ -196,7 +196,7 @@ func decide(t *rapid.T, p *Pipeline, c Case) Verdict {
 	if err != nil {
 		t.Fatalf("a verdict that cannot be recorded: %v", err)
 	}
-	// A confidence may happen to be the number; texts may not show it.
+	// A confidence may happen to equal the threshold; messages must not show it.
 	told := strings.Join(slices.Concat([]string{v.Reasoning}, v.Violations(), v.Warnings, v.Suggestions), "\n")
 	if FormatConfidence(v.Confidence) != FormatConfidence(telltale) && strings.Contains(told, FormatConfidence(telltale)) {
 		t.Fatalf("the threshold is told: %s", text)
@@ -255,8 +255,8 @@ func TestTheModelOnlyTightens(t *testing.T) {
 	})
 }
 
-// A model that was asked and is unreadable never opens the gate, and one that is
-// away does so only by the fallback, which says so.
+// An unreadable model never leads to an approval, and an unavailable one only through the fallback,
+// which reports it.
 func TestNoSilentApprovalWithoutAJudgement(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -289,9 +289,9 @@ func TestNoSilentApprovalWithoutAJudgement(t *testing.T) {
 	})
 }
 
-// What an agent may set on an operator's definition (enabled, strictMode, a
-// higher minConfidence) only tightens. Enabling may bring the assurance that was
-// missed for want of a judge; that is no loosening of what is required.
+// The settings that an agent may change on an operator's definition (enabled, strictMode, a higher
+// minConfidence) only tighten. Enabling may provide an assurance that was missing without a judge,
+// but it does not lower the requirements.
 func TestTighteningTightens(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -336,7 +336,7 @@ func TestShadowRecordsWhatEnforceWouldDo(t *testing.T) {
 			t.Fatalf("applied %v, want %v", shadowed.Applied, want)
 		}
 		if !shadowed.Applied {
-			return // legality or routing leads then
+			return // legality or routing decides then
 		}
 		if shadowed.Target == "" {
 			t.Fatal("applied without a target")

@@ -13,19 +13,19 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// The sentences of this file reach agents. They say what was wrong and what to
-// do, and never a threshold: who knows the number works on the number.
+// Agents read the sentences of this file. They explain the problem and the next step, and never
+// reveal a threshold: an agent that knows the number optimises for the number.
 
-// noObjection is the reasoning of an approval when no layer says more.
+// noObjection is the reasoning of an approval if no layer gives another one.
 const noObjection = "Nothing objects to this move."
 
-// The sentences that end a reasoning where no finding says what to do.
+// The sentences that end a reasoning if no finding has a next step.
 const (
 	AwaitsPerson = "A person has to decide this; until then the state stays as it is."
 	TryAgain     = "Correct this and perform the action again."
 )
 
-// withNextSteps adds who decides now, or what to do.
+// withNextSteps adds who has to decide now, or what to do.
 func (v Verdict) withNextSteps() Verdict {
 	if v.Outcome == Escalate {
 		if v.Code == CodeLoopGuard && v.Findings[0].Hint == "" {
@@ -35,7 +35,7 @@ func (v Verdict) withNextSteps() Verdict {
 		return v
 	}
 	advice := nextStep(v.Code, v.RetryAfter)
-	if v.DecidedBy == ByPolicy { // which may know better
+	if v.DecidedBy == ByPolicy { // the finding's own hint is more specific
 		advice = cmp.Or(v.Findings[0].Hint, advice)
 	}
 	if advice != "" && v.Findings[0].Hint == "" {
@@ -56,7 +56,7 @@ func joinFindings(findings []validators.Finding) string {
 	return joinList(texts)
 }
 
-// nextStep says what to do about a code of settle's own, "" for a layer's.
+// nextStep returns the advice for a code that settle sets, "" for a layer's code.
 func nextStep(code string, retryAfter time.Duration) string {
 	switch code {
 	case CodeLowConfidence:
@@ -71,7 +71,7 @@ func nextStep(code string, retryAfter time.Duration) string {
 		}
 		return "Leave the data as it is and perform the action again later."
 	case CodeJudgeUnreadable:
-		if retryAfter > 0 { // it was not asked at all
+		if retryAfter > 0 { // the model was not asked
 			return retryAdvice(retryAfter)
 		}
 		return "Perform the action again with shorter, plainer data; if that does not help, tell the operator."
@@ -92,7 +92,7 @@ func nextStep(code string, retryAfter time.Duration) string {
 // ReviewsAreOff is a suggestion of each refusal that would have been a review.
 const ReviewsAreOff = "A person could decide this, but reviews are off. The operator turns them on by starting gavel without --no-reviews, and without reviews: false in its configuration file."
 
-// liftsGuard says how the loop guard is lifted.
+// liftsGuard explains how the loop guard is lifted.
 const liftsGuard = "An operator lifts this with workflow.judge.clear (gavel judge clear); so does a person who approves the move, and time, because refusals count for a while only."
 
 func retryAdvice(after time.Duration) string {
@@ -139,14 +139,14 @@ func assuranceFinding(have, need Assurance) validators.Finding {
 	}
 }
 
-// unprovenFinding adds to an outage that a criterion takes more than the other layers.
+// unprovenFinding adds to an outage that a criterion needs a quote from the evidence.
 func unprovenFinding(why validators.Finding, criterion string) validators.Finding {
 	why.Message = joinSentences(why.Message, "Only a quote from fetched evidence meets this criterion, and nobody looked for one: "+cleanText(criterion, maxPhrase))
 	return why
 }
 
-// confidenceFinding says whose certainty lacks: better data are no help against a judge that is
-// never sure.
+// confidenceFinding explains whose confidence is too low: better data do not help against a judge that
+// is never certain.
 func confidenceFinding(v Verdict) validators.Finding {
 	f := validators.Finding{
 		Code:    CodeLowConfidence,
@@ -167,7 +167,7 @@ func confidenceWarning(c float64) string {
 	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", FormatConfidence(c))
 }
 
-// What is said of a move that left a model nothing to judge.
+// Messages about a move that left a model nothing to judge.
 const (
 	notAsked      = "The model was not asked: there are no data, context or evidence to judge, and no criteria."
 	sendSomething = "The model was not asked, because there are no data, context or evidence to judge: send data that say what was done, or ask a person."
@@ -181,13 +181,13 @@ func shadowWarning(o Outcome) string {
 	return fmt.Sprintf("Shadow mode: the judge would have answered %s; the move happens anyway.", o)
 }
 
-// FormatConfidence writes a confidence with two decimals, cut and not rounded: what is below a
-// threshold must not read as if it reached it.
+// FormatConfidence formats a confidence with two decimals, truncated and not rounded: a value below a
+// threshold must not look as if it reached it.
 func FormatConfidence(c float64) string {
 	return strconv.FormatFloat(math.Floor(roundConfidence(c)*100+1e-7)/100, 'f', 2, 64)
 }
 
-// joinSentences joins the texts that are not empty and ends each with a full stop.
+// joinSentences joins the non-empty strings and ends each with a full stop.
 func joinSentences(texts ...string) string {
 	var b strings.Builder
 	for _, t := range texts {
@@ -206,7 +206,7 @@ func joinSentences(texts ...string) string {
 	return b.String()
 }
 
-// maxRepeated limits the texts that a reasoning repeats; the findings have all.
+// maxRepeated limits how many messages a reasoning repeats; the findings list all messages.
 const maxRepeated = 3
 
 func joinList(texts []string) string {
@@ -216,7 +216,7 @@ func joinList(texts []string) string {
 	return joinSentences(joinSentences(texts[:maxRepeated]...), fmt.Sprintf("And %d more", len(texts)-maxRepeated))
 }
 
-// failureMessage says why a model gave no judgement, without details that only an
+// failureMessage explains why a model gave no judgement, without details that only an
 // operator can use.
 func failureMessage(t Trouble, class llm.Class) string {
 	switch class {

@@ -10,10 +10,9 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// Validate reports every setting that means nothing: an unknown word, a
-// MinConfidence that is not 0..1, Samples without a majority, an exemplar that is no
-// decided case. Empty words stand for their defaults. Decide
-// refuses a Case whose Rubric is invalid.
+// Validate reports every invalid setting: an unknown word, a MinConfidence outside 0..1, Samples
+// without a possible majority, an exemplar without a decision. Empty words mean their defaults.
+// Decide rejects a Case with an invalid Rubric.
 func (r Rubric) Validate() error {
 	var errs []error
 	if !(r.MinConfidence >= 0 && r.MinConfidence <= 1) {
@@ -49,7 +48,7 @@ func (r Rubric) Validate() error {
 	return errors.Join(append(errs, r.exemplarErrors()...)...)
 }
 
-// PromptNames are the editions of the prompt that a Rubric can name, the newest first.
+// PromptNames returns the editions of the prompt that a Rubric can name, the newest first.
 func PromptNames() []string {
 	names := prompts.IDs()
 	for i, id := range names {
@@ -88,7 +87,7 @@ func (r Rubric) withDefaults() Rubric {
 
 func (r Rubric) asksModel() bool { return r.Enabled && r.UseLLM }
 
-// RequiredAssurance is the least assurance that an approval needs.
+// RequiredAssurance returns the lowest assurance that an approval needs.
 func (r Rubric) RequiredAssurance() Assurance {
 	if r.Risk == RiskHigh {
 		return strongerAssurance(r.RequireAssurance, AssuranceLLMCalibrated)

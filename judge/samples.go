@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// samplesAtOnce limits the concurrent questions of one case, so that its samples do not
-// fill its caller's places at an endpoint.
+// samplesAtOnce limits the concurrent questions of one case, so that its samples do not use up
+// its caller's share of an endpoint.
 const samplesAtOnce = 2
 
-// askVotes asks each of the models, with a marker and nonce of its own, and returns when all
-// have answered. busy says that some could not be asked now; an error, that the context
-// ended or the question could not be written.
+// askVotes asks each of the models, each with its own marker and nonce, and returns after all have
+// answered. busy means that some could not be asked now. An error means that the context ended or
+// the question could not be written.
 func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, began time.Time) (ops []Opinion, busy *BusyError, err error) {
 	n := len(models)
 	ops, errs := make([]Opinion, n), make([]error, n)
@@ -24,7 +24,7 @@ func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, bega
 	panics := make([]any, n)
 	atOnce := samplesAtOnce
 	if c.Rubric.Panel != nil {
-		atOnce = n // mostly at endpoints of their own
+		atOnce = n // usually at different endpoints
 	}
 	slots := make(chan struct{}, atOnce)
 	for i, model := range models {
@@ -34,7 +34,7 @@ func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, bega
 			defer func() { panics[i] = recover() }()
 			of := askedOf{model: model, sample: i, began: began, share: 1}
 			if c.Rubric.Panel != nil {
-				of.sample, of.alone = 0, true // each is asked once, and itself
+				of.sample, of.alone = 0, true // each model is asked once, without a replacement
 			}
 			ops[i], errs[i] = m.askMember(ctx, c, of)
 		})
@@ -42,7 +42,7 @@ func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, bega
 	wg.Wait()
 	for i := range n {
 		if panics[i] != nil {
-			panic(panics[i]) // where the caller can recover it
+			panic(panics[i]) // in the caller's goroutine, which can recover it
 		}
 		if errs[i] != nil && !errors.As(errs[i], &busy) {
 			return nil, nil, errs[i]
@@ -51,14 +51,14 @@ func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, bega
 	return ops, busy, nil
 }
 
-// combineVotes settles several answers: samples of one model, which approve only together, or
-// those of a panel under its rule. More than half of all reject; anything between cannot be
-// assessed.
+// combineVotes settles several answers: samples of one model, which must all approve, or those of a
+// panel under its rule. If more than half of all reject, the result is a rejection; anything between
+// cannot be assessed.
 //
-// A missing answer is no approval. Where all have to approve, an unreadable one makes all of them
-// so. An unavailable one does so only next to approvals: a doubt that a model has voiced must
-// not be forgotten because another call failed, or the policy for an absent judge could allow the
-// move.
+// A missing answer is not an approval. If all must approve, an unreadable answer makes the result
+// unreadable. An unavailable answer makes it unavailable only if all others approve: a doubt that a
+// model has expressed must not be lost because another call failed, or the policy for an unavailable
+// judge could allow the move.
 func combineVotes(r Rubric, ops []Opinion) Opinion {
 	if len(ops) == 1 {
 		return ops[0]
@@ -90,7 +90,7 @@ func combineVotes(r Rubric, ops []Opinion) Opinion {
 	case 2*weights[Reject] > all:
 		return averageMajority(reject, ops)
 	}
-	// Whoever does not approve says why.
+	// The first answer that does not approve gives the reason.
 	op = slices.Concat(reject, unsure)[0]
 	reasoning := op.Reasoning
 	if len(unsure) < len(ops) {
@@ -127,8 +127,8 @@ func troubleAmong(ops []Opinion) (Opinion, bool) {
 	return op, true
 }
 
-// averageMajority is the opinion of the majority. Its confidence is the majority's
-// average, and at most what so many of so many say (Laplace's rule of succession).
+// averageMajority returns the opinion of the majority. Its confidence is the majority's average, but
+// at most what the number of agreeing answers supports (Laplace's rule of succession).
 func averageMajority(majority, all []Opinion) Opinion {
 	op := majority[0]
 	sum, calibrated := 0.0, true
@@ -145,7 +145,7 @@ func averageMajority(majority, all []Opinion) Opinion {
 	return op.withSampleTotals(all, len(majority))
 }
 
-// withSampleTotals records the cost of all samples and how many agree.
+// withSampleTotals records the cost of all samples and the number that agree.
 func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 	model := *op.Model
 	model.Samples, model.Agreeing = len(all), agreeing
@@ -165,7 +165,7 @@ func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 	return op
 }
 
-// addCosts makes calls, tokens and cost those of all answers.
+// addCosts sets calls, tokens and cost to the totals of all answers.
 func (a *ModelRecord) addCosts(all []Opinion) {
 	a.Calls, a.CacheHit = 0, true
 	for _, one := range all {
@@ -178,7 +178,7 @@ func (a *ModelRecord) addCosts(all []Opinion) {
 	a.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
 }
 
-// sumSamples adds up samples that made a call; nil when one of them is unknown.
+// sumSamples adds up the samples that made a call; nil if one of them is unknown.
 func sumSamples[N int | float64](all []Opinion, of func(*ModelRecord) *N) *N {
 	var sum *N
 	for _, op := range all {

@@ -96,7 +96,7 @@ func TestConsensus(t *testing.T) {
 	}
 }
 
-// What samples cost is added up; what of one is unknown is unknown.
+// The costs of samples are added up; if one is unknown, the sum is unknown.
 func TestSamplesCost(t *testing.T) {
 	t.Parallel()
 	sample := func(calls int, tokens ...int) Opinion {
@@ -120,7 +120,7 @@ func TestSamplesCost(t *testing.T) {
 	}
 }
 
-// The record says what went wrong with a sample, even when the others settle it.
+// The record has the failure of a sample even if the others settle the case.
 func TestSamplesRecordAFailure(t *testing.T) {
 	t.Parallel()
 	no, away, unreadable := in(objects(LayerModel, 0.7, "x")), in(troubled(TroubleUnavailable)), in(troubled(TroubleUnreadable))
@@ -134,8 +134,8 @@ func TestSamplesRecordAFailure(t *testing.T) {
 	}
 }
 
-// Samples are asked two at a time (an endpoint turns away who asks for more at once),
-// each with a marker, nonce and key of its own.
+// Samples are asked two at a time (an endpoint rejects a caller that asks for more at once), each
+// with a separate marker, nonce and key.
 func TestSamplesAreIndependent(t *testing.T) {
 	t.Parallel()
 	c := reviewCase(func(c *Case) { c.Rubric.Samples = 3 })
@@ -148,7 +148,7 @@ func TestSamplesAreIndependent(t *testing.T) {
 		defer underWay.Add(-1)
 		if begun.Add(1) <= 2 {
 			together.Done()
-			together.Wait() // two are under way
+			together.Wait() // two are in progress
 		}
 		return replyOf(req, approving(ids)), nil
 	}}
@@ -190,20 +190,20 @@ func TestSamplesAndTheBudget(t *testing.T) {
 	}
 }
 
-// A panic of one sample is the caller's to recover.
+// The caller can recover a panic of one sample.
 func TestSamplesPanic(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	m := &teller{tell: func(context.Context, llm.Request) (llm.Reply, error) { panic(boom) }}
 	defer func() {
-		if got := recover(); got != boom { //nolint:errorlint // the very panic
+		if got := recover(); got != boom { //nolint:errorlint // exactly this panic
 			t.Errorf("recovered %v", got)
 		}
 	}()
 	_, _ = newModel(t, ModelConfig{Completer: m}).Weigh(t.Context(), reviewCase(func(c *Case) { c.Rubric.Samples = 3 }))
 }
 
-// Another sample never turns what was no approval into one.
+// Another sample never turns a result that was not an approval into one.
 func TestSamplesNeverLoosen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// sandbox is the real one, with limits that a busy machine does not reach.
+// sandbox is the real sandbox, with limits that a busy machine does not reach.
 func sandbox(t testing.TB) *script.Pool {
 	t.Helper()
 	pool, err := script.NewPool(script.Config{
@@ -36,7 +36,7 @@ const (
 	goodComments     = `{"comments":"Read the whole design, checked every number against its source."}`
 )
 
-// accumulated sets the accumulated context, and the merged one to it.
+// accumulated sets the accumulated context, and the merged context to the same value.
 func accumulated(doc string) func(*judge.Case) {
 	return func(c *judge.Case) {
 		c.Context = document.Known([]byte(doc))
@@ -46,11 +46,11 @@ func accumulated(doc string) func(*judge.Case) {
 
 func stranger(c *judge.Case) { c.Owner.ID, c.Owner.Trusted = "agent:1", false }
 
-// TestSandbox plays cases through the real sandbox.
+// TestSandbox runs cases through the real sandbox.
 func TestSandbox(t *testing.T) {
 	t.Parallel()
 	p := pipeline(t, sandbox(t), nil)
-	// submit is the seed's document-review, draft to reviewing.
+	// submit is the action of the example document-review, from draft to reviewing.
 	submit := func(c *judge.Case) {
 		c.State, c.Action = "draft", "submit"
 		c.Candidates = []judge.Candidate{{Target: "reviewing"}}
@@ -181,8 +181,8 @@ func TestTheSameCaseGetsTheSameVerdict(t *testing.T) {
 	}
 }
 
-// The seed's document-review, from its file to the verdict: it passes and
-// refuses as its README shows.
+// The example document-review, from its file to the verdict: it passes and rejects as its README
+// shows.
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../testdata/workflows/document-review.json")
@@ -245,7 +245,7 @@ func TestSeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := seen{v.Outcome, v.Code, v.Confidence, v.Assurance, v.DecidedBy, v.Target, v.Violations()}
-		if tt.want.Violations == nil { // another package's sentence and code
+		if tt.want.Violations == nil { // text and code come from another package
 			got.Violations, got.Code = nil, tt.want.Code
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {

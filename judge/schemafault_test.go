@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// A stranger's schema that hits a limit of the sandbox is a fault of the
-// workflow, told apart from data that does not fit.
+// An untrusted schema that hits a limit of the sandbox is a fault of the workflow, and
+// distinguishable from data that does not match.
 func TestASchemaThatCannotBeAppliedIsAFault(t *testing.T) {
 	pool, err := script.NewPool(script.Config{})
 	if err != nil {

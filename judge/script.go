@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// scripts asks the sandbox, in one trip, for the route and for every validator, unless the schema
-// layer did.
+// scripts runs the route conditions and all validators in one call of the sandbox, unless the schema
+// layer already did.
 type scripts struct{ compiler *validators.Compiler }
 
 func (scripts) Name() LayerName { return LayerScript }
@@ -38,7 +38,7 @@ func (c Case) scriptChecks() validators.Checks {
 	return validators.Checks{Routes: c.Checks.Routes, Validators: c.Checks.Validators}
 }
 
-// scriptInput is what scripts see. What a stranger wrote does not see what is sensitive.
+// scriptInput returns the input of scripts. Untrusted scripts get masked documents.
 func (c Case) scriptInput() validators.Input {
 	in := validators.Input{Caller: c.caller(), Data: c.MaskedData.Raw(), Context: c.MaskedContext.Raw(), Evidence: joinContents(c.Fetched, false), Call: c.Call.write(false), Now: c.Now, Seed: c.Seed}
 	if c.Owner.Trusted {
@@ -47,8 +47,8 @@ func (c Case) scriptInput() validators.Input {
 	return in
 }
 
-// readScriptReply reads the sandbox's reply. One that does not answer the question counts
-// as a failure of the sandbox.
+// readScriptReply reads the sandbox's reply. A reply that does not answer the question counts as a
+// failure of the sandbox.
 func readScriptReply(asked validators.Checks, candidates []Candidate, reply script.Reply) (Opinion, error) {
 	op := Opinion{Layer: LayerScript, Confidence: 1, Assurance: AssuranceNone, Sandbox: reply.Unhardened}
 	if len(asked.Routes) > 0 {
@@ -76,9 +76,9 @@ func readScriptReply(asked validators.Checks, candidates []Candidate, reply scri
 	return combineValidators(op, reply.Results), nil
 }
 
-// combineValidators combines the validators: all must agree, and each that does not is
-// reported. Faults come before refusals: a caller that reads only the first must learn
-// that the check itself is broken.
+// combineValidators combines the validators: all must agree, and each one that does not is reported.
+// Faults come before refusals: a caller that reads only the first finding must learn that the check
+// itself is broken.
 func combineValidators(op Opinion, results []script.Result) Opinion {
 	var faults, refusals []validators.Finding
 	var reasons []string
@@ -91,7 +91,7 @@ func combineValidators(op Opinion, results []script.Result) Opinion {
 		case r.Code != script.OK:
 			faults = append(faults, faultFinding("validator", r))
 			continue
-		case r.Valid: // whatever else it says is not shown
+		case r.Valid: // its other output is not shown
 			agreement = min(agreement, r.Confidence)
 		default:
 			found := refusalFindings(r)

@@ -6,28 +6,27 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// noEvidence is the confidence of a judgement that was asked for and is unavailable.
+// noEvidence is the confidence of a judgement that was needed but is unavailable.
 const noEvidence = 0.5
 
 type deliberation struct {
-	// opinions of the layers that spoke, in the order in which they were heard.
+	// opinions of the layers that gave one, in order.
 	opinions []Opinion
 	rubric   Rubric // with defaults
-	// reviewPath is true when somebody could resolve an escalation.
+	// reviewPath is true if an escalation can reach a person.
 	reviewPath bool
-	// blank is true when a model was not asked because there was nothing to judge.
+	// blank is true if a model was not asked because there was nothing to judge.
 	blank bool
-	// target is the state that the action leads to, "" when none was determined.
+	// target is the state that the action leads to, "" if none was determined.
 	target string
 }
 
-// settle turns opinions into a verdict. It is pure, and the only place where
-// thresholds, required assurance and the policies for an unavailable judgement live.
+// settle turns opinions into a verdict. It is pure, and the only place that applies thresholds,
+// required assurance and the policies for an unavailable judgement.
 //
-// First the opinions are combined into the proposal. Policy then only takes away: it
-// never turns anything else into an approval, and it keeps the confidence of the
-// proposal, which only the structural fallback lowers. The loop guard takes a repeated
-// refusal to a person.
+// First the opinions are combined into the proposal. Policy can only restrict it: it never turns
+// another outcome into an approval, and it keeps the confidence of the proposal, which only the
+// structural fallback lowers. The loop guard escalates a repeated refusal to a person.
 func settle(h deliberation) Verdict {
 	v := combineOpinions(h.opinions)
 	v.Mode, v.Target = h.rubric.Mode, h.target
@@ -49,7 +48,7 @@ func settle(h deliberation) Verdict {
 		v = v.withNextSteps()
 	}
 	if v.Code != CodeJudgeUnavailable && v.Code != CodeJudgeUnreadable {
-		v.RetryAfter = 0 // waiting does not help against what the case lacks
+		v.RetryAfter = 0 // waiting does not fix a problem of the case
 	}
 	v.Applied = v.Outcome == Approve && h.target != ""
 	if h.rubric.Mode == Shadow {
@@ -67,10 +66,9 @@ func (h deliberation) isIllegal() bool {
 	})
 }
 
-// combineOpinions weighs the opinions before any policy: one rejection rejects, else
-// one escalation escalates, else the move is approved. A rejection has the highest
-// confidence of those that reject, anything else the lowest of all. A layer that an
-// outage kept from judging did not speak.
+// combineOpinions combines the opinions before any policy: one rejection rejects, else one escalation
+// escalates, else the move is approved. A rejection has the highest confidence of the opinions that
+// reject, any other outcome the lowest of all. A layer that an outage kept from judging is ignored.
 func combineOpinions(opinions []Opinion) Verdict {
 	v := Verdict{Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Opinions: opinions}
 	spoke := make([]Opinion, 0, len(opinions))
@@ -82,7 +80,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 		}
 		op.Confidence = roundConfidence(op.Confidence) // 0.1 + 0.7 is 0.8
 		spoke = append(spoke, op)
-		if op.Layer != LayerContent { // who finds no trap has examined nothing else
+		if op.Layer != LayerContent { // finding no trap examines nothing else
 			v.Assurance = strongerAssurance(v.Assurance, op.Assurance)
 		}
 		v.Outcome = graverOutcome(v.Outcome, op.Outcome)
@@ -91,7 +89,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 		v.Evidence = append(v.Evidence, op.Evidence...)
 	}
 	v.Proposed = v.Outcome
-	// Who settled it comes first, so that code and reasoning begin with it.
+	// The opinion that settled it comes first, so that code and reasoning begin with it.
 	deciding := slices.DeleteFunc(spoke, func(op Opinion) bool { return op.Outcome != v.Outcome })
 	lead := findLeader(deciding, v.Outcome)
 	v.DecidedBy = LayerTransition
@@ -124,8 +122,8 @@ func combineOpinions(opinions []Opinion) Verdict {
 	return v
 }
 
-// findLeader returns the index of the most certain rejection, or else of the least
-// certain opinion; ties go to the layer that ranks later; -1 without opinions.
+// findLeader returns the index of the most certain rejection, or else of the least certain opinion;
+// ties go to the layer that ranks later. It returns -1 without opinions.
 func findLeader(deciding []Opinion, outcome Outcome) int {
 	lead := -1
 	for i, op := range deciding {
@@ -145,8 +143,8 @@ func findLeader(deciding []Opinion, outcome Outcome) int {
 	return lead
 }
 
-// rank breaks ties between equally certain layers. Layers whose approval says nothing
-// about quality come first.
+// rank breaks ties between equally certain layers. Layers whose approval proves nothing about quality
+// come first.
 func (n LayerName) rank() int {
 	return slices.Index([]LayerName{
 		LayerEvidence, LayerContent, LayerTransition,
@@ -154,8 +152,8 @@ func (n LayerName) rank() int {
 	}, n)
 }
 
-// applyAvailability applies onJudgeUnavailable to an approval when the model could not
-// speak. The other layers cannot stand in for a quote from the evidence.
+// applyAvailability applies onJudgeUnavailable to an approval if the model was unavailable. The other
+// layers cannot replace a quote from the evidence.
 func (h deliberation) applyAvailability(v Verdict) Verdict {
 	why := h.findOutage()
 	if why == nil {
@@ -163,7 +161,7 @@ func (h deliberation) applyAvailability(v Verdict) Verdict {
 	}
 	switch h.rubric.OnJudgeUnavailable {
 	case UnavailableStructural:
-		if text := h.rubric.EvidenceOnly(); text != "" { // which nobody looked for
+		if text := h.rubric.EvidenceOnly(); text != "" { // no model looked for such a quote
 			return v.withOutcome(Reject, unprovenFinding(why[0], text))
 		}
 		v.Confidence = min(noEvidence, v.Confidence)
@@ -177,7 +175,7 @@ func (h deliberation) applyAvailability(v Verdict) Verdict {
 	}
 }
 
-// findOutage says why the model could not speak, nil when it did or was not asked.
+// findOutage explains why the model was unavailable, nil if it answered or was not asked.
 func (h deliberation) findOutage() []validators.Finding {
 	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.isExternal() })
 	if i < 0 {
@@ -186,9 +184,9 @@ func (h deliberation) findOutage() []validators.Finding {
 	return findingsOf(h.opinions[i])
 }
 
-// applyRequirements checks an approval against the rubric and reports everything that
-// is missing, assurance first, because better data cannot fix it. What is too little without
-// the model's judgement is refused because that is missing.
+// applyRequirements checks an approval against the rubric and reports every unmet requirement,
+// assurance first, because better data cannot fix it. If the model was unavailable, the refusal
+// gives that as the reason.
 func (h deliberation) applyRequirements(v Verdict) Verdict {
 	var missing []validators.Finding
 	if need := h.rubric.RequiredAssurance(); !v.Assurance.AtLeast(need) {
@@ -222,10 +220,9 @@ func (h deliberation) applyRequirements(v Verdict) Verdict {
 	return v
 }
 
-// applyLoopGuard takes a case that a model answered too often without an approval to a
-// person: a caller that rewords until the judge gives in would succeed eventually. Only
-// answers count, and an approval that policy turned down is none; the opinion says how many came
-// before.
+// applyLoopGuard escalates a case to a person if the model answered it too often without an approval:
+// a caller that rewords until the judge gives in would succeed eventually. Only answers count, not an
+// approval that policy turned down. The opinion has the number of earlier refusals.
 func (h deliberation) applyLoopGuard(v Verdict) Verdict {
 	i := slices.IndexFunc(h.opinions, Opinion.isJudgement)
 	if i < 0 || h.opinions[i].Outcome == Approve {
@@ -254,8 +251,8 @@ func (v Verdict) withOutcome(to Outcome, why ...validators.Finding) Verdict {
 	return v
 }
 
-// findingsOf returns at least one finding: a refusal without a reason says so, and a
-// model without a judgement says why first.
+// findingsOf returns at least one finding: a refusal without a reason gets a default one, and for a
+// model without a judgement the cause comes first.
 func findingsOf(op Opinion) []validators.Finding {
 	if op.Trouble != TroubleNone {
 		why := validators.Finding{Code: string(op.Trouble), Message: op.Reasoning}
@@ -273,8 +270,8 @@ func findingsOf(op Opinion) []validators.Finding {
 	return op.Findings
 }
 
-// isExternal reports whether the trouble says nothing about the case, so that the
-// policy for an unavailable judge applies.
+// isExternal reports whether the trouble is independent of the case, so that the policy for an
+// unavailable judge applies.
 func (t Trouble) isExternal() bool {
 	return t == TroubleNotConfigured || t == TroubleUnavailable
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// legal, passes, valid and the rest build opinions as the layers give them.
+// legal, passes, valid and the rest build opinions as the layers return them.
 func legal() Opinion {
 	return Opinion{Layer: LayerTransition, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone}
 }
@@ -59,7 +59,7 @@ func troubled(t Trouble) Opinion {
 	}
 }
 
-// before is a model's opinion after so many that did not end in an approval.
+// before is a model's opinion after this many answers that were not approvals.
 func before(refusals, limit int, op Opinion) Opinion {
 	op.Model = &ModelRecord{Refusals: refusals, RefusalLimit: limit}
 	return op
@@ -97,7 +97,7 @@ func evidenceOnly(r *Rubric) {
 	r.Criteria, r.Proofs = []string{"c"}, map[string]Proof{"c": {Basis: BasisEvidence}}
 }
 
-// ruling is what the table looks at of a Verdict.
+// ruling is the part of a Verdict that the table checks.
 type ruling struct {
 	Outcome, Proposed Outcome
 	Code              string
@@ -209,7 +209,7 @@ func TestSettle(t *testing.T) {
 		{"risk does not lower requireAssurance", []Opinion{legal(), calibrated(0.9)}, rubric(useLLM, high, require(AssuranceHuman)), true, false, denied(Escalate, CodeAssuranceTooLow, 0.9, AssuranceLLMCalibrated)},
 		{"assurance before confidence", []Opinion{legal(), valid(0.5)}, rubric(strict, require(AssuranceLLM)), false, false, denied(Reject, CodeAssuranceTooLow, 0.5, AssuranceValidators)},
 
-		// The outside's trouble.
+		// External trouble.
 		{"not configured, strict", []Opinion{legal(), passes(LayerState), troubled(TroubleNotConfigured)}, rubric(strict, useLLM), false, false, denied(Reject, CodeJudgeNotConfigured, 1, AssuranceStructural)},
 		{"not configured, strict, review path", []Opinion{legal(), troubled(TroubleNotConfigured)}, rubric(strict, useLLM), true, false, denied(Escalate, CodeJudgeNotConfigured, 1, AssuranceNone)},
 		{"not configured, not strict: fallback", []Opinion{legal(), valid(1), troubled(TroubleNotConfigured)}, rubric(useLLM), false, false, warned(2, degraded(yes(0.5, AssuranceValidators, ByFallback)))},
@@ -231,7 +231,7 @@ func TestSettle(t *testing.T) {
 		{"cannot assess", []Opinion{legal(), valid(1), troubled(TroubleCannotAssess)}, rubric(useLLM), false, false, proposed(Escalate, no(CodeCannotAssess, 0.5, AssuranceValidators, LayerModel))},
 		{"loop guard", []Opinion{legal(), valid(1), troubled(TroubleLoopGuard)}, rubric(useLLM), true, false, ruling{Escalate, Escalate, CodeLoopGuard, 0.5, AssuranceValidators, LayerModel, false, false, false, 0, 0}},
 
-		// The loop guard, which counts what the model did not approve.
+		// The loop guard, which counts answers that are not approvals.
 		{"the second of three", []Opinion{legal(), before(1, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, no("criterion_not_met", 0.7, AssuranceLLM, LayerModel)},
 		{"the third of three", []Opinion{legal(), before(2, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, guarded(Escalate, Reject, 0.7, AssuranceLLM)},
 		{"the third of three, nobody there", []Opinion{legal(), before(2, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), false, false, guarded(Reject, Reject, 0.7, AssuranceLLM)},
@@ -267,7 +267,7 @@ func TestSettle(t *testing.T) {
 				t.Errorf("ruling (-want +got):\n%s", diff)
 			}
 			checkCoherent(t, v)
-			h.reviewPath = true // a refusal that would have been a review says how to switch those on
+			h.reviewPath = true // a refusal that would have been a review explains how to turn reviews on
 			could := !tt.review && settle(h).Outcome == Escalate
 			if said := slices.Contains(v.Suggestions, ReviewsAreOff); said != could {
 				t.Errorf("says that reviews are off: %v, want %v", said, could)
@@ -276,7 +276,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// checkCoherent holds what is true of every verdict whatever it says.
+// checkCoherent checks the properties that hold for every verdict.
 func checkCoherent(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -322,14 +322,14 @@ func TestBothObjectionsAreReported(t *testing.T) {
 	if diff := cmp.Diff([]string{"required_field", "schema"}, codes); diff != "" {
 		t.Error(diff)
 	}
-	// Everything that policy demands is said at once, too.
+	// All unmet requirements of policy are reported together, too.
 	v = settle(deliberation{opinions: []Opinion{legal(), valid(0.5)}, rubric: rubric(strict, require(AssuranceLLM)), target: "next"})
 	if len(v.Findings) != 2 || v.Findings[1].Code != CodeLowConfidence {
 		t.Errorf("findings: %+v", v.Findings)
 	}
 }
 
-// The loop guard says why first, and does not hide what was wrong.
+// The loop guard gives its reason first and keeps the other findings.
 func TestLoopGuardKeepsTheFindings(t *testing.T) {
 	t.Parallel()
 	for _, review := range []bool{true, false} {
@@ -346,7 +346,7 @@ func TestLoopGuardKeepsTheFindings(t *testing.T) {
 	}
 }
 
-// A question that was not put at all says when it can be, and not to reword it.
+// A question that was not asked gets a time to try again, and no advice to reword it.
 func TestRetryAfterOfWhatIsUnreadable(t *testing.T) {
 	t.Parallel()
 	spent := troubled(TroubleUnreadable)

@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// What Show prints is what a model is sent.
+// Show returns exactly the prompt that a model is sent.
 func TestShowIsWhatIsSent(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*judge.Case){
@@ -57,8 +57,8 @@ func TestShowIsWhatIsSent(t *testing.T) {
 	}
 }
 
-// What a definition calls sensitive reaches no model, in whichever document and
-// however deep; that it is there does.
+// A sensitive value reaches no model, in any document and at any depth; the model only sees that
+// it exists.
 func TestShowMasks(t *testing.T) {
 	t.Parallel()
 	d, err := workflow.Parse("w.json", []byte(`{

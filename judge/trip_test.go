@@ -15,16 +15,16 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// looped is a schema that needs the sandbox, whoever wrote it.
+// looped is a schema that needs the sandbox, whether trusted or not.
 const looped = `{"required":["n"],"properties":{"n":{"type":"integer","maximum":9},"next":{"$ref":"#"}}}`
 
-// The schema and the scripts of a move are one trip to the sandbox, unless something comes between
-// them or the scripts are not asked.
+// The schema and the scripts of a move take one call of the sandbox, unless a step is needed between
+// them or the scripts are not run.
 func TestTripsOfAMove(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		c              judge.Case
-		trips, scripts uint64 // and how many schemas and scripts ended
+		trips, scripts uint64 // and the number of schemas and scripts that ended
 	}{
 		"schema and validator":           {newCase(shaped(looped), validated("(d) => d.n > 0"), data(`{"n":1}`)), 1, 2},
 		"a stranger's":                   {newCase(stranger, shaped(`{"required":["n"]}`), validated("() => true"), data(`{"n":1}`)), 1, 2},
@@ -41,7 +41,7 @@ func TestTripsOfAMove(t *testing.T) {
 			t.Parallel()
 			pool := sandbox(t)
 			p := fetching(t, pool, nil, finds)
-			warm := c.c // what has been compiled is sent along
+			warm := c.c // compiled scripts are sent along
 			warm.Checks.RequiredFields = nil
 			data(`{"n":1}`)(&warm)
 			decideWith(t, p, warm)
@@ -55,7 +55,7 @@ func TestTripsOfAMove(t *testing.T) {
 	}
 }
 
-// apart is a sandbox that does not take a schema and scripts together.
+// apart is a sandbox that does not take a schema and scripts in one call.
 type apart struct{ *script.Pool }
 
 func (a apart) Run(ctx context.Context, b script.Batch) (script.Reply, error) {
@@ -65,7 +65,7 @@ func (a apart) Run(ctx context.Context, b script.Batch) (script.Reply, error) {
 	return a.Pool.Run(ctx, b)
 }
 
-// A verdict does not show whether the sandbox was asked for schema and scripts together.
+// A verdict does not depend on whether schema and scripts ran in one call of the sandbox.
 func TestOneTripGivesTheVerdictOfTwo(t *testing.T) {
 	t.Parallel()
 	pool := sandbox(t)
@@ -101,7 +101,7 @@ func TestOneTripGivesTheVerdictOfTwo(t *testing.T) {
 			return v, fmt.Sprint(err)
 		}
 		want, wantErr := judged(separate)
-		for range 2 { // the first finds the scripts not compiled yet
+		for range 2 { // at first the scripts are not compiled yet
 			got, gotErr := judged(together)
 			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(judge.Opinion{}, "Took")); diff != "" || wantErr != gotErr {
 				rt.Fatalf("apart (-) %s, together (+) %s:\n%s", wantErr, gotErr, diff)
@@ -110,8 +110,8 @@ func TestOneTripGivesTheVerdictOfTwo(t *testing.T) {
 	})
 }
 
-// Who is held for what its data did to another's script is told so when that is next, and a
-// violation comes first all the same.
+// A caller that is quarantined because its data harmed another owner's script gets that error when the
+// script is next to run, but a violation is reported first.
 func TestAHeldCallerStillLearnsOfViolations(t *testing.T) {
 	t.Parallel()
 	pool, err := script.NewPool(script.Config{ScriptStrikes: 1, Logger: slog.New(slog.DiscardHandler)})

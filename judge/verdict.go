@@ -6,18 +6,17 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// Outcome is what a layer or the whole pipeline says.
+// Outcome is the result of a layer or of the whole pipeline.
 type Outcome string
 
-// The outcomes. The zero Outcome of an Opinion means that the layer had
-// nothing to check and did not speak.
+// The outcomes. The zero Outcome of an Opinion means that the layer had nothing to check.
 const (
 	Approve  Outcome = "approve"
 	Reject   Outcome = "reject"
 	Escalate Outcome = "escalate"
 )
 
-// Assurance says what was examined, weakest first.
+// Assurance is the level of examination, weakest first.
 type Assurance string
 
 // The levels of assurance, in rising order.
@@ -30,11 +29,11 @@ const (
 	AssuranceHuman         Assurance = "human"
 )
 
-// LayerName names what settled a decision or gave an opinion.
+// LayerName names the layer that gave an opinion, or the decider that settled a decision.
 type LayerName string
 
-// The layers in the order in which they are asked, then the deciders that are
-// no layers.
+// The layers in the order in which they are asked, followed by deciders that are not
+// layers.
 const (
 	LayerTransition LayerName = "transition"
 	LayerFields     LayerName = "fields"
@@ -50,7 +49,7 @@ const (
 	ByReviewer LayerName = "reviewer"
 )
 
-// The codes that settle gives; layers' codes are their findings'.
+// The codes that settle sets; other codes come from the findings of layers.
 const (
 	CodeLowConfidence      = "low_confidence"
 	CodeAssuranceTooLow    = "assurance_too_low"
@@ -72,23 +71,22 @@ const (
 
 // The codes of the model layer's findings.
 const (
-	// CodeCriterionNotMet says that a criterion does not hold.
+	// CodeCriterionNotMet: a criterion does not hold.
 	CodeCriterionNotMet = "criterion_not_met"
-	// CodeCriterionNotAssessable says that nobody could tell whether it holds: the
-	// model said so, left it out, or pointed to evidence that is not there.
+	// CodeCriterionNotAssessable: it is unknown whether the criterion holds. The model could not assess
+	// it, left it out, or pointed to evidence that is not there.
 	CodeCriterionNotAssessable = "criterion_not_assessable"
-	// CodeInstructionInData says that the data tries to instruct its judge.
+	// CodeInstructionInData: the data tries to instruct its judge.
 	CodeInstructionInData = "instruction_in_data"
-	// CodeModelObjection is what the model holds against the move beside the criteria.
+	// CodeModelObjection: the model objects to the move for a reason other than the criteria.
 	CodeModelObjection = "model_objection"
 )
 
-// Trouble says why a model that was asked gave no usable judgement.
+// Trouble is why a model that was asked gave no usable judgement.
 type Trouble string
 
-// The troubles. NotConfigured and Unavailable are the outside's fault; the case
-// itself can cause the others, so they are never answered by the structural
-// fallback.
+// The troubles. NotConfigured and Unavailable are external; the case itself can cause the others, so
+// the structural fallback never applies to them.
 const (
 	TroubleNone          Trouble = ""
 	TroubleNotConfigured Trouble = CodeJudgeNotConfigured
@@ -98,143 +96,142 @@ const (
 	TroubleLoopGuard     Trouble = CodeLoopGuard
 )
 
-// Opinion is what one layer says.
+// Opinion is the result of one layer.
 type Opinion struct {
 	Layer LayerName `json:"layer"`
 	// Outcome "" means that the layer had nothing to check.
 	Outcome Outcome `json:"outcome"`
-	// Confidence is 0..1: how sure the layer is of its outcome about what it examined.
+	// Confidence is 0..1: how certain the layer is of its outcome, with regard to what it examined.
 	Confidence float64 `json:"confidence"`
-	// Assurance is what this layer's examination amounts to.
+	// Assurance is the level that this layer's examination reaches.
 	Assurance   Assurance            `json:"assurance"`
 	Reasoning   string               `json:"reasoning,omitempty"`
 	Findings    []validators.Finding `json:"findings,omitempty"`
 	Suggestions []string             `json:"suggestions,omitempty"`
-	// Flags are what a reviewer should look at; the Verdict warns of them.
+	// Flags are points for a reviewer to check; the Verdict includes them as warnings.
 	Flags []string `json:"-"`
-	// Fault is true when the examiner failed and not what was examined (a script
-	// that threw): still a rejection, told apart.
+	// Fault is true if the examiner itself failed (a script that threw). It is still a rejection, but
+	// distinguishable.
 	Fault bool `json:"fault,omitempty"`
-	// Trouble is set by the model layer only; Outcome is Escalate then.
+	// Trouble is set only by the model layer; Outcome is then Escalate.
 	Trouble Trouble `json:"trouble,omitempty"`
 	// RetryAfter is when trying again can help, with TroubleUnavailable and
-	// TroubleUnreadable; 0 when unknown.
+	// TroubleUnreadable; 0 if unknown.
 	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
-	// Route is the index of the chosen Candidate, set by the script layer when
-	// the case has routes.
+	// Route is the index of the chosen Candidate, set by the script layer if the case has routes.
 	Route *int `json:"route,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.
 	Sandbox []string `json:"sandbox,omitempty"`
-	// Evidence is what the evidence layer fetched, nil for every other layer. It is
+	// Evidence is the evidence that the evidence layer fetched, nil for every other layer. It is
 	// recorded in the Verdict.
 	Evidence []Evidence `json:"-"`
-	// Model is what the model layer did, nil for every other layer.
+	// Model records the work of the model layer, nil for every other layer.
 	Model *ModelRecord `json:"model,omitempty"`
 	// Took is the layer's wall time.
 	Took time.Duration `json:"tookNs"`
 }
 
-// ModelRecord records how a model came to its opinion, so that it can be checked later.
+// ModelRecord records how a model reached its opinion, so that it can be checked later.
 type ModelRecord struct {
-	// Model is the configured name, Reported what the endpoint calls it.
+	// Model is the configured name, Reported the name that the endpoint reports.
 	Model       string `json:"model,omitempty"`
 	Reported    string `json:"reported,omitempty"`
 	Endpoint    string `json:"endpoint,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// PromptID and PromptDigest name the template; CriteriaDigest the criteria. A
-	// calibration is bound to the model and these.
+	// PromptID and PromptDigest identify the template, CriteriaDigest the criteria. A calibration is
+	// bound to the model and these.
 	PromptID       string `json:"promptId,omitempty"`
 	PromptDigest   string `json:"promptDigest,omitempty"`
 	CriteriaDigest string `json:"criteriaDigest,omitempty"`
-	// Criteria are judged one by one, in the order of the rubric.
+	// Criteria are the results for each criterion, in the order of the rubric.
 	Criteria []CriterionVerdict `json:"criteria,omitempty"`
-	// Stated is the confidence that the model gave itself, 0..1.
+	// Stated is the confidence that the model stated, 0..1.
 	Stated float64 `json:"stated"`
-	// Calibration is the digest of the calibration that was applied, "" when the
-	// stated confidence was shrunk instead.
+	// Calibration is the digest of the applied calibration, "" if the stated confidence was shrunk
+	// instead.
 	Calibration string `json:"calibration,omitempty"`
-	// Uncalibrated is why a calibration bound to all of this was not applied to an approval, ""
-	// when it was or there is none.
+	// Uncalibrated is why a matching calibration was not applied to an approval, "" if it was applied or
+	// does not exist.
 	Uncalibrated string `json:"uncalibrated,omitempty"`
 	Rung         string `json:"rung,omitempty"`
-	// Lenient is true when the answer was unmistakable but not in the form asked for.
+	// Lenient is true if the answer was unmistakable but not in the requested form.
 	Lenient bool `json:"lenient,omitempty"`
-	// Failure is the class of what went wrong (judge/llm.Class), ""
-	// when nothing did; Detail is a sentence about it for the operator.
+	// Failure is the class of the failure (judge/llm.Class), "" if there was none; Detail describes
+	// it for the operator.
 	Failure string `json:"failure,omitempty"`
 	Detail  string `json:"detail,omitempty"`
-	// Calls counts HTTP requests; Reasked, CacheHit, Shared and Reused say why they
-	// may be more or fewer than one.
+	// Calls counts HTTP requests; Reasked, CacheHit, Shared and Reused explain a number other than
+	// one.
 	Calls    int  `json:"calls"`
 	Reasked  bool `json:"reasked,omitempty"`
 	CacheHit bool `json:"cacheHit,omitempty"`
 	Shared   bool `json:"shared,omitempty"`
-	// Reused is true when this is the recorded refusal of the identical case.
+	// Reused is true if this is the recorded refusal of the identical case.
 	Reused bool `json:"reused,omitempty"`
 	// Breaker is the state of the circuit breaker: closed, half-open or open.
 	Breaker string `json:"breaker,omitempty"`
-	// PromptTokens and the like count all Calls; nil when the endpoint did not say.
+	// PromptTokens and the other token counts cover all Calls; nil if the endpoint did not report them.
 	PromptTokens     *int     `json:"promptTokens,omitempty"`
 	CompletionTokens *int     `json:"completionTokens,omitempty"`
 	CachedTokens     *int     `json:"cachedTokens,omitempty"`
 	CostUSD          *float64 `json:"costUSD,omitempty"`
-	// Samples and Agreeing are set when the model was asked several times, or several models
-	// were: how many answers were expected, and how many agree with what came of it.
+	// Samples and Agreeing are set if the model was asked several times, or several models were asked:
+	// the number of expected answers, and the number that agree with the result.
 	Samples  int `json:"samples,omitempty"`
 	Agreeing int `json:"agreeing,omitempty"`
-	// Votes are what each model of a panel or cascade came to, in the order in which they are
-	// configured, those of the cascade first.
+	// Votes are the results of each model of a panel or cascade in configuration order, those of the
+	// cascade first.
 	Votes []Vote `json:"votes,omitempty"`
-	// Refusals is how often the same question was refused before, RefusalLimit the
-	// number at which the loop guard steps in (0: never).
+	// Refusals is how often the same question was refused before, RefusalLimit the number at
+	// which the loop guard stops it (0: never).
 	Refusals     int `json:"refusals,omitempty"`
 	RefusalLimit int `json:"refusalLimit,omitempty"`
 }
 
-// CriterionVerdict is what came of one criterion.
+// CriterionVerdict is the result for one criterion.
 type CriterionVerdict struct {
 	ID   string `json:"id"`
 	Text string `json:"text"`
-	// Status is met, not_met or cannot_assess, after code has looked the evidence up.
+	// Status is met, not_met or cannot_assess, after code has checked the evidence.
 	Status string `json:"status"`
-	// Evidence is the model's quote or pointer, cut.
+	// Evidence is the model's quote or pointer, truncated.
 	Evidence string `json:"evidence,omitempty"`
-	// Basis says where the evidence stands: BasisEvidence when the gate fetched it
-	// itself, BasisClaim when the agent wrote it. "" without evidence that counts.
+	// Basis is the origin of the evidence: BasisEvidence if the gate fetched it, BasisClaim if the agent
+	// wrote it. "" without evidence that counts.
 	Basis string `json:"basis,omitempty"`
-	// Why says why code changed the status: the evidence is not in the data, the model
+	// Why explains why code changed the status: the evidence is not in the data, or the model
 	// left the criterion out.
 	Why string `json:"why,omitempty"`
-	// Says is the model's own sentence on it, cut; "" when it was not asked for one.
+	// Says is the model's own sentence on it, truncated; "" if it was not asked for one.
 	Says string `json:"says,omitempty"`
 }
 
-// The bases of a criterion that is met.
+// The values of Basis for a criterion that is met.
 const (
 	BasisEvidence = "evidence"
 	BasisClaim    = "claim"
 )
 
-// Verdict is what the pipeline says of a case.
+// Verdict is the pipeline's result for a case.
 type Verdict struct {
 	Outcome Outcome `json:"outcome"`
-	// Proposed is what would have been without policy (thresholds, required
-	// assurance, availability); equal to Outcome when policy changed nothing.
+	// Proposed is the outcome before policy (thresholds, required assurance, availability); equal to
+	// Outcome if policy changed nothing.
 	Proposed Outcome `json:"proposed"`
-	// Applied says that the move may happen: the outcome is Approve, or the mode
-	// is Shadow and legality and routing allow it.
+	// Applied is true if the move may happen: the outcome is Approve, or the mode is Shadow and legality
+	// and routing allow it.
 	Applied bool `json:"applied"`
-	// Code is the machine code of a refusal or escalation: the first finding's, or
-	// the policy's own. Empty on an approval.
+	// Code is the machine code of a refusal or escalation: that of the first finding, or one set by
+	// policy. Empty for an approval.
 	Code string `json:"code,omitempty"`
-	// Target is the state that the action leads to, "" when none was determined.
+	// Target is the state that the action leads to, "" if none was determined.
 	Target string `json:"target,omitempty"`
-	// Confidence is 0..1, of the weakest layer that spoke.
+	// Confidence is 0..1, that of the least certain layer.
 	Confidence float64   `json:"confidence"`
 	Assurance  Assurance `json:"assurance"`
 	DecidedBy  LayerName `json:"decidedBy"`
-	// Degraded is true when a judgement that was asked for was unavailable and
-	// the rest decided.
+	// Degraded is true if a judgement was needed but unavailable, and the other layers
+	// decided.
 	Degraded bool `json:"degraded"`
 	Fault    bool `json:"fault,omitempty"`
 	Mode     Mode `json:"mode"`
@@ -242,19 +239,19 @@ type Verdict struct {
 	Reasoning   string               `json:"reasoning"`
 	Findings    []validators.Finding `json:"findings,omitempty"`
 	Suggestions []string             `json:"suggestions,omitempty"`
-	// Warnings tell of what was let pass (a low confidence without strictMode).
+	// Warnings report problems that did not prevent the move (a low confidence without strictMode).
 	Warnings []string `json:"warnings,omitempty"`
 	// RetryAfter is when trying again can help, with CodeJudgeUnavailable and
-	// CodeJudgeUnreadable; 0 when unknown.
+	// CodeJudgeUnreadable; 0 if unknown.
 	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.
 	Sandbox []string `json:"sandbox,omitempty"`
-	// Evidence is what the gate fetched, in the order of the definition.
+	// Evidence is the evidence that the gate fetched, in the order of the definition.
 	Evidence []Evidence `json:"evidence,omitempty"`
 	Opinions []Opinion  `json:"opinions"`
 }
 
-// Violations are the findings' messages, never nil.
+// Violations returns the messages of the findings, never nil.
 func (v Verdict) Violations() []string {
 	out := make([]string, 0, len(v.Findings))
 	for _, f := range v.Findings {
@@ -263,7 +260,7 @@ func (v Verdict) Violations() []string {
 	return out
 }
 
-// rank is 0 for an unknown level.
+// rank returns 0 for an unknown level.
 func (a Assurance) rank() int {
 	switch a {
 	case AssuranceNone:

@@ -8,17 +8,17 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// The most that a model's opinion may say; more is no judgement but an attempt
-// to fill the record.
+// Limits on a model's opinion; a larger one is not a judgement but an attempt to fill
+// the record.
 const (
 	maxModelFindings = 64
-	maxModelText     = 32 << 10 // bytes, all texts together
-	maxRecordText    = 48 << 10 // bytes, all texts of a ModelRecord together
+	maxModelText     = 32 << 10 // bytes, all strings together
+	maxRecordText    = 48 << 10 // bytes, all strings of a ModelRecord together
 )
 
-// vetOpinion checks that an opinion is consistent. An inconsistent one of a model
-// counts as unreadable: the case may have caused it, so it must never help the case.
-// One of a deterministic layer is a bug of this program, and nothing is decided.
+// vetOpinion checks that an opinion is consistent. An inconsistent opinion of a model counts as
+// unreadable: the case may have caused it, so it must never help the case. An inconsistent opinion
+// of a deterministic layer is a bug in this program, and nothing is decided.
 func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 	if asked != LayerModel {
 		if op.Outcome == "" {
@@ -48,13 +48,13 @@ func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 		}
 	}
 	if op.Trouble != TroubleNone {
-		// No judgement was had: whatever the layer wrote here, nothing was examined.
+		// There is no judgement: whatever the layer wrote here, nothing was examined.
 		op.Confidence, op.Assurance = noEvidence, AssuranceNone
 	}
 	return op, nil
 }
 
-// flawOf says what is wrong with an opinion, "" when nothing is.
+// flawOf describes the problem with an opinion, "" if there is none.
 func flawOf(asked LayerName, op Opinion) string {
 	switch {
 	case op.Layer != asked:
@@ -147,8 +147,8 @@ func textSize(op Opinion) int {
 	return n
 }
 
-// scrubOpinion passes every text through scrub, so that nothing sensitive reaches the
-// agent or the record. The layer's own slices stay as they are.
+// scrubOpinion passes every text through scrub, so that nothing sensitive reaches the agent or the
+// record. It does not modify the layer's own slices.
 func scrubOpinion(op Opinion, scrub func(string) string) Opinion {
 	if scrub == nil {
 		return op

@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// What a model says that does not hold together counts as unreadable.
+// An inconsistent opinion of a model counts as unreadable.
 func TestVettedModel(t *testing.T) {
 	t.Parallel()
 	with := func(op Opinion, change func(*Opinion)) Opinion { change(&op); return op }
@@ -88,7 +88,7 @@ func TestVettedModel(t *testing.T) {
 	}
 }
 
-// A deterministic layer that does not hold together is a defect: nothing is
+// An inconsistent opinion of a deterministic layer is a bug: nothing is
 // decided.
 func TestVettedDeterministic(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestVettedDeterministic(t *testing.T) {
 	}
 }
 
-// A hint that settle adds does not reach into the opinion that is recorded.
+// A hint that settle adds does not change the recorded opinion.
 func TestOpinionsStayAsTheyWereSaid(t *testing.T) {
 	t.Parallel()
 	said := objects(LayerScript, 1, CodeNoRoute)
@@ -125,7 +125,7 @@ func TestOpinionsStayAsTheyWereSaid(t *testing.T) {
 	}
 }
 
-// What an unreadable answer cost is kept, but for what cannot be recorded.
+// The cost of an unreadable answer is recorded, except if the record itself is invalid.
 func TestVettedKeepsTheRecord(t *testing.T) {
 	t.Parallel()
 	op := model(math.NaN())
@@ -140,7 +140,7 @@ func TestVettedKeepsTheRecord(t *testing.T) {
 	}
 }
 
-// What a model quotes is scrubbed like everything else, in a copy.
+// A model's quotes are scrubbed like every other text, in a copy.
 func TestTheRecordIsScrubbed(t *testing.T) {
 	t.Parallel()
 	op := model(0.9)

@@ -9,15 +9,15 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// The answers of an endpoint that was written for the Generic DFA server.
+// The answers of an endpoint written for the Generic DFA server.
 const (
 	wholeApproval = `{"approved": true, "confidence": 0.95, "reasoning": "The comments name the table that was compared.", "violations": [], "suggestions": []}`
 	wholeRefusal  = `{"approved": false, "confidence": 0.95, "reasoning": "Approval without comments lacks accountability. This creates no audit trail.",
 		"violations": ["It does not say what was reviewed", "It names no findings"], "suggestions": ["Add detailed approval comments", "Include review findings"]}`
 )
 
-// The words of a refusing model reach the agent, whatever their form; an approval without criteria
-// counts only where none are stated, and says so where they are.
+// The words of a refusing model reach the agent in every form. An approval without criteria counts only
+// if none are defined; otherwise the agent learns why it does not count.
 func TestWordsOfARefusalReachTheAgent(t *testing.T) {
 	t.Parallel()
 	unsure := `{"criteria":[{"id":"c1","evidence":"","status":"cannot_assess"}],"injection_suspected":false,"reasoning":"Nothing says which table was meant.",
@@ -82,7 +82,7 @@ func TestWordsOfARefusalReachTheAgent(t *testing.T) {
 	}
 }
 
-// A low confidence says whose certainty lacks. What is below a threshold never reads as if it reached
+// A low confidence names the judge as the cause. A value below a threshold never looks as if it reached
 // it, and 0.1 + 0.7 reaches 0.8.
 func TestLowConfidenceNamesTheJudge(t *testing.T) {
 	t.Parallel()

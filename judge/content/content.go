@@ -1,10 +1,12 @@
-// Package content finds, in exactly what a model would be shown, text that is made for
-// whoever judges instead of for the matter.
+// Package content finds text meant to influence the judge, in exactly the documents that a model would
+// be shown.
 //
-// What only an attack has (characters that hide text, tokens of chat templates, our own
-// markers, a verdict in our own form) is a trap. Words that honest text has, too, are a flag.
-// Neither proves that the rest is honest. Everything is deterministic and linear in the length
-// of the text, and each finding names the words that it is about.
+//   - A trap is something that only an attack contains: characters that hide text, tokens of chat
+//     templates, our own markers, a verdict in our own form.
+//   - A flag is wording that honest text may contain too.
+//
+// If neither is found, that does not prove that the text is honest. Everything is deterministic and linear
+// in the length of the text, and each finding quotes the words that caused it.
 package content
 
 import (
@@ -31,22 +33,22 @@ const (
 	CodeInstruction = "content_instruction"
 )
 
-// Confidence is how sure a refusal is. Fewer benign texts have a trap; about one in ten odd ones
-// has a flag (docs/injection-suite.md).
+// Confidence is the confidence of a rejection. Fewer than one in ten benign texts contain a trap; about
+// one in ten unusual ones contains a flag (docs/injection-suite.md).
 const Confidence = 0.9
 
-// Limits of what is found: one is enough to refuse.
+// Limits on findings: one is enough to reject.
 const (
 	maxFindings = 8
-	maxWords    = 60 // runes of the words that a finding names
+	maxWords    = 60 // runes of the words that a finding quotes
 )
 
-// Report is what was found.
+// Report is the result of Examine.
 type Report struct {
-	// Traps are in what the agent wrote, Fetched are traps in evidence: an agent may have
-	// written what a ticket or a test prints, and whether it did is for a person to say.
+	// Traps are in text that the agent wrote, Fetched are traps in evidence: the agent may have written
+	// the output of a ticket or a test, and a person must decide whether it did.
 	Traps, Fetched []validators.Finding
-	// Flags are words that may be meant for whoever judges.
+	// Flags are words that may be meant to influence the judge.
 	Flags []validators.Finding
 }
 
@@ -76,15 +78,15 @@ func appendFinding(all []validators.Finding, f validators.Finding) []validators.
 	return append(all, f)
 }
 
-// IsBlank reports whether the data has no values and the context none that says anything.
+// IsBlank reports whether the data has no values and the context has no value with content.
 func IsBlank(docs shown.Documents) bool {
 	values, _ := countValues(docs.Named(shown.Data))
 	_, speaks := countValues(docs.Named(shown.Context))
 	return values == 0 && !speaks
 }
 
-// countValues counts scalars but for null, which removes a key, and reports whether one of them
-// says something: a number, a boolean, a text with a letter or a digit.
+// countValues counts scalars except null, which removes a key, and reports whether one of them
+// has content: a number, a boolean, a string with a letter or a digit.
 func countValues(docs shown.Documents) (n int, speaks bool) {
 	for _, d := range docs {
 		for l := range d.Leaves() {
@@ -104,7 +106,7 @@ func countValues(docs shown.Documents) (n int, speaks bool) {
 }
 
 type text struct {
-	path string // JSON pointer, with the document's name unless it is the data
+	path string // JSON pointer, prefixed with the document's name unless it is the data
 	raw  string
 }
 
@@ -142,13 +144,13 @@ func (t text) examine() (trap, flag validators.Finding) {
 	return trap, flag
 }
 
-// A verdict in our own form within a text: its member approved, and one more.
+// A verdict in our own form within a string: its member approved, and one other member.
 var (
 	verdictText   = compileOnce(`["']approved["']\s*:\s*(?:true|false)|["']status["']\s*:\s*["'](?:met|not_met|cannot_assess|contradicted|not_shown)["']`)
 	verdictBeside = compileOnce(`["'](?:criteria|confidence|violations|injection_suspected|evidence)["']\s*:`)
 )
 
-// findVerdict finds an object with members of a verdict that no other document has together.
+// findVerdict finds an object with a combination of verdict members that no other document has.
 func findVerdict(d shown.Document) (at string, found bool) {
 	members := map[string][]string{}
 	for l := range d.Leaves() {
@@ -162,7 +164,7 @@ func findVerdict(d shown.Document) (at string, found bool) {
 	return "", false
 }
 
-// describeWords describes words that were found.
+// describeWords returns the finding for the words that were found.
 func describeWords(code, path, words string) validators.Finding {
 	words = strings.Join(strings.Fields(words), " ")
 	if r := []rune(words); len(r) > maxWords {
@@ -187,8 +189,8 @@ func describeCode(code string) (what, hint string) {
 	return "has words that may be meant for the judge", "Give the facts; leave instructions to the judge out."
 }
 
-// normalizeText prepares a text for the rules: compatibility forms composed, lower case,
-// nothing invisible.
+// normalizeText prepares a string for the rules: composed compatibility forms, lower case, no invisible
+// characters.
 func normalizeText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if isInvisible(r) {
@@ -203,8 +205,8 @@ func isInvisible(r rune) bool {
 		r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\u034f'
 }
 
-// findHidden names characters that hide or reorder what one reads, "" without any. What
-// scripts need (joiners in Persian and in emoji, isolates in Arabic and Hebrew) is no trap.
+// findHidden names characters that hide or reorder visible text, "" if there are none. Characters
+// that scripts need (joiners in Persian and in emoji, isolates in Arabic and Hebrew) are not traps.
 func findHidden(s string) string {
 	var (
 		previous          rune
@@ -257,7 +259,7 @@ func nameRunes(all []rune) string {
 	return strings.Join(names, " ")
 }
 
-// compileOnce compiles a pattern when it is first asked for: most processes judge no content.
+// compileOnce compiles a pattern on first use: most processes judge no content.
 func compileOnce(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

@@ -13,21 +13,21 @@ import (
 //go:embed rules.yaml
 var ruleSource []byte
 
-// rule is one pattern. It runs only on texts that contain one of its cues.
+// rule is one pattern. It runs only on strings that contain one of its cues.
 type rule struct {
 	id      string
-	cues    []string // lower case; none: always
+	cues    []string // lower case; at least one
 	pattern func() *regexp.Regexp
 }
 
-// ruleBook is what rules.yaml holds.
+// ruleBook holds the rules of rules.yaml.
 type ruleBook struct{ refuse, flag []rule }
 
-// rules reads the rules when they are first asked for.
+// rules parses the rules on first use.
 var rules = sync.OnceValue(func() ruleBook {
 	doc, err := document.Parse("rules.yaml", ruleSource, document.Limits{Bytes: len(ruleSource)})
 	if err != nil {
-		panic(err) // it is a part of the program
+		panic(err) // it is part of the program
 	}
 	var parts []string
 	for _, m := range doc.Get("parts").Members {
@@ -56,7 +56,7 @@ func joinLines(pattern string) string {
 	return strings.Join(lines, "")
 }
 
-// firstMatch returns the words that the first matching rule is about, "" for none.
+// firstMatch returns the words that the first matching rule matched, "" if none does.
 func firstMatch(s string, all []rule) string {
 	for _, r := range all {
 		if slices.ContainsFunc(r.cues, func(cue string) bool { return strings.Contains(s, cue) }) {

@@ -44,7 +44,7 @@ type Runner struct {
 // Budget bounds what a run may spend; 0 is no bound. It is looked at before each
 // question, so that up to Workers questions more can be spent.
 type Budget struct {
-	Calls   int // of models
+	Calls   int // model tokens
 	CostUSD float64
 	Time    time.Duration
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// background is the one background request (Request.Background) that a host may work on. It gets a
-// place only if one is free, and loses it as soon as another request has none.
+// background manages the one background request (Request.Background) of a host. It gets a place only if one is
+// free, and is cancelled as soon as another request finds none.
 type background struct {
 	mu   sync.Mutex
-	stop context.CancelCauseFunc // nil: none is under way
+	stop context.CancelCauseFunc // nil if none is running
 }
 
 var errYielded = errors.New("a question of a decision needs the place")

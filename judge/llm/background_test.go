@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A background question takes no place that a decision needs: it is given up at once, by the first
-// that finds none, and none waits in line.
+// A background question does not block decisions: it is cancelled by the first one that finds no free place,
+// and never waits in line.
 func TestBackgroundMakesWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,17 +32,17 @@ func TestBackgroundMakesWay(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		ask("canary", true, ClassBusy, 0)   // given up for the third
-		ask("another", true, ClassBusy, 0)  // one at a time
+		ask("canary", true, ClassBusy, 0)   // cancelled for b
+		ask("another", true, ClassBusy, 0)  // only one may run
 		ask("a", false, "", time.Second)    // a place is free
-		ask("b", false, "", time.Second)    // the canary's
-		ask("canaries", true, ClassBusy, 0) // no place is free, and none is waited for
+		ask("b", false, "", time.Second)    // takes the canary's place
+		ask("canaries", true, ClassBusy, 0) // no place is free, and it does not wait
 		for i := range 2 {
 			ask(fmt.Sprint("later ", i), false, "", 2*time.Second)
 		}
 		all.Wait()
 		began = time.Now()
-		ask("canary", true, "", time.Minute) // nobody else asks
+		ask("canary", true, "", time.Minute) // there are no other questions
 		all.Wait()
 	})
 }

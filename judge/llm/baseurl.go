@@ -13,25 +13,23 @@ import (
 
 const completionsPath = "/chat/completions"
 
-// NormalizeBaseURL turns a base URL as users write it into the one that
-// /chat/completions is appended to.
+// NormalizeBaseURL converts a base URL as users write it into the form to which /chat/completions is appended:
 //
-// Spaces around it, trailing slashes and a final /chat/completions are dropped. A
-// path that is then empty becomes what the host calls its API: /v1 for most,
-// /api/v1 at OpenRouter, /openai/v1 at Groq and Azure OpenAI, /v1beta/openai at
-// Gemini, nothing at DeepSeek; where nothing is known of the host, a base that is
-// nothing but /chat/completions stays, for an API without /v1. Any other path is left
-// alone. Without a scheme it is
-// https, or http for this machine (localhost, 127.0.0.1, ::1, 0.0.0.0).
+//   - Surrounding spaces, trailing slashes and a final /chat/completions are removed.
+//   - A path that is then empty becomes the path of the host's API: /v1 for most hosts, /api/v1 for OpenRouter,
+//     /openai/v1 for Groq and Azure OpenAI, /v1beta/openai for Gemini, none for DeepSeek. If the host is unknown and
+//     the whole path was /chat/completions, that path stays, for APIs without /v1. Any other path is kept.
+//   - Without a scheme, the URL gets https, or http for this machine (localhost, 127.0.0.1, ::1, 0.0.0.0).
 //
-// It is an error when the URL carries a user, a query or a fragment (keys belong
-// into the settings for keys), when the scheme is neither http nor https, and when
-// it is http to a host that is neither this machine nor in a private network,
-// unless private says that the network in between may be trusted. Names in private
-// networks are those without a dot and those under .local, .internal and .home.arpa.
-// The error never repeats the URL.
+// It fails in these cases; the error never contains the URL:
 //
-// The result, normalised once more, is itself.
+//   - The URL contains a user, a query or a fragment (keys belong in the setting for the key).
+//   - The scheme is neither http nor https.
+//   - The scheme is http and the host is neither this machine nor in a private network. Names in private networks are
+//     those without a dot and those under .local, .internal and .home.arpa. Set private to allow http in any trusted
+//     network.
+//
+// Normalizing the result again does not change it.
 func NormalizeBaseURL(raw string, private bool) (string, error) {
 	u, err := parseBaseURL(strings.TrimSpace(raw))
 	if err != nil {
@@ -50,8 +48,8 @@ func NormalizeBaseURL(raw string, private bool) (string, error) {
 	return u.Scheme + "://" + u.Host + path, nil
 }
 
-// parseBaseURL rejects everything that must not be in a base URL before it parses, so
-// that no error repeats a secret.
+// parseBaseURL rejects everything that a base URL must not contain before it parses the URL, so that no error
+// repeats a secret.
 func parseBaseURL(raw string) (*url.URL, error) {
 	switch {
 	case raw == "":
@@ -85,7 +83,7 @@ func parseBaseURL(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// tidyHost normalises scheme and host: lower case, without the scheme's own port.
+// tidyHost normalises scheme and host: lower case, and no port that is the scheme's default.
 func tidyHost(u *url.URL, scheme string) error {
 	name, port := strings.ToLower(u.Hostname()), u.Port()
 	if name == "" {
@@ -131,7 +129,7 @@ func basePath(path string) string {
 	}
 }
 
-// isLoopback reports whether a host is this machine; servers print 0.0.0.0 and :: for
+// isLoopback reports whether a host is this machine. It includes 0.0.0.0 and ::, which servers print for
 // themselves.
 func isLoopback(host string) bool {
 	host = strings.TrimSuffix(host, ".")
@@ -142,9 +140,9 @@ func isLoopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// isPrivate reports whether a host can only be in a private network: by its address, or
-// by a name that no public registry issues (RFC 6762, RFC 8375, ICANN's .internal, and
-// names of one label, such as those of containers).
+// isPrivate reports whether a host can only be in a private network, by its address or its name. Such names
+// are not issued by public registries: those of RFC 6762 and RFC 8375, ICANN's .internal, and single labels,
+// such as the names of containers.
 func isPrivate(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -153,6 +151,6 @@ func isPrivate(host string) bool {
 	if slices.ContainsFunc([]string{".local", ".internal", ".home.arpa"}, func(suffix string) bool { return strings.HasSuffix(host, suffix) }) {
 		return true
 	}
-	// A label that begins with a digit may be an address in another spelling.
+	// A label that begins with a digit may be an unusual spelling of an address.
 	return !strings.Contains(host, ".") && host != "" && host[0] >= 'a' && host[0] <= 'z'
 }

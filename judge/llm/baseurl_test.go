@@ -147,7 +147,7 @@ func TestNormalizeBaseURLPrivate(t *testing.T) {
 	}
 }
 
-// What comes out is what goes in the next time, and is a URL that hides nothing.
+// Normalizing the result again does not change it, and it is a URL without hidden parts.
 func checkNormal(t interface {
 	Errorf(format string, args ...any)
 }, raw string, private bool,
@@ -164,7 +164,7 @@ func checkNormal(t interface {
 		t.Errorf("%q became %q, parsed %#v, %v", raw, got, u, err)
 		return
 	}
-	// A host may be called chat: only the path is looked at.
+	// A host may be called chat, so only the path is checked.
 	if path := u.EscapedPath(); strings.HasSuffix(path, "/") || len(path) > len("/chat/completions") && strings.HasSuffix(path, "/chat/completions") {
 		t.Errorf("%q became %q, which has something to drop", raw, got)
 	}

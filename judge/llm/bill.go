@@ -2,17 +2,17 @@ package llm
 
 import "context"
 
-// bill adds up what the requests of one question cost, those of unusable answers too. It belongs
-// to one goroutine.
+// bill sums the cost of all requests for one question, including unusable answers. It is used by one goroutine
+// only.
 type bill struct {
-	usage                      *Usage // nil: nothing was used
+	usage                      *Usage // nil if nothing was used
 	cost                       *float64
 	unknownUsage, unknownPrice bool
 }
 
 type billKey struct{}
 
-// withBill says of a question what all its requests cost.
+// withBill reports the usage and cost of all requests for a question.
 func withBill(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		b := &bill{}
@@ -26,7 +26,7 @@ func withBill(next Completer) Completer {
 	})
 }
 
-// total is nil where a part of it is unknown: unknown is not zero.
+// total returns nil for a sum with an unknown part, because unknown is not zero.
 func (b *bill) total() (*Usage, *float64) {
 	switch {
 	case b.unknownUsage:
@@ -39,7 +39,7 @@ func (b *bill) total() (*Usage, *float64) {
 
 func (b *bill) add(used *Usage, cost *float64, answered bool) {
 	switch {
-	case b == nil: // nobody's question
+	case b == nil: // the request belongs to no question
 		return
 	case used == nil:
 		b.unknownUsage = b.unknownUsage || answered

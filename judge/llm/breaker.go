@@ -12,19 +12,18 @@ import (
 )
 
 const (
-	breakerShare  = 0.5             // of failures that opens it
-	breakerWindow = 2 * time.Minute // in which they are counted
+	breakerShare  = 0.5             // share of failures that opens it
+	breakerWindow = 2 * time.Minute // period in which calls are counted
 	breakerOpen   = 30 * time.Second
 )
 
-// breaker stops calls to a model that keeps failing. Only what says something about the
-// endpoint counts: a refusal is a success of the endpoint, a caller that left says
-// nothing, and what callers can cause with many or slow questions does not count (see
-// lateness).
+// breaker stops calls to a model that keeps failing. It counts only results that reveal the state of the
+// endpoint. A refusal is a success of the endpoint, and a cancellation by the caller is not counted. Failures
+// that callers can cause with many or slow questions are not counted either (see lateness).
 type breaker struct {
 	two    *gobreaker.TwoStepCircuitBreaker[any]
-	opened atomic.Int64 // when, in nanoseconds since 1970
-	streak atomic.Int64 // failed calls in a row, of all questions
+	opened atomic.Int64 // time of the last opening, in nanoseconds since 1970
+	streak atomic.Int64 // consecutive failed requests of all questions
 }
 
 func newBreaker(cfg Config) *breaker {
@@ -36,7 +35,7 @@ func newBreaker(cfg Config) *breaker {
 			return int(c.ConsecutiveFailures) >= cfg.BreakerFailures ||
 				int(valid) >= cfg.BreakerMin && float64(c.TotalFailures) >= breakerShare*float64(valid)
 		},
-		// Callbacks run under the breaker's lock: nothing here may ask it anything.
+		// Callbacks run under the breaker's lock and must not call its methods.
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
 				b.opened.Store(time.Now().UnixNano())
@@ -51,8 +50,8 @@ func newBreaker(cfg Config) *breaker {
 	return b
 }
 
-// noteCall counts one HTTP request. A question counts when it ends, and those that wait for
-// a retry have not: without this count a thousand at once would all ask a dead endpoint.
+// noteCall counts one HTTP request. The breaker itself counts a question only when it ends, not while it waits
+// for a retry. Without this count, a thousand concurrent questions would all call a dead endpoint.
 func (b *breaker) noteCall(err error) {
 	switch t := ClassOf(err).Traits(); {
 	case err == nil || t.Success:
@@ -62,9 +61,8 @@ func (b *breaker) noteCall(err error) {
 	}
 }
 
-// allowsRetry reports whether a failure may pass by itself. After as many in a row as open
-// the breaker, and more than one question makes alone, another call would be the next one
-// to fail.
+// allowsRetry reports whether a retry may help. It does not after as many consecutive failures as open the
+// breaker, if they are more than one question alone can cause.
 func (b *breaker) allowsRetry(cfg Config) bool {
 	return b.streak.Load() < int64(max(cfg.BreakerFailures, cfg.Retries+1))
 }
@@ -94,7 +92,7 @@ func withBreaker(next Completer, b *breaker) Completer {
 		}
 		ended := false
 		defer func() {
-			if !ended { // a panic below must not leave the probe out for ever
+			if !ended { // otherwise a panic would leave the breaker half-open forever
 				done(&Error{Class: ClassUpstream})
 			}
 		}()
@@ -109,8 +107,8 @@ func withBreaker(next Completer, b *breaker) Completer {
 	})
 }
 
-// withSecondLook asks again behind the line for a place: meanwhile the calls ahead may
-// have found the endpoint dead.
+// withSecondLook checks the breaker and the pause again after the wait for a place, because earlier calls may
+// have found the endpoint dead in the meantime.
 func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if b.two.State() == gobreaker.StateOpen {
@@ -125,21 +123,19 @@ func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
 	})
 }
 
-// lateLimit is the number of late answers in a row after which a caller waits for a
-// probe.
+// lateLimit is the number of consecutive late answers after which a caller must wait for a probe.
 const lateLimit = 2
 
-// lateness tells an endpoint that hangs from questions that take too long. One late
-// answer proves nothing: the case may be slow, or the caller's other questions. So
-// after several in a row the gate asks a short question of its own; only if that is
-// late too, while nothing else runs at the endpoint, the endpoint counts as down for
-// everyone.
+// lateness distinguishes an endpoint that hangs from questions that take too long. One late answer proves
+// nothing: this case, or the caller's other questions, may be slow. After several in a row, the gate sends a
+// short question as a probe. If the probe is late too while no other request runs at the endpoint, the
+// endpoint counts as down for all callers.
 type lateness struct {
-	idle func() bool // whether nothing runs at the endpoint
+	idle func() bool // reports whether no request runs at the endpoint
 
 	mu      sync.Mutex
-	callers map[string]int // late answers since the last one in time
-	down    time.Time      // until when nobody is asked; zero: it is not known to be down
+	callers map[string]int // late answers since the last timely one
+	down    time.Time      // end of the pause; zero if the endpoint is not known to be down
 	probing bool
 }
 
@@ -147,7 +143,7 @@ func newLateness(idle func() bool) *lateness {
 	return &lateness{idle: idle, callers: map[string]int{}}
 }
 
-// enter says whether a caller may ask: at once, after a probe, or not (the error).
+// enter reports whether a caller may ask: immediately, after a probe, or not at all (refusal).
 func (l *lateness) enter(caller string) (probes bool, refusal *Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,8 +182,8 @@ func (l *lateness) leave(caller string, err error) {
 	}
 }
 
-// isLate reports whether a request got no answer in its whole time; one that the
-// deadline of its question cut short says nothing.
+// isLate reports whether a request got no answer within its full time. A request that its question's deadline
+// cut short is not late.
 func isLate(err error) bool {
 	fail := asError(err)
 	return fail != nil && fail.Class == ClassTimeout && (fail.whole || fail.Status != 0)
@@ -202,7 +198,7 @@ func (l *lateness) isDown() bool {
 func (l *lateness) probe(ctx context.Context, once Completer, model string) error {
 	ended := false
 	defer func() {
-		if !ended { // a panic below must not keep others from probing
+		if !ended { // otherwise a panic would prevent further probes
 			_ = l.recordProbe(nil, false)
 		}
 	}()
@@ -238,7 +234,7 @@ func probeOf(model string) Request {
 	}
 }
 
-// withLateness makes callers with late answers wait for a probe, which once performs.
+// withLateness makes callers with late answers wait for a probe. once performs the probe, without retries.
 func withLateness(next, once Completer, l *lateness) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		probes, refusal := l.enter(req.Caller)

@@ -26,7 +26,7 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("open: %v, %d calls", err, f.calls.Load())
 		}
 		pass(30*time.Second + time.Millisecond)
-		f.do = hanging // the probe hangs: it must not keep the breaker half-open for ever
+		f.do = hanging // the probe hangs, which must not keep the breaker half-open forever
 		done := make(chan error)
 		go func() { _, err := c.Complete(t.Context(), Request{}); done <- err }()
 		synctest.Wait()
@@ -47,8 +47,8 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// BenchmarkBreakerOpen measures what a decision pays while the breaker is open,
-// beside the same stack around an endpoint that answers at once.
+// BenchmarkBreakerOpen measures the cost of a decision while the breaker is open, and of the same stack with
+// an endpoint that answers immediately.
 func BenchmarkBreakerOpen(b *testing.B) {
 	run := func(name string, f *fake, prepare int) {
 		b.Run(name, func(b *testing.B) {
@@ -65,8 +65,8 @@ func BenchmarkBreakerOpen(b *testing.B) {
 	run("baseline-answering", &fake{do: answering}, 0)
 }
 
-// What opens a breaker: failures in a row, or their share; what says nothing about the
-// endpoint does neither open nor close it.
+// Consecutive failures or their share open a breaker. Results that reveal nothing about the endpoint neither
+// open nor close it.
 func TestWhatOpensABreaker(t *testing.T) {
 	t.Parallel()
 	const fails, fine, nothing = ClassNetwork, ClassRefusal, ClassRateLimited
@@ -123,8 +123,8 @@ func TestWhatOpensABreaker(t *testing.T) {
 	}
 }
 
-// Whatever the probes and those beside them do, also hang, leave or panic: a breaker
-// is never stuck. An endpoint that is well again answers after one more BreakerOpen.
+// A breaker never gets stuck, even if probes and concurrent questions hang, are cancelled or panic. A
+// recovered endpoint answers after one more breakerOpen.
 func TestABreakerIsNeverStuck(t *testing.T) {
 	t.Parallel()
 	behaviours := []string{"answer", "fail", "nothing", "hang", "leave", "panic"}
@@ -180,7 +180,7 @@ func TestABreakerIsNeverStuck(t *testing.T) {
 	})
 }
 
-// The window slides: failures shortly before its turn count together with those after.
+// The window slides: failures before the start of a new interval count together with those after it.
 func TestTheWindowSlides(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,8 +202,8 @@ func TestTheWindowSlides(t *testing.T) {
 	})
 }
 
-// Whoever waited for a place does not ask an endpoint that was found dead, or that
-// asked to be left alone, meanwhile.
+// A question that waited for a place does not call an endpoint that was found dead or asked for a pause in the
+// meantime.
 func TestSecondLook(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -17,9 +17,9 @@ type cacheEntry struct {
 	until time.Time
 }
 
-// withCache answers questions that were answered before; the least recently used ones go
-// first. A failure is never cached: the next caller may have better luck. A negative ttl
-// is no cache. (lru's own expiry needs a goroutine that nothing ends.)
+// withCache caches answers and evicts the least recently used ones. Failures are never cached, because the
+// next attempt may succeed. A negative ttl disables the cache. (lru's own expiry needs a goroutine that cannot
+// be stopped.)
 func withCache(next Completer, first string, ttl time.Duration, entries int) Completer {
 	cache, err := lru.New[string, cacheEntry](entries)
 	if ttl < 0 || err != nil {
@@ -47,7 +47,7 @@ func keyOf(req Request, first string) string {
 	return fmt.Sprint(cmp.Or(req.Model, first), "\x00", req.Alone, "\x00", req.Key)
 }
 
-// clone shares nothing: no caller sees what another does to a reply.
+// clone returns a deep copy, so that callers cannot see each other's changes.
 func (r Reply) clone() Reply {
 	a := &r.Answer
 	a.Criteria, a.Violations, a.Suggestions = slices.Clone(a.Criteria), slices.Clone(a.Violations), slices.Clone(a.Suggestions)
@@ -68,10 +68,9 @@ type sharedCall struct {
 	panicked any
 }
 
-// withSharing lets callers with the same question at the same time wait for one call.
-// The call belongs to none of them: it continues when the one that began it leaves,
-// until that one's time is over, or slightly before, so that it learns what happened to
-// the call. Those that joined later have time left then, and ask again.
+// withSharing lets callers that ask the same question concurrently wait for one call. No caller owns the call:
+// it continues after the caller that started it leaves. It ends slightly before that caller's deadline, so
+// that the caller gets the call's own error. Callers that joined later then have time left and ask again.
 func withSharing(next Completer, limit time.Duration) Completer {
 	var calls singleflight.Group
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
@@ -93,7 +92,7 @@ func withSharing(next Completer, limit time.Duration) Completer {
 			}
 			call := result.Val.(*sharedCall) //nolint:forcetypeassert // the function returns nothing else
 			if call.panicked != nil {
-				panic(call.panicked) // where somebody can recover from it, as without sharing
+				panic(call.panicked) // in the caller's goroutine, which can recover, as without sharing
 			}
 			lacksTime := ClassOf(call.err) == ClassTimeout || ClassOf(call.err) == ClassBusy
 			if !began && lacksTime && time.Now().Before(end) {
@@ -109,7 +108,7 @@ func withSharing(next Completer, limit time.Duration) Completer {
 func runShared(ctx context.Context, next Completer, req Request, limit, whole time.Duration) (call *sharedCall) {
 	call = &sharedCall{}
 	defer func() {
-		if p := recover(); p != nil { // uncaught in this goroutine it would end the process
+		if p := recover(); p != nil { // a panic in this goroutine would end the process
 			call.panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
 		}
 	}()

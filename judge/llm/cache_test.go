@@ -13,7 +13,7 @@ func TestCache(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		asked string // model/key, a dot is a minute; capitals fail, x is not to be kept
+		asked string // model/key; a dot is a minute; capitals fail; x must not be cached
 		calls int
 	}{
 		{"the same question", "m/a m/a m/a", 1},
@@ -72,7 +72,7 @@ func TestNoCache(t *testing.T) {
 	}
 }
 
-// What one caller does to a reply is not seen by the next.
+// Changes that one caller makes to a reply are invisible to the next.
 func TestRepliesShareNothing(t *testing.T) {
 	t.Parallel()
 	c := clientOver(t, Config{}, &fake{do: func(context.Context, int, Request) (Reply, error) {

@@ -23,16 +23,16 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// CassetteMode says what a Cassette does with a request.
+// CassetteMode selects how a Cassette handles requests.
 type CassetteMode string
 
 // The modes of a Cassette.
 const (
-	// CassetteReplay sends nothing: a request that the file does not hold is an error.
+	// CassetteReplay sends nothing; a request that is not in the file is an error.
 	CassetteReplay CassetteMode = "replay"
-	// CassetteRecord sends everything and begins a new file.
+	// CassetteRecord sends every request and starts a new file.
 	CassetteRecord CassetteMode = "record"
-	// CassetteRecordMissing answers from the file, and sends and adds what it does not hold.
+	// CassetteRecordMissing answers from the file, and sends and records requests that are not in it.
 	CassetteRecordMissing CassetteMode = "record-missing"
 )
 
@@ -42,35 +42,35 @@ var cassetteFlags = map[CassetteMode]int{
 	CassetteRecordMissing: os.O_CREATE | os.O_RDWR | os.O_APPEND,
 }
 
-// ErrCassetteMiss is the error for a request that a cassette does not hold.
+// ErrCassetteMiss reports a request that is not in the cassette.
 var ErrCassetteMiss = errors.New("the cassette does not hold this request")
 
 const (
 	cassetteVersion = 1
-	maxRecorded     = 8 << 20  // bytes of an answer
-	maxCassetteLine = 64 << 20 // an answer, its request, and escapes
+	maxRecorded     = 8 << 20  // length of an answer, in bytes
+	maxCassetteLine = 64 << 20 // an answer with its request, escaped
 )
 
-// Cassette is a Doer that records exchanges in a file and answers from it: a map from the
-// hash of a request to its answer, one JSON object a line.
+// Cassette is a Doer that records exchanges in a file and replays them. The file maps hashes of requests to
+// answers, one JSON object on each line.
 //
-// The hash covers the method, the path, the body (as canonical JSON) and how often the same
-// request came before: the n-th time, it gets the n-th recorded answer. Failures without an
-// answer are recorded as their class; a caller that cancelled is not.
+// The hash covers the method, the path, the body (as canonical JSON) and how many times the same request was
+// made before: the n-th identical request gets the n-th recorded answer. Failures without an answer are
+// recorded as their class; cancellation by the caller is not recorded.
 //
-// The file never contains request headers. Text that looks like a key, and the key that the
-// request carried, are redacted before anything is written. It is safe for concurrent use.
+// The file never contains request headers. Text that looks like a key, and the key of the request itself, are
+// redacted before anything is written. A Cassette is safe for concurrent use.
 type Cassette struct {
 	path string
 	mode CassetteMode
 	next Doer
 
 	mu      sync.Mutex
-	file    *os.File // nil when nothing is written
+	file    *os.File // nil if nothing is written
 	closed  bool
 	entries []*cassetteEntry
 	byKey   map[string]*cassetteEntry
-	asked   map[string]int // by request: how often it came
+	asked   map[string]int // number of times that each request was made
 }
 
 type cassetteEntry struct {
@@ -79,24 +79,24 @@ type cassetteEntry struct {
 	Key  string          `json:"key"`
 	Req  cassetteRequest `json:"req"`
 	Res  cassetteAnswer  `json:"res"`
-	Rec  map[string]any  `json:"rec"` // for readers; nothing depends on it
+	Rec  map[string]any  `json:"rec"` // for human readers; not used
 }
 
 type cassetteRequest struct {
 	Method string `json:"method"`
 	Path   string `json:"path"`
 	Host   string `json:"host"` // not part of the key
-	// Body is canonical JSON; a body that is not JSON is a JSON string.
+	// Body is canonical JSON. A body that is not JSON is stored as a JSON string.
 	Body json.RawMessage `json:"body"`
-	// Try is that of WithTry.
+	// Try is the value of WithTry.
 	Try int `json:"try,omitempty"`
 }
 
 type tryKey struct{}
 
-// WithTry says that a question is put for the n-th time, from 0, because there was no answer. A
-// cassette keeps such requests apart, so that a recording replays with its retries and one without
-// retries as it is.
+// WithTry marks a question that is asked for the n-th time, from 0, because there was no answer. A cassette
+// stores these requests separately, so that recordings with retries and recordings without retries both replay
+// as recorded.
 func WithTry(ctx context.Context, n int) context.Context { return context.WithValue(ctx, tryKey{}, n) }
 
 // cassetteAnswer is a status with a body, or the class of a failure.
@@ -104,13 +104,13 @@ type cassetteAnswer struct {
 	Status  int               `json:"status,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"` // lower-case names
 	Body    string            `json:"body,omitempty"`
-	Body64  []byte            `json:"body64,omitempty"` // a body that is not UTF-8
+	Body64  []byte            `json:"body64,omitempty"` // for a body that is not UTF-8
 	Class   Class             `json:"class,omitempty"`
 	Message string            `json:"message,omitempty"`
 }
 
-// OpenCassette opens the file at path. It must exist to replay; recording creates it,
-// readable for its owner only. next sends what is not replayed; replay needs none.
+// OpenCassette opens the file at path. For replay it must exist; recording creates it, readable only by its
+// owner. next sends requests that are not replayed; it may be nil for replay.
 func OpenCassette(path string, mode CassetteMode, next Doer) (*Cassette, error) {
 	c := &Cassette{path: path, mode: mode, next: next, byKey: map[string]*cassetteEntry{}, asked: map[string]int{}}
 	flags, known := cassetteFlags[mode]
@@ -141,9 +141,8 @@ func OpenCassette(path string, mode CassetteMode, next Doer) (*Cassette, error) 
 	return c, nil
 }
 
-// load checks the key of each request against its hash, so that an edited request does
-// not pass for the recorded one; a request with a redacted secret has another hash and
-// is trusted. Its error names the line and what to do.
+// load checks each request against its hash, so that an edited request is not accepted as the recorded one. A
+// request with a redacted secret has a different hash and is trusted. The error names the line and the remedy.
 func (c *Cassette) load(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxCassetteLine)
@@ -178,8 +177,8 @@ func (c *Cassette) add(e *cassetteEntry) {
 	c.entries = append(c.entries, e)
 }
 
-// Do answers a request from the file, or sends and records it. Misses and what cannot
-// be recorded are an *Error of ClassConfig; a miss wraps ErrCassetteMiss.
+// Do answers a request from the file, or sends and records it. A miss, or an answer that cannot be recorded,
+// is an *Error of ClassConfig; a miss wraps ErrCassetteMiss.
 func (c *Cassette) Do(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
@@ -203,7 +202,7 @@ func (c *Cassette) Do(req *http.Request) (*http.Response, error) {
 	return c.record(req, q)
 }
 
-// find answers from the file; nil means that the request has to be sent.
+// find answers from the file. It returns nil if the request must be sent.
 func (c *Cassette) find(req *http.Request, q cassetteRequest) (*http.Response, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,7 +255,7 @@ func (c *Cassette) record(req *http.Request, q cassetteRequest) (*http.Response,
 	return res, err
 }
 
-// write appends an entry as the next answer to its request, in one write.
+// write appends an entry as the next answer to its request, in a single write.
 func (c *Cassette) write(e *cassetteEntry, secrets secrets) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,7 +285,7 @@ func (c *Cassette) fail(why string) *Error {
 	return &Error{Class: ClassConfig, Message: "cassette " + quoteForeign(c.path) + ": " + why}
 }
 
-// Unused describes the entries that answered nothing: requests that nobody makes any longer.
+// Unused describes the entries that were never replayed.
 func (c *Cassette) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -299,7 +298,7 @@ func (c *Cassette) Unused() []string {
 	return unused
 }
 
-// HoldsSystem reports whether the cassette holds a request whose system message begins with text.
+// HoldsSystem reports whether the cassette has a request whose system message begins with text.
 func (c *Cassette) HoldsSystem(text string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,7 +307,7 @@ func (c *Cassette) HoldsSystem(text string) bool {
 	})
 }
 
-// Close ends the recording. The cassette answers nothing after it.
+// Close ends the recording. All later requests fail.
 func (c *Cassette) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,13 +330,13 @@ func (q cassetteRequest) id() string {
 	return id
 }
 
-// requestKey identifies the n-th time, from 0, that a request comes.
+// requestKey identifies the n-th occurrence, from 0, of a request.
 func requestKey(id string, n int) string {
 	sum := sha256.Sum256([]byte(id + "\n" + strconv.Itoa(n)))
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// describe names a request without quoting its prompt.
+// describe describes a request without quoting its prompt.
 func (q cassetteRequest) describe() string {
 	model := cmp.Or(document.Known(q.Body).Get("model").Text(), "no model")
 	return fmt.Sprintf("%s %s (%s)", quoteForeign(q.Method), quoteForeign(q.Path), quoteForeign(model))
@@ -346,7 +345,7 @@ func (q cassetteRequest) describe() string {
 func answerOf(res *http.Response, raw []byte, secrets secrets) cassetteAnswer {
 	a := cassetteAnswer{Status: res.StatusCode, Headers: map[string]string{}}
 	for name, values := range res.Header {
-		// What reading an answer needs, and nothing that could name an account or a session.
+		// Keep only headers that are needed to read an answer and cannot identify an account or a session.
 		switch name = strings.ToLower(name); {
 		case name == "content-type", name == "date", name == "retry-after", name == "retry-after-ms", name == "x-should-retry",
 			strings.HasPrefix(name, "x-ratelimit-"):

@@ -37,14 +37,14 @@ func openTape(t testing.TB, path string, mode CassetteMode, next Doer) *Cassette
 	return c
 }
 
-// got is an answer that was read.
+// got is an answer that has been read.
 type got struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// send sends a request to a doer and reads the answer.
+// send sends a request to d and reads the answer.
 func send(t testing.TB, ctx context.Context, d Doer, method, path, body string) (got, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "https://llm.example"+path, strings.NewReader(body))
@@ -64,7 +64,7 @@ func send(t testing.TB, ctx context.Context, d Doer, method, path, body string) 
 	return got{res.StatusCode, res.Header, string(b)}, nil
 }
 
-// post asks and returns "status body".
+// post sends a request and returns "status body".
 func post(t testing.TB, d Doer, body string) (string, error) {
 	t.Helper()
 	res, err := send(t, t.Context(), d, http.MethodPost, "/v1/chat/completions", body)
@@ -81,7 +81,7 @@ func mustPost(t testing.TB, d Doer, body, want string) {
 	}
 }
 
-// numbered answers with how often it was asked.
+// numbered returns a Doer whose answers count its requests.
 func numbered() (Doer, *atomic.Int32) {
 	var n atomic.Int32
 	return doFunc(func(r *http.Request) (*http.Response, error) {
@@ -89,7 +89,7 @@ func numbered() (Doer, *atomic.Int32) {
 	}), &n
 }
 
-// never is a client that nobody may use.
+// never returns a Doer that must not be used.
 func never(t testing.TB) Doer {
 	return doFunc(func(*http.Request) (*http.Response, error) {
 		t.Error("a request was sent")
@@ -115,7 +115,8 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 
 	play := openTape(t, path, CassetteReplay, nil)
-	// Spaces and the order of keys are no part of the question; how often it was asked is.
+	// Spaces and the order of keys do not distinguish questions; the number of earlier identical requests
+	// does.
 	mustPost(t, play, `{"a": 1, "model": "m"}`, `200 {"answer":1}`)
 	if got := play.Unused(); len(got) != 2 || !strings.HasPrefix(got[0], "line 2: POST /v1/chat/completions (m)") {
 		t.Errorf("unused: %q", got)
@@ -330,7 +331,7 @@ func TestKeysNeverReachTheFile(t *testing.T) {
 	keys := []string{
 		"sk-proj-abcdefghijklmnop1234", "sk-ant-api03-abcdefghijkl_mno", "sk-abcdefgh********wxyz", "AIzaSyA1234567890abcdefghijklmnopqrstu",
 		"gsk_abcdefghijklmnopqrstuvwx", "xai-abcdefghijklmnopqrstuvwx", "hf_abcdefghijklmnopqrstuvwx", "Bearer abc.def-ghi_jkl+mno/pqr==",
-		"correct-horse-battery", // the one in use
+		"correct-horse-battery", // the key of the request
 	}
 	for _, key := range keys {
 		path := tapePath(t)
@@ -347,7 +348,7 @@ func TestKeysNeverReachTheFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Whoever asks gets the answer as it came.
+		// The caller gets the answer unchanged.
 		mustPost(t, rec, string(question), "401 "+string(said))
 		if err := rec.Close(); err != nil {
 			t.Fatal(err)
@@ -360,7 +361,7 @@ func TestKeysNeverReachTheFile(t *testing.T) {
 		if bytes.Contains(written, []byte(bare)) || bytes.Contains(written, []byte("battery")) {
 			t.Errorf("%s is in the file:\n%s", key, written)
 		}
-		// And the question is found again.
+		// The question is still found.
 		play := openTape(t, path, CassetteReplay, nil)
 		got, err := post(t, play, string(question))
 		if err != nil {
@@ -372,7 +373,7 @@ func TestKeysNeverReachTheFile(t *testing.T) {
 	}
 }
 
-// What was JSON is JSON afterwards, and what was hidden stays hidden.
+// Redacted JSON remains valid JSON, and redacting it again changes nothing.
 func TestRedactionProperty(t *testing.T) {
 	t.Parallel()
 	parts := rapid.SampledFrom([]string{
@@ -401,7 +402,7 @@ func TestRedactionProperty(t *testing.T) {
 	})
 }
 
-// A key of letters that JSON's escapes are made of must not tear an escape.
+// A key that consists of letters used in JSON escapes must not break an escape.
 func TestRedactionAcrossAnEscape(t *testing.T) {
 	t.Parallel()
 	raw := []byte(`{"a":"\nnnnnnnnn","b":1.50}`)
@@ -436,7 +437,7 @@ func TestMissNamesTheRequest(t *testing.T) {
 	}
 }
 
-// loaded reads entries from a text.
+// loaded reads cassette entries from a text.
 func loaded(text string) (*Cassette, error) {
 	c := &Cassette{byKey: map[string]*cassetteEntry{}}
 	return c, c.load(strings.NewReader(text))
@@ -478,7 +479,7 @@ func TestLoadRefuses(t *testing.T) {
 	if c, err := loaded(good + second); err != nil || len(c.entries) != 2 {
 		t.Errorf("a good one: %d entries, %v", len(c.entries), err)
 	}
-	// A request with a redacted secret has another hash than its key.
+	// The hash of a request with a redacted secret differs from its key.
 	if _, err := loaded(line(func(e *cassetteEntry) { e.Req.Body = json.RawMessage(`{"a":"[redacted]"}`) })); err != nil {
 		t.Errorf("redacted: %v", err)
 	}
@@ -535,8 +536,7 @@ func TestClosedCassetteAnswersNothing(t *testing.T) {
 	}
 }
 
-// A cassette is a Doer of an endpoint like any other: what it did live, it does again,
-// negotiation included.
+// An endpoint can use a cassette as its Doer. A replay repeats the live results, including negotiation.
 func TestCassetteUnderAnEndpoint(t *testing.T) {
 	t.Parallel()
 	path := tapePath(t)
@@ -623,7 +623,8 @@ func FuzzLoadCassette(f *testing.F) {
 	})
 }
 
-// Which edition of a prompt was recorded is in the requests: the shape may follow it.
+// Callers can tell which edition of a prompt was recorded, because System begins the message and Shape may
+// follow it.
 func TestCassetteHoldsSystem(t *testing.T) {
 	t.Parallel()
 	next, _ := numbered()

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// withChain asks the named model, and others when it is unavailable. An answer ends the
-// chain, even a rejection; so does a failure that the case can cause: no one may shop
-// for a model that says yes.
+// withChain asks the named model, and the fallbacks if it is unavailable. Any answer ends the chain, even a
+// rejection, and so does a failure that the case can cause. Otherwise callers could shop for a model that
+// approves.
 func withChain(models map[string]*backend, first string, fallbacks []string) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		req.Model = cmp.Or(req.Model, first)
@@ -47,8 +47,8 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 	})
 }
 
-// completeWithin leaves time for the models behind: one that hangs gets its share of
-// what is left, and up to three quarters where its timeout is longer than that.
+// completeWithin leaves time for the models that follow. A model that hangs gets its share of the remaining
+// time, or up to three quarters if its timeout is longer than the share.
 func (b *backend) completeWithin(parent context.Context, req Request, models int) (Reply, error) {
 	deadline, ok := parent.Deadline()
 	if !ok || models < 2 {
@@ -60,9 +60,9 @@ func (b *backend) completeWithin(parent context.Context, req Request, models int
 	return completeBefore(parent, b.stack, req, share, late)
 }
 
-// joinErrors picks the failure that the case may have caused, else one that is no
-// outage, else the first from a model that was asked, and names the others. All calls
-// count, and the earliest retry.
+// joinErrors returns one error for several. It prefers a failure that the case may have caused, then one that
+// is not an outage, then the first failure of a model that was asked. The message names the other models,
+// Calls is the sum, and RetryAfter is the earliest.
 func joinErrors(all []*Error) *Error {
 	first := all[0]
 	for _, e := range all[1:] {
@@ -100,8 +100,8 @@ func errorWeight(e *Error) int {
 	return 1
 }
 
-// withDeadline limits a whole question. Our own deadline is a failure of the endpoint;
-// a context that the caller ended is returned as it is.
+// withDeadline limits the time of a whole question. Our own deadline is a failure of the endpoint; if the
+// caller ended its context, the context's error is returned unchanged.
 func withDeadline(next Completer, limit time.Duration) Completer {
 	return CompleterFunc(func(parent context.Context, req Request) (Reply, error) {
 		if err := parent.Err(); err != nil {
@@ -111,7 +111,7 @@ func withDeadline(next Completer, limit time.Duration) Completer {
 	})
 }
 
-// timeOf is how much of a decision's time the question has.
+// timeOf returns the question's share of its decision's remaining time.
 func (r Request) timeOf(limit time.Duration) time.Duration {
 	if !r.Began.IsZero() {
 		limit = max(limit-time.Since(r.Began), 0)
@@ -121,8 +121,8 @@ func (r Request) timeOf(limit time.Duration) time.Duration {
 
 func (r Request) parts() time.Duration { return time.Duration(max(r.Share, 1)) }
 
-// completeBefore asks with a time limit of our own, for which late is the error. An
-// ended context of the caller's is returned as it is.
+// completeBefore asks with our own time limit, whose error is late. If the caller ended its context, the
+// context's error is returned unchanged.
 func completeBefore(parent context.Context, next Completer, req Request, limit time.Duration, late *Error) (Reply, error) {
 	ctx, cancel := context.WithTimeoutCause(parent, limit, late)
 	defer cancel()
@@ -140,8 +140,8 @@ func deadlineError(limit time.Duration) *Error {
 	return &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v", limit)}
 }
 
-// withAttempt limits one request to a timeout, 0 being the time that the question has.
-// One that waited in vain for whole is late.
+// withAttempt limits one request to timeout; 0 means the question's remaining time. A request without an
+// answer after whole is marked as late.
 func withAttempt(next Completer, timeout, whole time.Duration) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()

@@ -13,7 +13,7 @@ func TestAHangingModelLeavesTimeForTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clientOver(t, Config{}, &fake{do: hanging}, &fake{do: hanging}, &fake{do: answering})
 		began := time.Now()
-		if _, err := c.Complete(t.Context(), Request{}); err != nil || time.Since(began).Round(time.Second) != 13*time.Second { // a third each
+		if _, err := c.Complete(t.Context(), Request{}); err != nil || time.Since(began).Round(time.Second) != 13*time.Second { // a third for each
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
@@ -31,7 +31,8 @@ func TestUnknownModel(t *testing.T) {
 	}
 }
 
-// A fallback takes no time from a model that has a timeout of its own, up to three quarters.
+// A fallback does not shorten the time of a model with its own timeout, up to three quarters of the remaining
+// time.
 func TestASlowModelBeforeAFallback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestChainAsksEachOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fakes := []*fake{{do: failing(ClassQuota)}, {do: failing(ClassAuth)}, {do: failing(ClassNetwork)}}
 		c := clientOver(t, Config{}, fakes...)
-		_, err := c.Complete(t.Context(), Request{Model: "m1"}) // then m2, which is the only one left: m0 is no fallback
+		_, err := c.Complete(t.Context(), Request{Model: "m1"}) // only m2 follows: m0 is not a fallback
 		fail := asError(err)
 		if fail == nil || fail.Class != ClassAuth || fail.Model != "m1" || fail.Calls != 4 || !strings.Contains(fail.Message, "also asked: m2 network") {
 			t.Errorf("%+v", err)
@@ -77,7 +78,7 @@ func TestJoined(t *testing.T) {
 		{[]*Error{e(ClassBreakerOpen, time.Second), e(ClassQuota, time.Minute)}, ClassQuota, time.Second},
 		{[]*Error{e(ClassBreakerOpen, time.Minute), e(ClassNotBefore, time.Second)}, ClassBreakerOpen, time.Second},
 		{[]*Error{e(ClassNetwork, 0), e(ClassBreakerOpen, time.Second)}, ClassNetwork, time.Second},
-		// Whatever the case can bring about must be seen, or it would be let pass.
+		// A failure that the case can cause must be reported, or the move might be allowed.
 		{[]*Error{e(ClassNetwork, 0), e(ClassMalformed, 0)}, ClassMalformed, 0},
 		{[]*Error{e(ClassBusy, time.Second), e(ClassNetwork, 0)}, ClassBusy, time.Second},
 		{[]*Error{e(ClassNetwork, 0), e(ClassQuality, 0), e(ClassMalformed, 0)}, ClassQuality, 0},

@@ -15,11 +15,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// complaint is what an endpoint objects to, in whatever shape.
+// complaint is an endpoint's error message, in any of the known formats.
 type complaint struct {
-	status           int // of HTTP, or the one inside of a 200
+	status           int // HTTP status, or the status in the body of a 200
 	message          string
-	code, kind, more string // code, type, and codes deeper inside
+	code, kind, more string // code, type, and nested codes
 	param            string
 }
 
@@ -48,8 +48,8 @@ func plainText(body []byte) string {
 	return string(body)
 }
 
-// read knows the usual shapes: {"error": {...}}, {"error": "..."}, a list of those,
-// {"message": ...}, {"detail": ...}.
+// read understands the common formats: {"error": {...}}, {"error": "..."}, a list of these, {"message": ...},
+// {"detail": ...}.
 func (c *complaint) read(v document.JSON) {
 	switch v.Kind() {
 	case document.Array:
@@ -70,7 +70,7 @@ func (c *complaint) readMembers(o document.JSON) {
 		switch name.Text() {
 		case "message", "msg":
 			c.message = strings.TrimSpace(c.message + " " + v.Text())
-			c.readMembers(v) // Mistral puts what others call detail inside
+			c.readMembers(v) // Mistral nests here what others put into detail
 		case "detail", "metadata":
 			c.readDetail(v)
 		case "code":
@@ -103,7 +103,7 @@ func (c *complaint) codeOf(v document.JSON) {
 	c.code = s
 }
 
-// readDetail reads what FastAPI puts under detail and OpenRouter under metadata.
+// readDetail reads FastAPI's detail and OpenRouter's metadata.
 func (c *complaint) readDetail(v document.JSON) {
 	switch v.Kind() {
 	case document.String:
@@ -124,10 +124,11 @@ func (c *complaint) mentions(texts ...string) bool {
 	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(all, t) })
 }
 
-// adviseModel is for an endpoint that knows the path and not the model.
+// adviseModel is for an endpoint that knows the path but not the model.
 const adviseModel = "check LLM_JUDGE_MODEL: the endpoint does not know this model, or the key may not use it"
 
-// adviseForm is for an endpoint that fails and does not say clearly that it is the form.
+// adviseForm is for an endpoint that fails without stating clearly whether the form of the question is the
+// cause.
 const adviseForm = "look into the endpoint's log for the reason; if only the form of the question makes it fail, set --llm-structured to tool, json_object or prompt"
 
 func (c *complaint) newError(status int, header http.Header, now time.Time) *Error {
@@ -152,8 +153,7 @@ func (c *complaint) newError(status int, header http.Header, now time.Time) *Err
 	return e
 }
 
-// classify maps what an endpoint says to a class. The order matters: codes before texts
-// before the status.
+// classify maps an endpoint's complaint to a class. The order matters: codes, then texts, then the status.
 func (c *complaint) classify() Class {
 	isRejection := c.status == 400 || c.status == 422 || c.status == 404 || c.status == 405 || c.status == 501
 	switch {
@@ -170,7 +170,7 @@ func (c *complaint) classify() Class {
 	case c.status != 401 && c.mentions("flagged", "moderation", "invalid_prompt", "usage polic", "usage guideline", "safety", "content violat", "violates our", "violates the"):
 		return ClassFilter
 	case c.status == 403 && !c.mentions("key", "token", "permission", "auth", "credential", "account", "access", "country", "region", "allowed", "forbidden", "subscription", "billing"):
-		return ClassRefusal // a wall in front of the endpoint may have looked at what the case says
+		return ClassRefusal // a firewall before the endpoint may have rejected the case's text
 	case c.status == 401 || c.status == 403 || isRejection && c.mentions("api key not valid", "invalid api key", "incorrect api key", "api_key_invalid", "invalid_api_key", "missing api key"):
 		return ClassAuth
 	case c.status == 429:
@@ -188,14 +188,14 @@ func (c *complaint) classify() Class {
 	case c.status >= 300 && c.status < 400:
 		return ClassConfig
 	case c.status >= 400 && c.status < 500:
-		// Refused for a reason that we do not know: what the case says may be the reason.
+		// The reason is unknown, so the case's text may be the cause.
 		return ClassRefusal
 	}
 	return ClassUpstream
 }
 
-// parameters that we send, with the words that endpoints use for them. Longer names
-// come first: one may be part of another.
+// parameters are the request parameters that endpoints may reject, with the words that they use for them.
+// Longer names come first, because one may be part of another.
 var parameters = []struct {
 	name  string
 	words []string
@@ -221,15 +221,15 @@ var parameters = []struct {
 	{"response_format", []string{"schema", "schemas", "response_schema", "grammar", "parameter", "parameters", "output_format", "format"}},
 }
 
-// refusals are words for "this I do not take".
+// refusals are phrases with which endpoints reject a parameter.
 var refusals = []string{
 	"unsupported", "not support", "n't support", "not permitted", "extra_forbidden", "extra inputs", "unknown", "unrecognized", "unexpected",
 	"must be", "should be", "not allowed", "invalid", "not available", "no endpoints found", "only the default", "incompatible", "not implemented", "deprecated", "cannot be used", "not enabled", "requires --",
 }
 
-// mayRefuseForm reports whether a failure that is something else by its status may be a refusal of how
-// the question was asked: its words name a parameter, a schema, a grammar or a form. Servers word that in
-// many ways, and some answer 404 or 500; asking in another form finds out.
+// mayRefuseForm reports whether a failure of another class may be about the form of the question, because its
+// text names a parameter, a schema, a grammar or a format. Servers word this in many ways, and some answer 404
+// or 500. Asking in another form shows whether it is.
 func (c *complaint) mayRefuseForm(class Class) bool {
 	switch class {
 	case ClassRefusal:
@@ -243,7 +243,7 @@ func (c *complaint) mayRefuseForm(class Class) bool {
 	}
 }
 
-// namedParameter returns the parameter that the complaint names, "" for another subject.
+// namedParameter returns the parameter that the complaint names, or "".
 func (c *complaint) namedParameter() string {
 	if param, _, _ := strings.Cut(c.param, "."); param != "" {
 		if param == "messages" || param == "model" || param == "body" {
@@ -291,12 +291,11 @@ func (c *complaint) summary() string {
 	return "the endpoint says: " + text
 }
 
-// maxRetryAfter limits what an endpoint may ask for; some answer with days.
+// maxRetryAfter limits the pause that an endpoint can ask for; some ask for days.
 const maxRetryAfter = time.Hour
 
-// retryAfter is how long an endpoint asks to be left alone (RFC 9110, section 10.2.3:
-// seconds or a date; some send milliseconds in a header of their own); 0 when it does
-// not say.
+// retryAfter returns the pause that an endpoint asks for (RFC 9110, section 10.2.3: seconds or a date; some
+// send milliseconds in a separate header), or 0.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(header.Get("Retry-After-Ms")), 64); err == nil && ms > 0 {
 		return boundSeconds(ms / 1000)

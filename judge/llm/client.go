@@ -9,14 +9,13 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// Client asks models and survives every way in which they can fail. It is a stack
-// of decorators, from the outside in:
+// Client asks models and handles all their failures. It is a stack of decorators, from the outside in:
 //
 //	deadline > cache > shared calls > bill > chain of models >
 //	  attribution > quality latch > watch of outages > latches > breaker > lateness > retry > re-ask > negotiation >
 //	  not-before gate > allowance of the caller > place > attempt timeout > endpoint
 //
-// The breaker counts questions: one that a retry answered is a success. It is safe for
+// The breaker counts questions, so a question that succeeds after a retry is a success. A Client is safe for
 // concurrent use.
 type Client struct {
 	cfg    Config
@@ -45,8 +44,7 @@ type innermost struct {
 	host         string
 }
 
-// New makes a Client. It calls nothing. The error names every setting that cannot
-// work.
+// New returns a Client. It sends no requests. The error lists all invalid settings.
 func New(cfg Config) (*Client, error) {
 	return newClient(cfg, func(m Model, cfg Config) (innermost, error) {
 		e, err := newEndpoint(m, cfg)
@@ -128,7 +126,7 @@ func (c *Client) Complete(ctx context.Context, req Request) (Reply, error) {
 	return reply, err
 }
 
-// Names are the configured models, in their order; the first is the default.
+// Names returns the names of the configured models, in order; the first is the default.
 func (c *Client) Names() []string {
 	out := make([]string, len(c.models))
 	for i, m := range c.models {
@@ -137,7 +135,7 @@ func (c *Client) Names() []string {
 	return out
 }
 
-// Close releases idle connections. Calls under way end as they would.
+// Close closes idle connections. Running calls are not affected.
 func (c *Client) Close() {
 	if idle, ok := c.cfg.Doer.(interface{ CloseIdleConnections() }); ok {
 		idle.CloseIdleConnections()

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fake is an innermost that does what a test says.
+// fake is an innermost Completer with scripted behaviour.
 type fake struct {
 	calls atomic.Int32
 	do    func(ctx context.Context, n int, req Request) (Reply, error)
@@ -32,7 +32,7 @@ func (f *fake) Complete(ctx context.Context, req Request) (Reply, error) {
 	return reply, err
 }
 
-// good is a usable answer.
+// good returns a usable answer.
 func good() Reply { return Reply{Answer: Answer{Approved: true, Confidence: 0.9}} }
 
 func answering(context.Context, int, Request) (Reply, error) { return good(), nil }
@@ -48,8 +48,8 @@ func hanging(ctx context.Context, _ int, _ Request) (Reply, error) {
 	return Reply{}, contextError(ctx)
 }
 
-// clientOver is a client whose models are fakes, the first one the default. Of cfg.Models it
-// takes the timeouts.
+// clientOver returns a client whose models are fakes; the first one is the default. It uses only the timeouts
+// of cfg.Models.
 func clientOver(t testing.TB, cfg Config, fakes ...*fake) *Client {
 	t.Helper()
 	byName, preset := map[string]*fake{}, cfg.Models
@@ -100,8 +100,7 @@ func allClasses(t testing.TB) []Class {
 	return out
 }
 
-// TestEveryClass drives every class through the whole stack, with and without
-// another model behind it.
+// TestEveryClass tests every class with the whole stack, with and without a fallback model.
 func TestEveryClass(t *testing.T) {
 	t.Parallel()
 	for _, class := range allClasses(t) {
@@ -154,7 +153,7 @@ func driveClass(t *testing.T, class Class, behind bool) {
 	b := c.models[0]
 	counts := b.breaker.two.Counts()
 	switch {
-	case traits.Failure && counts.TotalFailures != 1, traits.Success && counts.TotalSuccesses != 1, // a question, whatever it took
+	case traits.Failure && counts.TotalFailures != 1, traits.Success && counts.TotalSuccesses != 1, // one question, however many requests it took
 		!traits.Failure && !traits.Success && counts.TotalFailures+counts.TotalSuccesses != 0:
 		t.Errorf("the breaker counted %+v", counts)
 	}
@@ -168,7 +167,7 @@ func driveClass(t *testing.T, class Class, behind bool) {
 	}
 }
 
-// latched checks that nobody asks while a latch holds, and that one asks after it.
+// latched checks that no request is made while a latch is active, and that one is made afterwards.
 func latched(t *testing.T, c *Client, f *fake, class Class, left time.Duration) {
 	t.Helper()
 	before := f.calls.Load()
@@ -182,8 +181,8 @@ func latched(t *testing.T, c *Client, f *fake, class Class, left time.Duration) 
 	}
 }
 
-// Whatever endpoints do, every question ends in time, calls are bounded, and what is
-// well again is asked again.
+// For any behaviour of the endpoints, every question ends in time, the number of calls is limited, and
+// endpoints that recover are used again.
 func TestRandomBehaviour(t *testing.T) {
 	t.Parallel()
 	classes := allClasses(t)
@@ -215,17 +214,17 @@ func TestRandomBehaviour(t *testing.T) {
 				if took := time.Since(began); took > 20*time.Second {
 					t.Fatalf("%v: took %v", behaviours, took)
 				}
-				if calls := a.calls.Load() + b.calls.Load() - before; calls > 2*(1+3) { // of each model a probe first, when its answers were late
+				if calls := a.calls.Load() + b.calls.Load() - before; calls > 2*(1+3) { // for each model, a probe may come first if its answers were late
 					t.Fatalf("%v: %d calls for one question", behaviours, calls)
 				}
 				if err != nil && asError(err) == nil {
 					t.Fatalf("%v: %v is no failure of ours", behaviours, err)
 				}
 			}
-			n.Store(int32(len(behaviours))) // all is well from here on
+			n.Store(int32(len(behaviours))) // from here on, all answers are good
 			pass(10*time.Minute + time.Second)
 			var err error
-			for range 2 { // the first may be the probe of the one and not of the other
+			for range 2 { // the first question may only probe one of the models
 				_, err = c.Complete(t.Context(), Request{})
 			}
 			if err != nil {
@@ -263,7 +262,7 @@ func TestAThousandAtOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if calls := f.calls.Load(); calls > 5+5+2*8 || time.Since(began) > 20*time.Second { // which wait for a retry, which open the breaker, and all places twice
+			if calls := f.calls.Load(); calls > 5+5+2*8 || time.Since(began) > 20*time.Second { // calls that wait for a retry, calls that open the breaker, and two rounds of all places
 				t.Errorf("%s: %d calls, %v", name, calls, time.Since(began))
 			}
 		})

@@ -18,61 +18,59 @@ type Doer interface {
 
 // Model is one model at one endpoint.
 type Model struct {
-	// Name is what definitions and operators call it; ID is what the endpoint calls
-	// it. Name "" is ID.
+	// Name is the model's name for definitions and operators; ID is its name at the endpoint. An empty Name
+	// means ID.
 	Name, ID string
-	// BaseURL as users write it; see NormalizeBaseURL.
+	// BaseURL is the base URL as users write it; see NormalizeBaseURL.
 	BaseURL string
-	// APIKey is sent as a bearer token; "" sends none (local servers).
+	// APIKey is sent as a bearer token, unless it is "" (local servers).
 	APIKey string
-	// Rung fixes how the model is made to answer in form; "" finds out. A fixed rung
-	// that the endpoint does not take is ClassConfig, never a silent step down.
+	// Rung fixes how the form of answers is enforced; "" means that the client finds out. If the endpoint does
+	// not support a fixed rung, the error is ClassConfig; the client never silently steps down.
 	Rung Rung
-	// Thinking is off, none, minimal, low, medium, high, xhigh, max, or auto ("" is
-	// auto: nothing is sent).
+	// Thinking is off, none, minimal, low, medium, high, xhigh, max, or auto. With auto or "", no thinking
+	// parameter is sent.
 	Thinking string
-	// Timeout limits one HTTP request; 0: it may take all the time that its question has.
-	// With less, a request that hangs leaves time for another one.
+	// Timeout limits one HTTP request; 0 means all the time that its question has. A shorter timeout leaves
+	// time for another request if one hangs.
 	Timeout time.Duration
-	// PromptUSD and CompletionUSD are the prices of a million tokens; nil: unknown.
+	// PromptUSD and CompletionUSD are prices for a million tokens; nil means unknown.
 	PromptUSD, CompletionUSD *float64
 }
 
-// Config sets up a Client. Zero fields have the defaults that their comments name;
-// "thinking" in a default is for a model with a thinking mode that is on.
+// Config configures a Client. Zero fields have the defaults in their comments; a default marked "thinking" is
+// for models whose thinking mode is on.
 type Config struct {
-	// Models that can be asked; at least one, the first is the default.
+	// Models are the available models; there must be at least one. The first is the default.
 	Models []Model
-	// Fallbacks are names of Models, asked in order when the one asked for cannot be had.
+	// Fallbacks are names of Models. They are asked in order if the requested model is unavailable.
 	Fallbacks []string
 
-	Deadline  time.Duration // of one Complete, whatever happens: 20 s, thinking 60 s
-	MaxCalls  int           // HTTP requests of one Complete that ask for a judgement: 3; at most 4 more per model negotiate
-	MaxTokens int           // of one answer: 1024, thinking 8192
-	MaxBody   int64         // of one HTTP answer: 1 MiB
+	Deadline  time.Duration // limit for one Complete, whatever happens: 20 s, thinking 60 s
+	MaxCalls  int           // HTTP requests for a judgement to one model in one Complete: 3; negotiation may add at most 4 for each model
+	MaxTokens int           // limit for one answer: 1024, thinking 8192
+	MaxBody   int64         // limit for one HTTP answer, in bytes: 1 MiB
 
-	Retries int           // of one model: 2; negative is none
-	Backoff time.Duration // first wait: 250 ms, doubling up to 2 s, with full jitter
+	Retries int           // retries of one model: 2; negative means none
+	Backoff time.Duration // first delay: 250 ms, doubling up to 2 s, with full jitter
 
-	Parallel       int // HTTP requests under way per endpoint: 8; at most half of them for one Request.Caller
-	CallerRequests int // HTTP requests a minute per endpoint for one Request.Caller: 60; negative is no limit
-	CallerTokens   int // tokens a minute per endpoint for one Request.Caller, read and written: 100,000; negative is no limit
+	Parallel       int // concurrent HTTP requests for each endpoint: 8; at most half of them for one Request.Caller
+	CallerRequests int // HTTP requests a minute for each endpoint and Request.Caller: 60; negative means no limit
+	CallerTokens   int // tokens a minute, read and written, for each endpoint and Request.Caller: 100,000; negative means no limit
 
-	BreakerFailures int // consecutive failures that open it for 30 s: 5 …
-	BreakerMin      int // … or half of at least so many calls in 120 s: 5
+	BreakerFailures int // consecutive failures that open the breaker for 30 s: 5 …
+	BreakerMin      int // … or minimum number of calls in 120 s of which half failed: 5
 
-	CacheTTL     time.Duration // 15 min; negative is no cache
+	CacheTTL     time.Duration // 15 min; negative disables the cache
 	CacheEntries int           // 1024
 
-	// Jitter gives the share, 0..1, of the wait before a retry that is waited; nil is
-	// random ("full jitter"). Tests that want the same times every run set it.
+	// Jitter returns the factor, 0..1, by which the delay before a retry is multiplied; nil means random
+	// ("full jitter"). Tests set it to get the same delays in every run.
 	Jitter func() float64
 
-	// Doer sends the requests; nil is an HTTP client that follows no redirect. The
-	// cassette is a Doer.
+	// Doer sends the requests; nil means an HTTP client that follows no redirects. A Cassette is a Doer.
 	Doer Doer
-	// Watch is told when an outage of a model begins and when it is over; nil tells nobody. It
-	// must return soon.
+	// Watch, if not nil, is called when an outage of a model begins and when it ends. It must return quickly.
 	Watch func(Outage)
 	// Private allows http:// to hosts that are neither loopback nor private.
 	Private bool
@@ -106,8 +104,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// wholeTime is how long a request must have waited in vain to be called late: half of the
-// time that a question leaves its model, where the model has no timeout that is shorter.
+// wholeTime is how long a request must wait without an answer to count as late: half of the time that a
+// question leaves for its model, or the model's timeout if that is shorter.
 func (c Config) wholeTime(m Model) time.Duration {
 	whole := c.Deadline / time.Duration(2*(1+len(c.Fallbacks)))
 	if m.Timeout > 0 {
@@ -116,7 +114,7 @@ func (c Config) wholeTime(m Model) time.Duration {
 	return whole
 }
 
-// tokensFor is how long an answer of a model may be.
+// tokensFor returns the token limit for an answer of a model.
 func (c Config) tokensFor(m Model) int {
 	return cmp.Or(c.MaxTokens, chooseDefault(m.isThinking(), 8192, 1024))
 }
@@ -135,7 +133,7 @@ func chooseDefault[T any](first bool, a, b T) T {
 	return b
 }
 
-// validate expects defaults to be set; endpoints validate their models.
+// validate expects defaults to be set. Endpoints validate their models.
 func (c Config) validate() error {
 	var errs []error
 	need := func(ok bool, format string, args ...any) {

@@ -34,7 +34,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// One request has its own bound, and whose clock ended it can be told.
+// One request has its own time limit, and the error shows whose time limit ended it.
 func TestAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestAttempt(t *testing.T) {
 		}
 		deaf := withAttempt(CompleterFunc(func(ctx context.Context, _ Request) (Reply, error) {
 			<-ctx.Done()
-			return Reply{}, ctx.Err() // does not know of causes
+			return Reply{}, ctx.Err() // ignores the cause
 		}), time.Second, time.Second)
 		if _, err := deaf.Complete(t.Context(), Request{}); ClassOf(err) != ClassTimeout || asError(err).Calls != 1 {
 			t.Errorf("without the cause: %v", err)
@@ -65,7 +65,7 @@ func TestAttempt(t *testing.T) {
 	})
 }
 
-// What happened before the time was over is said, not only that it is over.
+// The error describes the failure before the deadline, not only the deadline.
 func TestTheDeadlineDoesNotHideWhatHappened(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

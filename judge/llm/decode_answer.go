@@ -13,8 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The most that is kept of an answer. Longer texts are cut, longer lists refused:
-// nobody asked for a hundred violations.
+// Limits on what is kept of an answer. Longer texts are cut; longer lists are rejected.
 const (
 	maxReasoning = 4000 // runes
 	maxNote      = 600
@@ -26,8 +25,8 @@ const (
 
 func (a Answer) equal(b Answer) bool { return reflect.DeepEqual(a, b) }
 
-// readAnswer requires approved and confidence, and the right type of what decides; the
-// rest is read leniently.
+// readAnswer requires approved and confidence, and the right types for members that affect the decision. It
+// reads all other members leniently.
 func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	r := answerReader{object: o}
 	a.Approved = r.readBool("approved", true)
@@ -43,7 +42,7 @@ func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	return a, r.lenient, nil
 }
 
-// answerReader reads members and keeps the first mistake.
+// answerReader reads members and records the first mistake.
 type answerReader struct {
 	object  document.JSON
 	lenient bool
@@ -114,10 +113,10 @@ func (r *answerReader) readShare(key string) float64 {
 		r.refuse("%q is not 0 to 1", key)
 		return 0
 	}
-	return f + 0 // -0 is 0
+	return f + 0 // -0 becomes 0
 }
 
-// readTexts skips blank texts. A list that decides must contain only texts.
+// readTexts skips blank texts. If decides is set, a list must contain only texts.
 func (r *answerReader) readTexts(key string, decides bool) []string {
 	v := r.member(key)
 	var list []document.JSON
@@ -144,7 +143,7 @@ func (r *answerReader) readTexts(key string, decides bool) []string {
 		}
 		r.lenient = r.lenient || !isText
 		if s := item.Text(); strings.TrimSpace(s) != "" {
-			out = append(out, cmp.Or(cleanText(s, maxNote), "?")) // what cannot be shown still counts
+			out = append(out, cmp.Or(cleanText(s, maxNote), "?")) // a text that cannot be shown still counts
 		}
 	}
 	return out
@@ -156,7 +155,7 @@ func (r *answerReader) readText(key string) string {
 	return cleanText(v.Text(), maxReasoning)
 }
 
-// readCriteria accepts a duplicate criterion only with the same answer.
+// readCriteria accepts a duplicate criterion only if both answers are the same.
 func (r *answerReader) readCriteria() []Criterion {
 	v := r.member("criteria")
 	if v.Kind() == 0 {
@@ -233,8 +232,8 @@ func (r *answerReader) readCriterion(o document.JSON) Criterion {
 	return c
 }
 
-// truncateQuote keeps invisible characters that some scripts need, because the quote is
-// looked up. Callers clean it before they show it.
+// truncateQuote keeps invisible characters that some writing systems need, because the quote is searched for
+// in the documents. Callers must clean it before they show it.
 func truncateQuote(s string, n int) string {
 	s = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -248,7 +247,7 @@ func truncateQuote(s string, n int) string {
 	return s
 }
 
-// cleanText makes a foreign text safe to show: no control characters, at most n runes.
+// cleanText makes an untrusted text safe to show: no control characters, at most n runes.
 func cleanText(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar {

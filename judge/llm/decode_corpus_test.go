@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// completionCase is one recorded answer with what must be read in it.
+// completionCase is one recorded answer with the expected result.
 type completionCase struct {
 	Name string `json:"name"`
 	llm.Exchange
@@ -27,7 +27,7 @@ type completionCase struct {
 	Note string `json:"note"`
 }
 
-// TestCorpus reads the collection of recorded answers where it is at hand.
+// TestCorpus reads the shared collection of recorded answers, if present.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	cases := readCases(t, filepath.Join("..", "..", "..", "shared", "corpus", "judge_completions.json"))
@@ -116,8 +116,8 @@ func (c completionCase) check(t *testing.T) {
 	}
 }
 
-// What a case can bring about is never taken for the outside's fault, however the
-// endpoint puts it; and no link in a message is taken for a parameter.
+// A failure that the case can cause is never attributed to the endpoint, however the endpoint words it. Links
+// in a message are not mistaken for parameters.
 func TestModerationIsTheCasesFault(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]llm.Exchange{
@@ -143,7 +143,7 @@ func TestModerationIsTheCasesFault(t *testing.T) {
 	}
 }
 
-// An envelope that says two things is no verdict.
+// An envelope that contradicts itself contains no verdict.
 func TestContradictingEnvelopes(t *testing.T) {
 	t.Parallel()
 	const verdict = `"message":{"content":"{\"approved\":true,\"confidence\":1}"}`

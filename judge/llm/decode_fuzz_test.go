@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// FuzzDecode: no body makes the decoder panic, and none is read as an approval in
-// which a second, independent and stricter reader finds none.
+// FuzzDecode: no body makes the decoder panic, and the decoder finds an approval only if a second, independent
+// and stricter reader finds one too.
 func FuzzDecode(f *testing.F) {
 	files, err := filepath.Glob(filepath.Join("testdata", "completions", "*.json"))
 	if err != nil {
@@ -42,7 +42,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzContent puts arbitrary text where the model's words are.
+// FuzzContent uses arbitrary text as the model's answer.
 func FuzzContent(f *testing.F) {
 	for _, seed := range []string{
 		`{"approved":true,"confidence":0.9}`, "```json\n{\"approved\":true,\"confidence\":0.9}\n```", `{"approved":true,"Approved":false,"confidence":1}`,
@@ -64,10 +64,9 @@ func FuzzContent(f *testing.F) {
 	})
 }
 
-// oracle reads strictly with other means: somewhere in what the model said there
-// must be an object that encoding/json reads as an approval, with each deciding key
-// exactly once in exactly one spelling, and no object that says the opposite. It
-// knows nothing of thinking and choices, so it finds too much, never too little.
+// oracle reads strictly and by other means. It requires an object in the model's text that encoding/json reads
+// as an approval: each deciding key exactly once, in one spelling, and no object with the opposite result. It
+// does not recognise thinking or choices, so it may find too many approvals, but never too few.
 func oracle(body, nonce string) bool {
 	var texts []string
 	collect(body, &texts, 0)
@@ -86,7 +85,7 @@ func oracle(body, nonce string) bool {
 	return false
 }
 
-// collect gathers every string of a document and the document itself.
+// collect returns the document and all its strings.
 func collect(doc string, out *[]string, depth int) {
 	*out = append(*out, doc)
 	if depth > 3 {
@@ -104,7 +103,7 @@ func collect(doc string, out *[]string, depth int) {
 			joined += s
 		}
 	}
-	*out = append(*out, joined, strings.ReplaceAll(joined, "text", "")) // texts that are split into parts
+	*out = append(*out, joined, strings.ReplaceAll(joined, "text", "")) // texts may be split into parts
 }
 
 func approval(raw json.RawMessage, nonce string) bool {

@@ -16,16 +16,16 @@ import (
 type choice struct {
 	finish  string
 	refusal string
-	// calls are the arguments of calls of our tool, other how many other tools were
-	// called; content is the text.
+	// calls holds the arguments of calls of our tool. other is the number of calls of other tools. content is
+	// the text.
 	calls   []string
 	other   int
 	content string
-	thought bool   // there is thinking beside the text
+	thought bool   // there is thinking in addition to the text
 	fail    *Error // the choice cannot be read at all
 }
 
-// decode prefers a tool call to text, and never reads what the model thought.
+// decode prefers a tool call to text, and never reads the model's thinking.
 func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	switch {
 	case c.fail != nil:
@@ -47,8 +47,7 @@ func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	return answer, how, fail
 }
 
-// manners are how an answer departs from the form: lenient in any way, or picked out of
-// a longer text.
+// manners describes how an answer deviates from the form: lenient in any way, or picked out of a longer text.
 type manners struct{ lenient, picked bool }
 
 func (c choice) parse(nonce string) (Answer, manners, *Error) {
@@ -60,7 +59,7 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 		found.lenient = found.lenient || len(c.calls) > 1
 		answer, how, fail := found.takeSingle()
 		if fail != nil {
-			fail.Err = nil // what was called is in form, whatever it holds
+			fail.Err = nil // a call of the tool follows the form, whatever its arguments are
 		}
 		return answer, how, fail
 	}
@@ -87,14 +86,14 @@ func truncatedError() *Error { return &Error{Class: ClassTruncated, Message: "th
 
 func malformedError(message string) *Error { return &Error{Class: ClassMalformed, Message: message} }
 
-// errNoVerdict says that no tool was called and the text holds no verdict.
+// errNoVerdict reports that no tool was called and the text contains no verdict.
 var errNoVerdict = errors.New("no verdict")
 
 func withoutVerdict(message string) *Error {
 	return &Error{Class: ClassMalformed, Message: message, Err: errNoVerdict}
 }
 
-// The traces of thinking that servers leave in the text.
+// Markers of thinking that servers leave in the text.
 var (
 	thinkEnd = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)</(?:think|thinking|thought|reasoning)>|\[/THINK\]`)
@@ -110,8 +109,8 @@ const (
 	harmonyMessage = "<|message|>"
 )
 
-// answerText removes what the model thought. A text that is JSON as a whole has no
-// thinking around it, whatever its strings contain.
+// answerText removes the model's thinking. A text that is JSON as a whole has no thinking around it, whatever
+// its strings contain.
 func answerText(text string) string {
 	text = strings.TrimSpace(text)
 	if json.Valid([]byte(text)) {
@@ -124,12 +123,12 @@ func answerText(text string) string {
 		text = text[ends[len(ends)-1][1]:]
 	}
 	if begin := thinkBegin().FindStringIndex(text); begin != nil {
-		text = text[:begin[0]] // it never ends: all that follows is thinking
+		text = text[:begin[0]] // it has no end, so everything after it is thinking
 	}
 	return strings.TrimSpace(text)
 }
 
-// finalChannel returns the last final message of the harmony format, "" without one.
+// finalChannel returns the last final message of the harmony format, or "".
 func finalChannel(text string) string {
 	at := strings.LastIndex(text, harmonyFinal)
 	if at < 0 {
@@ -160,7 +159,7 @@ func stripFence(text string) (string, bool) {
 type candidates struct {
 	answers []Answer
 	manners
-	fault *Error // the first thing that was wrong
+	fault *Error // the first mistake
 }
 
 func (f *candidates) add(text, nonce string) {
@@ -189,7 +188,7 @@ func (f *candidates) add(text, nonce string) {
 	for _, raw := range objects {
 		v, err := parseJSON([]byte(raw))
 		if err != nil {
-			// Whether this was the verdict cannot be known.
+			// It is unknown whether this was the verdict.
 			f.fault = withoutVerdict("the answer holds something like JSON that cannot be read: " + cleanText(err.Error(), 80))
 			return
 		}
@@ -200,10 +199,9 @@ func (f *candidates) add(text, nonce string) {
 	}
 }
 
-// addVerdict reports whether an object is a verdict. With a nonce, only one that
-// repeats it is ours, but for a refusal without criteria that is the whole answer: whose
-// endpoint answers in a form of its own is not asked to repeat anything, and a refusal opens
-// nothing.
+// addVerdict reports whether an object is a verdict. If there is a nonce, the verdict must repeat it. The
+// exception is a rejection without criteria that is the whole answer: such endpoints have their own form and
+// were not asked for a nonce, and a rejection cannot approve anything.
 func (f *candidates) addVerdict(o document.JSON, nonce string, whole bool) bool {
 	if !looksLikeVerdict(o) {
 		var in document.JSON
@@ -255,20 +253,19 @@ func (f *candidates) takeSingle() (Answer, manners, *Error) {
 
 type reading struct {
 	Answer Answer
-	// Lenient: unmistakable, but not in the form asked for.
+	// Lenient: unambiguous, but not in the requested form.
 	Lenient bool
-	// Picked: the verdict was picked out of a longer text. Where no nonce ties it to
-	// the question it may be one that the model only quotes.
+	// Picked: the verdict was picked out of a longer text. Without a nonce it may be a verdict that the model
+	// only quotes.
 	Picked bool
-	// Text answers a dialogue; then there is no Answer.
+	// Text is the answer to a dialogue; then there is no Answer.
 	Text               string
 	Model, Fingerprint string
 	Usage              *Usage
 }
 
-// Decode reads one recorded answer as a judge would. The second result is true
-// when the answer was unmistakable but not in the form asked for. The error is an
-// *Error.
+// Decode reads one recorded answer as the judge does. The second result is true if the answer was unambiguous
+// but not in the requested form. The error is an *Error.
 func Decode(x Exchange) (Answer, bool, error) {
 	read, err := readExchange(x.Status, headerOf(x.Headers), []byte(x.Body), x.Nonce, time.Now())
 	if fail := asError(err); fail != nil {
@@ -285,8 +282,8 @@ func headerOf(recorded map[string]string) http.Header {
 	return header
 }
 
-// readExchange reads one HTTP answer. It must contain a nonce that was sent; a date in
-// Retry-After counts from now.
+// readExchange reads one HTTP answer, which must repeat nonce unless it is "". A date in Retry-After is
+// relative to now.
 func readExchange(status int, header http.Header, body []byte, nonce string, now time.Time) (reading, error) {
 	if status < 200 || status > 299 {
 		return reading{}, classifyResponse(status, header, body, now)
@@ -310,7 +307,7 @@ func readExchange(status int, header http.Header, body []byte, nonce string, now
 	return read, nil
 }
 
-// readDialogue reads a plain text out of an answer: of the first choice, without what the model thought.
+// readDialogue returns the plain text of the first choice, without the model's thinking.
 func readDialogue(status int, header http.Header, body []byte, now time.Time) (reading, error) {
 	if status < 200 || status > 299 {
 		return reading{}, classifyResponse(status, header, body, now)
@@ -347,8 +344,8 @@ func parseJSON(raw []byte) (document.JSON, error) {
 	return document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Lax: true})
 }
 
-// getMember returns the value of a key, absent when there is none. A duplicate key, or
-// one in another case, says two things at once: that is an error.
+// getMember returns the value of a key, absent if there is none. It fails for a duplicate key or one in
+// another case, because the object is then ambiguous.
 func getMember(o document.JSON, key string) (value document.JSON, err error) {
 	for name, v := range o.Members() {
 		switch is := name.Text(); {
@@ -374,8 +371,8 @@ func hasMember(o document.JSON, key string) bool {
 
 func isSet(v document.JSON) bool { return v.Kind() != 0 && v.Kind() != document.Null }
 
-// objectsIn finds the outermost objects in a text, ignoring braces in strings; unended
-// reports one without an end. It scans each byte once.
+// objectsIn returns the outermost objects in a text, ignoring braces in strings. unended reports an object
+// without an end. It scans each byte once.
 func objectsIn(text string) (found []string, unended bool) {
 	depth, begin, inString := 0, 0, false
 	for i := 0; i < len(text); i++ {

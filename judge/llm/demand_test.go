@@ -13,14 +13,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// isOutage reports whether a failure is one that the structural fallback may answer.
+// isOutage reports whether the structural fallback may handle a failure.
 func isOutage(err error) bool {
 	fail := asError(err)
 	return fail != nil && !fail.IsBusy() && !fail.Class.Traits().FromCase
 }
 
-// A provider that allows ten requests a minute: whoever uses them up is busy, for as long
-// as the provider keeps refusing; a caller that took no part meets an outage.
+// A provider allows ten requests a minute. To the caller that used them up, the provider is busy for as long
+// as it refuses; to a caller that did not contribute, it has an outage.
 func TestWhoTookPartInALimit(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]Error{
@@ -62,8 +62,7 @@ func TestWhoTookPartInALimit(t *testing.T) {
 	}
 }
 
-// Requests that run at the same time took part as well, and so did those whose caller
-// left before they were answered.
+// Concurrent requests count as contributions, including those that their caller cancelled.
 func TestPartOfWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +90,7 @@ func TestPartOfWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-// The limit of a host is met by the questions to all of its models.
+// Questions to any model of a host contribute to its limit.
 func TestPartAtAnotherModelOfTheHost(t *testing.T) {
 	t.Parallel()
 	f := &fake{do: func(_ context.Context, _ int, req Request) (Reply, error) {
@@ -114,10 +113,8 @@ func TestPartAtAnotherModelOfTheHost(t *testing.T) {
 	}
 }
 
-// What one principal can do to an endpoint that works: ask at once or after a pause, ask
-// what takes too long, leave. Its endpoint has a limit of requests, serves one question
-// after another, and is never down. No sequence of it ends in an outage, neither for that
-// principal nor, where nobody else asks, for the state that others would meet.
+// One principal may ask immediately or after a pause, ask slow questions, and cancel. The endpoint limits
+// requests but is never down. No sequence of these moves may look like an outage to that principal.
 func TestNobodyBringsAboutAnOutage(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -170,7 +167,7 @@ func TestNobodyBringsAboutAnOutage(t *testing.T) {
 	})
 }
 
-// limited is an endpoint that answers a number of requests a minute.
+// limited is an endpoint that answers a limited number of requests a minute.
 type limited struct {
 	perMinute int
 	hint      time.Duration
@@ -200,9 +197,9 @@ func (e *limited) answer(ctx context.Context, _ int, req Request) (Reply, error)
 	return good(), nil
 }
 
-// An endpoint that hangs is recognised by a question of the gate's own, within a few
-// questions, and then costs nobody more than that question now and then. A question that
-// takes too long at an endpoint that answers is never taken for an outage.
+// An endpoint that hangs is detected by the gate's own probe after a few questions. From then on callers fail
+// fast, except for an occasional probe. A question that takes too long at a working endpoint is never mistaken
+// for an outage.
 func TestHanging(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -269,7 +266,7 @@ func TestSlowQuestionsAreNoOutage(t *testing.T) {
 	})
 }
 
-// The gate's own question proves nothing while other questions run.
+// The gate's probe proves nothing while other questions run.
 func TestABusyEndpointIsNotDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,7 +282,7 @@ func TestABusyEndpointIsNotDown(t *testing.T) {
 	})
 }
 
-// A panic below a probe keeps nobody from the next one.
+// A panic during a probe does not prevent the next one.
 func TestAProbeThatPanics(t *testing.T) {
 	t.Parallel()
 	l := newLateness(func() bool { return true })
@@ -347,7 +344,7 @@ func TestAllowance(t *testing.T) {
 			pass(6 * time.Second)
 			total += asked("mallory")
 		}
-		if total > 21 || total < 19 { // the last moment of the minute is the first of the next
+		if total > 21 || total < 19 { // the end of a minute is also the start of the next
 			t.Errorf("%d requests in a minute", total)
 		}
 		if err := ask("alice"); err != nil {
@@ -381,7 +378,7 @@ func TestAllowanceOfTokens(t *testing.T) {
 		if ClassOf(err) != ClassShareSpent {
 			t.Fatal(err)
 		}
-		if wait := asError(err).RetryAfter; wait < 2*time.Minute-time.Second || wait > 2*time.Minute+time.Second { // the debt of 1000
+		if wait := asError(err).RetryAfter; wait < 2*time.Minute-time.Second || wait > 2*time.Minute+time.Second { // the debt of 1000 tokens
 			t.Errorf("again after %v", wait)
 		}
 		pass(asError(err).RetryAfter)
@@ -391,8 +388,7 @@ func TestAllowanceOfTokens(t *testing.T) {
 	})
 }
 
-// An answer that could not be used stays what it was when there is nothing left to ask
-// for another.
+// If the allowance does not suffice to ask again, the error describes the unusable answer.
 func TestNothingLeftToAskAgain(t *testing.T) {
 	t.Parallel()
 	c := clientOver(t, Config{CallerRequests: 1}, &fake{do: failing(ClassMalformed)})

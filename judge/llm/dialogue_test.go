@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// finished is a completion that ended in a way, with some members of its message.
+// finished answers with the given finish reason and message members.
 func finished(reason string, message map[string]any) llmtest.Personality {
 	raw, err := json.Marshal(map[string]any{
 		"choices": []any{map[string]any{"message": message, "finish_reason": reason}}, "usage": map[string]any{"prompt_tokens": 7, "completion_tokens": 5},
@@ -24,7 +24,7 @@ func finished(reason string, message map[string]any) llmtest.Personality {
 	return llmtest.Always(llmtest.Response{Status: 200, Header: map[string]string{"Content-Type": "application/json"}, Body: string(raw)})
 }
 
-// TestDialogue: a dialogue is answered in text, whatever form verdicts of the same endpoint have.
+// TestDialogue: a dialogue is answered in text, whatever form the endpoint uses for verdicts.
 func TestDialogue(t *testing.T) {
 	t.Parallel()
 	noTemperature := func(q llmtest.Question, think func() llmtest.Thought) llmtest.Response {
@@ -65,7 +65,7 @@ func TestDialogue(t *testing.T) {
 		if row.class != "" && len(requests) != 1 {
 			t.Errorf("%s: asked %d times", row.name, len(requests))
 		}
-		// Verdicts are asked for as before.
+		// The form for verdicts is unchanged.
 		before := len(requests)
 		_, _ = client.Complete(t.Context(), llm.Request{System: "s", User: "u", Schema: json.RawMessage(`{"type":"object","additionalProperties":false}`)})
 		if requests = provider.Requests(); len(requests) == before || requests[before].Rung != llm.RungJSONSchema {
@@ -74,7 +74,7 @@ func TestDialogue(t *testing.T) {
 	}
 }
 
-// TestDialogueCountsForCaller: a dialogue takes of what its caller may have in a minute.
+// TestDialogueCountsForCaller: a dialogue counts toward its caller's limits per minute.
 func TestDialogueCountsForCaller(t *testing.T) {
 	t.Parallel()
 	client, err := llm.New(llm.Config{
@@ -84,7 +84,7 @@ func TestDialogueCountsForCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	var classes []llm.Class
-	for _, caller := range []string{"ann", "ann", "ben"} { // each takes 900
+	for _, caller := range []string{"ann", "ann", "ben"} { // each uses 900 tokens
 		_, err := client.Complete(t.Context(), llm.Request{Caller: caller, Dialogue: []llm.Message{{Role: "user", Text: strings.Repeat("long ", 200)}}})
 		if err != nil && errors.Is(err, context.Canceled) {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 )
 
 type endpoint struct {
-	model Model // with Name and a trimmed APIKey
+	model Model // with a Name and a trimmed APIKey
 	base  *url.URL
 	host  host
 	doer  Doer
@@ -45,7 +45,7 @@ func newEndpoint(m Model, cfg Config) (*endpoint, error) {
 	if m.Rung != "" && !slices.Contains(rungs, m.Rung) {
 		return nil, fmt.Errorf("model %q: rung %q is not known; use json_schema, tool, json_object or prompt, or none to find out", m.Name, m.Rung)
 	}
-	m.APIKey = strings.TrimSpace(m.APIKey) // files end in a line break
+	m.APIKey = strings.TrimSpace(m.APIKey) // key files end in a line break
 	if strings.ContainsFunc(m.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, fmt.Errorf("model %q: the API key contains a space, a line break or another character that no key has", m.Name)
 	}
@@ -58,7 +58,7 @@ func (e *endpoint) url() string {
 	return strings.TrimSuffix(e.base.String(), completionsPath) + completionsPath
 }
 
-// post is the only HTTP request. Its error is an *Error, or the context's.
+// post sends the HTTP request; no other function does. The error is an *Error or the context's.
 func (e *endpoint) post(ctx context.Context, body []byte) (status int, header http.Header, raw []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url(), bytes.NewReader(body))
 	if err != nil {
@@ -89,14 +89,14 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 	case err != nil && (ctx.Err() != nil || res.StatusCode < 400):
 		return 0, nil, nil, transportError(ctx, err, e.base.Host)
 	}
-	// Half of an error's text is enough: its status counts.
+	// A truncated error body is sufficient, because the status counts.
 	return res.StatusCode, res.Header, raw, nil
 }
 
 // signError adds the model, the endpoint and the calls to an error.
 func (e *endpoint) signError(fail *Error, calls int) *Error {
 	return fail.withChange(func(signed *Error) {
-		if len(e.model.APIKey) >= leastSecret { // whatever the key looks like
+		if len(e.model.APIKey) >= leastSecret { // even if it does not look like a key
 			signed.Message = secrets{e.model.APIKey}.redact(signed.Message)
 		}
 		signed.Model, signed.Endpoint, signed.Calls = e.model.Name, e.base.Host, calls
@@ -110,7 +110,7 @@ func (e *endpoint) signAny(err error, calls int) error {
 	return err
 }
 
-// costOf is nil when the usage or a price is unknown.
+// costOf returns nil if the usage or a price is unknown.
 func (m Model) costOf(u *Usage) *float64 {
 	if u == nil || m.PromptUSD == nil || m.CompletionUSD == nil {
 		return nil
@@ -135,7 +135,7 @@ func redirectError(req *http.Request, res *http.Response) *Error {
 	return fail
 }
 
-// quoteForeign makes a foreign text safe in an error message.
+// quoteForeign makes an untrusted text safe for an error message.
 func quoteForeign(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -149,8 +149,8 @@ func quoteForeign(s string) string {
 	return s
 }
 
-// explainNotFound adds the URL that was called and others to try: a wrong base URL is
-// the commonest mistake, and servers rarely say so.
+// explainNotFound adds the URL that was called and alternatives. A wrong base URL is the most common mistake,
+// and servers rarely report it.
 func (e *endpoint) explainNotFound(err error) error {
 	var fail *Error
 	if !errors.As(err, &fail) {
@@ -160,7 +160,7 @@ func (e *endpoint) explainNotFound(err error) error {
 	explained.Message = strings.TrimSuffix(explained.Message, ".") + " (called was " + e.url() + ")"
 	model := fmt.Sprintf("check that the endpoint has a model %q (LLM_JUDGE_MODEL)", quoteForeign(e.model.ID))
 	switch others := e.otherBases(); {
-	case fail.Advice != "": // it knows the path
+	case fail.Advice != "": // the endpoint knows the path
 		explained.Advice = model + ", and that the key may use it"
 	case len(others) > 0:
 		explained.Advice = "try LLM_BASE_URL=" + strings.Join(others, " or ") + ", or " + model
@@ -190,7 +190,7 @@ func (e *endpoint) otherBases() []string {
 	return others
 }
 
-// Complete makes one HTTP request in the present manner and reads its answer.
+// Complete makes one HTTP request in the current manner and reads its answer.
 func (e *endpoint) Complete(ctx context.Context, req Request) (Reply, error) {
 	at, _ := e.ladder.current()
 	if len(req.Dialogue) > 0 {
@@ -229,20 +229,20 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 	}
 	nonce := req.Nonce
 	if at.enforcesSchema() {
-		nonce = "" // nobody was told it
+		nonce = "" // the model does not know it
 	}
 	read, err := readExchange(status, header, raw, nonce, time.Now())
 	if ClassOf(err) == ClassNotFound {
 		return reading{}, e.explainNotFound(err)
 	}
 	if fail := asError(err); fail != nil && fail.Class == ClassMalformed && fail.Usage != nil && fail.Usage.Completion >= e.answerTokens(req) {
-		return reading{}, truncatedError().withChange(func(e *Error) { e.Usage = fail.Usage }) // some say that a call was made, and no more
+		return reading{}, truncatedError().withChange(func(e *Error) { e.Usage = fail.Usage }) // some servers report a finished call anyway
 	}
 	switch {
 	case !at.enforcesSchema():
 	case err == nil && read.Picked:
-		// Here nothing ties the verdict to the question, and an endpoint that holds to the
-		// form answers with nothing else: the model may be quoting the data.
+		// Nothing ties the verdict to the question here. An endpoint that enforces the form would answer with
+		// nothing else, so the model may be quoting the data.
 		return reading{}, &Error{
 			Class: ClassMalformed, Message: "the model writes its thinking or other text before its verdict, although the endpoint took the form asked for",
 			Advice: "switch on the server's reasoning parser, or the thinking off (LLM_JUDGE_THINKING_MODE=off): it costs calls",
@@ -254,5 +254,5 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 	return read, err
 }
 
-// errNotHeld says that an endpoint accepts a rung and ignores it.
+// errNotHeld reports that an endpoint accepts a rung and ignores it.
 var errNotHeld = errors.New("the endpoint does not hold to the form")

@@ -23,12 +23,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// doFunc is a function as a Doer.
+// doFunc is a function that implements Doer.
 type doFunc func(*http.Request) (*http.Response, error)
 
 func (f doFunc) Do(req *http.Request) (*http.Response, error) { return f(req) }
 
-// respond is a Doer's answer.
+// respond returns a Doer's response.
 func respond(req *http.Request, status int, body string) (*http.Response, error) {
 	return &http.Response{
 		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
@@ -36,7 +36,7 @@ func respond(req *http.Request, status int, body string) (*http.Response, error)
 	}, nil
 }
 
-// completion is a provider's answer with a text, quoted as JSON.
+// completion returns a provider's answer with the given text.
 func completion(t testing.TB, text string) string {
 	t.Helper()
 	quoted, err := document.Marshal(text)
@@ -133,7 +133,7 @@ func TestCostIsUnknownUnlessAllIsKnown(t *testing.T) {
 	}
 }
 
-// The nonce is demanded where the model was told it, and only there.
+// The nonce is required only in rungs in which the model was given it.
 func TestNonceWhereItWasTold(t *testing.T) {
 	t.Parallel()
 	for rung, demanded := range map[Rung]bool{RungJSONSchema: false, RungTool: false, RungJSONObject: true, RungPrompt: true} {
@@ -152,10 +152,10 @@ func TestNonceWhereItWasTold(t *testing.T) {
 	}
 }
 
-// A server may say that a tool was called where the call was cut off: then the tokens tell.
+// A server may report a finished tool call although it was cut off; the token count reveals that.
 func TestCutOffByItsTokens(t *testing.T) {
 	t.Parallel()
-	for most, class := range map[int]Class{100: ClassTruncated, 101: ClassMalformed} { // completion says 100
+	for most, class := range map[int]Class{100: ClassTruncated, 101: ClassMalformed} { // completion reports 100
 		e := mustEndpoint(t, Model{ID: "m", Rung: RungTool}, Config{MaxTokens: most, Doer: doFunc(func(r *http.Request) (*http.Response, error) {
 			return respond(r, 200, strings.Replace(completion(t, ""), `"content":""`, `"content":null,"tool_calls":[{"function":{"name":"submit_verdict","arguments":"{\"criteria\":["}}]`, 1))
 		})})
@@ -369,7 +369,7 @@ func TestRealTransportErrors(t *testing.T) {
 	}
 }
 
-// Half of an error's body is no failure of the network: the status says what it was.
+// If the body of an error breaks off, the error has its HTTP status; it is not a network failure.
 func TestStatusCountsWhereTheBodyBreaks(t *testing.T) {
 	t.Parallel()
 	e := mustEndpoint(t, Model{ID: "m"}, Config{Doer: doFunc(func(r *http.Request) (*http.Response, error) {
@@ -388,7 +388,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// A caller who went away is not a slow endpoint, and our own clocks are.
+// Cancellation by the caller is not mistaken for a slow endpoint, but our own time limits count.
 func TestWhoEndedTheContext(t *testing.T) {
 	t.Parallel()
 	ours := &Error{Class: ClassTimeout, Message: "no answer within 10s"}
@@ -446,7 +446,7 @@ func TestWhoEndedTheContext(t *testing.T) {
 	}
 }
 
-// until is a body that does not come before its context has ended.
+// until is a body that blocks until its context ends.
 type until struct{ ctx context.Context } //nolint:containedctx // it is the request's, and as short-lived
 
 func (u until) Read([]byte) (int, error) {

@@ -17,11 +17,11 @@ type envelope struct {
 	usage              *Usage
 }
 
-// maxChoices limits the answers that are read; one is asked for.
+// maxChoices limits how many answers are read; the request asks for one.
 const maxChoices = 8
 
-// openEnvelope reads the body of a successful answer. Members that decide nothing may
-// have any shape: servers disagree about all of them.
+// openEnvelope reads the body of a successful answer. Members that do not affect the decision may have any
+// format, because servers disagree about all of them.
 func openEnvelope(status int, header http.Header, body []byte, now time.Time) (envelope, *Error) {
 	body = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\ufeff")))
 	v, err := parseJSON(body)
@@ -32,7 +32,7 @@ func openEnvelope(status int, header http.Header, body []byte, now time.Time) (e
 	}
 	o := v
 	if v.Kind() == document.Array && v.Len() > 0 {
-		o = v.At("0") // some put their errors into a list
+		o = v.At("0") // some servers send errors as a list
 	}
 	if o.Kind() != document.Object {
 		return envelope{}, &Error{Class: ClassUpstream, Status: status, Message: "the endpoint answered with JSON that is not a completion"}
@@ -110,7 +110,7 @@ func readChoice(o document.JSON, status int, header http.Header, now time.Time) 
 	return c
 }
 
-// contentText joins the text parts of a message and leaves out thinking.
+// contentText joins the text parts of a message, without thinking.
 func contentText(v document.JSON, refusal *string) string {
 	var b strings.Builder
 	b.WriteString(v.Text())
@@ -144,7 +144,7 @@ func (c *choice) readFunction(v document.JSON) {
 	}
 }
 
-// usageOf reads token counts, also as floats; nil when the endpoint did not say.
+// usageOf reads token counts, including floats. It returns nil if the endpoint sent none.
 func usageOf(o document.JSON) *Usage {
 	prompt, ok1 := readCount(o, "prompt_tokens")
 	completion, ok2 := readCount(o, "completion_tokens")

@@ -7,23 +7,22 @@ import (
 	"time"
 )
 
-// Class says what kind of failure it was. Everything that follows from a failure
-// follows from its class.
+// Class is the kind of a failure. All handling of failures depends on it.
 type Class string
 
-// The classes. Their traits stand in one table, see Traits.
+// The classes. See Traits for their handling.
 const (
-	ClassTimeout     Class = "timeout"      // no answer in time: ours, or 408, 504, 524
+	ClassTimeout     Class = "timeout"      // no answer in time: our own limit, or 408, 504, 524
 	ClassNetwork     Class = "network"      // no connection, reset, DNS, TLS
-	ClassUpstream    Class = "upstream"     // 5xx, or 200 with something that is no completion
+	ClassUpstream    Class = "upstream"     // 5xx, or 200 with a body that is not a completion
 	ClassOverloaded  Class = "overloaded"   // 503, 529: busy or still loading
 	ClassNoChoices   Class = "no_choices"   // a completion without a choice
-	ClassRateLimited Class = "rate_limited" // 429 that waiting cures
-	ClassQuota       Class = "quota"        // 402, 429 that waiting does not cure
+	ClassRateLimited Class = "rate_limited" // 429 that passes after a wait
+	ClassQuota       Class = "quota"        // 402, or 429 that does not pass after a wait
 	ClassAuth        Class = "auth"         // 401, 403, a bad key
 	ClassNotFound    Class = "not_found"    // wrong path or unknown model
 	ClassConfig      Class = "misconfigured"
-	ClassCapability  Class = "capability" // a parameter or rung that the endpoint does not take
+	ClassCapability  Class = "capability" // a parameter or rung that the endpoint does not support
 
 	ClassTooLong      Class = "context_too_long"
 	ClassFilter       Class = "content_filter"
@@ -34,71 +33,70 @@ const (
 	ClassAmbiguous    Class = "ambiguous_verdict"
 	ClassInconsistent Class = "inconsistent_verdict"
 
-	ClassBreakerOpen Class = "breaker_open" // not asked: the endpoint has failed too often
-	ClassNotBefore   Class = "not_before"   // not asked: the endpoint said when to come back
-	ClassBusy        Class = "busy"         // not asked: the calls of others and of this caller left no place in time
-	ClassShareSpent  Class = "share_spent"  // not asked: this caller has asked as much as it may in a minute
-	ClassQuality     Class = "quality"      // not asked: its answers to this caller were mostly unusable
+	ClassBreakerOpen Class = "breaker_open" // not asked: the endpoint has failed too many times
+	ClassNotBefore   Class = "not_before"   // not asked: the endpoint asked for a pause
+	ClassBusy        Class = "busy"         // not asked: other calls, or this caller's own, left no free place in time
+	ClassShareSpent  Class = "share_spent"  // not asked: this caller has reached its limit per minute
+	ClassQuality     Class = "quality"      // not asked: most answers to this caller were unusable
 )
 
-// Traits is what follows from a Class (research: the consensus of resilience4j,
-// LiteLLM, openai-go and Envoy; see docs/decisions).
+// Traits describe how a Class is handled (research: the consensus of resilience4j, LiteLLM, openai-go and
+// Envoy; see docs/decisions).
 type Traits struct {
 	// Retry: the same model may be asked again after a wait.
 	Retry bool
-	// Reask: the model may be asked once more, told what was wrong.
+	// Reask: the model may be asked once more, with a complaint about its answer.
 	Reask bool
 	// Chain: another model may be asked.
 	Chain bool
-	// Failure counts for the circuit breaker as a failure; Success as a success (the
-	// service is up); neither is not counted at all.
+	// Failure counts as a failure for the circuit breaker, and Success as a success (the service is up). If
+	// neither is set, the result is not counted.
 	Failure, Success bool
 	// Poor counts for the quality latch.
 	Poor bool
-	// FromCase: the case, or whoever sent it, can bring this about, so nothing may be
-	// let pass because of it.
+	// FromCase: the case or the caller may have caused the failure, so it must never allow a move.
 	FromCase bool
-	// Busy: it says nothing of the case and is no outage either, because whoever asks
-	// often or slowly enough brings it about. Nothing is decided; trying again can help.
+	// Busy: the failure implies nothing about the case and is not an outage either, because callers can cause
+	// it with many or slow questions. Nothing is decided; a retry may help.
 	Busy bool
 }
 
 // Error is a failure to get an answer.
 type Error struct {
 	Class Class
-	// Status is the HTTP status, 0 without one.
+	// Status is the HTTP status, or 0.
 	Status int
-	// Message says what happened in one sentence for an operator. It contains no
-	// key, no prompt, no answer, and no control characters.
+	// Message describes the failure in one sentence for an operator. It contains no key, prompt, answer or
+	// control character.
 	Message string
-	// Advice says what to do about it, "" when nothing but what its class always needs.
+	// Advice is the remedy. It is "" if the usual advice for the class applies.
 	Advice string
-	// RetryAfter is when trying again can help; 0 when unknown.
+	// RetryAfter is the delay after which a retry may help; 0 if unknown.
 	RetryAfter time.Duration
-	// Limit is the class that a ClassNotBefore follows from.
+	// Limit is the class of the failure that caused a ClassNotBefore.
 	Limit Class
-	// CallerPart says that this caller took part in what an endpoint answers to too many
-	// requests, so that it is no outage.
+	// CallerPart is true if this caller contributed to a limit that the endpoint reported. The failure is then
+	// not an outage.
 	CallerPart bool
-	// Param is the parameter that a ClassCapability is about: response_format, tools,
-	// temperature, seed, …
+	// Param is the parameter that a ClassCapability is about: response_format, tools, temperature, seed, …
 	Param string
-	// Model is the Name of the model asked last, Endpoint its host, Breaker the state
-	// of its breaker, Calls the HTTP requests made in all.
+	// Model is the Name of the last model asked, Endpoint its host, Breaker the state of its breaker. Calls is
+	// the total number of HTTP requests.
 	Model, Endpoint, Breaker string
 	Calls                    int
-	// Usage and CostUSD of the answers that could not be used, nil when unknown.
+	// Usage and CostUSD are those of the unusable answers; nil if unknown.
 	Usage   *Usage
 	CostUSD *float64
-	// Err is the cause, if there is one to unwrap.
+	// Err is the cause, or nil.
 	Err error
 
-	// otherwise is what a ClassCapability is that only its words say, when no other form helps.
+	// otherwise is the class to use if no other form helps. It is set if only the text of the failure suggests
+	// ClassCapability.
 	otherwise Class
-	whole     bool // of a ClassTimeout: the request had all the time that one gets
+	whole     bool // for ClassTimeout: the request had its full time
 }
 
-// Error says what happened, with the class.
+// Error returns the class and the message.
 func (e *Error) Error() string {
 	switch {
 	case e.Message == "":
@@ -109,7 +107,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s", e.Class, e.Message)
 }
 
-// Explain says in one line what happened and what an operator can do about it.
+// Explain returns the message and the advice on one line.
 func (e *Error) Explain() string {
 	if advice := e.advice(); advice != "" {
 		return e.Message + "; " + advice
@@ -119,7 +117,7 @@ func (e *Error) Explain() string {
 
 func (e *Error) advice() string { return cmp.Or(e.Advice, usualAdvice[e.Class]) }
 
-// usualAdvice is what to do about a failure whose Error says nothing better.
+// usualAdvice is the advice for Errors without their own.
 var usualAdvice = map[Class]string{
 	ClassTimeout:     "use a faster model, let it think less, or allow more time (--llm-deadline)",
 	ClassNetwork:     "check that the endpoint runs and can be reached from here",
@@ -142,8 +140,8 @@ var usualAdvice = map[Class]string{
 	ClassInconsistent: "use a larger model: this one does not say what it means",
 }
 
-// IsBusy reports whether nothing can be decided now, and trying again later can help: the
-// caller's requests, its own or those of others may have brought the failure about.
+// IsBusy reports whether nothing can be decided now but a later retry may help: requests of this caller or of
+// others may have caused the failure.
 func (e *Error) IsBusy() bool { return e.CallerPart || e.Class.Traits().Busy }
 
 // Unwrap returns the cause.
@@ -156,14 +154,14 @@ func (e *Error) withChange(change func(*Error)) *Error {
 	return &changed
 }
 
-// Is reports whether target is an *Error of the same Class, so that
-// errors.Is(err, &Error{Class: ClassQuota}) works.
+// Is reports whether target is an *Error of the same Class, so that errors.Is(err, &Error{Class: ClassQuota})
+// works.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error) //nolint:errorlint // Is compares with the target itself
 	return ok && t.Class == e.Class && t.Message == "" && t.Status == 0
 }
 
-// ClassOf returns the class of a failure, "" when err is none of this package's.
+// ClassOf returns the class of an error, or "" if it is not an *Error.
 func ClassOf(err error) Class {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Class
@@ -171,8 +169,8 @@ func ClassOf(err error) Class {
 	return ""
 }
 
-// Traits returns what follows from the class. One that is not known has the most
-// careful ones: nothing is retried, and the case may be to blame.
+// Traits returns the traits of the class. An unknown class has the most cautious ones: no retry, and the case
+// may be to blame.
 func (c Class) Traits() Traits {
 	if t, ok := traits[c]; ok {
 		return t
@@ -180,20 +178,20 @@ func (c Class) Traits() Traits {
 	return Traits{FromCase: true}
 }
 
-// The kinds of failure. What a class is not listed for does not apply to it.
+// Traits that several classes share.
 var (
-	// outageTraits: the endpoint does not do its work.
+	// outageTraits: the endpoint is not working.
 	outageTraits = Traits{Retry: true, Chain: true, Failure: true}
-	// blockedTraits: it will not, until somebody changes something.
+	// blockedTraits: the endpoint will not answer until a person changes something.
 	blockedTraits = Traits{Chain: true}
-	// unusableTraits: it answered, and that was no judgement.
+	// unusableTraits: the endpoint answered, but not with a judgement.
 	unusableTraits = Traits{Reask: true, Success: true, Poor: true, FromCase: true}
-	// declinedTraits: it answered that it will not judge this.
+	// declinedTraits: the endpoint declined to judge this case.
 	declinedTraits = Traits{Success: true, FromCase: true}
 )
 
 var traits = map[Class]Traits{
-	// What takes long may do so because of the case; see lateness.
+	// The case may be the reason for the delay; see lateness.
 	ClassTimeout:    {Retry: true, Chain: true, Busy: true},
 	ClassNetwork:    outageTraits,
 	ClassUpstream:   outageTraits,
@@ -218,8 +216,8 @@ var traits = map[Class]Traits{
 
 	ClassBreakerOpen: blockedTraits,
 	ClassNotBefore:   blockedTraits,
-	// Whoever asks often enough fills the places, and whoever sends enough garbage
-	// closes the quality latch: neither may open the gate, or have another model asked.
+	// Callers can fill all places with many questions, and can close the quality latch with bad data. Neither
+	// may allow a move or cause another model to be asked.
 	ClassBusy:       {Busy: true},
 	ClassShareSpent: {Busy: true},
 	ClassQuality:    {FromCase: true},

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// formless takes one form of the question and answers the others with status and body.
+// formless accepts one form of the question and answers all others with status and body.
 type formless struct {
 	takes  Rung
 	status int
@@ -36,7 +36,7 @@ func (f *formless) Do(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewBufferString(body)), Request: req}, nil
 }
 
-// However an endpoint words that it does not take a form, the next one is tried.
+// However an endpoint words its rejection of a form, the next form is tried.
 func TestRefusedFormsAreWordedInManyWays(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]struct {
@@ -65,8 +65,8 @@ func TestRefusedFormsAreWordedInManyWays(t *testing.T) {
 	}
 }
 
-// Where no form helps it is what its status says, the next case is asked in the best form again, and
-// whoever runs it learns how to name a form.
+// If no form helps, the class follows from the status, the next question is asked in the best form again, and
+// the advice explains how to configure a form.
 func TestFormsThatDoNotHelpAreNotKept(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -95,7 +95,7 @@ func TestFormsThatDoNotHelpAreNotKept(t *testing.T) {
 	}
 }
 
-// An endpoint that is down is asked in another form once a minute, and one that has answered never.
+// An endpoint that is down is asked in another form only once a minute, and one that has answered never.
 func TestGuessesAreRare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,35 +8,35 @@ import (
 	"strings"
 )
 
-// dialect is how an endpoint is told how much to think.
+// dialect is the way in which an endpoint is configured to think.
 type dialect string
 
 const (
-	dialectTemplate   dialect = "chat_template_kwargs" // vLLM, SGLang, llama.cpp and whatever is unknown
+	dialectTemplate   dialect = "chat_template_kwargs" // vLLM, SGLang, llama.cpp and all unknown endpoints
 	dialectEffort     dialect = "reasoning_effort"
 	dialectReasoning  dialect = "reasoning" // OpenRouter's object
-	dialectDeepSeek   dialect = "thinking"  // a switch, with reasoning_effort beside it
+	dialectDeepSeek   dialect = "thinking"  // a switch, in addition to reasoning_effort
 	dialectAnthropic  dialect = "budget"    // a switch with a budget of tokens
 	dialectEnableFlag dialect = "enable_thinking"
 )
 
-// host is what is known of an endpoint before the first call. A mistake here costs a
-// call of negotiation, never an answer.
+// host is what is known about an endpoint before the first call. A mistake here costs one call of negotiation,
+// never an answer.
 type host struct {
-	// name is a whole host name or, with a dot before it, the end of one.
+	// name is a whole host name or, if it begins with a dot, a suffix.
 	name string
-	// base is the path of the API, for users who leave it out.
+	// base is the path of the API, used if the base URL has none.
 	base string
 	// start is the rung to try first.
 	start Rung
-	// thinking is how thinking is set; efforts are the values that it takes, "" for all.
+	// thinking is how to configure thinking. efforts lists the accepted values; "" means all.
 	thinking dialect
 	efforts  string
-	// completionTokens: the bound is max_completion_tokens, not max_tokens.
+	// completionTokens: the token limit is called max_completion_tokens instead of max_tokens.
 	completionTokens bool
-	// strictTools: tool calls can be held to their schema with "strict".
+	// strictTools: "strict" makes tool calls follow their schema.
 	strictTools bool
-	// omit are parameters that are known to be refused.
+	// omit lists parameters that the host is known to reject.
 	omit []string
 }
 
@@ -45,14 +45,14 @@ var hosts = []host{
 	{name: ".api.openai.com", base: "/v1", thinking: dialectEffort, completionTokens: true, strictTools: true},
 	{name: ".openai.azure.com", base: "/openai/v1", thinking: dialectEffort, completionTokens: true, strictTools: true},
 	{name: ".services.ai.azure.com", base: "/openai/v1", thinking: dialectEffort, completionTokens: true, strictTools: true},
-	// Anthropic's compatible endpoint accepts response_format and ignores it.
+	// Anthropic's compatible endpoint accepts response_format but ignores it.
 	{name: "api.anthropic.com", base: "/v1", start: RungTool, thinking: dialectAnthropic},
 	{name: "generativelanguage.googleapis.com", base: "/v1beta/openai", thinking: dialectEffort, efforts: "none minimal low medium high"},
 	{name: "openrouter.ai", base: "/api/v1", thinking: dialectReasoning, efforts: "none minimal low medium high xhigh"},
 	{name: "api.groq.com", base: "/openai/v1", thinking: dialectEffort, efforts: "none low medium high", completionTokens: true},
-	// DeepSeek has no json_schema; its documented base has no path, /v1 works as well.
+	// DeepSeek has no json_schema. Its documented base has no path; /v1 works as well.
 	{name: "api.deepseek.com", base: "", start: RungJSONObject, thinking: dialectDeepSeek},
-	// Mistral's seed is called random_seed, and seed is refused.
+	// Mistral calls the seed random_seed and rejects seed.
 	{name: "api.mistral.ai", base: "/v1", thinking: dialectEffort, efforts: "none high", omit: []string{"seed"}},
 	{name: "api.x.ai", base: "/v1", thinking: dialectEffort, efforts: "none low medium high"},
 	{name: "api.fireworks.ai", base: "/inference/v1", thinking: dialectEffort, efforts: "none low medium high"},
@@ -85,7 +85,7 @@ func (h host) startFor(m Model) Rung {
 	case m.Rung != "":
 		return m.Rung
 	case h.thinking == dialectAnthropic && m.isThinking():
-		// Thinking and a forced tool exclude each other there.
+		// At Anthropic, thinking cannot be combined with a forced tool.
 		return RungJSONObject
 	}
 	return h.start
@@ -93,12 +93,12 @@ func (h host) startFor(m Model) Rung {
 
 func (h host) omittedParameters(m Model) []string {
 	if h.thinking == dialectAnthropic && m.isThinking() {
-		return append([]string{"temperature"}, h.omit...) // only 1 is allowed then
+		return append([]string{"temperature"}, h.omit...) // with thinking, only 1 is allowed
 	}
 	return h.omit
 }
 
-// The thinking modes that are none of OpenAI's efforts.
+// The thinking modes in addition to OpenAI's efforts.
 const (
 	thinkingOff  = "off"
 	thinkingAuto = "auto"
@@ -107,8 +107,8 @@ const (
 // efforts are the amounts of thinking, least first.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 
-// ValidThinking returns nil for the thinking modes that Model knows, "" included,
-// and otherwise an error that names them.
+// ValidThinking returns nil if mode is valid for Model.Thinking. Otherwise it returns an error that lists the
+// valid modes.
 func ValidThinking(mode string) error {
 	if mode == "" || mode == thinkingOff || mode == thinkingAuto || slices.Contains(efforts, mode) {
 		return nil
@@ -117,7 +117,7 @@ func ValidThinking(mode string) error {
 		mode, thinkingOff, strings.Join(efforts, ", "), thinkingAuto)
 }
 
-// effort is "" when the endpoint decides.
+// effort returns "" if the endpoint decides.
 func (m Model) effort() string {
 	switch m.Thinking {
 	case "", thinkingAuto:
@@ -128,7 +128,7 @@ func (m Model) effort() string {
 	return m.Thinking
 }
 
-// isThinking reports whether the model will think, and needs more time and tokens.
+// isThinking reports whether the model will think, and so needs more time and tokens.
 func (m Model) isThinking() bool {
 	e := m.effort()
 	return e != "" && e != "none"
@@ -173,7 +173,7 @@ func (h host) nearestEffort(want string) string {
 	at, best := slices.Index(efforts, want), ""
 	for e := range strings.FieldsSeq(h.efforts) {
 		if e == "none" && want != "none" {
-			continue // to think a little is not to think not at all
+			continue // a little thinking must not become none
 		}
 		if best == "" || effortDistance(e, at) < effortDistance(best, at) {
 			best = e
@@ -187,8 +187,8 @@ func effortDistance(effort string, at int) int {
 	return max(d, -d)
 }
 
-// lowerEffort is the effort to try when one was refused, "" for none: models differ at
-// the ends of the scale, not in its middle.
+// lowerEffort returns the effort to try after one was rejected, or "". Models differ at the ends of the scale,
+// not in its middle.
 func lowerEffort(effort string) string {
 	switch effort {
 	case "none", "minimal":
@@ -202,20 +202,20 @@ func lowerEffort(effort string) string {
 // leastBudget is Anthropic's minimum.
 const leastBudget = 1024
 
-// thinkingBudget is the share of an answer's tokens for thinking.
+// thinkingBudget returns how many of an answer's tokens are for thinking.
 func thinkingBudget(effort string, bound int) int {
 	eighths := map[string]int{"minimal": 1, "low": 2, "medium": 4}[effort]
 	eighths = cmp.Or(eighths, 6)
 	return max(leastBudget, bound*eighths/8)
 }
 
-// wireThinking is DeepSeek's and Anthropic's switch.
+// wireThinking is the switch of DeepSeek and Anthropic.
 type wireThinking struct {
 	Type         string `json:"type"`
 	BudgetTokens int    `json:"budget_tokens,omitempty"`
 }
 
-// wireReasoning is OpenRouter's.
+// wireReasoning is OpenRouter's object.
 type wireReasoning struct {
 	Effort string `json:"effort"`
 }

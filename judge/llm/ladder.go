@@ -14,30 +14,31 @@ import (
 var rungs = []Rung{RungJSONSchema, RungTool, RungJSONObject, RungPrompt}
 
 const (
-	// maxNegotiation is how often one question may be asked again in another manner.
+	// maxNegotiation is how many times one question may be repeated in another manner.
 	maxNegotiation = 4
-	// ladderTTL is how long a manner is kept before the best one is tried again:
-	// endpoints are upgraded.
+	// ladderTTL is how long a lesser manner is used before the best one is tried again, because endpoints get
+	// upgraded.
 	ladderTTL = 24 * time.Hour
-	// poorAnswers in a row say that an endpoint accepts a rung and ignores it.
+	// poorAnswers is the number of consecutive unusable answers after which a rung counts as accepted but
+	// ignored.
 	poorAnswers = 2
 )
 
-// Capabilities is how an endpoint is asked, for those who run it.
+// Capabilities describes how an endpoint is asked, for its operators.
 type Capabilities struct {
-	// URL is what is called.
+	// URL is the URL that is called.
 	URL string `json:"url"`
-	// Rung is the present one; Fixed, that it was configured.
+	// Rung is the current rung. Fixed is true if it was configured.
 	Rung  Rung `json:"rung"`
 	Fixed bool `json:"fixed,omitempty"`
-	// Dropped are the parameters that are not sent because the endpoint refused them,
-	// or is known to; name=value is a value that it refused.
+	// Dropped lists the parameters that are not sent, because the endpoint rejected them or is known to.
+	// name=value is a rejected value.
 	Dropped []string `json:"dropped,omitempty"`
-	// Since is when the endpoint first answered when asked so; zero: not yet.
+	// Since is when the endpoint first answered in the current manner; zero if it has not yet.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// Capabilities returns what is known of the endpoint now.
+// Capabilities returns the current manner of the endpoint.
 func (e *endpoint) Capabilities() Capabilities {
 	l := e.ladder
 	l.mu.Lock()
@@ -54,11 +55,11 @@ type ladder struct {
 
 	mu      sync.Mutex
 	manner  manner
-	version int           // counts the changes of manner
-	since   time.Time     // when the present manner first worked
-	guessed time.Time     // when another form was last tried because of a failure without a reason
-	poor    int           // unusable answers in a row in this manner
-	busy    chan struct{} // closed when the negotiation under way is over; nil: none is
+	version int           // incremented by each change of manner
+	since   time.Time     // when the current manner first worked
+	guessed time.Time     // when another form was last tried after an unexplained failure
+	poor    int           // consecutive unusable answers in this manner
+	busy    chan struct{} // closed when the running negotiation ends; nil if there is none
 }
 
 func newLadder(start manner, fixed bool) *ladder {
@@ -71,14 +72,13 @@ func (l *ladder) current() (manner, int) {
 	return l.manner, l.version
 }
 
-// set needs the lock.
+// set requires the lock.
 func (l *ladder) set(m manner) {
 	l.manner, l.since, l.poor = m, time.Time{}, 0
 	l.version++
 }
 
-// enter waits for the negotiation under way. When the present manner is stale, the
-// caller leads a new one.
+// enter waits for a running negotiation. If the current manner is stale, the caller leads a new one.
 func (l *ladder) enter(ctx context.Context) (leads bool, err error) {
 	for {
 		l.mu.Lock()
@@ -100,7 +100,7 @@ func (l *ladder) enter(ctx context.Context) (leads bool, err error) {
 	}
 }
 
-// isStale reports whether a lesser manner has been in use for long.
+// isStale reports whether a lesser manner has been in use for ladderTTL.
 func (l *ladder) isStale() bool {
 	return !l.since.IsZero() && time.Since(l.since) >= ladderTTL && !l.manner.equal(l.start)
 }
@@ -112,9 +112,8 @@ func (l *ladder) leave() {
 	l.busy = nil
 }
 
-// noteRefusal lowers the manner after a refusal, unless another caller did or is about
-// to; the caller then leads the negotiation until leave. ok is false when nothing is
-// left to change.
+// noteRefusal lowers the manner after a rejection, unless another caller has done so or is negotiating. The
+// caller then leads the negotiation until leave. ok is false if nothing is left to change.
 func (l *ladder) noteRefusal(version int, leading bool, lower func(manner) (manner, bool)) (leads, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,12 +131,12 @@ func (l *ladder) noteRefusal(version int, leading bool, lower func(manner) (mann
 	return true, true
 }
 
-// guessInterval is how often an endpoint that has not answered yet may be asked in another form
-// because it fails without a reason.
+// guessInterval is the minimum time between two guesses: trials of another form for an endpoint that has never
+// answered and fails without a reason.
 const guessInterval = time.Minute
 
-// guess lowers the manner by one rung for an endpoint that has never answered in it. Where it reports
-// true, the caller leads the negotiation.
+// guess lowers the manner by one rung for an endpoint that has never answered in it. If it returns true, the
+// caller leads the negotiation.
 func (l *ladder) guess(version int, leading bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,8 +152,8 @@ func (l *ladder) guess(version int, leading bool) bool {
 	return true
 }
 
-// dropGuess goes back to the manner before a guess, nil for none, that has not helped: what an endpoint
-// says of one case must not change how it is asked about others.
+// dropGuess restores the manner before an unsuccessful guess (nil for none): an endpoint's failure on one case
+// must not change how it is asked about others.
 func (e *endpoint) dropGuess(before *manner, fail *Error) *Error {
 	if before == nil || fail.Status < 400 || fail.Class == ClassCapability {
 		return fail
@@ -165,9 +164,8 @@ func (e *endpoint) dropGuess(before *manner, fail *Error) *Error {
 	return fail
 }
 
-// noteAnswer counts unusable answers in a row: they show that the rung is accepted and
-// ignored, and the next question is asked one rung lower. Other failures say nothing
-// about the manner.
+// noteAnswer counts consecutive unusable answers. They show that the rung is accepted but ignored, so the next
+// question uses a lower rung. Other failures reveal nothing about the manner.
 func (l *ladder) noteAnswer(version int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,14 +196,13 @@ func (l *ladder) noteAnswer(version int, err error) {
 	}
 }
 
-// wrapNegotiate finds out by asking how the endpoint can be asked: a refused parameter
-// is left out, or the question asked one rung lower; so it is when the endpoint ignores
-// the rung and wraps its verdict in prose or thinking. It wraps places and attempt
-// timeout, so that each call has its own.
+// wrapNegotiate finds out how the endpoint can be asked. If the endpoint rejects a parameter, the parameter is
+// dropped or the question is asked one rung lower. It is also asked one rung lower if the endpoint ignores the
+// rung and wraps its verdict in prose or thinking. Each attempt gets its own place and timeout.
 //
-// One caller negotiates while the others wait for the result. Slow and failing
-// endpoints change nothing; one that fails with 500 before it has ever answered is asked in one
-// other form first, for some refuse a form in that way.
+// One caller negotiates while the others wait for the result. Slow and failing endpoints change nothing, with
+// one exception: if an endpoint answers 500 before it has ever answered, one other form is tried first,
+// because some reject a form in this way.
 func (e *endpoint) wrapNegotiate(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		leading, calls := false, 0
@@ -225,7 +222,7 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 			}
 			at, version := e.ladder.current()
 			reply, err := next.Complete(ctx, req)
-			if len(req.Dialogue) == 0 { // else no form was asked for
+			if len(req.Dialogue) == 0 { // a dialogue asks for no form
 				e.ladder.noteAnswer(version, err)
 			}
 			var fail *Error
@@ -235,7 +232,7 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 			}
 			calls += fail.Calls
 			if _, now := e.ladder.current(); errors.Is(err, errNotHeld) && now != version && again < maxNegotiation {
-				continue // one rung lower, where the verdict is tied to the question
+				continue // one rung lower, with a nonce that ties the verdict to the question
 			}
 			if guessed == nil && fail.Class == ClassUpstream && fail.Status == 500 && len(req.Dialogue) == 0 && e.ladder.guess(version, leading) {
 				leading, guessed = true, &at
@@ -251,7 +248,7 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 			if ok {
 				leading, ok = e.ladder.noteRefusal(version, leading, func(at manner) (manner, bool) {
 					if len(req.Dialogue) > 0 && e.sentParameter(at, fail.Param) == "" {
-						return at, false // the rung was not asked for
+						return at, false // a dialogue does not use the rung
 					}
 					return e.lowerManner(at, fail.Param)
 				})
@@ -285,8 +282,7 @@ func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
 	return &final
 }
 
-// lowerManner leaves out the refused parameter if that is possible, otherwise it goes
-// one rung lower.
+// lowerManner drops the rejected parameter if possible; otherwise it goes one rung lower.
 func (e *endpoint) lowerManner(at manner, param string) (manner, bool) {
 	param = e.sentParameter(at, param)
 	switch param {
@@ -302,9 +298,8 @@ func (e *endpoint) lowerManner(at manner, param string) (manner, bool) {
 	return at.without(param), true
 }
 
-// sentParameter returns the optional parameter that a refusal is about, "" when it is
-// about the rung or unclear. Endpoints name parts of parameters, gateways their own
-// version of ours.
+// sentParameter returns the optional parameter that a rejection is about, or "" if it is about the rung or
+// unclear. Endpoints may name parts of parameters, and gateways their own versions of ours.
 func (e *endpoint) sentParameter(at manner, param string) string {
 	param, _, _ = strings.Cut(strings.ToLower(param), "[")
 	name, _, _ := strings.Cut(param, ".")

@@ -19,20 +19,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// picky is an endpoint that refuses parameters by name, or by name=value, one refusal
-// per request, as endpoints do.
+// picky is an endpoint that rejects parameters by name, or by name=value; like real endpoints, it reports one
+// at a time.
 type picky struct {
 	t       testing.TB
 	refuses []string
-	// named is what it says it refuses, when that is another name.
+	// named maps a parameter to the name that its rejection uses instead.
 	named map[string]string
 	// after delays every answer.
 	after time.Duration
-	// text is what a model without a schema answers.
+	// text is the model's answer without a schema.
 	text string
 
 	mu   sync.Mutex
-	seen []string // rung of each request, with what it refused of it
+	seen []string // rung of each request, with the parameter that was rejected
 }
 
 func (p *picky) Do(req *http.Request) (*http.Response, error) {
@@ -78,7 +78,7 @@ func (p *picky) requests() []string {
 	return slices.Clone(p.seen)
 }
 
-// upgrade makes the endpoint refuse other things.
+// upgrade replaces the rejected parameters.
 func (p *picky) upgrade(refuses ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,7 +204,7 @@ func TestNegotiation(t *testing.T) {
 				t.Errorf("capabilities = %+v, reply's rung %s", caps, reply.Rung)
 			}
 
-			// And what was found out is kept.
+			// The result of the negotiation is remembered.
 			if again, err := client.Complete(t.Context(), testRequest()); err != nil || again.Calls != 1 {
 				t.Errorf("the second time: %d calls, %v", again.Calls, err)
 			}
@@ -267,7 +267,7 @@ func TestNegotiationIsBoundedAndGoesOnLater(t *testing.T) {
 	}
 }
 
-// What a failing or slow endpoint says is no refusal.
+// Failures of a failing or slow endpoint are not rejections.
 func TestFailuresChangeNothing(t *testing.T) {
 	t.Parallel()
 	for _, class := range []Class{
@@ -295,7 +295,7 @@ func TestFailuresChangeNothing(t *testing.T) {
 	}
 }
 
-// An endpoint that accepts a rung and ignores it is known by its answers.
+// Unusable answers reveal an endpoint that accepts a rung but ignores it.
 func TestPoorAnswersStepDown(t *testing.T) {
 	t.Parallel()
 	const good, malformed, empty, other = "", ClassMalformed, ClassEmpty, ClassRefusal
@@ -342,7 +342,7 @@ func TestPoorAnswersStepDown(t *testing.T) {
 	}
 }
 
-// Whoever comes late with what he learnt of a manner that is no longer changes nothing.
+// Results for an outdated manner change nothing.
 func TestLateNewsOfTheLadder(t *testing.T) {
 	t.Parallel()
 	lower := func(at manner) (manner, bool) { return at.nextLower() }
@@ -389,7 +389,7 @@ func TestOneNegotiatesForAll(t *testing.T) {
 				answered.Add(1)
 			})
 		}
-		// 20 at once are refused together; 30 come while one of them negotiates.
+		// 20 concurrent calls are rejected together; 30 arrive while one of them negotiates.
 		for range 20 {
 			call()
 		}
@@ -404,7 +404,7 @@ func TestOneNegotiatesForAll(t *testing.T) {
 				refused++
 			}
 		}
-		// The first 20, and the one who negotiates: tool, json_object, seed.
+		// The first 20, and the negotiator's three: tool, json_object, seed.
 		if answered.Load() != 50 || refused != 20+3 {
 			t.Errorf("%d answered, %d requests refused; want 50 and 23", answered.Load(), refused)
 		}
@@ -445,7 +445,7 @@ func TestWaitingHonoursTheContext(t *testing.T) {
 	})
 }
 
-// Whoever negotiates may go away or fall over; the others go on.
+// If the negotiating caller cancels or panics, the others continue.
 func TestNegotiatorLost(t *testing.T) {
 	t.Parallel()
 	for _, panics := range []bool{false, true} {
@@ -546,7 +546,7 @@ func TestOldKnowledgeIsTriedAgain(t *testing.T) {
 		if caps := e.Capabilities(); caps.Rung != RungJSONSchema || caps.Dropped != nil {
 			t.Errorf("capabilities = %+v", caps)
 		}
-		// The best manner needs no second look.
+		// The best manner is never renegotiated.
 		time.Sleep(3 * ladderTTL) //nolint:forbidigo // the bubble's clock
 		before := e.Capabilities().Since
 		complete()
@@ -556,8 +556,8 @@ func TestOldKnowledgeIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Whatever an endpoint refuses, a question costs at most five requests, and soon one:
-// or it is said that it cannot be asked.
+// Whatever an endpoint rejects, a question takes at most five requests, and later ones take one, or the error
+// reports that the endpoint cannot be used.
 func TestNegotiationProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -10,17 +10,16 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// latch remembers a failure that only a person can fix and spares callers the call.
-// When its time is over, one caller finds out whether it was fixed; the others still
-// get the failure.
+// latch remembers a failure that only a person can fix, and fails calls without a request. When its time is
+// over, one caller probes the endpoint; the others still get the failure.
 type latch struct {
 	mu      sync.Mutex
-	fail    *Error // nil: open
+	fail    *Error // nil if there is none
 	until   time.Time
 	probing bool
 }
 
-// How long no calls are made after ClassQuota, and after the other failures.
+// How long no calls are made: after ClassQuota, and after the other failures.
 const (
 	quotaLatch  = 10 * time.Minute
 	configLatch = time.Minute
@@ -31,7 +30,7 @@ func latchDuration(err error) time.Duration {
 		return 0 // the next question may be on the cassette
 	}
 	if fail := asError(err); fail == nil || fail.Calls == 0 {
-		return 0 // the question was wrong: the endpoint was not asked
+		return 0 // the question was invalid and the endpoint was not asked
 	}
 	switch ClassOf(err) {
 	case ClassQuota:
@@ -76,7 +75,7 @@ func (l *latch) leave(probed bool, err error) {
 	case lasts > 0:
 		l.fail, l.until = fail, time.Now().Add(lasts)
 	case err == nil || fail != nil && (fail.Class.Traits().Success || fail.Class.Traits().Failure):
-		l.fail = nil // it answers again, or fails in another way
+		l.fail = nil // it works again, or fails in another way
 	}
 }
 
@@ -97,29 +96,29 @@ func withLatch(next Completer, l *latch) Completer {
 	})
 }
 
-// withGuard asks for callers that enter admits, and tells leave how the question ended
-// and whether it was a probe, also when it panicked.
+// withGuard asks only for callers that enter admits. It passes to leave how the question ended and whether it
+// was a probe, even after a panic.
 func withGuard(next Completer, enter func(caller string) (probes bool, refusal *Error), leave func(caller string, probes bool, err error)) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (reply Reply, err error) {
 		probes, refusal := enter(req.Caller)
 		if refusal != nil {
 			return Reply{}, refusal
 		}
-		err = context.Canceled // until it has ended otherwise
+		err = context.Canceled // the result in case of a panic
 		defer func() { leave(req.Caller, probes, err) }()
 		reply, err = next.Complete(ctx, req)
 		return reply, err
 	})
 }
 
-// longestWait limits how long an endpoint can send callers away.
+// longestWait limits how long an endpoint can pause calls.
 const longestWait = 10 * time.Minute
 
-// notBefore remembers when an endpoint wants to be asked again.
+// notBefore remembers the pause that an endpoint asked for.
 type notBefore struct {
 	mu    sync.Mutex
 	until time.Time
-	limit Class // why
+	limit Class // the reason for the pause
 }
 
 func (g *notBefore) remaining() time.Duration {
@@ -159,16 +158,15 @@ func withNotBefore(next Completer, g *notBefore) Completer {
 	})
 }
 
-// quality counts usable answers per caller and stops asking for a caller whose answers
-// mostly are not: its data may confuse the model, and each try costs money. Other
-// callers do not wait.
+// quality counts usable answers for each caller. It stops asking for a caller whose answers are mostly
+// unusable: its data may confuse the model, and each attempt costs money. Other callers are not affected.
 type quality struct {
 	mu      sync.Mutex
 	callers *callerMap[callerQuality]
 }
 
-// A caller is not asked for when so many of its last answers, of at least so many, were
-// unusable.
+// A caller is not served for qualityLatch if at least qualityShare of its last answers were unusable, of at
+// least qualityMin and at most qualityWindow answers.
 const (
 	qualityShare  = 0.5
 	qualityMin    = 6
@@ -177,15 +175,15 @@ const (
 )
 
 type callerQuality struct {
-	poor    []bool // the last answers, oldest first
+	poor    []bool // whether each of the last answers was unusable, oldest first
 	until   time.Time
 	probing bool
 }
 
-// maxCallers limits the records by caller; the least recently seen one goes.
+// maxCallers limits the number of records; the least recently used one is evicted.
 const maxCallers = 4096
 
-// callerMap has a record for each caller; its owner locks it.
+// callerMap holds a record for each caller. Its owner must lock it.
 type callerMap[V any] struct {
 	*simplelru.LRU[string, *V]
 	create func() *V
@@ -194,7 +192,7 @@ type callerMap[V any] struct {
 func newCallerMap[V any](create func() *V) *callerMap[V] {
 	records, err := simplelru.NewLRU[string, *V](maxCallers, nil)
 	if err != nil {
-		panic(err) // only for a size below one
+		panic(err) // only for a size below 1
 	}
 	return &callerMap[V]{records, create}
 }
@@ -212,7 +210,7 @@ func newQuality() *quality {
 	return &quality{callers: newCallerMap(func() *callerQuality { return &callerQuality{} })}
 }
 
-// enter returns an error for a caller that must wait, or whether its question probes.
+// enter returns a refusal for a caller that must wait; otherwise it reports whether the question is a probe.
 func (q *quality) enter(name string) (probes bool, refusal *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,7 +239,7 @@ func (q *quality) leave(name string, probed bool, err error) {
 	}
 	poor := ClassOf(err).Traits().Poor
 	if err != nil && !poor {
-		return // it says nothing about answers
+		return // reveals nothing about answers
 	}
 	if probed && !poor {
 		c.until, c.poor = time.Time{}, nil

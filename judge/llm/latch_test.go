@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// After a latch one asks; the others keep the old answer until he knows.
+// After a latch, one caller probes; the others get the old failure until it has finished.
 func TestOneProbesALatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestOneProbesALatch(t *testing.T) {
 	})
 }
 
-// What is remembered, and for how long.
+// Each class is remembered for its own time, or not at all.
 func TestLatch(t *testing.T) {
 	t.Parallel()
 	for _, class := range allClasses(t) {
@@ -59,7 +59,7 @@ func TestLatch(t *testing.T) {
 				t.Errorf("%s: %+v", class, kept)
 			}
 			l = &latch{}
-			l.leave(false, &Error{Class: class}) // nobody was asked: the question was wrong
+			l.leave(false, &Error{Class: class}) // the question was invalid and was not sent
 			if _, kept := l.enter(); kept != nil {
 				t.Errorf("%s is remembered although nobody was asked", class)
 			}
@@ -67,7 +67,7 @@ func TestLatch(t *testing.T) {
 	}
 }
 
-// Only he who probes ends the probe, not one who asked before the latch fell.
+// Only the probe's own end ends the probe, not that of an earlier question.
 func TestAStragglerEndsNoProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,11 +77,11 @@ func TestAStragglerEndsNoProbe(t *testing.T) {
 		if probes, kept := l.enter(); !probes || kept != nil {
 			t.Fatalf("%t, %v", probes, kept)
 		}
-		l.leave(false, context.Canceled) // the straggler
+		l.leave(false, context.Canceled) // the earlier question
 		if _, kept := l.enter(); kept == nil {
 			t.Error("two probe")
 		}
-		l.leave(true, context.Canceled) // he who probes has left: the next one does
+		l.leave(true, context.Canceled) // the probe was cancelled, so the next question probes
 		if probes, _ := l.enter(); !probes {
 			t.Error("nobody probes any more")
 		}

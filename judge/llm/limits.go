@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// withPlace limits the requests that run at one host, and gives one caller at most half
-// of the places. A request waits in line as long as its question has time.
+// withPlace limits the concurrent requests at one host; one caller gets at most half of the places. A request
+// waits in line as long as its question has time.
 func withPlace(next Completer, places *fairshare.Queue, behind *background) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if req.Background {
@@ -22,13 +22,13 @@ func withPlace(next Completer, places *fairshare.Queue, behind *background) Comp
 		if err == nil {
 			defer release()
 		}
-		// A place often comes free in the instant in which the time of all who wait is up,
-		// and a timer may be late.
+		// A place may become free at the very moment when the waiting requests run out of time, and a timer
+		// may fire late.
 		deadline, limited := ctx.Deadline()
 		ended := ctx.Err() != nil
 		switch {
 		case ended && asError(contextError(ctx)) == nil:
-			return Reply{}, contextError(ctx) // the caller left
+			return Reply{}, contextError(ctx) // the caller cancelled
 		case ended || limited && !time.Now().Before(deadline) || errors.Is(err, fairshare.ErrBusy):
 			return Reply{}, &Error{Class: ClassBusy, Message: "too many questions wait for this endpoint"}
 		case err != nil:
@@ -38,9 +38,8 @@ func withPlace(next Completer, places *fairshare.Queue, behind *background) Comp
 	})
 }
 
-// allowances limit what each caller may ask of one host in a minute, in requests and
-// tokens, so that no caller alone reaches the provider's limit. Requests without a
-// caller are the gate's own and unlimited.
+// allowances limit each caller's requests and tokens in a minute at one host, so that no single caller reaches
+// the provider's limit. Requests without a caller are the gate's own and not limited.
 type allowances struct {
 	mu      sync.Mutex
 	callers *callerMap[allowance]
@@ -56,8 +55,7 @@ func newAllowances(requests, tokens int) *allowances {
 	})}
 }
 
-// perMinute allows about n in any minute: half of them at once, the rest spread over
-// it.
+// perMinute allows about n in any minute: half of them as a burst, the rest spread over the minute.
 func perMinute(n int) *rate.Limiter {
 	if n <= 0 {
 		return rate.NewLimiter(rate.Inf, 0)
@@ -72,8 +70,7 @@ func (a *allowances) allowanceOf(caller string) *allowance {
 	return a.callers.recordOf(caller)
 }
 
-// spendRequest spends one request and the tokens it costs at least, or returns how long
-// the caller has to wait.
+// spendRequest spends one request and its minimum number of tokens, or returns how long the caller must wait.
 func (c *allowance) spendRequest(now time.Time, tokens int) time.Duration {
 	if left := c.tokens.TokensAt(now); c.tokens.Limit() != rate.Inf && left < 1 {
 		return time.Duration((1 - left) / float64(c.tokens.Limit()) * float64(time.Second))
@@ -87,7 +84,7 @@ func (c *allowance) spendRequest(now time.Time, tokens int) time.Duration {
 	return 0
 }
 
-// spendTokens may take more tokens than are left: the caller waits for the debt.
+// spendTokens may spend more tokens than are left; the caller then waits for the debt.
 func (c *allowance) spendTokens(now time.Time, tokens int) {
 	if c.tokens.Limit() == rate.Inf {
 		return
@@ -99,7 +96,7 @@ func (c *allowance) spendTokens(now time.Time, tokens int) {
 	}
 }
 
-// bytesPerToken estimates requests whose usage is unknown (yet).
+// bytesPerToken is used to estimate requests whose usage is not known (yet).
 const bytesPerToken = 4
 
 func withAllowance(next Completer, a *allowances) Completer {
@@ -129,7 +126,7 @@ func withAllowance(next Completer, a *allowances) Completer {
 	})
 }
 
-// size is how many bytes the endpoint gets to read.
+// size returns the length of the prompt in bytes.
 func (r Request) size() int {
 	n := len(r.System) + len(r.User) + len(r.Shape)
 	for _, m := range r.Dialogue {
@@ -138,25 +135,24 @@ func (r Request) size() int {
 	return n
 }
 
-// How long a caller that an endpoint has worked for counts as one that took part in a
-// limit of that endpoint. A provider counts requests and tokens by the minute, the hour
-// or the day, and credit until somebody pays.
+// How long a caller counts as having contributed to a limit of an endpoint after the endpoint last worked for
+// it. Providers count requests and tokens by the minute, the hour or the day, and credit until it is paid.
 const (
 	partInOverload = time.Minute
 	partInRate     = time.Hour
 	partInQuota    = 24 * time.Hour
 )
 
-// demand knows for which callers a host worked recently, so that no caller profits from
-// a limit that it helped to reach.
+// demand records for which callers a host worked recently, so that no caller benefits from a limit to which it
+// contributed.
 type demand struct {
 	mu      sync.Mutex
 	callers *callerMap[callerDemand]
-	running int // requests of all callers under way
+	running int // running requests of all callers
 }
 
 type callerDemand struct {
-	running int       // requests under way
+	running int       // running requests
 	worked  time.Time // when the endpoint last worked on one
 }
 
@@ -167,7 +163,7 @@ func newDemand() *demand {
 func (d *demand) wrapWatch(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		c := d.begin(req.Caller)
-		worked := true // a panic says nothing else
+		worked := true // assumed in case of a panic
 		defer func() { d.end(c, worked) }()
 		reply, err := next.Complete(ctx, req)
 		worked = hasCost(err)
@@ -175,8 +171,8 @@ func (d *demand) wrapWatch(next Completer) Completer {
 	})
 }
 
-// hasCost reports whether an endpoint worked on a request that ended so. A caller that
-// leaves does not undo the work.
+// hasCost reports whether an endpoint worked on a request that ended with err. Cancellation by the caller does
+// not undo the work.
 func hasCost(err error) bool {
 	switch fail := asError(err); {
 	case fail == nil:
@@ -213,8 +209,8 @@ func (d *demand) isIdle() bool {
 	return d.running == 0
 }
 
-// tookPart reports whether a caller helped to reach a limit of the endpoint, which
-// another of its requests has just met.
+// tookPart reports whether a caller contributed to a limit of the endpoint that another of its requests has
+// just hit.
 func (d *demand) tookPart(caller string, limit Class) bool {
 	within := map[Class]time.Duration{ClassOverloaded: partInOverload, ClassRateLimited: partInRate, ClassQuota: partInQuota}[limit]
 	if within == 0 {

@@ -1,15 +1,19 @@
-// Package llm asks a language model for a judgement over the OpenAI-compatible
-// chat completions API, and reads its answer.
+// Package llm asks a language model for a judgement over the OpenAI-compatible chat completions API, and reads
+// its answer.
 //
-// It promises that an answer is returned only if it was read strictly enough that
-// nobody can have meant another one, that every failure has a Class which says
-// whether trying again helps and whose fault it is, that no call outlives its
-// deadline, and that a dead or slow endpoint costs its callers next to nothing.
+// It promises:
 //
-// It knows the form of an answer and nothing of what is judged: it never turns a
-// failure into an answer, never repairs JSON, never guesses a verdict out of
-// prose or out of a model's thinking, and never writes a key, a prompt or an
-// answer to a log.
+//   - It returns an answer only if a strict reading leaves no doubt about its meaning.
+//   - Every failure has a Class, which determines whether a retry helps and who is responsible.
+//   - No call outlives its deadline.
+//   - A dead or slow endpoint costs its callers next to nothing.
+//
+// It knows only the form of an answer, not the subject of the judgement. It must never:
+//
+//   - turn a failure into an answer,
+//   - repair JSON,
+//   - guess a verdict from prose or from a model's thinking,
+//   - write a key, a prompt or an answer to a log.
 package llm
 
 import (
@@ -18,14 +22,14 @@ import (
 	"time"
 )
 
-// Completer asks a model once, as far as its caller can tell. The error is an
-// *Error, except that a context of the caller's that has ended is returned as it
-// is (errors.Is context.Canceled or DeadlineExceeded).
+// Completer asks a model once, from its caller's point of view. The error is an *Error, except that if the
+// caller ended its context, the context's error is returned unchanged (errors.Is context.Canceled or
+// DeadlineExceeded).
 type Completer interface {
 	Complete(ctx context.Context, req Request) (Reply, error)
 }
 
-// CompleterFunc is a function as a Completer.
+// CompleterFunc is a function that implements Completer.
 type CompleterFunc func(ctx context.Context, req Request) (Reply, error)
 
 // Complete calls f.
@@ -33,71 +37,69 @@ func (f CompleterFunc) Complete(ctx context.Context, req Request) (Reply, error)
 
 // Request is one question.
 type Request struct {
-	// Model is the Name of a configured Model; "" is the first one. Decorators below
-	// the chain always see a name.
+	// Model is the Name of a configured Model; "" means the first one. Decorators below the chain always see a
+	// name.
 	Model string
-	// Alone asks no other model when this one cannot be had.
+	// Alone disables the fallbacks for this request.
 	Alone bool
-	// Background makes way: it takes a place only if one is free and none other like it is under
-	// way, and is given up, as ClassBusy, when a question without it has none.
+	// Background gives way to other requests. The request runs only if a place is free and no other background
+	// request is running; otherwise it fails with ClassBusy. It also fails with ClassBusy if a normal request
+	// needs its place while it runs.
 	Background bool
-	// Began, when not zero, is when the first of several questions of one decision was asked: they
-	// have one deadline together. Share above 1 leaves part of the time that is left for questions
-	// that come after this one: it gets one part of so many.
+	// Began, if not zero, is when the first question of the same decision was asked; all its questions share
+	// one deadline. If Share is above 1, the question gets 1/Share of the remaining time, which leaves time
+	// for later questions.
 	Began time.Time
 	Share int
-	// System and User are the two messages. System is the same for every case of a
-	// transition, so that providers can cache it.
+	// System and User are the two messages. System is the same for every case of a transition, so that
+	// providers can cache it.
 	System, User string
-	// Dialogue, when not empty, is answered in plain text, which is Reply.Text: nothing is judged, and
-	// System, User, Shape, Schema, Nonce and Check are not read.
+	// Dialogue, if not empty, is answered in plain text in Reply.Text. Nothing is judged, and System, User,
+	// Shape, Schema, Nonce and Check are ignored.
 	Dialogue []Message
-	// Shape describes the answer in words, with the schema and an example. It is
-	// appended to System where the endpoint does not enforce Schema, and only there.
+	// Shape describes the answer in words, with the schema and an example. It is appended to System only if
+	// the endpoint does not enforce Schema.
 	Shape string
-	// Schema is the JSON Schema of the answer, in the subset that every enforcing
-	// provider takes: all properties required, no additional ones, no bounds. Its key
-	// order is kept on the wire.
+	// Schema is the JSON Schema of the answer, in the subset that every enforcing provider accepts: all
+	// properties required, no additional ones, no bounds. The order of its keys is preserved in requests.
 	Schema json.RawMessage
-	// Nonce must be repeated in the answer where nothing else ties the answer to the
-	// question (rungs RungJSONObject and RungPrompt). "" asks for none.
+	// Nonce must be repeated in the answer if nothing else ties the answer to the question (RungJSONObject and
+	// RungPrompt). "" means none.
 	Nonce string
-	// MaxTokens bounds the answer; 0 is the default of the configuration.
+	// MaxTokens limits the answer; 0 means the configuration's default.
 	MaxTokens int
-	// Complaint, when not "", says what was wrong with an earlier answer to the same
-	// question: the model is asked again with it.
+	// Complaint, if not "", describes the problem of an earlier answer to the same question. It is sent with
+	// the question.
 	Complaint string
-	// Check, when not nil, says what is wrong with a well-formed answer, in words for
-	// the model. Such an answer is asked for once more, then it is ClassInconsistent.
+	// Check, if not nil, returns the problem of a well-formed answer, in words for the model. The question is
+	// then asked once more; if Check fails again, the error is ClassInconsistent.
 	Check func(Answer) error
-	// Key is the identity of the question for the cache and for sharing one call
-	// between callers; "" does neither. Two questions with the same Key must be the
-	// same but for Nonce and random markers.
+	// Key identifies the question for the cache and for sharing one call between callers; "" disables both.
+	// Questions with the same Key must be identical except for Nonce and random markers.
 	Key string
-	// Keep, when not nil, says whether an answer may be kept for the next question with this Key.
+	// Keep, if not nil, reports whether an answer may be cached for later questions with this Key.
 	Keep func(Answer) bool
-	// Caller is on whose behalf the model is asked (a principal). The quality latch
-	// is his alone: garbage that one caller provokes must not lock out another.
+	// Caller is the principal for whom the model is asked. The quality latch is separate for each caller: bad
+	// data of one caller must not lock out another.
 	Caller string
 }
 
-// Message is one of a Request.Dialogue.
+// Message is one message of a Request.Dialogue.
 type Message struct {
 	Role string // user or assistant
 	Text string
 }
 
-// Answer is what a model answered, read but not believed. Code decides what it
-// comes to.
+// Answer is a model's answer: parsed, but not trusted. Code derives the outcome from it.
 type Answer struct {
-	// Approved and Confidence (0..1) are always there; the rest may be empty.
+	// Approved and Confidence (0..1) are always present; the others may be empty.
 	Approved   bool        `json:"approved"`
 	Confidence float64     `json:"confidence"`
 	Criteria   []Criterion `json:"criteria,omitempty"`
-	// NoCriteria says that the answer judges the move as a whole: it has no member criteria, as
-	// the answers of the Generic DFA server's judges.
+	// NoCriteria is true if the answer has no member criteria and so judges the move as a whole, like answers
+	// of the Generic DFA server's judges.
 	NoCriteria bool `json:"noCriteria,omitempty"`
-	// InjectionSuspected says that the data tries to instruct the judge.
+	// InjectionSuspected is true if the model suspects that the data tries to instruct it.
 	InjectionSuspected bool     `json:"injectionSuspected,omitempty"`
 	Reasoning          string   `json:"reasoning,omitempty"`
 	Violations         []string `json:"violations,omitempty"`
@@ -107,54 +109,53 @@ type Answer struct {
 // Criterion is the model's answer to one criterion.
 type Criterion struct {
 	ID string `json:"id"`
-	// Evidence is a verbatim quote or a JSON pointer, "" when there is none.
+	// Evidence is a verbatim quote or a JSON pointer, or "".
 	Evidence string `json:"evidence,omitempty"`
-	// Why is the model's sentence on it, "" when it was not asked for one.
+	// Why is the model's explanation in one sentence, or "" if it was not asked for.
 	Why string `json:"why,omitempty"`
 	// Status is met, not_met or cannot_assess.
 	Status string `json:"status"`
 }
 
-// The statuses of a criterion. Anything else is read as StatusCannotAssess.
+// The statuses of a criterion. Any other status is read as StatusCannotAssess.
 const (
 	StatusMet          = "met"
 	StatusNotMet       = "not_met"
 	StatusCannotAssess = "cannot_assess"
 
-	// WordContradicted and WordNotShown are what a model may call StatusNotMet and
-	// StatusCannotAssess: words that it does not confuse.
+	// WordContradicted and WordNotShown are alternative words for StatusNotMet and StatusCannotAssess, which
+	// models do not confuse.
 	WordContradicted = "contradicted"
 	WordNotShown     = "not_shown"
 )
 
-// Reply is an Answer with how it came about.
+// Reply is an Answer with details about its origin.
 type Reply struct {
 	Answer Answer `json:"answer"`
 	// Text is the answer to a Request.Dialogue.
 	Text string `json:"text,omitempty"`
-	// Lenient is true when the answer was unmistakable but not in the form asked
-	// for: fenced, wrapped in prose, numbers as strings.
+	// Lenient is true if the answer was unambiguous but not in the requested form: fenced, wrapped in prose,
+	// numbers as strings.
 	Lenient bool `json:"lenient,omitempty"`
-	// Model is the Name of the configured model that answered; Reported is what the
-	// endpoint calls it, Fingerprint its system_fingerprint.
+	// Model is the Name of the configured model that answered. Reported is the endpoint's name for it, and
+	// Fingerprint its system_fingerprint.
 	Model       string `json:"model"`
 	Reported    string `json:"reported,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Endpoint is the host that answered.
 	Endpoint string `json:"endpoint,omitempty"`
 	Rung     Rung   `json:"rung,omitempty"`
-	// Usage is that of all Calls, unusable answers too; nil when one of them did not say:
+	// Usage covers all Calls, including unusable answers. It is nil if it is unknown for one of them, because
 	// unknown is not zero.
 	Usage *Usage `json:"usage,omitempty"`
-	// CostUSD is nil when usage or a price is unknown.
+	// CostUSD is nil if the usage or a price is unknown.
 	CostUSD *float64 `json:"costUSD,omitempty"`
-	// Calls counts the HTTP requests made for this reply, negotiation and failures
-	// included; 0 for a cache hit.
+	// Calls is the number of HTTP requests for this reply, including negotiation and failures. It is 0 for a
+	// cache hit.
 	Calls int `json:"calls"`
-	// Reasked is true when the first answer could not be used.
+	// Reasked is true if the first answer could not be used.
 	Reasked bool `json:"reasked,omitempty"`
-	// CacheHit is true when no model was asked; Shared, when another caller's call
-	// was waited for.
+	// CacheHit is true if no model was asked. Shared is true if the reply comes from another caller's call.
 	CacheHit bool `json:"cacheHit,omitempty"`
 	Shared   bool `json:"shared,omitempty"`
 	// Breaker is the state of the circuit breaker before the call: closed or half-open.
@@ -170,10 +171,10 @@ type Usage struct {
 	Reasoning  int `json:"reasoning,omitempty"` // of Completion
 }
 
-// Rung is how an endpoint is made to answer in the right form, best first.
+// Rung is a method of making an endpoint answer in the right form.
 type Rung string
 
-// The rungs of the capability ladder.
+// The rungs of the capability ladder, best first.
 const (
 	RungJSONSchema Rung = "json_schema"
 	RungTool       Rung = "tool" // one tool, required
@@ -181,7 +182,7 @@ const (
 	RungPrompt     Rung = "prompt"
 )
 
-// ToolName is the one tool that a model can call.
+// ToolName is the name of the only tool that a model can call.
 const ToolName = "submit_verdict"
 
 // Exchange is one recorded HTTP answer of an endpoint.
@@ -189,6 +190,6 @@ type Exchange struct {
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers"` // lower-case names
 	Body    string            `json:"body"`
-	// Nonce is the one that the request carried, "" for none.
+	// Nonce is the request's nonce, or "".
 	Nonce string `json:"nonce,omitempty"`
 }

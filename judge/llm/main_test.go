@@ -9,5 +9,5 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pass lets the time of a synctest bubble go by.
+// pass waits in a synctest bubble.
 func pass(d time.Duration) { <-time.After(d) }

@@ -11,7 +11,7 @@ func TestNotBefore(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		says []Error // one after another, at the same time
+		says []Error // in sequence, at the same time
 		left time.Duration
 	}{
 		{"a limit", []Error{{Class: ClassRateLimited, RetryAfter: time.Minute}}, time.Minute},

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Outage is a time in which a model is not asked, or only now and then to see whether it
-// answers again: its breaker is open, its endpoint hangs, wants a pause that no question can
-// wait for, or fails in a way that only a person can fix.
+// Outage is a period in which a model is not asked, except for occasional probes. Its breaker is open, its
+// endpoint hangs, the endpoint wants a pause longer than a question can wait, or it fails in a way that only a
+// person can fix.
 type Outage struct {
 	Model, Endpoint string
 	Since           time.Time
-	// Cause is the last failure before it.
+	// Cause is the last failure before the outage.
 	Cause LastError
-	// Over is true when the model answers again.
+	// Over is true if the outage has ended.
 	Over bool
 }
 
 type outage struct {
 	mu    sync.Mutex
-	since time.Time // zero: there is none
+	since time.Time // zero if there is no outage
 }
 
-// wrapOutage tells watch when an outage begins and when it is over. Both are seen when a
-// question ends.
+// wrapOutage calls Config.Watch when an outage begins and when it ends. Both are detected when a question
+// ends.
 func (b *backend) wrapOutage(next Completer, cfg Config) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		reply, err := next.Complete(ctx, req)

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// An outage is told once when it begins and once when it is over, however many questions
-// come in the meantime.
+// Watch is called once when an outage begins and once when it ends, however many questions arrive in between.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		fails     *Error
-		questions int // until it begins
+		questions int // until the outage begins
 		lasts     time.Duration
 	}{
 		"a breaker":     {&Error{Class: ClassNetwork, Message: "gone"}, 5, breakerOpen},
@@ -53,7 +52,7 @@ func TestOutages(t *testing.T) {
 					t.Errorf("the figures: since %v", since)
 				}
 				pass(tc.lasts + time.Millisecond)
-				ask(1) // it still fails
+				ask(1) // the endpoint still fails
 				f.do = answering
 				pass(tc.lasts + time.Millisecond)
 				ask(10)

@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// However many questions one caller asks, half of the places stay free for others: an
-// honest caller is served at once, and never told busy.
+// However many questions one caller asks, half of the places remain free for others. An honest caller is
+// served immediately and never gets ClassBusy.
 func TestNoisyNeighbour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestNoisyNeighbour(t *testing.T) {
 				switch _, err := c.Complete(t.Context(), Request{Caller: "noisy"}); {
 				case err == nil:
 					fine.Add(1)
-				case ClassOf(err) == ClassBusy || ClassOf(err) == ClassTimeout: // in line, or in the last second
+				case ClassOf(err) == ClassBusy || ClassOf(err) == ClassTimeout: // while waiting, or in the last second
 					busy.Add(1)
 				default:
 					t.Error(err)
@@ -56,8 +56,8 @@ func TestNoisyNeighbour(t *testing.T) {
 	})
 }
 
-// Waiting in line is no failure of the endpoint and says nothing of the case, also when
-// it is our deadline that ends the wait.
+// Waiting in line is not a failure of the endpoint and reveals nothing about the case, even if our own
+// deadline ends the wait.
 func TestWaitingIsNoFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	})
 }
 
-// The places are those of a host: two models of one server share them.
+// Two models of one host share its places.
 func TestModelsOfAHostShareItsPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

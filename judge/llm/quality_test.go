@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Garbage that one caller provokes keeps nobody else from being judged.
+// Unusable answers for one caller do not affect other callers.
 func TestQualityLatchIsTheCallersOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestWhatMutesACaller(t *testing.T) {
 	}
 }
 
-// One probes, and a probe in vain mutes again at once.
+// Only one question probes, and an unsuccessful probe restarts the latch.
 func TestAProbeOfQuality(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestAProbeOfQuality(t *testing.T) {
 		if _, kept := q.enter("c"); kept == nil || kept.RetryAfter <= 0 {
 			t.Errorf("two probe: %v", kept)
 		}
-		q.leave("c", false, &Error{Class: ClassNetwork}) // one who asked before the latch fell
+		q.leave("c", false, &Error{Class: ClassNetwork}) // a question from before the latch
 		if _, kept := q.enter("c"); kept == nil {
 			t.Error("two probe after a straggler")
 		}
@@ -105,7 +105,7 @@ func TestAProbeOfQuality(t *testing.T) {
 	})
 }
 
-// Records are bounded: whoever invents callers fills no memory.
+// The number of records is limited, so invented callers cannot exhaust memory.
 func TestCallersAreForgotten(t *testing.T) {
 	t.Parallel()
 	q := newQuality()

@@ -43,8 +43,8 @@ func TestReask(t *testing.T) {
 	}
 }
 
-// No complaint repeats anything of the answer: what the data made the model say would
-// come back to it as an instruction.
+// A complaint never repeats any part of the answer. Otherwise text that the data made the model write would
+// return as an instruction.
 func TestComplaintsAreOurWords(t *testing.T) {
 	t.Parallel()
 	for _, class := range allClasses(t) {
@@ -72,7 +72,7 @@ func TestComplaintsAreOurWords(t *testing.T) {
 	}
 }
 
-// What was cut off gets twice the room.
+// After a truncated answer, the token limit is doubled.
 func TestTruncatedGetsMoreRoom(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -109,10 +109,10 @@ func TestTruncatedGetsMoreRoom(t *testing.T) {
 	}
 }
 
-// Once is once for a question, however often it is retried, and never beyond MaxCalls.
+// A question is re-asked only once, however many retries there are, and never beyond MaxCalls.
 func TestReaskOnce(t *testing.T) {
 	t.Parallel()
-	for most, want := range map[int][]bool{ // per call whether it complains
+	for most, want := range map[int][]bool{ // for each call, whether it has a complaint
 		1:  {false},
 		2:  {false, true},
 		10: {false, true, false},

@@ -12,9 +12,9 @@ import (
 
 const redacted = "[redacted]"
 
-// keyPattern matches keys of the known providers, whole or with stars as in their error
-// messages, and bearer tokens, perhaps after an escape of JSON. Taking too much is
-// harmless; it takes neither a quote nor a backslash, so JSON stays JSON.
+// keyPattern matches keys of the known providers, complete or masked with stars as in their error messages,
+// and bearer tokens, possibly after a JSON escape. It may match too much, which is harmless. It never matches
+// a quote or a backslash, so JSON remains valid.
 var keyPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|[^A-Za-z0-9_]|\\[bfnrt]|\\u[0-9a-fA-F]{4})(?:` +
 		`sk-[A-Za-z0-9_*-]{12,}` +
@@ -24,10 +24,10 @@ var keyPattern = sync.OnceValue(func() *regexp.Regexp {
 		`|(?i:bearer)\s+[A-Za-z0-9._~+/=*-]{8,})`)
 })
 
-// secrets are keys in use, replaced whatever they look like.
+// secrets are keys in use. They are redacted even if they do not look like keys.
 type secrets []string
 
-// leastSecret is the shortest key worth hiding: local servers get words such as "none".
+// leastSecret is the length of the shortest key worth hiding: local servers get words such as "none".
 const leastSecret = 8
 
 func secretsOf(req *http.Request) secrets {
@@ -37,7 +37,7 @@ func secretsOf(req *http.Request) secrets {
 			return
 		}
 		found = append(found, s)
-		// And as it stands in JSON.
+		// Also in its JSON-escaped form.
 		if b, err := json.Marshal(s); err == nil && string(b[1:len(b)-1]) != s {
 			found = append(found, string(b[1:len(b)-1]))
 		}
@@ -64,25 +64,25 @@ func (s secrets) redact(text string) string {
 	return keyPattern().ReplaceAllString(text, "${1}"+redacted)
 }
 
-// redactAnswer changes only the secrets of an answer: its form matters to readers.
+// redactAnswer changes only the secrets of an answer, because its format matters to readers.
 func (s secrets) redactAnswer(raw []byte) []byte {
 	out := []byte(s.redact(string(raw)))
 	if json.Valid(raw) && !json.Valid(out) {
-		return s.redactJSON(raw) // a secret that lies across an escape
+		return s.redactJSON(raw) // a secret overlapped an escape
 	}
 	return out
 }
 
-// redactJSON replaces secrets in the strings of a JSON text and writes it as canonical.
+// redactJSON redacts secrets in the strings of a JSON text and returns it in canonical form.
 func (s secrets) redactJSON(body json.RawMessage) json.RawMessage { return rewriteBody(body, s.redact) }
 
-// canonicalBody is a body as JSON with sorted keys and without spaces, numbers as written; a
-// body that is not JSON becomes a JSON string.
+// canonicalBody returns a body as JSON with sorted keys, without spaces, and with numbers as written. A body
+// that is not JSON becomes a JSON string.
 func canonicalBody(body []byte) json.RawMessage {
 	return rewriteBody(body, func(s string) string { return s })
 }
 
-// rewriteBody writes a body in its canonical form, with every string and key changed.
+// rewriteBody returns a body in canonical form, with change applied to every string and key.
 func rewriteBody(body []byte, change func(string) string) json.RawMessage {
 	var value any = change(string(body))
 	if v := document.Known(body); v.Kind() != 0 {
@@ -90,7 +90,7 @@ func rewriteBody(body []byte, change func(string) string) json.RawMessage {
 	}
 	out, err := document.Marshal(value)
 	if err != nil {
-		return json.RawMessage("null") // what was JSON can be written
+		return json.RawMessage("null") // cannot happen: the value came from JSON
 	}
 	return out
 }

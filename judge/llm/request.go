@@ -12,8 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The parameters that can be left out or named otherwise when an endpoint refuses
-// them. What is not among them is part of the question.
+// Parameters that can be omitted or renamed if an endpoint rejects them. All others are part of the question.
 const (
 	paramTemperature      = "temperature"
 	paramSeed             = "seed"
@@ -25,22 +24,19 @@ const (
 	paramThinking         = "thinking"
 	paramTemplate         = "chat_template_kwargs"
 	paramEnableThinking   = "enable_thinking"
-	// A word as the tool choice is read by nearly all, an object by some as "auto".
+	// Nearly all endpoints understand a word as the tool choice; some read an object as "auto".
 	choiceRequired = "required"
 	wordAsChoice   = "tool_choice=" + choiceRequired
 )
 
 var thinkingParams = []string{paramEffort, paramReasoning, paramThinking, paramTemplate, paramEnableThinking}
 
-// wireRequest is go-openai's request with what that lacks. Its own fields shadow those
-// of the same JSON name.
+// wireRequest extends go-openai's request. Its own fields shadow those with the same JSON name.
 type wireRequest struct {
 	openai.ChatCompletionRequest
-	// Temperature is a pointer because 0 must be sent: left out, it is whatever the
-	// endpoint likes, mostly 1.
+	// Temperature is a pointer because 0 must be sent: without it, the endpoint chooses, usually 1.
 	Temperature *float32 `json:"temperature,omitempty"`
-	// MaxTokens is marked as deprecated there, and is the only name that most others
-	// than OpenAI know.
+	// MaxTokens is deprecated in go-openai, but most endpoints other than OpenAI know no other name.
 	MaxTokens      int            `json:"max_tokens,omitempty"`
 	Thinking       *wireThinking  `json:"thinking,omitempty"`
 	Reasoning      *wireReasoning `json:"reasoning,omitempty"`
@@ -61,7 +57,7 @@ func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound in
 	zero, seed := float32(0), 0
 	w := wireRequest{Temperature: &zero}
 	w.Model = e.model.ID
-	// Fixed, so that a question asked twice has the better chance of one answer.
+	// A fixed seed makes it more likely that a repeated question gets the same answer.
 	w.Seed = &seed
 	switch at.boundName(e.host.completionTokens) {
 	case paramMaxTokens:
@@ -93,7 +89,7 @@ func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound in
 	return w
 }
 
-// dialogueTokens is how long the answer to a dialogue may be, where a verdict may not be longer.
+// dialogueTokens is the minimum token limit for the answer to a dialogue.
 const dialogueTokens = 4096
 
 func (e *endpoint) answerTokens(req Request) int {
@@ -105,20 +101,19 @@ func (e *endpoint) answerTokens(req Request) int {
 		n = req.MaxTokens
 	}
 	if e.host.thinking == dialectAnthropic && e.model.isThinking() {
-		n = max(n, 2*leastBudget) // or nothing would be left for the answer
+		n = max(n, 2*leastBudget) // otherwise no tokens would be left for the answer
 	}
 	return n
 }
 
-// buildMessages puts the data last, followed only by what was wrong with an earlier
-// answer.
+// buildMessages puts the data last, followed only by the complaint about an earlier answer.
 func buildMessages(req Request, at manner) []openai.ChatCompletionMessage {
 	system := req.System
 	if !at.enforcesSchema() && req.Shape != "" {
 		system = strings.TrimSpace(system + "\n\n" + req.Shape)
 	}
 	if at.rung == RungJSONObject && !strings.Contains(strings.ToLower(system), "json") {
-		// Without the word, OpenAI and others refuse the mode.
+		// OpenAI and others reject the mode if the word is missing.
 		system = strings.TrimSpace(system + "\n\nAnswer with one JSON object.")
 	}
 	var out []openai.ChatCompletionMessage
@@ -135,7 +130,7 @@ func buildMessages(req Request, at manner) []openai.ChatCompletionMessage {
 	}
 	add(openai.ChatMessageRoleSystem, system)
 	user := req.User
-	if req.Complaint != "" { // not a message of its own: some templates want the roles to take turns
+	if req.Complaint != "" { // not a separate message: some templates require alternating roles
 		user += "\n\n" + req.Complaint
 	}
 	add(openai.ChatMessageRoleUser, user)
@@ -155,15 +150,15 @@ func (e *endpoint) sendsParameter(at manner, param string) bool {
 	return ok
 }
 
-// manner is how an endpoint is asked. It is immutable.
+// manner is the way in which an endpoint is asked. It is immutable.
 type manner struct {
 	rung Rung
-	// refused are the parameters not to send, sorted; name=value is a value not to send.
+	// refused lists the parameters not to send, sorted; name=value is a value not to send.
 	refused []string
 }
 
-// enforcesSchema reports whether the endpoint gets the schema as a parameter, so that
-// the prompt need not describe it.
+// enforcesSchema reports whether the endpoint gets the schema as a parameter, so that the prompt need not
+// describe it.
 func (at manner) enforcesSchema() bool { return at.rung == RungJSONSchema || at.rung == RungTool }
 
 func (at manner) isRefused(param string) bool { return slices.Contains(at.refused, param) }
@@ -186,7 +181,7 @@ func (at manner) equal(other manner) bool {
 	return at.rung == other.rung && slices.Equal(at.refused, other.refused)
 }
 
-// boundName is the parameter that limits the answer, "" when both were refused.
+// boundName returns the parameter that limits the answer, or "" if both were rejected.
 func (at manner) boundName(completion bool) string {
 	names := []string{paramMaxTokens, paramCompletionTokens}
 	if completion {

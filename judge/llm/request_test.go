@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testSchema has its keys in an order that sorting would change.
+// testSchema has keys in an order that sorting would change.
 const testSchema = `{"type":"object","properties":{"reasoning":{"type":"string"},"approved":{"type":"boolean"},"confidence":{"type":"number"}},"required":["reasoning","approved","confidence"],"additionalProperties":false}`
 
 func testRequest() Request {
@@ -32,7 +32,7 @@ func mustEndpoint(t testing.TB, m Model, cfg Config) *endpoint {
 	return e
 }
 
-// sentBy is the top level of the body that an endpoint would send now.
+// sentBy returns the top-level members of the body that an endpoint would send now.
 func sentBy(t *testing.T, e *endpoint, req Request) map[string]json.RawMessage {
 	t.Helper()
 	at, _ := e.ladder.current()

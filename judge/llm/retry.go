@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// withRetry retries failures that waiting can fix, with exponential backoff and full
-// jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), or after the time
-// that the endpoint asks for; never past the deadline. All callers share a budget of
-// retries that no endpoint asked for, so that a failing one does not get several times
-// the load of a working one, and a dead one none. A pause that another call was asked for is waited for, too,
-// and is no try.
+// withRetry retries failures that may pass, with exponential backoff and full jitter (AWS Architecture Blog,
+// "Exponential Backoff And Jitter"), or after the delay that the endpoint asks for. It never waits past the
+// deadline.
+//
+// All callers share a budget of retries that no endpoint asked for. So a failing endpoint does not get several
+// times the load of a working one, and a dead one gets none. A pause that another call caused is waited for
+// too, and does not count as a retry.
 func withRetry(next Completer, cfg Config, b *breaker, budget *retryBudget, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		calls := &callBudget{left: cfg.MaxCalls}
@@ -33,7 +34,7 @@ func withRetry(next Completer, cfg Config, b *breaker, budget *retryBudget, coun
 			}
 			made += fail.Calls
 			fail = fail.afterCalls(made)
-			// The last try may have been cut short where another one had its whole time.
+			// The last attempt may have been cut short although an earlier one had its full time.
 			late = late || fail.whole
 			fail.whole = late && fail.Class == ClassTimeout
 			if !paused && (retries >= cfg.Retries || calls.left <= 0 || !fail.Class.Traits().Retry) {
@@ -54,7 +55,7 @@ func withRetry(next Completer, cfg Config, b *breaker, budget *retryBudget, coun
 				if isContext(err) {
 					return Reply{}, err
 				}
-				return Reply{}, fail // the deadline says less than what happened
+				return Reply{}, fail // the failure is more informative than the deadline
 			}
 		}
 	})
@@ -79,8 +80,8 @@ func sleepContext(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// callBudget limits how often one question asks one model, retries and re-asking
-// together. It belongs to one goroutine.
+// callBudget limits how many times one question asks one model, including retries and re-asking. It is used by
+// one goroutine only.
 type callBudget struct {
 	left    int
 	reasked bool
@@ -99,21 +100,21 @@ func spendCall(ctx context.Context) *callBudget {
 
 const (
 	maxBackoff   = 2 * time.Second
-	retryShare   = 0.2 // retries per call over all callers …
-	leastRetries = 3   // … and so many a minute in any case
+	retryShare   = 0.2 // retries for each call, over all callers …
+	leastRetries = 3   // … and a minimum number of retries a minute
 )
 
-// retryBudget allows retries as a share of the calls of the last minute, and never
-// fewer than leastRetries (as Finagle does).
+// retryBudget allows retries as a share of the calls of the last minute, but at least leastRetries (like
+// Finagle).
 type retryBudget struct {
 	mu      sync.Mutex
 	since   time.Time
-	calls   int // in this minute
+	calls   int // in the current minute
 	retries int
-	before  int // calls in the minute before
+	before  int // calls in the previous minute
 }
 
-// startMinute needs the lock.
+// startMinute requires the lock.
 func (b *retryBudget) startMinute() {
 	now := time.Now()
 	switch passed := now.Sub(b.since); {
@@ -142,8 +143,8 @@ func (b *retryBudget) take() bool {
 	return true
 }
 
-// withReask asks once more when an answer is unusable, and says what was wrong in our
-// own words: data that the model quoted must not come back as an instruction.
+// withReask asks once more if an answer is unusable, and describes the problem in our own words: data that the
+// model quoted must not come back as an instruction.
 func withReask(next Completer, cfg Config, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		budget := spendCall(ctx)
@@ -167,7 +168,7 @@ func withReask(next Completer, cfg Config, count *counters) Completer {
 		reply.Calls += fail.Calls
 		if err != nil {
 			if second := asError(err); second != nil && second.Class == ClassShareSpent {
-				return Reply{}, fail // that it was not asked again says less than what it answered
+				return Reply{}, fail // the first answer's failure is more informative than the refusal to ask again
 			} else if second != nil {
 				return Reply{}, second.afterCalls(second.Calls + fail.Calls)
 			}

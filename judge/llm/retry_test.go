@@ -40,7 +40,7 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// Retries and re-asking share one bound.
+// Retries and re-asking share one limit.
 func TestCallsOfOneQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestCallsOfOneQuestion(t *testing.T) {
 	})
 }
 
-// A failing endpoint is not asked several times as often as a working one.
+// A failing endpoint does not get several times the load of a working one.
 func TestRetryBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// The waits are the jitter's share of the backoff.
+// Each delay is the backoff multiplied by the jitter.
 func TestJitter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestNoRetries(t *testing.T) {
 	}
 }
 
-// Who leaves while a retry waits is let go at once.
+// Cancellation during a retry's delay takes effect immediately.
 func TestLeavingWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

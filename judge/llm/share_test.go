@@ -24,7 +24,7 @@ func TestCacheAndSharing(t *testing.T) {
 		first, leave := context.WithCancel(t.Context())
 		for i := range 10 {
 			if i == 1 {
-				synctest.Wait() // the one who leaves has begun the call
+				synctest.Wait() // the caller that leaves has started the call
 			}
 			wg.Go(func() {
 				ctx := t.Context()
@@ -41,7 +41,7 @@ func TestCacheAndSharing(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		leave() // whoever began the call: it goes on
+		leave() // the call continues without the caller that started it
 		wg.Wait()
 		if f.calls.Load() != 1 || shared.Load() < 8 {
 			t.Errorf("%d calls, %d shared", f.calls.Load(), shared.Load())
@@ -50,7 +50,7 @@ func TestCacheAndSharing(t *testing.T) {
 		if err != nil || !again.CacheHit || again.Calls != 0 || f.calls.Load() != 1 {
 			t.Errorf("%+v, %v", again, err)
 		}
-		for _, other := range []string{"", "", "a", "b", "k"} { // a and b push k out
+		for _, other := range []string{"", "", "a", "b", "k"} { // a and b evict k
 			if _, err := c.Complete(t.Context(), Request{Key: other}); err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestCacheAndSharing(t *testing.T) {
 	})
 }
 
-// A failure is everybody's who waited, and says what it cost; the next one asks anew.
+// All waiting callers get the failure and its cost; the next question is asked anew.
 func TestSharedFailures(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(context.Context, int, Request) (Reply, error){
@@ -118,7 +118,7 @@ func TestSharedFailures(t *testing.T) {
 	}
 }
 
-// When everybody has left, the call still ends, and is counted.
+// If all callers have left, the call still ends and is counted.
 func TestASharedCallOutlivesNobodyForLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,14 +131,14 @@ func TestASharedCallOutlivesNobodyForLong(t *testing.T) {
 			t.Fatalf("%v after %v", err, time.Since(began))
 		}
 		pass(c.cfg.Deadline - time.Second)
-		synctest.Wait() // the bubble would not end with a goroutine left
+		synctest.Wait() // the bubble cannot end while a goroutine remains
 		if s := c.Stats(); s.Calls != 1 || s.Models[0].LastError == nil {
 			t.Errorf("%+v", s)
 		}
 	})
 }
 
-// A panic is that of whoever asked, who may recover, and not of the process.
+// A panic reaches the calling goroutine, which may recover; it does not end the process.
 func TestAPanicIsTheCallers(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "k"} {
@@ -157,7 +157,7 @@ func TestAPanicIsTheCallers(t *testing.T) {
 	}
 }
 
-// Those who waited for one call may do with the reply what they like.
+// Callers that share a call may modify their replies.
 func TestSharedRepliesShareNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Stats is what a Client has seen since it was made.
+// Stats counts what a Client has done since it was created.
 type Stats struct {
-	// Questions counts Complete, Replies and Errors how they ended; a caller who left
-	// is neither. Calls are HTTP requests, those included that nobody waited for any more.
+	// Questions counts calls of Complete. Replies and Errors count their results, except cancellation by the
+	// caller. Calls counts HTTP requests, including those for which no caller waited any longer.
 	Questions int           `json:"questions"`
 	Replies   int           `json:"replies"`
 	Errors    map[Class]int `json:"errors,omitempty"`
@@ -21,8 +21,8 @@ type Stats struct {
 	CacheHits int           `json:"cacheHits"`
 	Shared    int           `json:"shared"`
 	Lenient   int           `json:"lenient"`
-	// Tokens and CostUSD sum what endpoints said, of unusable answers too; UnknownUsage
-	// counts answers without it.
+	// Token counts and CostUSD are the sums of the endpoints' reports, including unusable answers.
+	// UnknownUsage counts answers without a report.
 	PromptTokens     int          `json:"promptTokens"`
 	CompletionTokens int          `json:"completionTokens"`
 	CostUSD          float64      `json:"costUSD"`
@@ -30,28 +30,28 @@ type Stats struct {
 	Models           []ModelStats `json:"models"`
 }
 
-// ModelStats is one model's part.
+// ModelStats are the statistics of one model.
 type ModelStats struct {
 	Name         string       `json:"name"`
 	Capabilities Capabilities `json:"capabilities"`
-	// Breaker is closed, half-open or open; open as well while the endpoint is known to hang.
+	// Breaker is closed, half-open or open. It is also open while the endpoint is known to hang.
 	Breaker string `json:"breaker"`
-	// DownSince is when an outage began that lasts, zero without one.
+	// DownSince is when the current outage began, or zero.
 	DownSince time.Time `json:"downSince,omitzero"`
-	// NotBefore and LatchedUntil are zero when nothing keeps calls away.
+	// NotBefore and LatchedUntil are zero if no calls are held back.
 	NotBefore    time.Time `json:"notBefore,omitzero"`
 	Latched      Class     `json:"latched,omitempty"`
 	LatchedUntil time.Time `json:"latchedUntil,omitzero"`
-	// Muted counts callers whose answers were mostly unusable.
+	// Muted counts callers that are not served because their answers were mostly unusable.
 	Muted int `json:"muted,omitempty"`
-	// P50 and P95 are of the last 128 HTTP requests, failures included.
+	// P50 and P95 are percentiles of the last 128 HTTP requests, including failures.
 	P50 time.Duration `json:"-"`
 	P95 time.Duration `json:"-"`
-	// LastError is the newest failure, nil when there was none.
+	// LastError is the most recent failure, or nil.
 	LastError *LastError `json:"lastError,omitempty"`
 }
 
-// LastError is a failure with when it was.
+// LastError is a failure and its time.
 type LastError struct {
 	Class   Class     `json:"class"`
 	Message string    `json:"message"`
@@ -121,8 +121,8 @@ func (c *counters) note(r Reply, err error) {
 	})
 }
 
-// call counts one HTTP request where it is made: several callers may wait for it, and
-// some leave before it ends. The question's bill counts it as well.
+// call counts one HTTP request when it is made, because several callers may wait for it and some leave before
+// it ends. It also adds the request to the question's bill.
 func (c *counters) call(m Model, r Reply, err error, b *bill) {
 	used, cost, answered := r.Usage, r.CostUSD, err == nil
 	if fail := asError(err); fail != nil {
@@ -152,8 +152,8 @@ type requestLog struct {
 	last *LastError
 }
 
-// wrapObserve records requests, their time and the last failure. A request that its
-// caller left says nothing.
+// wrapObserve counts requests, and records their times and the last failure. Requests that the caller
+// cancelled are only counted.
 func (o *requestLog) wrapObserve(next Completer, m Model, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()

@@ -35,7 +35,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// Only an answer can have usage: a dead endpoint has nothing to be unknown.
+// Only answers can lack usage; failures without an answer are not counted in UnknownUsage.
 func TestUnknownUsage(t *testing.T) {
 	t.Parallel()
 	said := []error{&Error{Class: ClassAuth}, &Error{Class: ClassRefusal}, nil, context.Canceled}
@@ -48,7 +48,7 @@ func TestUnknownUsage(t *testing.T) {
 	}
 }
 
-// Unusable answers cost as well, and so do requests that nobody waited for.
+// Unusable answers are included in the costs, also of earlier attempts.
 func TestStatsOfWhatWasInVain(t *testing.T) {
 	t.Parallel()
 	price := 2.0
@@ -70,7 +70,8 @@ func TestStatsOfWhatWasInVain(t *testing.T) {
 	}
 }
 
-// A question costs what all its requests cost; what of one is unknown is unknown.
+// A question's cost is the sum over its requests; it is unknown if the usage or price of one answer is
+// unknown.
 func TestBill(t *testing.T) {
 	t.Parallel()
 	used := func(n int) *Usage { return &Usage{Prompt: n, Completion: n, Cached: n, Reasoning: n} }
@@ -124,7 +125,7 @@ func TestLatency(t *testing.T) {
 		if m := c.Stats().Models[0]; m.P50 != 0 || m.P95 != 0 || m.LastError != nil {
 			t.Errorf("before any: %+v", m)
 		}
-		for range 200 { // 73 ms to 200 ms are the last 128
+		for range 200 { // the last 128 took 73 ms to 200 ms
 			_, _ = c.Complete(t.Context(), Request{})
 		}
 		if m := c.Stats().Models[0]; m.P50 != 136*time.Millisecond || m.P95 != 193*time.Millisecond {

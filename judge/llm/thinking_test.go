@@ -41,8 +41,7 @@ func TestThinks(t *testing.T) {
 	}
 }
 
-// What is sent, per provider and mode: only the parameters that are about thinking,
-// byte for byte.
+// Each row has the parameters about thinking that are sent for a provider and mode, byte for byte.
 func TestThinkingOnTheWire(t *testing.T) {
 	t.Parallel()
 	const (

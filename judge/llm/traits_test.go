@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// classes reads the constants from the source: a new class must be in the table.
+// classes reads the constants from the source, so that every new class needs traits.
 func classes(t testing.TB) []llm.Class {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
@@ -37,7 +37,7 @@ func classes(t testing.TB) []llm.Class {
 	return out
 }
 
-// What must be true of every class, whatever else changes.
+// These rules apply to every class.
 func TestTraits(t *testing.T) {
 	t.Parallel()
 	unknown := llm.Class("no such class").Traits()
@@ -61,7 +61,7 @@ func TestTraits(t *testing.T) {
 	}
 }
 
-// The rulings that are easiest to get wrong, by name.
+// The traits that are easiest to get wrong, by class.
 func TestUnavailableAndUnreadable(t *testing.T) {
 	t.Parallel()
 	busy := []llm.Class{llm.ClassTimeout, llm.ClassBusy, llm.ClassShareSpent}

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// Transcript keeps what endpoints answered, word for word: also what could not be read. It is
-// for measurements; a decision keeps none.
+// Transcript records endpoints' answers verbatim, including unreadable ones. It is for measurements; decisions
+// do not use it.
 type Transcript struct {
 	mu      sync.Mutex
 	answers []string
 }
 
-// maxTranscriptAnswer is how much of one answer a Transcript keeps, in bytes.
+// maxTranscriptAnswer limits how much of one answer a Transcript keeps, in bytes.
 const maxTranscriptAnswer = 16 << 10
 
 type transcriptKey struct{}
 
-// WithTranscript has the answers to what is asked under the context kept.
+// WithTranscript returns a context and the Transcript of all answers to requests made with it.
 func WithTranscript(ctx context.Context) (context.Context, *Transcript) {
 	t := &Transcript{}
 	return context.WithValue(ctx, transcriptKey{}, t), t
 }
 
-// Answers are the messages of the model in the order of the requests; the whole body of an
-// answer that holds no message.
+// Answers returns the model's messages in the order of the requests. For an answer without a message, it
+// returns the whole body.
 func (t *Transcript) Answers() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

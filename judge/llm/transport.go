@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// contextError is the *Error of our own clock that ended a context, or else the
-// context's own error, so that a caller that left does not look like a slow endpoint.
+// contextError returns the *Error of our own time limit if that ended the context, or else the context's own
+// error. So a caller that cancelled is not mistaken for a slow endpoint.
 func contextError(ctx context.Context) error {
 	if ours, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return ours
@@ -24,28 +24,28 @@ func contextError(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// transportError classifies a failure without an answer. Its message never quotes the
-// failure, which may contain URLs, proxies with passwords, and headers.
+// transportError classifies a failure without an answer. Its message never quotes the failure, which may
+// contain URLs, headers, or proxies with passwords.
 func transportError(ctx context.Context, err error, host string) error {
 	if ctx.Err() != nil {
 		return contextError(ctx)
 	}
 	if ours, ok := errors.AsType[*Error](err); ok {
-		return ours // the cassette's
+		return ours // from the cassette
 	}
 	fail := &Error{Class: ClassNetwork, Err: safeCause(err)}
 	fail.Message, fail.Advice = describeTransport(err, host)
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-		// The transport's own clocks run until there is a connection: no question can be
-		// what takes so long.
+		// The transport's own time limits apply only until there is a connection, so the question cannot be
+		// the reason for the delay.
 		fail.Message, fail.Advice = "no connection to "+host+" in time", "check that the endpoint runs and can be reached from here"
 	}
 	return fail
 }
 
-// safeCause is the cause to unwrap. A context's error is not among it: only the
-// caller's own may be visible through an *Error.
+// safeCause returns the cause to unwrap. It hides a context's error, because only the caller's own context
+// error may be visible through an *Error.
 func safeCause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // it repeats method and URL
@@ -56,7 +56,7 @@ func safeCause(err error) error {
 	return err
 }
 
-// adviseCompression is for answers that nobody can decompress.
+// adviseCompression is for answers that cannot be decompressed.
 const adviseCompression = "check what compresses answers, the server or a proxy before it; it need not"
 
 func describeTransport(err error, host string) (message, advice string) {
@@ -102,11 +102,10 @@ func describeTransport(err error, host string) (message, advice string) {
 	return "the connection to " + host + " failed", "check that the endpoint runs and can be reached from here"
 }
 
-// NewHTTPDoer returns the Doer of a Config without one: an HTTP client that follows
-// no redirect (it would turn the question into a GET and might carry the key
-// elsewhere), connects within 5 s, reads at most 64 KiB of headers and keeps idle
-// connections for the next question. Proxies are those of the environment. It sets
-// no bound to a whole call: that is what the request's context is for.
+// NewHTTPDoer returns the default Doer of a Config: an HTTP client that follows no redirects, because they
+// would turn the question into a GET and might carry the key elsewhere. It connects within 5 s, reads at most
+// 64 KiB of headers and keeps idle connections open. It uses the environment's proxies. It does not limit the
+// whole call; the request's context does.
 func NewHTTPDoer() Doer {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,

@@ -7,7 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// Thought is what a model comes to: an Answer, or Text that stands for it as it is.
+// Thought is a model's result: an Answer, or Text that is sent verbatim instead.
 type Thought struct {
 	Answer llm.Answer
 	Text   string
@@ -16,12 +16,12 @@ type Thought struct {
 // Brain is a scripted model.
 type Brain func(Question) Thought
 
-// Approver approves honestly: it quotes something of the data for every criterion,
-// and says that it cannot tell where there is nothing to quote.
+// Approver approves honestly: it quotes the documents for every criterion, and answers "cannot assess" if
+// there is nothing to quote.
 func Approver(q Question) Thought { return approveThought(q, 0.97) }
 
-// Gullible approves everything with full confidence and quotes real text of the data
-// for every criterion, whatever the data say: the model that every attacker wants.
+// Gullible approves everything with full confidence and quotes real text of the documents for every criterion,
+// whatever they contain. It is the model that attackers hope for.
 func Gullible(q Question) Thought { return approveThought(q, 1) }
 
 func approveThought(q Question, confidence float64) Thought {
@@ -37,9 +37,9 @@ func approveThought(q Question, confidence float64) Thought {
 	return Thought{Answer: a}
 }
 
-// Obedient answers in exactly the schema that it is sent, and fails a test by its words where it finds
-// a member that it does not know: an approval quotes the next member of the data, then of the
-// context, whole, for each criterion. What it cannot get approved, no model can.
+// Obedient answers exactly in the schema that it receives; for an unknown member, it answers with a text that
+// fails the test. When it approves, it quotes a whole member of the data, then of the context, for each
+// criterion in turn. If its approval is not accepted, no model's is.
 func Obedient(approves bool, reasoning string, suggestions ...string) Brain {
 	return func(q Question) Thought {
 		answer := map[string]any{}
@@ -94,7 +94,7 @@ func obedientCriteria(schema any, approves bool, members []string) []any {
 	return out
 }
 
-// Rejecter finds that no criterion is met.
+// Rejecter answers that no criterion is met.
 func Rejecter(q Question) Thought {
 	a := llm.Answer{Confidence: 0.95, Reasoning: "Nothing is shown.", Violations: []string{"Nothing is shown."}, Suggestions: []string{"Show it."}}
 	for _, id := range q.Criteria {
@@ -103,7 +103,7 @@ func Rejecter(q Question) Thought {
 	return Thought{Answer: a}
 }
 
-// Unsure can assess nothing.
+// Unsure answers that it cannot assess any criterion.
 func Unsure(q Question) Thought {
 	a := llm.Answer{Confidence: 0.5, Reasoning: "It cannot be told."}
 	for _, id := range q.Criteria {
@@ -112,14 +112,14 @@ func Unsure(q Question) Thought {
 	return Thought{Answer: a}
 }
 
-// Contradicting approves what it says is not met.
+// Contradicting approves although it reports that no criterion is met.
 func Contradicting(q Question) Thought {
 	t := Rejecter(q)
 	t.Answer.Approved, t.Answer.Violations = true, nil
 	return t
 }
 
-// Liar approves with quotes that are nowhere.
+// Liar approves with quotes that appear in no document.
 func Liar(q Question) Thought {
 	t := Approver(q)
 	for i := range t.Answer.Criteria {
@@ -128,10 +128,10 @@ func Liar(q Question) Thought {
 	return t
 }
 
-// statusWords are what the statuses are called where the model also says why.
+// statusWords maps statuses to the words of the edition that also asks for why.
 var statusWords = map[string]string{llm.StatusNotMet: llm.WordContradicted, llm.StatusCannotAssess: llm.WordNotShown}
 
-// overallText answers the overall question. What tries to instruct the judge is a violation there.
+// overallText formats the answer to the overall question, in which a suspected injection is a violation.
 func (t Thought) overallText(nonce string) string {
 	a := t.Answer
 	if a.InjectionSuspected {
@@ -146,16 +146,15 @@ func (t Thought) overallText(nonce string) string {
 		Confidence  float64  `json:"confidence"`
 	}{nonce, a.Reasoning, append([]string{}, a.Violations...), append([]string{}, a.Suggestions...), a.Approved, a.Confidence})
 	if err != nil {
-		return "null" // a confidence that is no number
+		return "null" // the confidence is NaN or infinite
 	}
 	return string(raw)
 }
 
-// Says answers with a text.
+// Says always answers with text.
 func Says(text string) Brain { return func(Question) Thought { return Thought{Text: text} } }
 
-// text writes the thought in the key order of the schema, with the words of the edition that q is
-// asked with.
+// text formats the thought in the key order of the schema, with the status words of q's edition.
 func (t Thought) text(q Question, nonce string) string {
 	if t.Text != "" {
 		return t.Text
@@ -193,7 +192,7 @@ func (t Thought) text(q Question, nonce string) string {
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {
-		return "null" // a confidence that is no number
+		return "null" // the confidence is NaN or infinite
 	}
 	return string(raw)
 }

@@ -7,12 +7,11 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// The bodies that three servers document, with everything that stands around an answer;
-// what the model thought is beside it, and holds a verdict that must not be read.
-// CONTENT, CALLS and FINISH are what differs from answer to answer.
+// Bodies from the documentation of three servers, including everything around an answer. They also contain the
+// model's thinking, with a verdict that must not be used. CONTENT, CALLS and FINISH are placeholders.
 const (
-	// docs.vllm.ai, reasoning outputs and tool calling (0.11): reasoning was called
-	// reasoning_content, and every member that is not used is null.
+	// docs.vllm.ai, reasoning outputs and tool calling (0.11): reasoning used to be called reasoning_content.
+	// Unused members are null.
 	vllmBody = `{"id":"chatcmpl-6f1c","object":"chat.completion","created":1790000000,"model":"Qwen/Qwen3-8B",
 	"choices":[{"index":0,"message":{"role":"assistant","content":CONTENT,"refusal":null,"annotations":null,"audio":null,"function_call":null,
 	"tool_calls":CALLS,"reasoning":"{\"approved\":false,\"confidence\":0.1}","reasoning_content":"{\"approved\":false,\"confidence\":0.1}"},
@@ -25,8 +24,8 @@ const (
 	"choices":[{"index":0,"message":{"role":"assistant","content":CONTENT,"reasoning":"I first thought {\"approved\": false, \"confidence\": 0.1}.",
 	"tool_calls":CALLS},"finish_reason":"FINISH"}],"usage":{"prompt_tokens":800,"completion_tokens":100,"total_tokens":900}}`
 
-	// docs.litellm.ai, output and reasoning content: whatever the provider behind it adds
-	// stands under provider_specific_fields as well.
+	// docs.litellm.ai, output and reasoning content: additions of the upstream provider also appear under
+	// provider_specific_fields.
 	liteLLMBody = `{"id":"chatcmpl-b2d0","created":1790000000,"model":"claude","object":"chat.completion","system_fingerprint":null,
 	"choices":[{"finish_reason":"FINISH","index":0,"message":{"content":CONTENT,"role":"assistant","tool_calls":CALLS,"function_call":null,
 	"reasoning_content":"{\"approved\":false,\"confidence\":0.1}",
@@ -37,20 +36,20 @@ const (
 	"prompt_tokens_details":{"audio_tokens":null,"cached_tokens":0},"cache_creation_input_tokens":0,"cache_read_input_tokens":0}}`
 )
 
-// VLLMParsed is vLLM with a reasoning parser. A call of the named tool ends with stop.
+// VLLMParsed is vLLM with a reasoning parser. A call of the named tool has the finish reason stop.
 func VLLMParsed() Personality { return answerIn(vllmBody, "[]", "stop") }
 
-// Ollama has a list of calls only where there are some.
+// Ollama sends tool_calls only if there are some; otherwise it is null here.
 func Ollama() Personality { return answerIn(ollamaBody, "null", "tool_calls") }
 
-// LiteLLMProxy passes on what a provider behind it answers.
+// LiteLLMProxy forwards the answers of an upstream provider.
 func LiteLLMProxy() Personality { return answerIn(liteLLMBody, "null", "tool_calls") }
 
 func answerIn(body, noCalls, finishOfCall string) Personality {
 	quoted := func(s string) string {
 		raw, err := json.Marshal(s)
 		if err != nil {
-			panic("llmtest: " + err.Error()) // every string can be written
+			panic("llmtest: " + err.Error()) // strings can always be marshalled
 		}
 		return string(raw)
 	}

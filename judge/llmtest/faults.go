@@ -10,10 +10,10 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// Always answers every request alike.
+// Always sends the same response to every request.
 func Always(r Response) Personality { return func(Question, func() Thought) Response { return r } }
 
-// Slow answers well, and late.
+// Slow sends a good answer after a delay.
 func Slow(d time.Duration) Personality {
 	return func(q Question, think func() Thought) Response {
 		r := formResponse(q, think())
@@ -25,7 +25,7 @@ func Slow(d time.Duration) Personality {
 // Hang never answers.
 func Hang() Personality { return Always(Response{Forever: true}) }
 
-// Stall sends its headers and half of a good answer, and then nothing more.
+// Stall sends headers and half of a good answer, and then nothing more.
 func Stall() Personality { return cutHalf(func(r *Response) { r.Stalls = true }) }
 
 // CutBody loses its connection in the middle of a good answer.
@@ -40,12 +40,12 @@ func cutHalf(end func(*Response)) Personality {
 	}
 }
 
-// RefuseConnections is a port where nobody listens.
+// RefuseConnections behaves like a port without a listener.
 func RefuseConnections() Personality {
 	return Always(Response{Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}})
 }
 
-// Faults are ways in which providers fail.
+// Faults returns all known ways in which providers fail.
 func Faults() []Fault {
 	text := func(s string) Personality { return replyWith(func(Thought, string) string { return s }) }
 	plain := func(status int, body string, header ...string) Personality {

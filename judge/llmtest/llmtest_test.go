@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// body is a request as the prompts package and the endpoint make them.
+// body is a request in the form that the prompts package and the endpoint produce.
 const body = `{"model":"m","messages":[{"role":"system","content":"Audit. {\"nonce\": \"N0nce\"}"},
 	{"role":"user","content":"Criteria\n- c1: names what was read\n- c2: says what was checked\n\n<<Mark:context>>\n{\"documentId\":\"DOC-7\"}\n<<Mark:end>>\n<<Mark:data>>\n{\"comments\":\"Read sections 1 to 4\",\"n\":3}\n<<Mark:end>>\n"}]}`
 
@@ -89,7 +89,7 @@ func TestBrains(t *testing.T) {
 	}
 }
 
-// Every fault comes out as the class that it is listed with.
+// Every fault gives the class that it declares.
 func TestFaultsAreWhatTheySay(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -100,7 +100,7 @@ func TestFaultsAreWhatTheySay(t *testing.T) {
 		seen[f.Name] = true
 		switch f.Class {
 		case llm.ClassNetwork, llm.ClassTimeout, llm.ClassConfig:
-			continue // the transport's: see TestTransportFaults
+			continue // see TestTransportFaults
 		}
 		if f.Name == "endless body" {
 			continue
@@ -156,7 +156,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// The same provider over a socket.
+// A Provider also works over a socket.
 func TestServeHTTP(t *testing.T) {
 	server := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Rejecter))
 	defer server.Close()
@@ -173,13 +173,13 @@ func TestServeHTTP(t *testing.T) {
 	}
 }
 
-// What the personalities refuse, they refuse in the words of their providers.
+// Personalities reject requests with their providers' messages.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	with := func(member string) string { return strings.Replace(body, "{", "{"+member+",", 1) }
 	loaded := func(p llmtest.Personality) llmtest.Personality {
 		return func(q llmtest.Question, think func() llmtest.Thought) llmtest.Response {
-			q.N++ // the first request is behind it
+			q.N++ // skip the first request
 			return p(q, think)
 		}
 	}

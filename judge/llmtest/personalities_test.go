@@ -7,17 +7,17 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// Working is a provider that works, with what one finds out about it.
+// Working is a provider that works, and what a client learns about it.
 type Working struct {
 	Name        string
 	Personality Personality
-	// Rung and Dropped are what one ends up with; Requests how many the first question takes.
+	// Rung and Dropped are the final settings. Requests is the number of requests for the first question.
 	Rung     llm.Rung
 	Dropped  []string
 	Requests int
 }
 
-// Providers are the personalities of providers that work, each in its way.
+// Providers returns the personalities of working providers.
 func Providers() []Working {
 	return []Working{
 		{Name: "OpenAI", Personality: OpenAI(), Rung: llm.RungJSONSchema, Requests: 1},
@@ -40,23 +40,22 @@ func Providers() []Working {
 	}
 }
 
-// OpenRouter answers 200 with an error while the provider behind it is down, which
-// is so for the first request.
+// OpenRouter answers 200 with an error while its upstream provider is down, here for the first request.
 func OpenRouter() Personality {
 	return Then(1, Always(jsonResponse(200, map[string]any{"error": map[string]any{
 		"message": "Provider returned error", "code": 502, "metadata": map[string]any{"raw": "upstream connect error", "provider_name": "Example"},
 	}})), OpenAI())
 }
 
-// LiteLLM passes on what is behind it, the first time an answer without a choice.
+// LiteLLM forwards upstream answers; the first one has no choices.
 func LiteLLM() Personality {
 	return Then(1, Always(jsonResponse(200, map[string]any{
 		"id": "chatcmpl-0", "object": "chat.completion", "created": 1790000000, "model": "reported-model", "choices": []any{},
 	})), LiteLLMProxy())
 }
 
-// Reasoning is a model of OpenAI's that thinks: no temperature, and another name
-// for the bound of the answer.
+// Reasoning is one of OpenAI's reasoning models: it accepts no temperature, and has another name for the
+// answer's token limit.
 func Reasoning() Personality {
 	return func(q Question, think func() Thought) Response {
 		switch {
@@ -69,8 +68,7 @@ func Reasoning() Personality {
 	}
 }
 
-// Azure annotates every answer with its filters, and refuses prompts that look like
-// a jailbreak.
+// Azure annotates every answer with its content filters, and rejects prompts that look like a jailbreak.
 func Azure() Personality {
 	return func(q Question, think func() Thought) Response {
 		if strings.Contains(strings.ToLower(q.User), "jailbreak") {
@@ -86,8 +84,8 @@ func Azure() Personality {
 	}
 }
 
-// AnthropicCompat takes every parameter and ignores most: unless a tool is
-// required, the answer comes with prose around it.
+// AnthropicCompat accepts every parameter and ignores most. Unless a tool is required, the answer is wrapped
+// in prose.
 func AnthropicCompat() Personality {
 	return func(q Question, think func() Thought) Response {
 		t := think()
@@ -108,7 +106,7 @@ func Gemini() Personality {
 	}
 }
 
-// LMStudio takes json_schema and text only, and answers a wrong path with 200.
+// LMStudio accepts only json_schema and text, and answers 200 to a wrong path.
 func LMStudio() Personality {
 	return func(q Question, think func() Thought) Response {
 		if !strings.HasPrefix(q.Path, "/v1/") {
@@ -121,8 +119,8 @@ func LMStudio() Personality {
 	}
 }
 
-// LlamaCpp is still loading its model at the first request, and downgrades a tool
-// choice that is an object to none.
+// LlamaCpp is still loading its model at the first request, and treats a tool choice that is an object as
+// none.
 func LlamaCpp() Personality {
 	loading := jsonResponse(503, map[string]any{"error": map[string]any{"code": 503, "message": "Loading model", "type": "unavailable_error"}})
 	return Then(1, Always(loading), func(q Question, think func() Thought) Response {
@@ -133,8 +131,8 @@ func LlamaCpp() Personality {
 	})
 }
 
-// LlamaCppPython answers what it cannot read with 500, and makes the model call a tool only
-// where that is named. It is what llama-cpp-python 0.3.36 does.
+// LlamaCppPython answers 500 if it cannot parse a request, and makes the model call a tool only if the tool is
+// named. llama-cpp-python 0.3.36 does this.
 func LlamaCppPython() Personality {
 	return func(q Question, think func() Thought) Response {
 		_, named := q.Raw["tool_choice"].(map[string]any)
@@ -148,7 +146,7 @@ func LlamaCppPython() Personality {
 	}
 }
 
-// DeepSeek has JSON mode and no schemas, and no tools here.
+// DeepSeek has JSON mode, but neither schemas nor, in this simulation, tools.
 func DeepSeek() Personality {
 	return func(q Question, think func() Thought) Response {
 		switch q.Rung {
@@ -162,7 +160,7 @@ func DeepSeek() Personality {
 	}
 }
 
-// Groq refuses schemas for most models.
+// Groq rejects schemas for most models.
 func Groq() Personality {
 	return func(q Question, think func() Thought) Response {
 		if q.Rung == llm.RungJSONSchema {
@@ -172,7 +170,7 @@ func Groq() Personality {
 	}
 }
 
-// Mistral calls the seed otherwise and refuses ours.
+// Mistral has another name for the seed and rejects ours.
 func Mistral() Personality {
 	return func(q Question, think func() Thought) Response {
 		if q.has("seed") {

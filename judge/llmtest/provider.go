@@ -1,10 +1,13 @@
-// Package llmtest plays providers of language models, for tests: what a model
-// thinks (a Brain) and how a provider wraps it (a Personality), without sockets and
-// without waiting for real time inside of a testing/synctest bubble.
+// Package llmtest simulates providers of language models, for tests. A Brain is the model; a Personality is
+// the way in which a provider wraps its answers. It works without sockets and, in a testing/synctest bubble,
+// without real waiting.
 //
-// It promises bodies, statuses and headers as the named providers send them, and
-// that a Provider honours the context of each request. It must never be imported by
-// anything that is not a test.
+// It promises:
+//
+//   - Bodies, statuses and headers are like those of the named providers.
+//   - A Provider honours the context of each request.
+//
+// It must never be imported by anything other than tests.
 package llmtest
 
 import (
@@ -23,44 +26,43 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// Response is what a provider sends.
+// Response is a provider's response.
 type Response struct {
 	Status int
 	Header map[string]string
 	Body   string
-	// Err is a failure of the transport instead of an answer.
+	// Err is a transport failure instead of an HTTP response.
 	Err error
-	// After is how long the provider takes; Forever, that it never answers.
+	// After delays the response; Forever means that there is none.
 	After   time.Duration
 	Forever bool
-	// Endless sends Body again and again.
+	// Endless repeats Body without end.
 	Endless bool
-	// Stalls: after Body nothing comes and nothing ends; Breaks: after Body the
-	// connection is gone.
+	// Stalls sends nothing after Body but keeps the connection open. Breaks closes the connection after Body.
 	Stalls, Breaks bool
 }
 
-// Personality is how a provider wraps what its model thinks.
+// Personality determines how a provider wraps its model's answers.
 type Personality func(q Question, think func() Thought) Response
 
-// Fault is a fault.
+// Fault is a way in which a provider fails.
 type Fault struct {
 	Name        string
 	Personality Personality
-	// Class is what comes of it after one request.
+	// Class is the class of the error after one request.
 	Class llm.Class
-	// RetryAfter that it asks for, 0 for none.
+	// RetryAfter is the delay that the provider asks for, or 0.
 	RetryAfter time.Duration
 }
 
-// RecordedRequest is a request that a provider got.
+// RecordedRequest is a request that a provider received.
 type RecordedRequest struct {
 	Question
 	Authorization string
 	Host          string
 }
 
-// Provider is an llm.Doer without sockets, and an http.Handler for tests with them.
+// Provider is an llm.Doer without sockets, and an http.Handler for tests with sockets.
 type Provider struct {
 	personality Personality
 	brain       Brain
@@ -69,17 +71,17 @@ type Provider struct {
 	requests []RecordedRequest
 }
 
-// New returns a provider with a model in it.
+// New returns a provider with the given personality and model.
 func New(p Personality, b Brain) *Provider { return &Provider{personality: p, brain: b} }
 
-// Count is how many requests there were.
+// Count returns the number of requests so far.
 func (p *Provider) Count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.requests)
 }
 
-// Requests are all of them, oldest first.
+// Requests returns all requests so far, oldest first.
 func (p *Provider) Requests() []RecordedRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +103,7 @@ func (p *Provider) answer(req *http.Request) (Response, error) {
 	return p.personality(q, func() Thought { return p.brain(q) }), nil
 }
 
-// Do implements llm.Doer. It waits as long as the personality does, or until the
-// request's context ends.
+// Do implements llm.Doer. It waits as long as the personality does, or until the request's context ends.
 func (p *Provider) Do(req *http.Request) (*http.Response, error) {
 	r, err := p.answer(req)
 	if err != nil {
@@ -155,7 +156,7 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if r.wait(req) != nil || r.Err != nil {
-		panic(http.ErrAbortHandler) // the connection ends without an answer
+		panic(http.ErrAbortHandler) // close the connection without an answer
 	}
 	for name, value := range r.Header {
 		w.Header().Set(name, value)
@@ -175,7 +176,7 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err := http.NewResponseController(w).Flush(); err == nil && r.Stalls {
 		<-req.Context().Done()
 	}
-	panic(http.ErrAbortHandler) // the body ends without its end
+	panic(http.ErrAbortHandler) // end the body prematurely
 }
 
 func readTail(ctx context.Context, breaks bool) io.Reader {
@@ -233,7 +234,7 @@ func toolCallResponse(arguments string) Response {
 func jsonResponse(status int, v any) Response {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		panic("llmtest: " + err.Error()) // maps of strings and numbers can be written
+		panic("llmtest: " + err.Error()) // maps of strings and numbers can be marshalled
 	}
 	return Response{Status: status, Header: jsonHeader(), Body: string(raw)}
 }
@@ -256,15 +257,15 @@ func formResponse(q Question, t Thought) Response {
 	return completionResponse(t.text(q, q.Nonce), "stop", nil)
 }
 
-// documented are the parameters that OpenAI takes.
+// documented lists the parameters that OpenAI accepts.
 var documented = []string{
 	"frequency_penalty", "logprobs", "max_completion_tokens", "max_tokens", "messages", "metadata", "model", "n",
 	"parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "service_tier", "stop",
 	"store", "stream", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user",
 }
 
-// OpenAI takes what it documents and nothing else: an unknown parameter, a schema
-// that is not strict and JSON mode without the word JSON are answered with 400.
+// OpenAI accepts only documented parameters. It answers 400 to an unknown parameter, to a schema that is not
+// strict, and to JSON mode without the word JSON.
 func OpenAI() Personality {
 	return func(q Question, think func() Thought) Response {
 		for _, name := range slices.Sorted(maps.Keys(q.Raw)) {
@@ -284,14 +285,14 @@ func OpenAI() Personality {
 	}
 }
 
-// VLLM without a reasoning parser leaves the thinking in the content.
+// VLLM has no reasoning parser, so it leaves the thinking in the content.
 func VLLM() Personality {
 	return func(q Question, think func() Thought) Response {
 		return completionResponse("<think>\nMaybe {\"approved\": false, \"confidence\": 0.3}?\n</think>\n\n"+think().text(q, q.Nonce), "stop", nil)
 	}
 }
 
-// PromptOnly knows neither formats nor tools.
+// PromptOnly supports neither response formats nor tools.
 func PromptOnly() Personality {
 	return func(q Question, think func() Thought) Response {
 		switch {
@@ -304,7 +305,7 @@ func PromptOnly() Personality {
 	}
 }
 
-// Then is a for the first n requests, and b after that.
+// Then behaves like a for the first n requests, and like b afterwards.
 func Then(n int, a, b Personality) Personality {
 	return func(q Question, think func() Thought) Response {
 		if q.N < n {

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// request is a question as the judge asks it.
+// request returns a question in the form that the judge sends.
 func request(t testing.TB) llm.Request {
 	t.Helper()
 	p, err := prompts.Render(prompts.TransitionV3, prompts.Input{
@@ -40,14 +40,14 @@ func clientAt(t testing.TB, d llm.Doer, rung llm.Rung) *llm.Client {
 	return c
 }
 
-// Whatever the provider takes and however it answers: the model's answer arrives,
-// what was found out is kept, and the second question takes one request.
+// With every provider, the client gets the model's answer and remembers what it learned, so the second
+// question takes only one request.
 func TestProvidersThroughTheClient(t *testing.T) {
 	t.Parallel()
 	for _, p := range llmtest.Providers() {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // some are retried, and time for that is not real
+			synctest.Test(t, func(t *testing.T) { // retries wait in fake time
 				for _, brain := range []llmtest.Brain{llmtest.Approver, llmtest.Rejecter} {
 					provider := llmtest.New(p.Personality, brain)
 					c := client(t, provider)
@@ -80,8 +80,8 @@ func TestProvidersThroughTheClient(t *testing.T) {
 	}
 }
 
-// What three servers document is read in every form of an answer, as if it were plain,
-// and what the model thought is not.
+// In all rungs, the client reads the documented bodies of three servers like plain ones, and ignores the
+// model's thinking.
 func TestDocumentedBodiesAtEveryRung(t *testing.T) {
 	t.Parallel()
 	for name, personality := range map[string]llmtest.Personality{"vLLM": llmtest.VLLMParsed(), "Ollama": llmtest.Ollama(), "LiteLLM": llmtest.LiteLLMProxy()} {
@@ -106,7 +106,7 @@ func TestDocumentedBodiesAtEveryRung(t *testing.T) {
 	}
 }
 
-// Every fault comes out of the whole client as its class, in time, after few requests.
+// Through the whole client, every fault gives its class in time and after few requests.
 func TestFaultsThroughTheClient(t *testing.T) {
 	t.Parallel()
 	for _, f := range llmtest.Faults() {
@@ -122,7 +122,7 @@ func TestFaultsThroughTheClient(t *testing.T) {
 				}
 				most := 3
 				if f.Name == "500" {
-					most++ // which may be a refusal of the form
+					most++ // a 500 may mean that the form is not supported
 				}
 				if fail.Message == "" || fail.Model != "m" || fail.Calls != provider.Count() || provider.Count() > most || time.Since(began) > 20*time.Second {
 					t.Errorf("%+v after %d requests and %v", fail, provider.Count(), time.Since(began))
@@ -132,7 +132,7 @@ func TestFaultsThroughTheClient(t *testing.T) {
 	}
 }
 
-// A body that stops in the middle costs no more than an attempt has time.
+// A body that stops in the middle costs at most the time of one attempt.
 func TestBodiesThatStop(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -13,20 +13,20 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// Question is what a model was asked, taken out of a request's body.
+// Question is a model's question, extracted from a request's body.
 type Question struct {
-	// N is how many requests the provider got before this one.
+	// N is the number of earlier requests to the provider.
 	N            int
 	Path         string
 	Model        string
 	System, User string
-	// Nonce is the one that the answer has to repeat, "" for none.
+	// Nonce is the nonce that the answer must repeat, or "".
 	Nonce string
-	// Criteria are the ids asked about.
+	// Criteria holds the ids of the criteria.
 	Criteria []string
-	// Documents are the JSON texts between the markers, by name.
+	// Documents maps names to the JSON texts between the markers.
 	Documents map[string]string
-	// Rung is how the answer's form was asked for.
+	// Rung is the form in which the answer is requested.
 	Rung llm.Rung
 	// Raw is the whole body.
 	Raw map[string]any
@@ -38,8 +38,7 @@ var (
 	nonceText     = regexp.MustCompile(`"nonce": ?"([^"]+)"`)
 )
 
-// parseQuestion leaves out what it does not find: a provider answers what it does not
-// understand.
+// parseQuestion extracts what it can find. Providers also answer requests that they do not fully understand.
 func parseQuestion(n int, path string, body []byte) Question {
 	q := Question{N: n, Path: path, Documents: map[string]string{}, Rung: llm.RungPrompt}
 	if json.Unmarshal(body, &q.Raw) != nil {
@@ -79,13 +78,12 @@ func parseQuestion(n int, path string, body []byte) Question {
 	return q
 }
 
-// saysWhy reports whether the model is to say why before each status.
+// saysWhy reports whether the model must explain each status before giving it.
 func (q Question) saysWhy() bool { return strings.Contains(q.System, llm.WordNotShown) }
 
 func (q Question) has(member string) bool { _, ok := q.Raw[member]; return ok }
 
-// isStrict reports whether the requested schema is enforced: it requires all of its
-// members and allows no others.
+// isStrict reports whether the requested schema is strict: it requires all its members and allows no others.
 func (q Question) isStrict() bool {
 	format, _ := q.Raw["response_format"].(map[string]any)
 	named, _ := format["json_schema"].(map[string]any)
@@ -95,7 +93,7 @@ func (q Question) isStrict() bool {
 	return named["strict"] == true && schema["additionalProperties"] == false && len(members) > 0 && len(required) == len(members)
 }
 
-// schema is that of the answer, by member.
+// schema returns the properties of the answer's schema, by name.
 func (q Question) schema() map[string]any {
 	at := func(v any, path ...string) map[string]any {
 		for _, name := range path {
@@ -111,7 +109,7 @@ func (q Question) schema() map[string]any {
 	return at(q.Raw, "response_format", "json_schema", "schema", "properties")
 }
 
-// members are those of the data, then of the context, each as the document has it.
+// members returns the members of the data, then of the context, as written in the documents.
 func (q Question) members() []string {
 	var out []string
 	for _, name := range []string{"data", "context"} {
@@ -126,9 +124,8 @@ func (q Question) members() []string {
 	return out
 }
 
-// quotes lists what proves criteria, as far as the documents can: values of the data, the
-// evidence and the context, then their ends, then the documents themselves and the values
-// that are too short.
+// quotes lists possible evidence for criteria: long values of all documents, then the ends of those values,
+// then parts of the documents themselves, then short values.
 func (q Question) quotes() []string {
 	var values, ends, whole, short []string
 	for _, name := range []string{"data", "call", "evidence", "context"} {
@@ -146,7 +143,7 @@ func (q Question) quotes() []string {
 			}
 			values = append(values, value)
 			for i := 1; len(words)-i >= 4; i++ {
-				if strings.ContainsFunc(words[i-1], isAlphanumeric) { // else it is the same quote
+				if strings.ContainsFunc(words[i-1], isAlphanumeric) { // otherwise the quote would be the same
 					ends = append(ends, strings.Join(words[i:], " "))
 				}
 			}

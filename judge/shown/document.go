@@ -1,9 +1,12 @@
-// Package shown renders JSON documents for a model and looks its quotes up in them.
+// Package shown renders JSON documents for a model and finds its quotes in them.
 //
-// It promises that a rendered document is one bounded line that cannot imitate a
-// marker or hide text from a reader, that the same document always renders the same
-// way, and that only text the model really saw counts as a quote: no key, no mask, no
-// note about something that was cut. It is pure and linear in the size of its input.
+// It promises:
+//
+//   - A rendered document is one bounded line that cannot imitate a marker or hide text from a reader.
+//   - The same document always renders the same way.
+//   - Only text that the model really saw counts as a quote: no key, no mask, no note about a cut.
+//
+// It is pure and takes time linear in the size of its input.
 package shown
 
 import (
@@ -29,7 +32,7 @@ const (
 	Data     = "data"
 )
 
-// Masked stands for a confidential value (engine/workflow writes it).
+// Masked replaces a confidential value (engine/workflow writes it).
 const Masked = "[masked]"
 
 // Document is one JSON document as a model sees it.
@@ -37,10 +40,10 @@ type Document struct {
 	Name string
 	// Text is the document on one line of JSON.
 	Text string
-	root document.JSON // of Text
+	root document.JSON // parsed from Text
 }
 
-// The limits on containers before and after everything has been tightened.
+// The limits on containers before and after all tightening.
 const (
 	mostItems    = 400
 	mostDepth    = 32
@@ -49,10 +52,9 @@ const (
 	cutNoteRunes = 32 // the approximate length of a note
 )
 
-// Render writes a document for a model: keys sorted, number literals kept, long strings
-// and containers cut with a note, and every character escaped that hides, reorders or
-// could imitate a marker. size limits the text in bytes: until it fits, everything is
-// cut shorter.
+// Render writes a document for a model: keys sorted, number literals kept, long strings and containers
+// cut with a note. It escapes every character that hides or reorders text or could imitate a marker.
+// size limits the text in bytes: Render shortens everything until the text fits.
 func Render(name string, doc document.JSON, runes, size int) (Document, error) {
 	if doc.Kind() == 0 {
 		return Document{}, fmt.Errorf("judge: the %s cannot be shown: it is not JSON", name)
@@ -70,7 +72,7 @@ func Render(name string, doc document.JSON, runes, size int) (Document, error) {
 	}
 }
 
-// Without returns the document with fewer members to quote from; its text stays.
+// Without returns the document with fewer members to quote from; its Text is unchanged.
 func (d Document) Without(leaveOut func(name string) bool) Document {
 	var rest bytes.Buffer
 	for name, value := range d.root.Members() {
@@ -82,7 +84,7 @@ func (d Document) Without(leaveOut func(name string) bool) Document {
 	return d
 }
 
-// Quotable is the part of the document that quotes can be from, as JSON.
+// Quotable returns the part of the document that quotes may come from, as JSON.
 func (d Document) Quotable() string { return string(d.root.Raw()) }
 
 // renderer writes a document within the limits of its strings and containers.
@@ -135,7 +137,7 @@ func (w renderer) write(v document.JSON, depth int) {
 	}
 }
 
-// cut shortens a long text and notes by how much.
+// cut shortens a long text and adds a note with the number of removed characters.
 func (w renderer) cut(s string) string {
 	n := utf8.RuneCountInString(s)
 	if n <= w.runes+cutNoteRunes {
@@ -144,8 +146,8 @@ func (w renderer) cut(s string) string {
 	return string([]rune(s)[:w.runes]) + noteCut(n-w.runes, "chars")
 }
 
-// writeString writes a JSON string. In addition to what JSON requires it escapes < and
-// >, which markers are made of, and every character that cannot be seen.
+// writeString writes a JSON string. In addition to what JSON requires, it escapes < and >, which
+// markers consist of, and every invisible character.
 func (w renderer) writeString(s string) {
 	w.WriteByte('"')
 	for _, r := range s {
@@ -172,15 +174,15 @@ func (w renderer) writeString(s string) {
 	w.WriteByte('"')
 }
 
-// noteCut replaces what was cut away.
+// noteCut returns the note that replaces the removed part.
 func noteCut(n int, unit string) string { return fmt.Sprintf("[truncated %d %s]", n, unit) }
 
 var cutNote = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\[truncated [0-9]{1,10} (?:chars|digits|items|members|value that is nested too deep)\]$`)
 })
 
-// splitNote returns the text before a note that it was cut. A document may contain such
-// a note of its own; that part of it is then no evidence either.
+// splitNote returns the text before a note about a cut. A document may contain such a note of its
+// own; the rest of that text does not count as evidence either.
 func splitNote(s string) (text string, isCut bool) {
 	if at := cutNote().FindStringIndex(s); at != nil {
 		return s[:at[0]], true
@@ -190,16 +192,16 @@ func splitNote(s string) (text string, isCut bool) {
 
 // Leaf is the name of a member or a scalar value.
 type Leaf struct {
-	// Path is a JSON pointer; very long names in it are cut.
+	// Path is a JSON pointer; very long names in it are shortened.
 	Path string
-	// Kind is that of the value, document.String for a name.
+	// Kind is the kind of the value, document.String for a name.
 	Kind document.Kind
 	// Text is the decoded text of a name or a string, or the literal of another value.
 	Text string
 	// Name is true for the name of a member.
 	Name bool
-	// Cut is true when Text is only the beginning, and Text "" then when nothing of the
-	// value was shown.
+	// Cut is true if Text is only the beginning of the value. Text is then "" if none of the value
+	// was shown.
 	Cut bool
 }
 
@@ -233,7 +235,7 @@ func yieldLeaves(v document.JSON, path string, yield func(Leaf) bool) bool {
 	return true
 }
 
-// pathOf is the JSON pointer of a member, with a long name cut.
+// pathOf returns the JSON pointer of a member, with a long name shortened.
 func pathOf(name string) string {
 	if r := []rune(name); len(r) > 60 {
 		name = string(r[:60]) + "…"
@@ -241,7 +243,7 @@ func pathOf(name string) string {
 	return string(document.PointerOf(name))
 }
 
-// HasWord reports whether a text contains a letter or a digit.
+// HasWord reports whether a string contains a letter or a digit.
 func HasWord(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The shortest quote that counts when it is not a whole value, and how much of a long
-// one is looked up, in runes.
+// minQuote is the shortest quote that counts unless it is a whole value. maxQuote is how much of a long
+// quote is searched for. Both are in runes.
 const (
 	minQuote = 3
 	maxQuote = 500
 )
 
-// Documents are everything that a model saw of a case, the data last.
+// Documents are all documents of a case that a model saw, the data last.
 type Documents []Document
 
-// Named returns the documents with a name.
+// Named returns the documents with the given name.
 func (ds Documents) Named(name string) Documents {
 	return slices.DeleteFunc(slices.Clone(ds), func(d Document) bool { return d.Name != name })
 }
 
-// Within returns the part of the documents that stands at a path: the name of a document, or a
-// JSON pointer that begins with one.
+// Within returns the part of the documents at a path: the name of a document, or a JSON pointer that
+// begins with one.
 func (ds Documents) Within(path string) Documents {
 	tokens := slices.Collect(document.Pointer("/" + strings.TrimPrefix(path, "/")).Tokens())
 	out := ds.Named(tokens[0])
@@ -39,11 +39,11 @@ func (ds Documents) Within(path string) Documents {
 	return slices.DeleteFunc(out, func(d Document) bool { return d.root.Kind() == 0 })
 }
 
-// Contain reports whether evidence is in the documents: a verbatim quote from one value, or
-// from several as their JSON appears in the text. Runs of white space count as one space;
-// nothing else is forgiven. A pointer, a key alone, punctuation, a note about a cut and a
-// masked value are no evidence. Of long evidence
-// only the beginning is looked up. If it is not there, why says so.
+// Contain reports whether evidence is in the documents: a verbatim quote from one value, or from
+// several as their JSON appears in the text. Runs of white space count as one space; no other
+// difference is allowed. A pointer, a key alone, punctuation, a note about a cut and a masked value
+// are not evidence. For long evidence only the beginning is searched for. If it is not found, why
+// explains the reason.
 func (ds Documents) Contain(evidence string) (found bool, why string) {
 	plain := trimLongQuote(collapseSpace(evidence))
 	inner := trimLongQuote(Unwrap(evidence))
@@ -75,8 +75,8 @@ func (ds Documents) Contain(evidence string) (found bool, why string) {
 	return false, "the quote is not in what the model was shown"
 }
 
-// WholeAt returns where the values are that a quote is all of, with their keys or without, as JSON
-// pointers that begin with the name of a document.
+// WholeAt returns the paths of the values that a quote equals as a whole, with or without their keys,
+// as JSON pointers that begin with the name of a document.
 func (ds Documents) WholeAt(quote string) (paths []string) {
 	plain, inner := collapseSpace(quote), Unwrap(quote)
 	key, value := cutMember(inner)
@@ -88,8 +88,8 @@ func (ds Documents) WholeAt(quote string) (paths []string) {
 	return paths
 }
 
-// trimLongQuote returns the part of a quote that is looked up. A long one loses its
-// opening quotation marks with its end.
+// trimLongQuote returns the part of a quote that is searched for. A long quote loses its opening
+// quotation marks together with its end.
 func trimLongQuote(s string) string {
 	r := []rune(s)
 	if len(r) <= maxQuote {
@@ -98,7 +98,7 @@ func trimLongQuote(s string) string {
 	return strings.TrimLeft(string(r[:maxQuote]), "\"'`“„« ")
 }
 
-// Unwrap removes what models put around a quote.
+// Unwrap removes the quotation marks that models put around a quote.
 func Unwrap(s string) string {
 	s = collapseSpace(s)
 	for {
@@ -114,14 +114,14 @@ func Unwrap(s string) string {
 	}
 }
 
-// collapseSpace turns every run of white space and control characters into one space:
-// the control characters of an answer have become spaces already.
+// collapseSpace replaces every run of white space and control characters with one space, because
+// the control characters of an answer have been replaced with spaces already.
 func collapseSpace(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 }
 
-// containsQuote reports whether the values contain the quote: in one piece, as JSON
-// would escape it, or in pieces around an ellipsis, all from one value and in order.
+// containsQuote reports whether the values contain the quote: in one piece, as JSON would escape it,
+// or in pieces around an ellipsis, all from one value and in order.
 func containsQuote(values []string, quote string) bool {
 	if containsPieces(values, []string{quote}) {
 		return true
@@ -141,8 +141,8 @@ func containsQuote(values []string, quote string) bool {
 	return len(pieces) > 0 && containsPieces(values, pieces)
 }
 
-// containsPieces reports whether one value contains all pieces in order, each of them
-// with a word.
+// containsPieces reports whether one value contains all pieces in order, each with at least one
+// word.
 func containsPieces(values, pieces []string) bool {
 	if slices.ContainsFunc(pieces, func(p string) bool { return !HasWord(p) }) {
 		return false
@@ -160,7 +160,7 @@ func containsPieces(values, pieces []string) bool {
 	})
 }
 
-// values are all scalars that were shown, white space collapsed.
+// values returns all scalars that were shown, with white space collapsed.
 func (ds Documents) values() []string {
 	var out []string
 	for _, text := range ds.scalars() {
@@ -169,7 +169,7 @@ func (ds Documents) values() []string {
 	return out
 }
 
-// scalars are values with their paths.
+// scalars yields the values with their paths.
 func (ds Documents) scalars() iter.Seq2[string, string] {
 	return func(yield func(path, text string) bool) {
 		for _, d := range ds {
@@ -188,14 +188,14 @@ func (ds Documents) scalars() iter.Seq2[string, string] {
 	}
 }
 
-// member is a quote that names the key before the value: comments: "text", or
-// "comments": "text", perhaps with more of the line after it.
+// member matches a quote that names the key before the value: comments: "text", or
+// "comments": "text", perhaps followed by more of the line.
 var member = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[{,\s]*"?([^":=]{1,100}?)"?\s*[:=]\s*(.+?)[},\s]*$`)
 })
 
-// cutMember splits a quote that names a key before the value; both are "" for others. Of a path of
-// keys the last one counts.
+// cutMember splits a quote that names a key before the value; both are "" for any other quote. In a
+// path of keys, it uses the last key.
 func cutMember(quote string) (key, value string) {
 	m := member().FindStringSubmatch(quote)
 	if m == nil {
@@ -205,7 +205,7 @@ func cutMember(quote string) (key, value string) {
 	return key[strings.LastIndexAny(key, "./")+1:], m[2]
 }
 
-// cutName returns the possible values of a quote that names a key which was shown.
+// cutName returns the possible values of a quote that names a shown key.
 func (ds Documents) cutName(quote string) []string {
 	key, value := cutMember(quote)
 	if value == "" {
@@ -223,9 +223,9 @@ func (ds Documents) cutName(quote string) []string {
 	return nil
 }
 
-// FindPointer looks evidence up as a JSON pointer (RFC 6901), with or without the name
-// of the document before it; after a # also as a URI fragment with percent signs. A text
-// that points nowhere may still be a quote: then both results are empty.
+// FindPointer looks up evidence as a JSON pointer (RFC 6901), with or without the name of the document
+// before it; after a # also as a URI fragment with percent signs. A string that points nowhere may still
+// be a quote: then both results are empty.
 func (ds Documents) FindPointer(evidence string) (found bool, why string) {
 	path, isFragment := strings.CutPrefix(evidence, "#")
 	if !strings.HasPrefix(path, "/") {
@@ -244,9 +244,9 @@ func (ds Documents) FindPointer(evidence string) (found bool, why string) {
 	return true, ""
 }
 
-// resolve follows a pointer: in the document that it names, else in the data, else in
-// the documents before it. One that names the evidence is followed nowhere else: a
-// field "evidence" of the data is the agent's.
+// resolve follows a pointer: first in the document that it names, then in the data, then in the
+// documents before it. A pointer that names the evidence is followed only there: a field "evidence"
+// of the data was written by the agent.
 func (ds Documents) resolve(path string) document.JSON {
 	tokens := slices.Collect(document.Pointer(path).Tokens())
 	for _, d := range ds {
@@ -267,7 +267,7 @@ func (ds Documents) resolve(path string) document.JSON {
 	return document.JSON{}
 }
 
-// hasContent reports whether a value is more than a place for one.
+// hasContent reports whether a value has any content.
 func hasContent(v document.JSON) bool {
 	switch v.Kind() {
 	case document.Null:

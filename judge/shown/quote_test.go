@@ -29,7 +29,7 @@ func shownOf(t failer, context, data string) Documents {
 	return Documents{c, d}
 }
 
-// A pointer that names the evidence is followed in what the gate fetched, and nowhere else.
+// A pointer that names the evidence is followed only in the evidence that the gate fetched.
 func TestEvidenceIsNoFieldOfTheData(t *testing.T) {
 	t.Parallel()
 	s := shownOf(t, `{"evidence":{"ticket":"open"}}`, `{"evidence":{"tests":{"passed":"12 of 12"}}}`)
@@ -57,14 +57,14 @@ func TestEvidenceIsNoFieldOfTheData(t *testing.T) {
 	}
 }
 
-// find looks a pointer or a quote up.
+// find looks up a pointer or a quote.
 func (ds Documents) find(evidence string) bool {
 	pointer, _ := ds.FindPointer(evidence)
 	quote, _ := ds.Contain(evidence)
 	return pointer || quote
 }
 
-// A pointer says where something stands, and shows nothing of it.
+// A pointer names a position and quotes none of its content.
 func TestPointersAreNoQuotes(t *testing.T) {
 	t.Parallel()
 	s := shownOf(t, `{"title":"A title of some words"}`, `{"see":"/context/title","at":"as in /context/title above"}`)
@@ -121,13 +121,13 @@ func TestContain(t *testing.T) {
 		`"'Read sections 1 to 4'"`:               true,
 		"1 to 4; every":                          true, // a line break is a space
 		`every "figure" in table 2 was compared`: true,
-		`every \"figure\" in table 2\twas`:       true, // as it stands in the JSON
+		`every \"figure\" in table 2\twas`:       true, // as it appears in the JSON
 		`comments: "Read sections 1 to 4"`:       true,
 		`"comments": "Read sections 1 to 4`:      true,
 		"data.comments: Read sections":           true,
 		"Read sections … was compared.":          true,
 		"Read ... table 2 ... compared":          true,
-		"was compared … Read sections":           false, // the other way round
+		"was compared … Read sections":           false, // in reverse order
 		"found here":                             true,
 		"/comments":                              true,
 		"/data/comments":                         true,
@@ -142,17 +142,17 @@ func TestContain(t *testing.T) {
 		"/context/e":                             false,
 		"/context/n":                             false,
 		"/context/list":                          false,
-		"/context/ssn":                           true, // it is there, though not to be seen
+		"/context/ssn":                           true, // it exists, though it is masked
 		"[masked]":                               false,
 		"masked":                                 false,
 		"/etc/passwd":                            true, // a quote that looks like a pointer
 		"12.50":                                  true,
-		"12.5":                                   true, // out of 12.50
+		"12.5":                                   true, // part of 12.50
 		"13":                                     false,
 		"true":                                   true,
 		"z":                                      true, // a whole value
 		"R":                                      false,
-		"to":                                     false, // too short to say anything
+		"to":                                     false, // too short to be evidence
 		"":                                       false,
 		"   ":                                    false,
 		".":                                      false,
@@ -161,7 +161,7 @@ func TestContain(t *testing.T) {
 		"comments":                               false, // a key
 		`"comments":`:                            false,
 		"documentId":                             false,
-		"read sections 1 to 4":                   false, // another case
+		"read sections 1 to 4":                   false, // different case
 		"Read sections 1 to 5":                   false,
 		"<b>bold</b>":                            true,
 		`\u003cb\u003ebold`:                      true,
@@ -170,7 +170,7 @@ func TestContain(t *testing.T) {
 		" renders header":                        true,
 		"\x1b[0m renders header":                 true,
 		"lorem ipsum lorem":                      true,
-		"the end":                                false, // cut away
+		"the end":                                false, // removed by a cut
 		"[truncated 8007 chars]":                 false,
 		"truncated":                              false,
 		strings.Repeat("Read sections 1 to 4; ", 100): false,
@@ -182,8 +182,8 @@ func TestContain(t *testing.T) {
 	}
 }
 
-// What is asked for stands between markers that no document can imitate, and says
-// what the case says but for what was cut.
+// The documents are between markers that no document can imitate, and equal the case except for
+// removed parts.
 func TestDocumentsAreShownWhole(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

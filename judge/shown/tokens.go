@@ -9,11 +9,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Models also quote several members at once, as the JSON appears in the prompt:
-// "count": 12, "ok": true. Such a quote is no whole document, so document and quote are
-// both written as tokens, in which a key cannot be taken for a value, nor white space
-// between tokens for white space within: every scalar is enclosed in two of these, which
-// occur in no text whose control characters have been collapsed.
+// Models also quote several members as one piece, as the JSON appears in the prompt:
+// "count": 12, "ok": true. Such a quote is not a whole document, so document and quote are both
+// converted to tokens. A key then cannot be mistaken for a value, nor white space between tokens for
+// white space within them: every scalar is enclosed in two of these signs, which do not occur in a
+// text whose control characters have been collapsed.
 const (
 	keyOpen, keyClose   = "\x01", "\x02"
 	textOpen, textClose = "\x03", "\x04"
@@ -56,8 +56,8 @@ func writeTokens(w *strings.Builder, v document.JSON) {
 	}
 }
 
-// containJSON reports whether a quote is a piece of the JSON that was shown, of more
-// than one token, with a value in it. It may begin and end within a string.
+// containJSON reports whether a quote is a piece of the shown JSON with more than one token and at
+// least one value. It may begin and end within a string.
 func (ds Documents) containJSON(quote string) bool {
 	if !strings.ContainsAny(quote, `"[{`) {
 		return false
@@ -78,9 +78,9 @@ func (ds Documents) containJSON(quote string) bool {
 	return false
 }
 
-// quoteForms writes a quote as tokens: no form when it is not JSON or has no value that
-// counts as evidence, two when its last string can be a key or a value. within says that
-// its first string has lost its beginning.
+// quoteForms converts a quote to tokens. It returns no form if the quote is not JSON or has no value
+// that counts as evidence, and two if its last string can be a key or a value. within means that
+// the beginning of its first string is missing.
 func quoteForms(quote string, within bool) []string {
 	tokens, ok := splitTokens(quote)
 	if !ok || len(tokens) < 2 {
@@ -118,14 +118,14 @@ func quoteForms(quote string, within bool) []string {
 	return []string{form.String()}
 }
 
-// token of a JSON text: punctuation as itself, '"' a string, 'w' a word.
+// token is one token of a JSON text: punctuation as itself, '"' for a string, 'w' for a word.
 type token struct {
 	kind byte
 	text string
 	open bool // a string without an end
 }
 
-// enclose puts a string between its signs, but for those that the quote cut off.
+// enclose puts a string between its signs, except for a sign that the quote cut off.
 func (t token) enclose(from, to string, head bool) string {
 	if head {
 		from = ""
@@ -136,7 +136,7 @@ func (t token) enclose(from, to string, head bool) string {
 	return from + t.text + to
 }
 
-// isEvidence reports whether a string is a whole value, or enough of one.
+// isEvidence reports whether a string is a whole value, or a long enough part of one.
 func (t token) isEvidence(head bool) bool {
 	return HasWord(t.text) && (!head && !t.open || len([]rune(t.text)) >= minQuote)
 }
@@ -145,8 +145,8 @@ var nextToken = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^ *(?:([{}\[\]:,])|"((?:[^"\\]|\\.)*)("?)|([^ ,:\[\]{}"]+)) *`)
 })
 
-// splitTokens splits JSON text, of which the last string need not end. ok is false when
-// it is something else; the order of the tokens does not matter.
+// splitTokens splits JSON text; its last string may be incomplete. ok is false if the text is
+// anything else. The order of the tokens is not checked.
 func splitTokens(s string) (tokens []token, ok bool) {
 	for s != "" {
 		m := nextToken().FindStringSubmatch(s)

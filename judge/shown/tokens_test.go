@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Quotes of the JSON itself: several members, items, whole objects.
+// Quotes from the JSON itself: several members, items, whole objects.
 func TestContainJSON(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("lorem ipsum ", 1000)
@@ -18,15 +18,15 @@ func TestContainJSON(t *testing.T) {
 		`{"comments":"Read  sections 1 to 4; every \"figure\".","count":12.50,"dash":"---","items":["a1","b2",null,{"x":[1,22,"three"]}],"long":"`+long+`","nest":{"deep":{"y":"<value>"}},"ok":true,"q":null,"ssn":"[masked]","tick":"z"}`)
 	for evidence, want := range map[string]bool{
 		`"count":12.50,"dash":"---"`:                true,
-		`"count": 12.50, "dash": "---"`:             true, // white space between tokens is no part of them
+		`"count": 12.50, "dash": "---"`:             true, // white space between tokens does not count
 		`{"documentId":"DOC-7","total":4`:           false,
 		`{"documentId":"DOC-7","total":`:            true,
 		`{"documentId":"DOC-7"`:                     true,
 		`"documentId":"DOC-8","total":400`:          false,
 		`"total":400}`:                              true,
 		`"total":401}`:                              false,
-		`"dash":"---","count":12.50`:                false, // the other way round
-		`"count":12.50,"items"`:                     false, // a member between
+		`"dash":"---","count":12.50`:                false, // in reverse order
+		`"count":12.50,"items"`:                     false, // skips a member
 		`"count":12.50,"dash"`:                      true,
 		`1 to 4; every \"figure\".","count":12.50`:  true, // from within a string
 		`4","count":12.50`:                          false,
@@ -38,13 +38,13 @@ func TestContainJSON(t *testing.T) {
 		`"a1","b`:                                   true,
 		`{"x":[1,22,"three"]}`:                      true,
 		`[1,22,`:                                    true,
-		`[1,2`:                                      false, // half a number is another number
+		`[1,2`:                                      false, // half a number is a different number
 		`22,"thr`:                                   true,
 		`"nest":{"deep":{"y":"<value>"`:             true,
-		`"nest":{"deep":{"y":"\u003cvalue\u003e"}}`: true,  // as it stands in the prompt
-		`"nest":{"deep":{`:                          false, // keys alone
+		`"nest":{"deep":{"y":"\u003cvalue\u003e"}}`: true,  // as it appears in the prompt
+		`"nest":{"deep":{`:                          false, // only keys
 		`"ok":true,"q":null`:                        true,
-		`"q":null,"ssn"`:                            false, // says nothing
+		`"q":null,"ssn"`:                            false, // has no content
 		`"ssn":"[masked]","tick"`:                   false,
 		`"ssn":"[masked]","tick":"z"`:               false, // a mask is not a text that was shown
 		`"q":null,`:                                 false,
@@ -55,14 +55,14 @@ func TestContainJSON(t *testing.T) {
 		`"tick":"z"}`:                               true,
 		`},{"tick":"z"}`:                            false,
 		`["a1"`:                                     true,
-		`"dash":"---","items":["a1`:                 false, // two characters of a string, perhaps
+		`"dash":"---","items":["a1`:                 false, // may be only two characters of a string
 		`"dash":"---","items":["a1"`:                true,
-		`z"}`:                                       false, // one character of a string, perhaps
+		`z"}`:                                       false, // may be only one character of a string
 		`ure\".","count"`:                           true,
 		`\".","count"`:                              false,
-		`["a1" "b2"]`:                               false, // no piece of it
+		`["a1" "b2"]`:                               false, // not a piece of the document
 		`{count:12.50,dash:"---"}`:                  false,
-		`"count":12.5,"dash":"---"`:                 false, // another literal
+		`"count":12.5,"dash":"---"`:                 false, // different literal
 	} {
 		if got, why := s.Contain(evidence); got != want || got == (why != "") {
 			t.Errorf("%q: %t (%s)", evidence, got, why)
@@ -70,7 +70,7 @@ func TestContainJSON(t *testing.T) {
 	}
 }
 
-// Pointers and quotes in the ways in which models write them.
+// Pointers and quotes in the forms that models write.
 func TestContainInManners(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("all of it is quoted ", 40)
@@ -80,21 +80,21 @@ func TestContainInManners(t *testing.T) {
 		"/data/my key":                          true,
 		"#/data/my%20key":                       true,
 		"#/%C3%A4~1b":                           true,
-		"/data/my%20key":                        false, // only behind a #
+		"/data/my%20key":                        false, // only after a #
 		"#/data/%zz":                            false,
-		"/context/empty":                        false, // nothing in it says anything
+		"/context/empty":                        false, // no value in it has content
 		"/context/empty/l":                      false,
-		"/context/e":                            false, // an empty place, though data mention it
+		"/context/e":                            false, // an empty value, though the data mention its path
 		"/data":                                 false,
 		"/":                                     false,
 		"#":                                     false,
 		"/q":                                    true, // the whole of p
 		"'k'":                                   true,
-		"k":                                     false, // a part of it, and short
-		long:                                    true,  // its beginning is looked up
+		"k":                                     false, // only a part, and too short
+		long:                                    true,  // only its beginning is searched for
 		`"` + long + `"`:                        true,
 		`comments: "Read sections 1"`:           true,
-		long[:600] + "and something else":       true, // nobody looks that far
+		long[:600] + "and something else":       true, // the search ends before that
 		`"` + long[:600] + "and something else": true,
 		long[:490] + "and something else":       false,
 		`"Read sections"...`:                    true,
@@ -109,7 +109,7 @@ func TestContainInManners(t *testing.T) {
 	}
 }
 
-// Of plain words, those hold that stand in a value, and no others.
+// A quote of plain words is found if and only if a value contains it.
 func TestPlainQuotes(t *testing.T) {
 	t.Parallel()
 	text := rapid.StringMatching(`[ab1 ]{0,12}`)
@@ -137,8 +137,8 @@ func TestPlainQuotes(t *testing.T) {
 	})
 }
 
-// Every run of members that was shown holds as it stands, with or without spaces
-// between tokens, and no longer once one of its values is another.
+// Every run of shown members is found as a quote, with or without spaces between tokens, but not
+// after one of its values has changed.
 func TestMembersHold(t *testing.T) {
 	t.Parallel()
 	value := rapid.OneOf(
@@ -184,7 +184,7 @@ func encoded(t *rapid.T, v any) string {
 	return string(raw)
 }
 
-// Looking a quote up is no work to speak of, whatever data and quote repeat.
+// Searching for a quote takes little time, however repetitive the data and the quote are.
 func BenchmarkContainNot(b *testing.B) {
 	ones := "[" + strings.TrimSuffix(strings.Repeat("1,", 390), ",") + "]"
 	s := shownOf(b, `{}`, `{"l":[`+strings.TrimSuffix(strings.Repeat(ones+",", 25), ",")+`]}`)
