@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Right names what a caller asks for, for authorisation and messages.
+// Right names an operation, for authorisation and messages.
 type Right string
 
 // The rights.
@@ -39,9 +39,8 @@ const (
 	RightOperate    Right = "pause, resume or redrive runs of"
 )
 
-// allowed is the table of which roles may ask for what at all. Ownership is
-// looked at after that: see mayTouch and mayGovern. Which actions a role may
-// perform is the transition's affair (roles, notBy).
+// allowed lists the roles that may request each right. Ownership is checked afterwards: see sight and
+// canGovern. Which actions a role may perform depends on the transition (roles, notBy).
 var allowed = map[Right][]Role{
 	RightDefine:     {RoleAgent, RoleOperator},
 	RightRead:       {RoleAgent, RoleReviewer, RoleOperator, RoleAuditor},
@@ -67,11 +66,10 @@ var allowed = map[Right][]Role{
 	RightOperate:    {RoleOperator},
 }
 
-// Roles are the roles that may ask for it.
+// Roles returns the roles that may request the right.
 func (r Right) Roles() []Role { return slices.Clone(allowed[r]) }
 
-// Authorize refuses a caller without an id, with an unknown role, or whose role
-// may never do this.
+// Authorize rejects a caller without an id, with an unknown role, or whose role never has this right.
 func Authorize(p Principal, op Right) error {
 	if p.ID == "" {
 		return &Error{Code: CodeForbidden, Message: "The caller has no identity.", Hint: "Authenticate first."}
@@ -87,22 +85,22 @@ func Authorize(p Principal, op Right) error {
 	return nil
 }
 
-// seesAll reports whether a role sees instances of every principal. Agents see
-// their own, and those of shared workflows (sight).
+// seesAll reports whether a role sees the instances of all principals. Agents see their own instances and
+// those of shared workflows (sight).
 func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
 
-// seesPlain reports whether the caller gets the context unmasked: who owns the
-// instance, and operators.
+// seesPlain reports whether the caller sees the context unmasked: the owner of the instance and operators
+// do.
 func (i instance) seesPlain() bool { return i.by.Role == RoleOperator || i.Owner == i.by.ID }
 
-// canGovern reports whether the caller may redefine, loosen or roll back what the
-// definition guards: an operator always, an agent only what is its own.
+// canGovern reports whether the caller may redefine the definition, loosen it, or roll its instances back.
+// Operators always may; agents only for their own definitions.
 func canGovern(p Principal, s store.Definition) bool {
 	return p.Role == RoleOperator || (!s.Operator && s.Owner == p.ID)
 }
 
-// loadAgentRights are what the newest version that an operator made of a workflow lets
-// agents do, and that version; without one, nothing.
+// loadAgentRights returns the rights that the newest operator-defined version of a workflow gives agents,
+// and that version. It returns zero values if an operator never defined the workflow.
 func (lib *library) loadAgentRights(ctx context.Context, name string) (workflow.AgentRights, definition, error) {
 	version, err := lib.rules.newestOfOperator(ctx, name)
 	if err != nil || version == 0 {
@@ -115,10 +113,12 @@ func (lib *library) loadAgentRights(ctx context.Context, name string) (workflow.
 	return l.def.Agents, l, nil
 }
 
-// mayTakeBack is who may roll back, undo and redo: an operator, and who governs the definition;
-// to undo and redo, the instance's owner too. A workflow that an operator defined stays the operator's,
-// whoever redefined it: there it is the instance's owner, where the operator's newest version lets
-// agents, and so does the instance's if that is an operator's.
+// mayTakeBack checks whether the caller may roll back, undo or redo. Operators always may.
+//
+// If an operator never defined the workflow, anyone who governs the definition may, and the instance's
+// owner may undo and redo. A workflow that an operator once defined stays the operator's, even if an agent
+// redefined it later. Then the instance's owner may, if both the newest operator version and the
+// instance's own version (when an operator defined it) allow agents to roll back.
 func (lib *library) mayTakeBack(ctx context.Context, inst instance, op Right) error {
 	if err := refuseOfChain(inst.definition, "change its history"); err != nil || inst.by.Role == RoleOperator {
 		return err
@@ -148,15 +148,15 @@ func joinWords[T ~string](words []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// withheldSettings are settings of the judge that are nothing for those who are judged by somebody
-// else's definition: where the cut-offs lie, how often which models are asked, and the answers
-// that others are compared with. Criteria are told, for they are what is demanded.
+// withheldSettings are judge settings that are hidden from principals judged by another principal's
+// definition: the cut-offs, how often which models are asked, and the reference answers. Criteria are
+// shown, because they are the requirements.
 var withheldSettings = []string{"minConfidence", "samples", "panel", "cascade", "reference", "exemplars"}
 
 func showsJudge(p Principal, s store.Definition) bool { return canGovern(p, s) || seesAll(p.Role) }
 
-// showsJudgeOf is the same for a version that may not be the newest: what an operator configured since
-// he took the name over counts for the old ones, too.
+// showsJudgeOf is showsJudge for a version that may not be the newest: once an operator has taken the name
+// over, old versions are withheld as well.
 func (lib *library) showsJudgeOf(ctx context.Context, p Principal, s store.Definition) (bool, error) {
 	if !showsJudge(p, s) || seesAll(p.Role) {
 		return showsJudge(p, s), nil
@@ -175,7 +175,7 @@ func (e *Engine) definitionView(known bool, l definition, shared bool, overlays 
 		return DefinitionView{}, InternalError(fmt.Sprintf("stored definition %s version %d does not parse", l.stored.Name, l.stored.Version), err)
 	}
 	out.Definition, out.Withheld = open, cut
-	if !slices.Contains(cut, withheldSettings[0]) { // there is one for every definition
+	if !slices.Contains(cut, withheldSettings[0]) { // every definition has this setting
 		out.Withheld = append([]string{withheldSettings[0]}, cut...)
 	}
 	return out, nil

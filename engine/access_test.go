@@ -8,13 +8,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Every operation x role x owner. A cell is the code expected, "" for allowed.
+// TestAccess covers every operation, role and owner. A cell is the expected code, "" for allowed.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	const (
 		ok = engine.Code("")
 		no = engine.CodeForbidden
-		// An agent does not learn that it exists.
+		// An agent gets the same error as for a missing one.
 		none   = engine.CodeUnknownInstance
 		hidden = engine.CodeUnknownWorkflow
 	)
@@ -182,8 +182,8 @@ func TestAgentsListTheirOwnInstances(t *testing.T) {
 	}
 }
 
-// The judged does not configure the judge: tightenings bind the agent's own
-// instances, nobody else's, and only the operator lifts them.
+// Agents cannot loosen the judge that judges them: their settings apply only to their own instances, and
+// only the operator lifts them.
 func TestJudgeConfiguration(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -198,7 +198,7 @@ func TestJudgeConfiguration(t *testing.T) {
 	if err != nil || !r.Success || !r.Config.StrictMode || r.Config.MinConfidence != nil {
 		t.Fatalf("tighten: %+v %v", r, err)
 	}
-	b.refused(agent, running, "go", "", "low_confidence") // running instances included
+	b.refused(agent, running, "go", "", "low_confidence") // also for running instances
 	b.moved(other, b.start(other, "op", "").ID, "go", "", "b")
 	for _, s := range []workflow.JudgeSettings{
 		{Enabled: new(false)}, {StrictMode: new(false)}, {MinConfidence: new(0.1)}, {UseLLM: new(false)}, {UseLLM: new(true)},

@@ -15,11 +15,10 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Advance asks for an action. When the judge approves, the instance moves; when
-// it refuses, the refusal is recorded and returned as a result. The error is an
-// *Error: the request was wrong, the instance moved meanwhile (CodeConflict), or
-// nothing could be decided. Without ExpectedRevision, a request that another one
-// overtook is judged again on the new state, as long as the action is legal there.
+// Advance requests an action. If the judge approves, the instance moves; if it refuses, the refusal is
+// recorded and returned as a result. The error is an *Error: the request was invalid, the instance moved
+// in the meantime (CodeConflict), or no decision was possible. Without ExpectedRevision, a request that
+// was overtaken is judged again on the new state, as long as the action is legal there.
 func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (AdvanceResult, error) {
 	ask := workflow.CaseInput{Action: req.Action}
 	m := e.judged(RightAdvance, req, &ask)
@@ -34,7 +33,7 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	}, e.replayAdvance)
 }
 
-// judged is a request for an action, whose data is read into ask.
+// judged returns the mutation for a request for an action; its check reads the data into ask.
 func (e *Engine) judged(right Right, req AdvanceRequest, ask *workflow.CaseInput) mutation {
 	return mutation{
 		right: right, id: req.ID, revision: req.ExpectedRevision, moves: true, judged: true,
@@ -54,7 +53,7 @@ func (e *Engine) judged(right Right, req AdvanceRequest, ask *workflow.CaseInput
 	}
 }
 
-// recordAnswer records what was decided of an action, or joins the review that waits for the same.
+// recordAnswer records the decision on an action, or joins the review that is open for the same request.
 func (e *Engine) recordAnswer(ctx context.Context, j judgement) (AdvanceResult, error) {
 	if j.waits.joins(j.verdict) {
 		return e.joinReview(ctx, j.instance, j.waits.review)
@@ -72,7 +71,7 @@ func (e *Engine) recordJudgement(ctx context.Context, j judgement) (AdvanceResul
 	return e.commitMove(ctx, j, e.decisionEvent(j, kindOf(j.verdict)), nil)
 }
 
-// kindOf is the kind of the event of a move that is made, or of one that is not.
+// kindOf returns the event kind for an applied or a refused move.
 func kindOf(v judge.Verdict) record.Kind {
 	if v.Applied {
 		return record.Advanced
@@ -80,7 +79,7 @@ func kindOf(v judge.Verdict) record.Kind {
 	return record.Refused
 }
 
-// commitMove records what came of an action, with the review that it opens, and answers.
+// commitMove records the decision on an action, with the review that it opens, and returns the result.
 func (e *Engine) commitMove(ctx context.Context, j judgement, ev record.Event, opens *store.Review) (AdvanceResult, error) {
 	w, err := e.commit(ctx, j.instance, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: opens, replaces: j.waits.id()})
 	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
@@ -96,8 +95,8 @@ func (e *Engine) commitMove(ctx context.Context, j judgement, ev record.Event, o
 	return out, nil
 }
 
-// replayAdvance rebuilds the answer that was given when ev was committed. A move that was
-// parked is answered with what became of it.
+// replayAdvance rebuilds the result that was returned when ev was committed. For a parked move it returns
+// the present state of its review.
 func (e *Engine) replayAdvance(ctx context.Context, now instance, ev record.Event) (AdvanceResult, error) {
 	if ev.Review != nil && ev.Kind != record.Refused {
 		return e.replayParked(ctx, now, ev)
@@ -113,8 +112,8 @@ func (e *Engine) replayAdvance(ctx context.Context, now instance, ev record.Even
 	return out, err
 }
 
-// Validate asks what Advance would say, without moving. The answer is recorded
-// as a pre-check: seq grows; revision, state and context do not.
+// Validate returns what Advance would decide, without moving the instance. The result is recorded as a
+// pre-check: seq grows; revision, state and context do not change.
 func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) (ValidateResult, error) {
 	ask := workflow.CaseInput{Action: req.Action, Precheck: true}
 	return mutate(ctx, e, p, e.judged(RightValidate, req, &ask), func(ctx context.Context, inst *instance) (ValidateResult, error) {
@@ -134,24 +133,24 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 	}, nil)
 }
 
-// judgement is what came of a request for an action.
+// judgement is the outcome of a request for an action.
 type judgement struct {
 	instance
 	question judge.Case
 	verdict  judge.Verdict
-	// waits is set when exactly this waits for a person already; where it joins, there is no verdict.
+	// waits is set if a review is already open for exactly this request; if the request joins that review,
+	// there is no verdict.
 	waits *parked
-	// rejected is the review in which a person rejected what is asked, if the evidence is
-	// still the same.
+	// rejected is the review in which a person rejected this request, if the evidence is still the same.
 	rejected *store.Review
-	// call is what is asked of a gate's tool, nil for an action alone; granted is the review in
-	// which a person approved exactly that.
+	// call is the requested call of a gate's tool, nil for an action alone; granted is the review in which
+	// a person approved exactly that.
 	call    *gatedCall
 	granted *store.Review
 }
 
-// judgeAction builds the case and asks the judge. It is the same way for Advance, Validate and
-// BeginCall. done must be called when the decision is recorded, or will not be; it is nil with an error.
+// judgeAction builds the case and asks the judge, for Advance, Validate and BeginCall alike. The caller
+// must call done once the decision is recorded or abandoned; done is nil if there is an error.
 func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.CaseInput, call *gatedCall) (j judgement, done func(), err error) {
 	j.call = call
 	if !ask.Precheck {
@@ -163,7 +162,7 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.C
 	if err := e.checkEventQuota(ctx, *inst); err != nil {
 		return j, nil, err
 	}
-	j.instance = *inst // a review that nobody decided in time may have ended
+	j.instance = *inst // findParked may have ended an overdue review
 	if call != nil {
 		ask.Call, ask.Bound = &judge.Call{Tool: call.Gate, Arguments: call.arguments}, call.Bound
 	}
@@ -186,7 +185,7 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.C
 		return j, nil, err
 	}
 	defer func() {
-		if done == nil { // no decision, or a panic: nobody else will
+		if done == nil { // no decision, or a panic: the caller gets no done to call
 			release()
 		}
 	}()
@@ -202,8 +201,8 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.C
 	return j, release, nil
 }
 
-// newCase is the case of an action that the caller asks for; in holds the action, its data, and what
-// the instance does not say.
+// newCase builds the case of an action that the caller requests. in holds the action, its data, and
+// everything that the instance does not provide.
 func (e *Engine) newCase(inst instance, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, inst.owner()
 	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, howEnded(inst.Instance), inst.Facts
@@ -222,8 +221,8 @@ func (e *Engine) newCase(inst instance, in workflow.CaseInput) (judge.Case, erro
 	return c, nil
 }
 
-// decisionEvent is pure but for ids and the clock: the event that records a
-// judgement. Only an applied move carries a patch.
+// decisionEvent returns the event that records a judgement. It has no side effects apart from drawing ids
+// and reading the clock. Only an applied move carries a patch.
 func (e *Engine) decisionEvent(j judgement, kind record.Kind) record.Event {
 	ev := e.newEvent(j.by, kind)
 	ev.Time, ev.JudgeConfigHash = j.question.Now, j.question.JudgeConfigHash
@@ -242,14 +241,14 @@ func (e *Engine) decisionEvent(j judgement, kind record.Kind) record.Event {
 	case record.Advanced:
 		applyMove(&ev, &d, j)
 	case record.Prechecked:
-		d.Applied = false // whatever the verdict allows: nothing was asked to move
+		d.Applied = false // even if the verdict allows the move: none was requested
 	default:
 	}
 	ev.Decision = &d
 	return ev
 }
 
-// sumTimes is how long the layers took together.
+// sumTimes returns the total time that the layers took.
 func sumTimes(opinions []judge.Opinion) (sum time.Duration) {
 	for _, o := range opinions {
 		sum += o.Took
@@ -270,14 +269,14 @@ func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 	dropRepeated(d, ev.Patch)
 }
 
-// dropRepeated drops the data of a decision where the patch says the same, since nothing in it is sensitive.
+// dropRepeated drops the data of a decision if the patch holds the same: then nothing in it is sensitive.
 func dropRepeated(d *record.Decision, patch json.RawMessage) {
 	if string(d.Data) == string(patch) {
 		d.Data = nil
 	}
 }
 
-// newEvent is an event of an instance. What it does not say of the instance, Seal fills in.
+// newEvent returns an event of an instance. Seal fills in the fields that come from the instance.
 func (e *Engine) newEvent(p Principal, kind record.Kind) record.Event {
 	return record.Event{Kind: kind, Time: e.Now(), Principal: p.ID, Role: string(p.Role)}
 }
@@ -289,7 +288,7 @@ func statusIn(d *workflow.Definition, state string) record.Status {
 	return record.Running
 }
 
-// howEnded is how an instance ended, in the words of workflow.CaseInput.
+// howEnded returns how an instance ended, in the words of workflow.CaseInput.
 func howEnded(inst record.Instance) string {
 	switch inst.Status {
 	case record.Complete:
@@ -301,9 +300,9 @@ func howEnded(inst record.Instance) string {
 	}
 }
 
-// Seed fixes what scripts see as random: the same question gets the same answer.
+// Seed fixes the randomness that scripts see, so that the same question gets the same answer.
 func Seed(id string, revision int64, action string) int64 {
 	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s|%d|%s", id, revision, action) // a hash takes everything
+	_, _ = fmt.Fprintf(h, "%s|%d|%s", id, revision, action) // writing to a hash never fails
 	return int64(h.Sum64() >> 1)
 }

@@ -142,8 +142,8 @@ func TestOnlyOneOfTwoThatExpectARevisionWins(t *testing.T) {
 	}
 }
 
-// A refusal in between does not make a judgement stale: the event is sealed
-// anew and written without judging again.
+// A refusal in between does not invalidate a judgement: the event is sealed again and written without
+// judging again.
 func TestRefusalsBetweenDoNotStopAMove(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// given is an operator's workflow that says what agents may do with it; "" is nothing.
+// given returns an operator's workflow with the given agent rights; "" means none.
 func given(agents, more string) string {
 	if agents != "" {
 		agents = `"agents":` + agents + `,`
@@ -49,8 +49,8 @@ func TestAgentsMayRollBackWhereTheOperatorLetsThem(t *testing.T) {
 			if !may {
 				return
 			}
-			// Another's instance is not theirs, and what the operator takes back is taken back, for
-			// instances of the version that allowed it as well.
+			// Agents have no rights on another's instance. Once the operator withdraws a right, it is also
+			// withdrawn for instances of the version that granted it.
 			for i, err := range takeBack(engine.Principal{ID: "rev:rob", Role: engine.RoleReviewer}) {
 				if engine.CodeOf(err) != engine.CodeForbidden {
 					t.Errorf("another: %d: %v", i, err)
@@ -67,7 +67,7 @@ func TestAgentsMayRollBackWhereTheOperatorLetsThem(t *testing.T) {
 	}
 }
 
-// What an operator shared is its owner's to roll back; the owner of an instance may undo.
+// In a workflow that an operator shared, only its owner may roll back; the owner of an instance may undo.
 func TestOfASharedWorkflowTheOwnerRollsBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -81,8 +81,8 @@ func TestOfASharedWorkflowTheOwnerRollsBack(t *testing.T) {
 	b.undo(other, id, "a")
 }
 
-// An agent's version of an operator's workflow is everybody's, no more trusted than its author,
-// and the operator has the last word.
+// An agent's version of an operator's workflow is open to all agents and trusted no more than its author.
+// The operator can replace it.
 func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -101,7 +101,7 @@ func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
 	}
 	_, err = define(agent, strings.Replace(mine, `"go":"b"`, `"go":{"target":"b","evidence":[{"name":"e","source":"s"}]}`, 1))
 	wantCode(t, err, engine.CodeInvalidDefinition) // evidence is for operators
-	// Everybody starts it, and may go on with it; the rights are the operator's document's.
+	// Every agent can start it and move its instances; the rights come from the operator's document.
 	started := b.start(other, "given", "")
 	if started.Version != 3 {
 		t.Errorf("%+v", started.Position)
@@ -116,20 +116,20 @@ func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
 	if r, err := define(other, given("", `"comment":"theirs",`)); err != nil || r.Version != 4 {
 		t.Errorf("another agent: %+v, %v", r, err)
 	}
-	// Going back to the operator's document is a version as any other.
+	// Returning to the operator's document creates a version like any other.
 	if r, err := define(agent, shared); err != nil || !r.Created || r.Version != 5 || r.Owner != agent.ID {
 		t.Errorf("the operator's document from an agent: %+v, %v", r, err)
 	}
 	if r, err := define(other, given("", `"comment":"theirs",`)); err != nil || r.Version != 6 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// A restart brings the operator's document again: it changes nothing.
+	// A restart defines the operator's document again, which changes nothing.
 	if r, err := define(operator, shared); err != nil || r.Created || r.Version != 2 || b.start(agent, "given", "").Version != 6 {
 		t.Errorf("the same again: %+v, %v", r, err)
 	}
 	b.moved(agent, first, "go", `{}`, "b")
-	// Another document of the operator's that lets agents redefine stops no instance; one that
-	// does not takes the name back.
+	// Another operator document that lets agents redefine stops no instance; one that does not takes the
+	// name back.
 	b.define(operator, given(`{"redefine":true}`, `"comment":"newer",`))
 	b.moved(other, started.ID, "go", `{}`, "b")
 	b.define(operator, given("", ""))
@@ -140,7 +140,7 @@ func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
 	b.verify(first)
 }
 
-// What the operator's document does not give, an agent does not get by redefining the workflow.
+// Redefining a workflow gives an agent no right that the operator's document does not give.
 func TestAgentsGetNoRightByRedefining(t *testing.T) {
 	t.Parallel()
 	const strict = `"judgeConfig":{"strictMode":true,"minConfidence":0.9},"transitionValidators":{"go":"(data) => ({valid: true, confidence: 0.5})"},`
@@ -171,8 +171,8 @@ func TestAgentsGetNoRightByRedefining(t *testing.T) {
 			_, err = b.Undo(t.Context(), agent, engine.UndoRequest{ID: id})
 			wantCode(t, err, engine.CodeForbidden)
 		}
-		// A later document of the operator's gives it for what agents made, and not for instances
-		// of a version of the operator's that did not.
+		// A later operator document grants the right for agents' versions, but not for instances of an
+		// earlier operator version that did not grant it.
 		define(b, operator, given(`{"redefine":true,"rollback":true}`, ""))
 		_, err := b.Undo(t.Context(), agent, engine.UndoRequest{ID: old})
 		wantCode(t, err, engine.CodeForbidden)
@@ -195,7 +195,7 @@ func TestAgentsGetNoRightByRedefining(t *testing.T) {
 			}
 		}
 	})
-	// What was set where it was allowed does not loosen a version that an agent made.
+	// Settings made while they were allowed do not loosen a version that an agent made.
 	t.Run("what was set before", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
@@ -207,7 +207,7 @@ func TestAgentsGetNoRightByRedefining(t *testing.T) {
 		define(b, other, given(all, `"comment":"theirs",`+strict))
 		b.refused(agent, b.start(agent, "given", "").ID, "go", `{}`, "low_confidence")
 	})
-	// Nor does what its owner said for everybody before an operator took the name over.
+	// Nor do settings that the former owner made for all before an operator took the name over.
 	t.Run("what the former owner set", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
@@ -224,7 +224,7 @@ func TestAgentsGetNoRightByRedefining(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		of := define(b, operator, given(`{"redefine":true}`, ""))
-		// The very same document stays the operator's.
+		// The identical document stays the operator's.
 		if r := define(b, agent, given(`{"redefine":true}`, "")); r.Created || r.Owner != of.Owner || r.Version != 1 {
 			t.Errorf("%+v", r)
 		}
@@ -233,7 +233,7 @@ func TestAgentsGetNoRightByRedefining(t *testing.T) {
 		wantCode(t, err, engine.CodeForbidden)
 		_, err = b.Decide(t.Context(), other, engine.DecideRequest{Definition: []byte(given("", "")), State: "a", Action: "go"})
 		wantCode(t, err, engine.CodeForbidden)
-		// Whoever only looks sees whose it is.
+		// An engine that only displays the store shows the owner.
 		shown := newBenchWith(t, b.store, nil, func(c *engine.Config) { c.ShowUnsealed = true })
 		if list, err := shown.List(t.Context(), auditor); err != nil || len(list) != 1 || !list[0].Shared || list[0].Operator {
 			t.Errorf("%+v, %v", list, err)
@@ -260,7 +260,7 @@ func TestAgentsConfigureTheJudgeAsTheOperatorLetsThem(t *testing.T) {
 				if err != nil {
 					return
 				}
-				// It counts for the agent's own instances, and not for another's.
+				// It applies to the agent's own instances, and not to another's.
 				sure := map[string]string{"tighten": `{"c":0.92}`, "loosen": `{"c":0.85}`, "disable": `{"c":0.85}`}[what]
 				if d := b.advance(agent, id, "go", sure).Decision; d.Applied != (what != "tighten") {
 					t.Errorf("the agent's: %+v", d)
@@ -274,7 +274,7 @@ func TestAgentsConfigureTheJudgeAsTheOperatorLetsThem(t *testing.T) {
 	}
 }
 
-// An import can leave the definitions to an agent, which then has of them what it had before.
+// An import can leave the definitions to an agent, which then keeps its previous rights on them.
 func TestImportForAnOwnerOfTheDefinitions(t *testing.T) {
 	t.Parallel()
 	for _, owner := range []string{"", agent.ID} {
@@ -293,7 +293,7 @@ func TestImportForAnOwnerOfTheDefinitions(t *testing.T) {
 			if again, err := transfer.Import(t.Context(), b.Engine, db, operator, req); err != nil || again.Definitions[0].Status != transfer.Present || again.Definitions[0].Version != 1 {
 				t.Errorf("again: %+v, %v", again, err)
 			}
-			if owner == "" { // what an agent has defined alike is taken over
+			if owner == "" { // a definition that an agent had made under that name is taken over
 				b.define(agent, named(given("", ""), "alike"))
 				req := req
 				req.Definitions = []transfer.Definition{{File: "alike.json", Document: json.RawMessage(named(given("", ""), "alike"))}}

@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// A position that was used before, after a repair say, or that somebody wrote there,
-// does not keep an event out of the anchors, nor out of what verification says of them.
+// Anchors and their verification also cover an event at a position that was used before, for example after
+// a repair or tampering.
 func TestAnchorsCoverWhatHasAnOldPosition(t *testing.T) {
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
 	b, closing := l.open(t, l.path)
@@ -54,7 +54,7 @@ func TestAnchorsCoverWhatHasAnOldPosition(t *testing.T) {
 	}
 }
 
-// What another process anchored is not anchored again.
+// Events that another process has anchored are not anchored again.
 func TestAnchorsAreNotAddedTwice(t *testing.T) {
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
 	one, _ := l.open(t, l.path)

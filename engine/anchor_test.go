@@ -138,7 +138,7 @@ func TestAnchorsOfSeveralProcesses(t *testing.T) {
 	}
 }
 
-// overtakenAnchors lets somebody else be first.
+// overtakenAnchors lets another process anchor first.
 type overtakenAnchors struct {
 	lapsing
 	first func()
@@ -152,7 +152,8 @@ func (s *overtakenAnchors) AddAnchor(ctx context.Context, a store.Anchor) error 
 	return s.Store.AddAnchor(ctx, a)
 }
 
-// Who slept through the end of a lease writes no anchor, and goes on later from who was first.
+// A process that slept past the end of its lease writes no anchor. Later it continues from the anchor of
+// the process that was faster.
 func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
 	db, key := &overtakenAnchors{lapsing: lapsing{Store: memstore.New()}}, newSigner(t)
 	b := anchorBench(t, db, key)
@@ -174,7 +175,7 @@ func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
 	}
 }
 
-// Also who has the key cannot exchange an anchor that another one names.
+// Even with the key, an anchor cannot be replaced if another anchor names it.
 func TestVerifyFollowsTheAnchors(t *testing.T) {
 	key := newSigner(t)
 	for name, change := range map[string]func(*record.Anchor){
@@ -221,7 +222,7 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 	}
 }
 
-// An anchor does not go on from something that was changed.
+// An anchor never continues from a damaged one.
 func TestAnchorRefusesADamagedOne(t *testing.T) {
 	db := memstore.New()
 	b := anchorBench(t, db, newSigner(t))
@@ -277,7 +278,7 @@ func TestVerifyWithoutKeysAndOfOneInstance(t *testing.T) {
 	}
 }
 
-// What is written while it is verified is no break.
+// Writes during a verification are not reported as a break.
 func TestVerifyUnderWrites(t *testing.T) {
 	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
 	if err != nil {
@@ -289,7 +290,7 @@ func TestVerifyUnderWrites(t *testing.T) {
 	for range 4 {
 		ids = append(ids, b.start(agent, "ledger", `{}`).ID)
 	}
-	b.anchor() // who verifies with a key expects one
+	b.anchor() // a verification with a key expects an anchor
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -311,7 +312,7 @@ func TestVerifyUnderWrites(t *testing.T) {
 			}
 		}
 	}()
-	times := 5 // each takes longer, for what was written meanwhile
+	times := 5 // each takes longer because of the writes in between
 	if storetest.Long() {
 		times = 15
 	}
@@ -326,8 +327,8 @@ func TestVerifyUnderWrites(t *testing.T) {
 	<-ended
 }
 
-// Whatever happens to instances, in whatever order, and however often it is anchored:
-// what was only written verifies. What was shortened does too.
+// Random operations on instances, in any order and with any number of anchors, leave a store that
+// verifies. So do removals of the beginning of histories.
 func TestRandomHistoriesVerifyClean(t *testing.T) {
 	key := newSigner(t)
 	t.Run("memory", func(t *testing.T) {
@@ -384,7 +385,7 @@ func openSQLite(t *testing.T) store.Store {
 	return db
 }
 
-// writer does things to instances.
+// writer performs random operations on instances.
 type writer struct {
 	*bench
 	rt          *rapid.T
@@ -419,14 +420,14 @@ func (w *writer) rollback() {
 		w.rt.Skip("no checkpoint yet")
 	}
 	cp := rapid.SampledFrom(w.checkpoints).Draw(w.rt, "checkpoint")
-	// One that was removed with the beginning of its history is no mistake here.
+	// It is not an error here if the checkpoint was removed with the beginning of its history.
 	_, err := w.Rollback(context.Background(), operator, engine.RollbackRequest{ID: cp[0], CheckpointID: cp[1]})
 	if err != nil && engine.CodeOf(err) != engine.CodeUnknownCheckpoint {
 		w.rt.Fatal(err)
 	}
 }
 
-// shorten removes a beginning that no later event goes back to.
+// shorten removes the beginning of a history to which no later event returns.
 func (w *writer) shorten() {
 	ctx := context.Background()
 	inst := w.load(w.one())
@@ -454,7 +455,7 @@ func (w *writer) shorten() {
 	}
 }
 
-// left is how many events of an instance are there.
+// left returns how many events of an instance are stored.
 func (w *writer) left(id string) (n int64) {
 	for _, err := range w.store.Events(context.Background(), store.EventQuery{Instance: id}) {
 		if err != nil {
@@ -465,8 +466,8 @@ func (w *writer) left(id string) (n int64) {
 	return n
 }
 
-// A key without an anchor is no clean bill: whoever can write the store can delete all
-// of them, and make every hash anew.
+// With a key and no anchor, verification fails: anyone who can write the store could delete all anchors
+// and recompute every hash.
 func TestVerifyWithAKeyAndNoAnchor(t *testing.T) {
 	t.Parallel()
 	key := newSigner(t)
@@ -484,7 +485,7 @@ func TestVerifyWithAKeyAndNoAnchor(t *testing.T) {
 	}
 }
 
-// Somebody who empties what was published hides that an older store was put back.
+// An empty list of published anchors is a problem: it could hide that an older store was restored.
 func TestVerifyAgainstNothingPublished(t *testing.T) {
 	t.Parallel()
 	b := anchorBench(t, memstore.New(), newSigner(t))

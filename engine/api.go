@@ -356,7 +356,7 @@ type HistoryResult struct {
 type InstancesRequest struct {
 	Workflow, State string
 	Status          record.Status
-	Cursor          string // NextCursor of the page before
+	Cursor          string // NextCursor of the previous page
 	Limit           int    // 0 is 50; at most 500
 }
 

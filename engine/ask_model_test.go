@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// TestAskModelWithinQuota: tokens count for the principal whatever they were spent on.
+// TestAskModelWithinQuota: tokens are charged to the principal whatever they were used for.
 func TestAskModelWithinQuota(t *testing.T) {
 	t.Parallel()
 	e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Quotas.ModelTokens = 1000 })

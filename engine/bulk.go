@@ -11,16 +11,16 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// Reads are of two classes. Short ones load what a decision needs and wait for no one.
-// Bulk reads list, search, count, fold or export. They take permits from one queue, keyed
-// by who calls, work for a turn at a time, and their pages end early rather than growing
-// without bound. Drivers keep connections apart for them: see IsBulkRead.
+// There are two classes of reads. Short reads load the input of a decision and never wait. Bulk reads
+// list, search, count, fold or export. They take permits from one queue, keyed by the caller, work one
+// turn at a time, and end their pages early rather than letting them grow without bound. Drivers use
+// separate connections for them: see IsBulkRead.
 const (
-	// turnTime is how long a bulk read works before another one gets its permit.
+	// turnTime is how long a bulk read works before another one gets the permit.
 	turnTime = 20 * time.Millisecond
-	// pageTime bounds the work on one page, without the time spent waiting.
+	// pageTime limits the work on one page, excluding the time spent waiting.
 	pageTime = 250 * time.Millisecond
-	// pageBytes bounds what is recorded of the events of one page.
+	// pageBytes limits the recorded bytes of the events of one page.
 	pageBytes = 1 << 20
 )
 
@@ -31,14 +31,14 @@ type BulkRead struct {
 	queue   *fairshare.Queue
 	caller  string
 	release func()
-	began   time.Time     // of the present turn
-	worked  time.Duration // in the turns before
-	bytes   int           // read for the present page
+	began   time.Time     // of the current turn
+	worked  time.Duration // in the previous turns
+	bytes   int           // read for the current page
 	depth   int           // of operations within operations
 }
 
-// BeginBulkRead waits for a permit. The context marks the reads that are made with it; End
-// must be called. A bulk read within another one goes on with its permit.
+// BeginBulkRead waits for a permit. Reads made with the returned context are marked as bulk reads. Callers
+// must call End. A nested bulk read uses the permit of the outer one.
 func (e *Engine) BeginBulkRead(ctx context.Context, p Principal) (context.Context, *BulkRead, error) {
 	if b, ok := ctx.Value(permitKey{}).(*BulkRead); ok {
 		b.depth++
@@ -73,8 +73,8 @@ func (b *BulkRead) End() {
 	}
 }
 
-// yield lets others go on: short reads at every call, and other bulk reads when the turn is
-// over. It must not be called while anything is held that others wait for.
+// yield gives way to other work: to short reads at every call, and to other bulk reads when the turn is
+// over. Callers must not hold anything that others wait for.
 func (b *BulkRead) yield(ctx context.Context) error {
 	if time.Since(b.began) < turnTime {
 		runtime.Gosched()
@@ -97,14 +97,14 @@ func (b *BulkRead) isFull() bool { return b.bytes >= pageBytes || b.isOverdue() 
 
 func (b *BulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pageTime }
 
-// list is a bulk read of a page of what a caller sees.
+// list is a bulk read of one page of the rows that a caller may see.
 type list struct {
 	*BulkRead
 	sees  sight
 	limit int
 }
 
-// beginList begins a list, of so many rows as the caller asks for. End must be called.
+// beginList begins a list with the page size that the caller asked for. Callers must call End.
 func (e *Engine) beginList(ctx context.Context, p Principal, asked, usual, most int) (context.Context, list, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return nil, list{}, err
@@ -121,7 +121,8 @@ func (e *Engine) beginList(ctx context.Context, p Principal, asked, usual, most 
 	return ctx, list{read, sees, limit}, err
 }
 
-// yielding are rows of a store, with others let go on between them. op completes "could not ...".
+// yielding iterates over rows of a store and yields to other work between them. op completes "could not
+// ...".
 func yielding[T any](ctx context.Context, b *BulkRead, op string, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for row, err := range rows {
@@ -139,8 +140,8 @@ func yielding[T any](ctx context.Context, b *BulkRead, op string, rows iter.Seq2
 	}
 }
 
-// collectEvents reads a page of a list; more says that the list goes on behind it. op
-// completes "could not ...".
+// collectEvents reads a page of a list; more reports whether further events follow. op completes "could
+// not ...".
 func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error], limit int) (page []store.PlacedEvent, more bool, _ error) {
 	for ev, err := range yielding(ctx, b, op, list) {
 		if err != nil {
@@ -155,10 +156,10 @@ func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[
 	return page, false, nil
 }
 
-// maxCounted bounds the work of counting: each decision in SQLite takes 20 µs on a quiet machine.
+// maxCounted limits the work of counting: each decision in SQLite takes 20 µs on a quiet machine.
 const maxCounted = 1000
 
-// countEvents counts the events of a list; nil where there are more than maxCounted.
+// countEvents counts the events of a list. It returns nil if there are more than maxCounted.
 func (b *BulkRead) countEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error]) (*int, error) {
 	n := 0
 	for _, err := range yielding(ctx, b, op, list) {
@@ -172,8 +173,8 @@ func (b *BulkRead) countEvents(ctx context.Context, op string, list iter.Seq2[st
 	return &n, nil
 }
 
-// showEvents renders a page, or as much of it as there is time for: at least one event. The
-// page was collected before, because rendering reads the store, too.
+// showEvents renders a page, or as many of its events as time allows: at least one. The page must have
+// been collected first, because rendering also reads the store.
 func showEvents[V any](ctx context.Context, b *BulkRead, page []store.PlacedEvent, render func(store.PlacedEvent) (V, error)) ([]V, error) {
 	shown := make([]V, 0, len(page))
 	for _, ev := range page {
@@ -191,7 +192,7 @@ func showEvents[V any](ctx context.Context, b *BulkRead, page []store.PlacedEven
 	return shown, nil
 }
 
-// YieldBulkRead is yield of the bulk read that a context belongs to, if it does.
+// YieldBulkRead yields to other work if the context belongs to a bulk read.
 func YieldBulkRead(ctx context.Context) error {
 	if b, ok := ctx.Value(permitKey{}).(*BulkRead); ok {
 		return b.yield(ctx)

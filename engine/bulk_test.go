@@ -17,13 +17,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// slowStore takes a time for everything that a bulk read reads of it.
+// slowStore delays every row that a bulk read reads.
 type slowStore struct {
 	*memstore.Store
 	each  time.Duration
 	reads atomic.Int64 // bulk reads in progress
-	most  atomic.Int64 // of them at once
-	hits  atomic.Int64 // decisions given
+	most  atomic.Int64 // the maximum number at the same time
+	hits  atomic.Int64 // decisions returned
 }
 
 func slowly[T any](ctx context.Context, s *slowStore, all iter.Seq2[T, error], given *atomic.Int64) iter.Seq2[T, error] {
@@ -34,7 +34,7 @@ func slowly[T any](ctx context.Context, s *slowStore, all iter.Seq2[T, error], g
 		s.most.Store(max(s.most.Load(), s.reads.Add(1)))
 		defer s.reads.Add(-1)
 		for v, err := range all {
-			time.Sleep(s.each) //nolint:forbidigo // the bubble's clock
+			time.Sleep(s.each) //nolint:forbidigo // in synctest time
 			given.Add(1)
 			if !yield(v, err) {
 				return
@@ -63,7 +63,7 @@ func (s *slowStore) Instances(ctx context.Context, q store.InstanceQuery) iter.S
 	return slowly(ctx, s, s.Store.Instances(ctx, q), new(atomic.Int64))
 }
 
-// slowBench is a bench in a bubble, with two instances of some events each.
+// slowBench returns a bench for use in a synctest bubble, with two instances of some events each.
 func slowBench(t *testing.T, permits int) (b *bench, s *slowStore, id string) {
 	t.Helper()
 	s = &slowStore{Store: memstore.New()}
@@ -77,11 +77,10 @@ func slowBench(t *testing.T, permits int) (b *bench, s *slowStore, id string) {
 	return b, s, id
 }
 
-// A principal that reads without end on many connections takes half of the permits, and of
-// a single one turns: the honest caller is served next, is never busy, and its moves wait
-// for no reader.
+// A principal that reads endlessly on many connections takes half of the permits, and takes turns on a
+// single one. The honest caller is served next and never gets busy, and its moves never wait for a reader.
 func TestBulkReadsTakeTurns(t *testing.T) {
-	pool() // started outside of the bubbles, where it stays
+	pool() // started outside the bubbles, because it outlives them
 	noises := map[string]func(b *bench, id string) error{
 		"events": func(b *bench, _ string) error {
 			_, err := b.Tail(context.Background(), agent, engine.TailRequest{Limit: 1000})
@@ -144,13 +143,13 @@ func TestBulkReadsTakeTurns(t *testing.T) {
 						if _, err := b.Statistics(t.Context(), other, engine.StatisticsRequest{}); err != nil {
 							t.Fatalf("the honest caller: %v", err)
 						}
-						// A turn of the noise, and its own few events.
+						// One turn of the noisy principal, and its own few events.
 						if took := time.Since(began); took > 40*time.Millisecond {
 							t.Errorf("the honest caller waited %s, more than a turn", took)
 						}
 					}
 					for ended.Load() < callers {
-						time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock
+						time.Sleep(time.Second) //nolint:forbidigo // in synctest time
 					}
 					if got := busy.Load(); (got > 0) != (callers == 300) || got == callers {
 						t.Errorf("%d of %d noisy calls are busy", got, callers)
@@ -161,7 +160,7 @@ func TestBulkReadsTakeTurns(t *testing.T) {
 	}
 }
 
-// firstOf is the first instance of a principal.
+// firstOf returns the first instance of a principal.
 func (b *bench) firstOf(p engine.Principal) string {
 	for inst, err := range b.store.Instances(b.t.Context(), store.InstanceQuery{Owner: p.ID}) {
 		if err != nil {
@@ -173,7 +172,7 @@ func (b *bench) firstOf(p engine.Principal) string {
 	return ""
 }
 
-// pages reads a list to its end, page by page: how many there were, and what was on each.
+// pages reads a list to its end, page by page. It returns the size of each page and all ids.
 func pages(t *testing.T, next func(cursor string) (ids []string, after string)) (sizes []int, all []string) {
 	t.Helper()
 	cursor := ""
@@ -190,7 +189,7 @@ func pages(t *testing.T, next func(cursor string) (ids []string, after string)) 
 	}
 }
 
-// lists are all that is read by pages, each with what its cursor is.
+// lists returns all paged lists, each as a function of its cursor.
 func (b *bench) lists(id string) map[string]func(cursor string) ([]string, string) {
 	number := func(cursor string) (n int64) {
 		_, _ = fmt.Sscan(cursor, &n)
@@ -255,7 +254,7 @@ func (b *bench) lists(id string) map[string]func(cursor string) ([]string, strin
 	}
 }
 
-// checkPages fails unless a list comes in several pages, and nothing twice or never.
+// checkPages fails unless a list comes in several pages that contain each row exactly once.
 func checkPages(t *testing.T, next func(string) ([]string, string), want int) {
 	t.Helper()
 	sizes, all := pages(t, next)
@@ -291,9 +290,9 @@ func TestPagesAreBoundedByBytes(t *testing.T) {
 	}
 }
 
-// A page that takes long ends early, also one on which little is found.
+// A page that takes long ends early, even if it finds little.
 func TestPagesAreBoundedByTime(t *testing.T) {
-	pool() // started outside of the bubble, where it stays
+	pool() // started outside the bubble, because it outlives it
 	synctest.Test(t, func(t *testing.T) {
 		b, s, id := slowBench(t, 1)
 		for range 59 {
@@ -307,10 +306,9 @@ func TestPagesAreBoundedByTime(t *testing.T) {
 	})
 }
 
-// A search that finds nothing for long ends with a cursor, and its pages together look
-// through everything.
+// A search that finds nothing for a long time ends with a cursor; its pages together search everything.
 func TestASearchThatFindsLittle(t *testing.T) {
-	pool() // started outside of the bubble, where it stays
+	pool() // started outside the bubble, because it outlives it
 	synctest.Test(t, searchForLittle)
 }
 
@@ -337,7 +335,7 @@ func searchForLittle(t *testing.T) {
 	}
 }
 
-// unfruitful takes longer than a page may, whenever it has looked through some events.
+// unfruitful takes longer than a page may each time it has searched some events.
 type unfruitful struct{ *memstore.Store }
 
 func (s *unfruitful) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {

@@ -5,8 +5,8 @@ import (
 )
 
 const (
-	// definitionBytes is how much memory is kept for parsed definitions, and
-	// definitionBytesEach what those of one owner may take of it. Operators are one owner.
+	// definitionBytes limits the memory for parsed definitions, and definitionBytesEach the share of one
+	// owner. All operators count as one owner.
 	definitionBytes     = 64 << 20
 	definitionBytesEach = 16 << 20
 )
@@ -16,7 +16,7 @@ type definitionKey struct {
 	version int
 }
 
-// cacheDefinition keeps a parsed version, which never changes.
+// cacheDefinition caches a parsed version. Versions never change.
 func (lib *library) cacheDefinition(l definition) {
 	owner := "principal " + l.stored.Owner
 	if l.stored.Operator {
@@ -25,8 +25,8 @@ func (lib *library) cacheDefinition(l definition) {
 	lib.definitions.Put(definitionKey{l.stored.Name, l.stored.Version}, owner, l.def.Size(), l)
 }
 
-// waiters lets concurrent requests with one scope go one after the other within
-// this process, so that the later ones find what the first one has written.
+// waiters serialises concurrent requests of one scope within this process, so that later ones see the
+// writes of the first.
 type waiters struct {
 	mu sync.Mutex
 	m  map[string]*waiter
@@ -39,15 +39,15 @@ type waiter struct {
 
 func newWaiters() *waiters { return &waiters{m: map[string]*waiter{}} }
 
-// hasTurn reports whether a request has the turn of a scope.
+// hasTurn reports whether a request of the scope is running or waiting.
 func (w *waiters) hasTurn(scope string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.m[scope] != nil
 }
 
-// acquire takes its turn, or waits for it or for done. The returned release is nil
-// when done came first.
+// acquire takes the turn of a scope; it waits until the turn is free or done is closed. The returned
+// release is nil if done came first.
 func (w *waiters) acquire(done <-chan struct{}, scope string) (release func(), waited bool) {
 	w.mu.Lock()
 	e, ok := w.m[scope]

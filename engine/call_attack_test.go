@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// note is a call that no action stands for.
+// note returns a call that stands for no action.
 func note(id, arguments string) engine.CallRequest {
 	return engine.CallRequest{
 		ID: id, Gate: "prod__note", Upstream: "prod", Tool: "note", Arguments: json.RawMessage(arguments),
@@ -24,8 +24,8 @@ func note(id, arguments string) engine.CallRequest {
 	}
 }
 
-// A call that turned out not to have been made is given back once, whichever passage the instance is
-// taken to after it.
+// A call that turned out not to have been made restores its allowance once, whichever passage the instance
+// is in by then.
 func TestACallThatWasNotMadeIsGivenBackOnce(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -55,7 +55,7 @@ func TestACallThatWasNotMadeIsGivenBackOnce(t *testing.T) {
 	}
 }
 
-// What a gate's own call moves renews no allowance of that gate.
+// Moves by a gate's own calls do not renew the gate's allowance.
 func TestAGateDoesNotRenewItsAllowance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -80,7 +80,7 @@ func TestAGateDoesNotRenewItsAllowance(t *testing.T) {
 	b.call(req, engine.CallGo)
 }
 
-// The same arguments while the call is open call nothing, whoever sends them.
+// The same arguments call nothing while the call is open, whichever principal sends them.
 func TestAnotherPrincipalDoesNotRepeatAnOpenCall(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -102,7 +102,8 @@ func TestAnotherPrincipalDoesNotRepeatAnOpenCall(t *testing.T) {
 	}
 }
 
-// Of a late answer and a person's word at the same time one counts, on whichever processes.
+// If a late answer and a person's decision arrive at the same time, exactly one of them counts, on any
+// process.
 func TestALateAnswerAndAPersonAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -137,7 +138,7 @@ func TestALateAnswerAndAPersonAtOnce(t *testing.T) {
 	}
 }
 
-// Calls with different arguments from two processes at once do not pass the limit.
+// Concurrent calls with different arguments from two processes stay within the limit.
 func TestTwoProcessesKeepTheLimit(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -160,7 +161,7 @@ func TestTwoProcessesKeepTheLimit(t *testing.T) {
 	}
 }
 
-// withoutCalls is a store whose called events a repair has lost.
+// withoutCalls is a store that lost its called events in a repair.
 type withoutCalls struct{ store.Store }
 
 func (s withoutCalls) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
@@ -173,7 +174,7 @@ func (s withoutCalls) Events(ctx context.Context, q store.EventQuery) iter.Seq2[
 	}
 }
 
-// A call whose beginning a repair has lost can be settled by a person all the same.
+// A person can settle a call even if a repair has lost its beginning.
 func TestACallWhoseBeginningIsLost(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -195,7 +196,7 @@ func TestACallWhoseBeginningIsLost(t *testing.T) {
 	}
 }
 
-// A move that no gate performs can be made again, although a tool was called after it.
+// A move that no gate performs can be redone, even if a tool was called after it.
 func TestRedoOfAMoveBeforeACall(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)

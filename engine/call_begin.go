@@ -17,12 +17,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// BeginCall judges a call of another server's tool before it is sent, performs the action
-// that it stands for and records the call as open, all in one commit. While it is open
-// nothing else moves the instance. Only CallGo lets it be sent: a refusal is a result. The
-// same key, or the same arguments while the call is open, send nothing a second time.
+// BeginCall judges a call of another server's tool before it is sent. In one commit it performs the action
+// that the call stands for and records the call as open. While the call is open, nothing else moves the
+// instance. Only CallGo allows sending: a refusal is a result. A repeated key, or the same arguments while
+// the call is open, sends nothing a second time.
 //
-// The error is an *Error: nothing could be decided, and nothing was recorded.
+// The error is an *Error: no decision was possible, and nothing was recorded.
 func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (CallResult, error) {
 	var g *gatedCall
 	m := mutation{
@@ -35,11 +35,11 @@ func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (C
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (CallResult, error) { return e.beginCall(ctx, inst, g) }, e.replayCall)
 }
 
-// gatedCall is a request for a call, read.
+// gatedCall is a parsed CallRequest.
 type gatedCall struct {
 	CallRequest
 	arguments, data document.JSON
-	digest          string // of the call, keyed, as it is recorded
+	digest          string // keyed digest of the call, as recorded
 }
 
 func readCall(req CallRequest, limits Limits) (*gatedCall, error) {
@@ -61,7 +61,7 @@ func readCall(req CallRequest, limits Limits) (*gatedCall, error) {
 	return &gatedCall{CallRequest: req, arguments: arguments, data: data}, err
 }
 
-// reference is the call as decisions name it, nil without one.
+// reference returns the call as decisions record it, nil for a nil call.
 func (g *gatedCall) reference() *record.Call {
 	if g == nil {
 		return nil
@@ -69,7 +69,7 @@ func (g *gatedCall) reference() *record.Call {
 	return &record.Call{Gate: g.Gate, Arguments: g.digest}
 }
 
-// isAbout reports whether a recorded decision was about the same call, or both were about none.
+// isAbout reports whether a recorded decision was about the same call, or both are without a call.
 func (g *gatedCall) isAbout(recorded *record.Call) bool {
 	if g == nil || recorded == nil {
 		return g == nil && recorded == nil
@@ -77,19 +77,20 @@ func (g *gatedCall) isAbout(recorded *record.Call) bool {
 	return recorded.Gate == g.Gate && recorded.Arguments == g.digest
 }
 
-// mayRepeat reports whether a call whose outcome nobody knows is sent again.
+// mayRepeat reports whether a call with an unknown outcome may be sent again.
 func (g *gatedCall) mayRepeat(inst *instance, unknown workflow.OpenCall) bool {
 	return g.Repeatable && !unknown.IsOpen() && unknown.Principal == inst.by.ID && unknown.Revision == inst.Revision
 }
 
-// findObstacles says why the call may not be made of the instance.
+// findObstacles returns the rules of the gate that the call violates.
 func (g *gatedCall) findObstacles(inst instance) []validators.Finding {
 	actions := slices.DeleteFunc([]string{g.Action, g.Success, g.Error}, func(action string) bool { return action == "" })
 	rule := workflow.CallRule{Gate: g.Gate, States: g.States, Actions: actions, Moves: g.Action != "", MaxCalls: g.MaxCalls, Bound: g.Bound}
 	return inst.def.FindCallObstacles(rule, inst.State, howEnded(inst.Instance), inst.Facts, g.arguments, document.Known(inst.Context))
 }
 
-// digestCall is what a call is known by again: the tool with exactly these arguments.
+// digestCall returns the keyed digest by which a call is recognised: the tool with exactly these
+// arguments.
 func digestCall(keyed Digester, inst *instance, g *gatedCall) string {
 	text := digestParts("gavel/call/v1", g.Gate, g.Upstream, g.Tool, string(g.arguments.Canonical()))
 	return keyed.DigestIn(scopeOf(purposeCall, inst.Owner, inst.Workflow), []byte(text))
@@ -143,7 +144,7 @@ func (e *Engine) newCalledEvent(p Principal, g *gatedCall, id string) record.Eve
 	return ev
 }
 
-// commitCall begins a call.
+// commitCall commits the beginning of a call.
 func (e *Engine) commitCall(ctx context.Context, inst instance, do change, c record.Call) (CallResult, error) {
 	w, err := e.commit(ctx, inst, do)
 	if err != nil {
@@ -152,7 +153,7 @@ func (e *Engine) commitCall(ctx context.Context, inst instance, do change, c rec
 	return CallResult{Position: w.next.position(), Answer: CallGo, CallID: c.ID, Deadline: c.Deadline, Decision: decisionView(w.event.Decision)}, nil
 }
 
-// newRefusedCall is the answer to a call that is not sent because of what was decided.
+// newRefusedCall converts the decision that prevents a call into its result.
 func newRefusedCall(r AdvanceResult, err error) (CallResult, error) {
 	out := CallResult{Position: r.Position, Answer: CallRefused, Decision: r.Decision, Review: r.Review, Replayed: r.Replayed}
 	if r.Decision.Outcome == judge.Escalate || r.Review != nil && r.Review.Decision == judge.Approve {
@@ -161,7 +162,7 @@ func newRefusedCall(r AdvanceResult, err error) (CallResult, error) {
 	return out, err
 }
 
-// recordCall begins a call that no action stands for, or records why not.
+// recordCall begins a call that stands for no action, or records why it is refused.
 func (e *Engine) recordCall(ctx context.Context, inst instance, g *gatedCall) (CallResult, error) {
 	if !g.exempt {
 		if err := e.checkEventQuota(ctx, inst); err != nil {
@@ -179,7 +180,7 @@ func (e *Engine) recordCall(ctx context.Context, inst instance, g *gatedCall) (C
 	return e.commitCall(ctx, inst, change{event: ev}, *ev.Call)
 }
 
-// judgeObstacles is the judgement of a call that rules of its gate are against.
+// judgeObstacles returns the judgement of a call that violates rules of its gate.
 func (e *Engine) judgeObstacles(ctx context.Context, inst instance, g *gatedCall, obstacles []validators.Finding) (judgement, error) {
 	c, err := e.newCase(inst, workflow.CaseInput{Read: g.data})
 	if err != nil {
@@ -190,7 +191,7 @@ func (e *Engine) judgeObstacles(ctx context.Context, inst instance, g *gatedCall
 	return judgement{instance: inst, question: c, verdict: v, call: g}, err
 }
 
-// checkCall says whether rules of the gate are against a call, and records nothing.
+// checkCall checks a call against the rules of its gate and records nothing.
 func (e *Engine) checkCall(ctx context.Context, inst instance, g *gatedCall) (CallResult, error) {
 	out := CallResult{Position: inst.position(), Answer: CallGo}
 	obstacles := g.findObstacles(inst)
@@ -202,7 +203,8 @@ func (e *Engine) checkCall(ctx context.Context, inst instance, g *gatedCall) (Ca
 	return out, err
 }
 
-// repeatCall sends a call again whose outcome nobody knows: its tool does it once, the operator says.
+// repeatCall sends a call with an unknown outcome again: the operator has declared that its tool performs
+// it only once.
 func (e *Engine) repeatCall(ctx context.Context, inst instance, g *gatedCall, unknown workflow.OpenCall) (CallResult, error) {
 	row, err := e.findCallReview(ctx, inst.Instance, unknown)
 	if err != nil {
@@ -214,7 +216,7 @@ func (e *Engine) repeatCall(ctx context.Context, inst instance, g *gatedCall, un
 	return e.commitCall(ctx, inst, change{event: ev, rows: []store.Review{closeRow(row, *ev.Review, ev)}}, *ev.Call)
 }
 
-// replayCall answers a key again: what became of the call, or the refusal as it was.
+// replayCall answers a repeated key: with the present state of the call, or with the refusal as it was.
 func (e *Engine) replayCall(ctx context.Context, now instance, ev record.Event) (CallResult, error) {
 	if ev.Call == nil || ev.Call.ID == "" || ev.Kind == record.Refused {
 		return newRefusedCall(e.replayAdvance(ctx, now, ev))
@@ -245,8 +247,9 @@ func (e *Engine) describeCall(ctx context.Context, inst instance, id string) (Ca
 	return out, err
 }
 
-// FindCall returns the id of the call that a principal began with an idempotency key, for one that kept
-// nothing else of it. The error has CodeUnknownCall where it began none, and where that was refused.
+// FindCall returns the id of the call that a principal began with an idempotency key, for a caller that
+// kept only the key. The error has CodeUnknownCall if no call began with the key, or if the call was
+// refused.
 func (e *Engine) FindCall(ctx context.Context, p Principal, id, key string) (callID string, err error) {
 	if err := Authorize(p, RightAdvance); err != nil {
 		return "", err
@@ -261,7 +264,8 @@ func (e *Engine) FindCall(ctx context.Context, p Principal, id, key string) (cal
 	return ev.Call.ID, nil
 }
 
-// findCallEvents are the events that began a call and settled it last, zero where there is none.
+// findCallEvents returns the event that began a call and the last one that settled it; either is zero if
+// there is none.
 func (past history) findCallEvents(ctx context.Context, instance, id string) (called, settled record.Event, err error) {
 	for ev, err := range past.store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Called, record.Settled}}) {
 		switch {
@@ -277,7 +281,7 @@ func (past history) findCallEvents(ctx context.Context, instance, id string) (ca
 	return called, settled, nil
 }
 
-// findGrant is the review in which a person approved exactly this call, nil without one.
+// findGrant returns the review in which a person approved exactly this call, or nil.
 func (e *Engine) findGrant(ctx context.Context, inst instance, action string, call *gatedCall) (*store.Review, error) {
 	if call == nil {
 		return nil, nil //nolint:nilnil // nothing was granted
@@ -299,8 +303,8 @@ func (e *Engine) findGrant(ctx context.Context, inst instance, action string, ca
 	return nil, nil //nolint:nilnil // nothing was granted
 }
 
-// mayMoveNow refuses an action ("" for none) that belongs to a gate or waits for a chain, and everything while a call is
-// open. A call that nobody settled in time ends here.
+// mayMoveNow rejects an action ("" for none) that belongs to a gate or waits for a chain, and every
+// request while a call is open. It first settles overdue calls.
 func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) error {
 	if tool := e.findGate(inst.Workflow, action); tool != "" {
 		return inst.gatedAction(action, tool)
@@ -316,7 +320,7 @@ func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) 
 			return out
 		}
 	}
-	if o := inst.awaitedChain(); o != nil && action != "" { // a cancel or rollback is the way out where no chain runs
+	if o := inst.awaitedChain(); o != nil && action != "" { // if no chain runs, cancel or rollback is the way out
 		out := newError(CodeCallOpen, "", "%s", workflow.AwaitedMessage(o, inst.State)).hint("Wait until it has, then look at the status.").at(inst.position())
 		out.RetryAfter = time.Second
 		return out
@@ -329,7 +333,7 @@ func (i instance) gatedAction(action, tool string) *Error {
 		hint("Call that tool; judge.validate says whether the action would be approved.").at(i.position())
 }
 
-// findGate is the public name of the tool whose gate performs an action, "" for none.
+// findGate returns the public name of the tool whose gate performs an action, "" for none.
 func (lib *library) findGate(workflow, action string) string {
 	if lib.gates.performedBy == nil || action == "" {
 		return ""
@@ -337,7 +341,7 @@ func (lib *library) findGate(workflow, action string) string {
 	return lib.gates.performedBy(workflow, action)
 }
 
-// summarizeCalls are the calls of an instance that are not settled for good.
+// summarizeCalls returns the calls of an instance that are open or have an unknown outcome.
 func summarizeCalls(inst record.Instance) (out []CallSummary) {
 	for _, c := range inst.Facts.Calls {
 		out = append(out, CallSummary{CallID: c.ID, Tool: c.Gate, Principal: c.Principal, Deadline: c.Deadline, Unknown: !c.IsOpen(), ReviewID: c.Review})
@@ -345,7 +349,7 @@ func summarizeCalls(inst record.Instance) (out []CallSummary) {
 	return out
 }
 
-// describeOpenCalls is one sentence, "" where no call is open.
+// describeOpenCalls describes the open calls in one sentence; it returns "" if there are none.
 func describeOpenCalls(calls []workflow.OpenCall) string {
 	var open []string
 	for _, c := range calls {
@@ -359,5 +363,5 @@ func describeOpenCalls(calls []workflow.OpenCall) string {
 	return "Open: " + strings.Join(open, ", ") + "; nothing else moves the instance meanwhile."
 }
 
-// emptyData is the data of an action that is performed without any.
+// emptyData is the data of an action that takes none.
 var emptyData = json.RawMessage("{}")

@@ -19,8 +19,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Whatever happens in whatever order, on whichever engine over the store: a call goes only in a state
-// that its gate names, at most as often as one passage through the state allows, and once for each key.
+// In any order of operations, on any engine over the store, a call goes only in a state that its gate
+// names. It goes at most as often as one passage through the state allows, and once for each key.
 func TestNoSequenceCallsMoreThanAllowed(t *testing.T) {
 	t.Parallel()
 	const maxCalls = 2
@@ -32,9 +32,9 @@ func TestNoSequenceCallsMoreThanAllowed(t *testing.T) {
 		id := b.approved()
 		ctx := context.Background()
 		var begun []string                 // calls that went
-		keys, goes := map[string]bool{}, 0 // goes counts what may have happened
+		keys, goes := map[string]bool{}, 0 // goes counts the calls that may have happened
 		var checkpoints []string
-		passages := 1 // times that "approved" was entered by a move of its own
+		passages := 1 // times that "approved" was entered by a move other than the gate's
 		version := 2
 		must := func(err error, allowed ...engine.Code) bool {
 			if err != nil && !slices.Contains(allowed, engine.CodeOf(err)) {
@@ -42,7 +42,7 @@ func TestNoSequenceCallsMoreThanAllowed(t *testing.T) {
 			}
 			return err == nil
 		}
-		on := func() *engine.Engine { // a process is as good as another
+		on := func() *engine.Engine { // any process may be used
 			if rapid.Bool().Draw(rt, "other process") {
 				return again.Engine
 			}

@@ -15,12 +15,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// SettleCall records how a call ended, with the move after it, in one commit. The move is
-// judged by the deterministic layers alone; where they refuse, the call is settled all the
-// same. CallUnknown opens a review of the call and keeps the gate closed until a person, or
-// a late answer, says what happened.
+// SettleCall records how a call ended and the move after it, in one commit. Only the deterministic layers
+// judge that move; if they refuse, the call is settled all the same. CallUnknown opens a review of the
+// call and keeps the gate closed until a person or a late answer settles it.
 //
-// The error has CodeUnknownCall when the caller made no such call.
+// The error has CodeUnknownCall if the caller made no such call.
 func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest) (SettleResult, error) {
 	m := mutation{right: RightAdvance, id: req.ID, check: func() error {
 		if req.ID == "" || req.CallID == "" || !req.Outcome.IsKnown() {
@@ -31,16 +30,16 @@ func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest)
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (SettleResult, error) { return e.settleCall(ctx, *inst, req) }, nil)
 }
 
-// settlement is how a call ends, with all that goes with it.
+// settlement holds how a call ends, with all that is recorded with it.
 type settlement struct {
 	instance
 	open    workflow.OpenCall
-	called  record.Event // that began it
+	called  record.Event // the event that began the call
 	outcome CallOutcome
-	result  string         // a keyed digest of the answer
-	data    document.JSON  // of the action after it
-	badData error          // why there is none
-	end     *record.Review // of the review that waits for a person to say what happened
+	result  string         // keyed digest of the answer
+	data    document.JSON  // of the action after the call
+	badData error          // why data is missing
+	end     *record.Review // of the review that waits for a person to settle the call
 	row     store.Review
 }
 
@@ -83,7 +82,7 @@ func (e *Engine) settleCall(ctx context.Context, inst instance, req SettleReques
 	return out, err
 }
 
-// settle records how a call ended, and the move after it.
+// settle records how a call ended and the move after it.
 func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult, error) {
 	ev := e.newEvent(s.by, record.Settled)
 	ev.Action, ev.Review = s.called.Action, s.end
@@ -94,7 +93,7 @@ func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult
 	}
 	out := SettleResult{CallID: s.open.ID, Outcome: s.outcome, Decision: decisionView(nil)}
 	switch began := s.called.Call; {
-	case began == nil: // a repair may have lost it, and with it what follows
+	case began == nil: // a repair may have lost the event, and the actions that it names
 	case s.outcome == CallOK:
 		out.Action = began.Success
 	default:
@@ -109,7 +108,7 @@ func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult
 		}
 	}
 	w, err := e.commit(ctx, s.instance, do)
-	if code := CodeOf(err); len(do.with) > 0 && (code == CodeTooLarge || code == CodeInternal) { // what happened is recorded in any case
+	if code := CodeOf(err); len(do.with) > 0 && (code == CodeTooLarge || code == CodeInternal) { // the outcome is recorded in any case
 		do.with, out.Moved, out.Decision = nil, false, newUnrecordedRefusal(err)
 		w, err = e.commit(ctx, s.instance, do)
 	}
@@ -119,7 +118,7 @@ func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult
 	return w, out, err
 }
 
-// newUnrecordedRefusal is the answer about a move that could not be judged or recorded.
+// newUnrecordedRefusal returns the decision for a move that could not be judged or recorded.
 func newUnrecordedRefusal(err error) Decision {
 	why := validators.Finding{Code: string(CodeOf(err)), Message: err.Error()}
 	d := record.Decision{Verdict: judge.Verdict{
@@ -129,12 +128,12 @@ func newUnrecordedRefusal(err error) Decision {
 	return decisionView(&d)
 }
 
-// outcomeTries is how often the sandbox is asked about the move after a call: the first no is not
-// for the call's sake.
+// outcomeTries limits how often the sandbox is asked about the move after a call: a first failure need not
+// be due to the call.
 const outcomeTries = 5
 
-// judgeOutcome judges the move after a call, by the deterministic layers alone: what happened
-// cannot be judged away. The event says that it was made or refused.
+// judgeOutcome judges the move after a call by the deterministic layers alone, because the call has
+// already happened. The event records the move as applied or refused.
 func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) (record.Event, error) {
 	if s.badData != nil {
 		return record.Event{}, s.badData
@@ -173,13 +172,13 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 	return ev, nil
 }
 
-// leaveModel leaves a case to the layers that need no model: what happened cannot be judged away.
+// leaveModel restricts a case to the layers that need no model: the call has already happened.
 func leaveModel(c *judge.Case, p Principal) {
 	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
 	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", p.ID
 }
 
-// settleUnknown ends a call that got no answer: a person has to say what happened.
+// settleUnknown settles a call without an answer as unknown; a person has to decide whether it happened.
 func (e *Engine) settleUnknown(ctx context.Context, s settlement) (change, error) {
 	ev := e.newEvent(s.by, record.Settled)
 	ev.Action = s.called.Action
@@ -190,8 +189,8 @@ func (e *Engine) settleUnknown(ctx context.Context, s settlement) (change, error
 	return e.commit(ctx, s.instance, change{event: ev, opens: &row, exempt: true})
 }
 
-// findCallReview is the review of a call whose outcome nobody knows; one that a repair lost is
-// made anew.
+// findCallReview returns the review of a call with an unknown outcome. A review that a repair lost is
+// recreated.
 func (past history) findCallReview(ctx context.Context, inst record.Instance, unknown workflow.OpenCall) (store.Review, error) {
 	row, err := past.findReview(ctx, unknown.Review)
 	switch {
@@ -205,12 +204,13 @@ func (past history) findCallReview(ctx context.Context, inst record.Instance, un
 	return row, nil
 }
 
-// isOverdueCall reports whether nobody will settle an open call: its deadline has passed, or its process has ended.
+// isOverdueCall reports whether an open call is overdue: its deadline has passed, or its process has
+// ended.
 func (e *Engine) isOverdueCall(c workflow.OpenCall) bool {
 	return c.IsOpen() && (!e.Now().Before(c.Deadline) || e.cfg.Abandoned != nil && e.cfg.Abandoned(c.ID))
 }
 
-// settleOverdueOf settles the overdue calls of an instance.
+// settleOverdueOf settles the overdue calls of an instance as unknown.
 func (e *Engine) settleOverdueOf(ctx context.Context, inst *instance) error {
 	for {
 		at := slices.IndexFunc(inst.Facts.Calls, e.isOverdueCall)
@@ -226,7 +226,7 @@ func (e *Engine) settleOverdueOf(ctx context.Context, inst *instance) error {
 		switch {
 		case err == nil:
 			inst.Instance = w.next.Instance
-		case errors.Is(err, store.ErrConflict): // somebody else settled it
+		case errors.Is(err, store.ErrConflict): // another request settled it
 			if inst.Instance, err = e.load(ctx, inst.ID); err != nil {
 				return StoreError("load the instance", err)
 			}
@@ -236,8 +236,9 @@ func (e *Engine) settleOverdueOf(ctx context.Context, inst *instance) error {
 	}
 }
 
-// SettleOverdue settles open calls as unknown whose deadline has passed or whose process has ended, and returns how
-// many instances had some. Any process may do it, at any time; it is left to one that does it already.
+// SettleOverdue settles open calls as unknown if their deadline has passed or their process has ended, and
+// returns how many instances had such calls. Any process may call it at any time; it does nothing if
+// another process is already doing it.
 func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 	var due []record.Instance
 	for inst, err := range e.cfg.Store.Instances(store.BulkRead(ctx), store.InstanceQuery{OpenCalls: true}) {
@@ -254,7 +255,7 @@ func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 	done := 0
 	err := e.leadQuietly(ctx, jobCalls, func(ctx context.Context) error {
 		var errs []error
-		for _, inst := range due { // one that cannot be settled must not keep the others waiting
+		for _, inst := range due { // one that cannot be settled must not hold up the others
 			inst, err := e.values.OpenInstance(ctx, inst)
 			if err == nil {
 				err = e.settleOverdueOf(ctx, &instance{Instance: inst})
@@ -270,8 +271,7 @@ func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 	return done, err
 }
 
-// resolveCall records what a person found out about a call: that it happened (approve), or that it
-// did not (reject).
+// resolveCall records a person's finding about a call: it happened (approve), or it did not (reject).
 func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	at := slices.IndexFunc(r.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == r.row.Call && c.Review == r.row.ID })
 	if at < 0 {
@@ -312,7 +312,7 @@ func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, 
 	}, nil
 }
 
-// grantCall records a person's yes to a call: it lets exactly that call be made, once.
+// grantCall records a person's approval of a call: exactly that call may be made, once.
 func (e *Engine) grantCall(ctx context.Context, r reviewCase, v judge.Verdict) (ResolveResult, error) {
 	end := newReviewEnd(r)
 	ev := e.reviewEvent(r.by, r.row, end)

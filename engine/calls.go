@@ -11,58 +11,59 @@ import (
 // CallRequest asks to call another server's tool through its gate.
 type CallRequest struct {
 	ID string // the instance
-	// Gate is the public name of the tool, by which calls are counted; Upstream and Tool name
-	// it on the other server, Pin is the digest of the definition it was pinned to.
+	// Gate is the public name of the tool, by which calls are counted. Upstream and Tool name it on the
+	// other server. Pin is the digest of the definition that it was pinned to.
 	Gate, Upstream, Tool, Pin string
-	// Arguments are exactly what will be sent, a JSON object. A keyed digest of them is recorded.
+	// Arguments are sent exactly as given: a JSON object. Only a keyed digest is recorded.
 	Arguments json.RawMessage
-	// MaxArguments is how many bytes they may have, up to Limits.Arguments; 0 is that.
+	// MaxArguments limits their size in bytes, up to Limits.Arguments; 0 means that limit.
 	MaxArguments int
-	// States are those in which the call is allowed.
+	// States are the states in which the call is allowed.
 	States []string
-	// Action is performed with Data before the call; "" only records the call. Success and Error
-	// are performed by SettleCall; "" performs nothing. All are actions of the definition that the
+	// Action is performed with Data before the call; "" only records the call. SettleCall performs Success
+	// or Error afterwards; "" performs nothing. All three must be actions of the definition that the
 	// instance is pinned to, or the call is refused.
 	Action         string
 	Data           json.RawMessage // a JSON object; nil is {}
 	Success, Error string
-	// Bound are arguments that must equal frozen fields of the context.
+	// Bound lists arguments that must equal frozen fields of the context.
 	Bound []Binding
-	// MaxCalls is how many calls one passage through the state is worth; 0 is any number. What the
-	// gate's own calls move begins no new passage.
+	// MaxCalls limits the calls in one passage through the state; 0 means no limit. Moves that the gate's
+	// own calls make do not begin a new passage.
 	MaxCalls int
-	// Repeatable is the operator's word that the tool does a call with the same id once however
-	// often it is sent: one whose outcome is unknown may be sent again.
+	// Repeatable is the operator's assurance that the tool performs a call with the same id only once,
+	// however often it is sent. Such a call may be sent again if its outcome is unknown.
 	Repeatable bool
-	// Timeout is how long the call may stay open: after that any process settles it as unknown.
+	// Timeout limits how long the call may stay open; then any process settles it as unknown.
 	Timeout time.Duration
 	Key     string // idempotency key, "" for none
-	// Hold is called with the id of the call before it is recorded, by a caller that can show for as long as it lives that
-	// it makes the call (Config.Abandoned); nil for a call that others settle.
+	// Hold is called with the id of the call before it is recorded. Callers set it if they can prove,
+	// while they live, that they are making the call (Config.Abandoned); it is nil for a call that others
+	// settle.
 	Hold func(call string)
-	// CheckOnly records and judges nothing: CallGo then only says that the call was not made before and that no rule
-	// of the gate is against it.
+	// CheckOnly judges and records nothing. CallGo then means only that the call was not made before and
+	// violates no rule of the gate.
 	CheckOnly bool
 
-	exempt bool // from quotas: the operator has it done
+	exempt bool // from quotas: the call is made for the operator
 }
 
-// Binding says which argument must equal which field of the context; both are JSON pointers.
+// Binding requires an argument to equal a field of the context; both are JSON pointers.
 type Binding = workflow.Binding
 
-// CallAnswer says what a caller of BeginCall does now.
+// CallAnswer is the next step for a caller of BeginCall.
 type CallAnswer string
 
 // The answers. Only CallGo lets the call be sent.
 const (
-	// CallGo: send the arguments, once, with CallID, and then settle the call.
+	// CallGo: send the arguments once, with CallID, then settle the call.
 	CallGo CallAnswer = "go"
-	// CallRefused: Decision says why, and what to do first.
+	// CallRefused: Decision gives the reason and what to do first.
 	CallRefused CallAnswer = "refused"
-	// CallParked: a person decides; Review names the review. Once it is approved the same call
-	// may be made again, and goes.
+	// CallParked: a person decides; Review names the review. Once it is approved, the same call gets
+	// CallGo.
 	CallParked CallAnswer = "parked"
-	// CallKnown: the same call was made before. Outcome says how it ended, "" while it is open.
+	// CallKnown: the same call was made before. Outcome is how it ended, "" while it is open.
 	CallKnown CallAnswer = "known"
 )
 
@@ -70,11 +71,11 @@ const (
 type CallResult struct {
 	Position
 	Answer CallAnswer `json:"answer"`
-	// CallID is sent with the call; "" when it was refused or parked.
+	// CallID must be sent with the call; it is "" if the call was refused or parked.
 	CallID   string      `json:"callId,omitempty"`
 	Outcome  CallOutcome `json:"callOutcome,omitempty"`
 	Deadline time.Time   `json:"deadline,omitzero"`
-	// Decision is that of the action, or the refusal; zero when the call was only recorded.
+	// Decision is that of the action, or the refusal; zero if the call was only recorded.
 	Decision Decision       `json:"decision"`
 	Review   *ReviewSummary `json:"review,omitempty"`
 	Replayed bool           `json:"replayed,omitempty"`
@@ -91,31 +92,31 @@ const (
 	CallUnknown = record.CallUnknown
 )
 
-// SettleRequest says how a call ended.
+// SettleRequest reports how a call ended.
 type SettleRequest struct {
 	ID      string // the instance
 	CallID  string
 	Outcome CallOutcome
-	// Result is the tool's answer as it came; a keyed digest of it is recorded.
+	// Result is the tool's answer, unmodified; only a keyed digest is recorded.
 	Result []byte
-	// Data is that of the action after it: the call's Success after CallOK, its Error after
-	// CallError and CallNotSent. A JSON object; nil is {}.
+	// Data is the data of the action after the call: Success after CallOK, Error after CallError and
+	// CallNotSent. A JSON object; nil is {}.
 	Data json.RawMessage
 }
 
-// SettleResult answers a SettleRequest. The call is settled in any case; Moved says whether the
-// action after it was performed, and Decision, where there was one, why not.
+// SettleResult answers a SettleRequest. The call is settled in any case. Moved reports whether the action
+// after it was performed; if it was refused, Decision gives the reason.
 type SettleResult struct {
 	Position
 	CallID  string      `json:"callId"`
 	Outcome CallOutcome `json:"callOutcome"`
-	// Action is the one after the call, "" for none.
+	// Action is the action after the call, "" for none.
 	Action   string   `json:"action,omitempty"`
 	Moved    bool     `json:"moved"`
 	Decision Decision `json:"decision"`
-	// Review is the one that an unknown outcome opened.
+	// Review is the review that an unknown outcome opened.
 	Review *ReviewSummary `json:"review,omitempty"`
-	// Replayed says that the call was settled before; Outcome is the recorded one.
+	// Replayed reports that the call was settled before; Outcome is the recorded one.
 	Replayed bool `json:"replayed,omitempty"`
 }
 
@@ -125,7 +126,7 @@ type CallSummary struct {
 	Tool      string    `json:"tool"`
 	Principal string    `json:"principal"`
 	Deadline  time.Time `json:"deadline"`
-	// Unknown says that nobody knows whether it happened: ReviewID waits for a person.
+	// Unknown reports that it is not known whether the call happened: review ReviewID waits for a person.
 	Unknown  bool   `json:"unknown,omitempty"`
 	ReviewID string `json:"reviewId,omitempty"`
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// writing is a call of a tool of the flows below, which know nothing of its arguments but what
-// the judge sees.
+// writing returns a call of a tool in the flows below. The flows know its arguments only through the
+// judge.
 func writing(id, action, arguments string) engine.CallRequest {
 	return engine.CallRequest{
 		ID: id, Gate: "files__write", Upstream: "files", Tool: "write", Pin: "sha256:1", Arguments: json.RawMessage(arguments),
@@ -24,7 +24,8 @@ func writing(id, action, arguments string) engine.CallRequest {
 	}
 }
 
-// Scripts see what will be sent, also when a person has approved it; its route is theirs to choose.
+// Scripts see the arguments to be sent, even after a person has approved the call; they may choose its
+// route.
 func TestScriptsSeeTheCall(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t, func(c *engine.Config) { c.GrantFor = time.Hour })
@@ -67,8 +68,8 @@ const judgedCalls = `{"name":"judged","initialState":"draft","sensitive":["/toke
 	"open":{"transitions":{"write":{"target":"open","useLLM":true,"criteria":["the call writes the notes of the release"]}}},
 	"closed":{"final":true}}}`
 
-// The model sees the call as a document of its own, numbers in their digits and secrets masked.
-// What it refused holds for these arguments, and for no others.
+// The model sees the call as a separate document, with exact numbers and masked secrets. A refusal holds
+// only for these arguments.
 func TestTheModelSeesTheCall(t *testing.T) {
 	t.Parallel()
 	var sent string

@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// releaseFlow deploys what was approved, and asks a person where the data say so.
+// releaseFlow deploys an approved version; its careful action asks a person.
 const releaseFlow = `{"name":"release","initialState":"draft","states":{
 	"draft":{"transitions":{"approve":{"target":"approved","requiredFields":["version"],"freezes":["/version"]}}},
 	"approved":{"transitions":{
@@ -32,7 +32,7 @@ const releaseFlow = `{"name":"release","initialState":"draft","states":{
 
 const deployTool = "prod__deploy"
 
-// deploy is a call of the tool in the flow above.
+// deploy returns a call of the tool in the flow above.
 func deploy(id, arguments string) engine.CallRequest {
 	return engine.CallRequest{
 		ID: id, Gate: deployTool, Upstream: "prod", Tool: "deploy", Pin: "sha256:1", Arguments: json.RawMessage(arguments),
@@ -87,7 +87,7 @@ func (b *bench) settle(id, call string, how engine.CallOutcome, data string) eng
 	return r
 }
 
-// A call is judged, recorded, sent once and settled; nothing else moves the instance meanwhile.
+// A call is judged, recorded, sent once and settled; nothing else moves the instance while it is open.
 func TestACallIsOneUnitWithItsMoves(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -140,7 +140,7 @@ func TestACallIsOneUnitWithItsMoves(t *testing.T) {
 	_, err = b.SettleCall(ctx, agent, engine.SettleRequest{ID: id, CallID: "call-mine", Outcome: engine.CallOK})
 	wantCode(t, err, engine.CodeUnknownCall)
 
-	for p, key := range map[engine.Principal]string{agent: "another", other: "k", operator: "k"} { // a key is its principal's
+	for p, key := range map[engine.Principal]string{agent: "another", other: "k", operator: "k"} { // a key belongs to its principal
 		_, err = b.FindCall(ctx, p, id, key)
 		wantCode(t, err, engine.CodeUnknownCall)
 	}
@@ -174,7 +174,7 @@ func TestACallIsOneUnitWithItsMoves(t *testing.T) {
 	}
 }
 
-// What happened is recorded even where the move after it is refused, and the answer says both.
+// The outcome of a call is recorded even if the move after it is refused, and the result reports both.
 func TestACallIsSettledThoughTheMoveIsRefused(t *testing.T) {
 	t.Parallel()
 	for what, data := range map[string]string{"a field is missing": `{}`, "no document": `{"url":`, "too large": `{"url":"` + strings.Repeat("x", 70<<10) + `"}`} {
@@ -191,7 +191,7 @@ func TestACallIsSettledThoughTheMoveIsRefused(t *testing.T) {
 	}
 }
 
-// A call that only is recorded is counted, and several may be open.
+// Calls without an action are counted, and several may be open.
 func TestCallsWithoutAnActionAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -215,7 +215,7 @@ func TestCallsWithoutAnActionAreCounted(t *testing.T) {
 	}
 }
 
-// A check says what became of a call, or what is against it, and leaves no trace.
+// A check returns the outcome of a call, or the rules against it, and records nothing.
 func TestACheckedCallIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -252,7 +252,7 @@ func TestACheckedCallIsNotRecorded(t *testing.T) {
 	check(`{"version":"1.2","n":1}`, engine.CallRefused, string(workflow.CodeCallState))
 }
 
-// After its deadline nobody knows what became of a call: a person says, or a late answer does.
+// After its deadline the outcome of a call is unknown: a person or a late answer settles it.
 func TestAnOverdueCallBecomesAReview(t *testing.T) {
 	t.Parallel()
 	overdue := func(t *testing.T) (*bench, string, engine.CallResult, string) {
@@ -303,7 +303,7 @@ func TestAnOverdueCallBecomesAReview(t *testing.T) {
 		b, id, call, review := overdue(t)
 		r, err := resolve(b, reviewer, review, judge.Approve)
 		if err != nil || r.Applied || r.State != "deploying" || r.Decision.Code != "required_field" {
-			t.Fatalf("%+v, %v", r, err) // nobody knows the url
+			t.Fatalf("%+v, %v", r, err) // the url is unknown
 		}
 		if late := b.settle(id, call.CallID, engine.CallOK, `{"url":"x"}`); !late.Replayed || late.State != "deploying" {
 			t.Errorf("%+v", late)
@@ -337,7 +337,7 @@ func TestAnOverdueCallBecomesAReview(t *testing.T) {
 	})
 }
 
-// A person's yes is for exactly one call, of the same caller, in the same place, for a while.
+// A person's approval grants exactly one call, by the same caller, in the same state, for a limited time.
 func TestAnApprovalGrantsOneCall(t *testing.T) {
 	t.Parallel()
 	careful := func(id, arguments string) engine.CallRequest {
@@ -369,7 +369,7 @@ func TestAnApprovalGrantsOneCall(t *testing.T) {
 		}
 		b.settle(id, r.CallID, engine.CallError, `{}`)
 		b.moved(agent, id, "reset", `{}`, "approved")
-		b.call(careful(id, `{"version":"1.2"}`), engine.CallParked) // one use
+		b.call(careful(id, `{"version":"1.2"}`), engine.CallParked) // the grant is used up
 	})
 	t.Run("other arguments", func(t *testing.T) {
 		b, id := granted(t)
@@ -396,7 +396,7 @@ func TestAnApprovalGrantsOneCall(t *testing.T) {
 	})
 }
 
-// Of many callers at once, one goes.
+// Of many concurrent callers, exactly one gets CallGo.
 func TestOneOfManyCallsGoes(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -420,7 +420,7 @@ func TestOneOfManyCallsGoes(t *testing.T) {
 	}
 }
 
-// A move that was judged before a call began is not made while it is open.
+// A move that was judged before a call began is not made while the call is open.
 func TestACallOvertakesAMove(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)
@@ -438,8 +438,8 @@ func TestACallOvertakesAMove(t *testing.T) {
 	}
 }
 
-// A subject has one instance until that ends well or an operator releases it: cancel and start again
-// gives no second allowance.
+// A subject has one instance until that instance ends with success or an operator releases the subject:
+// cancelling and starting again gives no second allowance.
 func TestASubjectHasOneInstance(t *testing.T) {
 	t.Parallel()
 	b := newCallBench(t)

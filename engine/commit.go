@@ -13,26 +13,26 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// change is what one commit does to an instance: an event with all that goes with it and,
-// once it is written, what the instance has become. The event gets the key of the request.
+// change describes one commit to an instance: an event and everything written with it. Once it is written,
+// it also holds the new instance. The event gets the key of the request.
 type change struct {
-	event    record.Event     // sealed once it is written; others may stand before it
-	restored *record.Instance // what a rollback restores
-	lesson   *store.Lesson    // what a judgement taught
+	event    record.Event     // sealed once it is written; other events may precede it
+	restored *record.Instance // the instance that a rollback restores
+	lesson   *store.Lesson    // for the judge's memory
 	opens    *store.Review    // the review that an escalated event opens
 	resolves *store.Review    // the review that the event, or the move, resolves
 	reopens  *store.Review    // the rejected review that the event reopens
-	end      record.Review    // how it ends by that
+	end      record.Review    // how the resolved or reopened review ends
 	joins    string           // the open review that the event binds a key to
-	replaces string           // the open review that gives way to this one, though it asks the same
-	next     instance         // once it is written
+	replaces string           // the open review that this one replaces, even if it asks the same
+	next     instance         // set once the change is written
 
-	with   []record.Event // what follows the event in the same commit, sealed once it is written
-	rows   []store.Review // other reviews that are written with it
-	exempt bool           // it has to be recorded, whatever the principal's quota says
+	with   []record.Event // events that follow in the same commit, sealed once they are written
+	rows   []store.Review // other reviews that are written in the same commit
+	exempt bool           // recorded even if the principal's quota is exhausted
 }
 
-// cause is the event of a change that moves the instance, its first one where none does.
+// cause returns the event of a change that moves the instance, or the main event if none does.
 func (c change) cause() record.Event {
 	for _, ev := range c.with {
 		if ev.Kind.Revises() {
@@ -42,20 +42,19 @@ func (c change) cause() record.Event {
 	return c.event
 }
 
-// alreadyParkedError says that the same question was parked meanwhile.
+// alreadyParkedError reports that the same question was parked in the meantime.
 type alreadyParkedError struct{ review string }
 
 func (p *alreadyParkedError) Error() string {
 	return "review " + p.review + " waits for the same already"
 }
 
-// errReviewClosed says that a review has ended since it was looked at.
+// errReviewClosed reports that a review has ended since it was loaded.
 var errReviewClosed = errors.New("the review is no longer open")
 
-// commit seals a change onto inst and writes it, with the end of every review that it
-// overtakes. When only refusals, pre-checks, checkpoints or reviews came between, the
-// judgement still holds: it is sealed anew onto the present head, without judging
-// again.
+// commit seals a change onto inst and writes it, with the end of every review that it overtakes. If only
+// refusals, pre-checks, checkpoints or reviews were committed in between, the judgement still holds: the
+// change is sealed again onto the present head without judging again.
 func (e *Engine) commit(ctx context.Context, inst instance, do change) (change, error) {
 	do.event.Key = inst.key()
 	for {
@@ -92,21 +91,23 @@ func (e *Engine) commit(ctx context.Context, inst instance, do change) (change, 
 	}
 }
 
-// sameCalls reports whether nothing was called, settled or granted between two looks at an
-// instance: what was decided holds only then.
+// sameCalls reports whether nothing was called, settled or granted between two loads of an instance.
+// Decisions hold only then.
 func sameCalls(a, b workflow.Facts) bool {
 	return slices.Equal(a.Calls, b.Calls) && slices.Equal(a.Grants, b.Grants) && maps.Equal(a.Called, b.Called)
 }
 
-// sameStops is the same for what a stop is decided by.
+// sameStops is sameCalls for the facts that decide a stop.
 func sameStops(a, b workflow.Facts) bool {
 	return a.Stops.Refused == b.Stops.Refused && a.Stops.Accepted == b.Stops.Accepted && slices.Equal(a.Reviews, b.Reviews)
 }
 
-// snapshotEvery is how many events apart snapshots are at most: so many are folded to show the past.
+// snapshotEvery is the maximum number of events between snapshots, which limits how many are folded to
+// show the past.
 const snapshotEvery = 64
 
-// prepareCommit makes the commit of a change onto inst: first what ends reviews, then its events.
+// prepareCommit builds the commit of a change onto inst: first the events that end reviews, then its own
+// events.
 func (e *Engine) prepareCommit(ctx context.Context, inst instance, do change) (store.Commit, change, error) {
 	ends, rows, err := e.endReviews(ctx, inst.Instance, do)
 	if err != nil {
@@ -151,8 +152,8 @@ func (e *Engine) prepareCommit(ctx context.Context, inst instance, do change) (s
 	return c, do, e.sealRows(ctx, inst.Instance, c.Reviews)
 }
 
-// endReviews are the events and rows that end reviews before a change: the one it resolves,
-// the one that it supersedes, and all that a move overtakes.
+// endReviews returns the events and rows that end reviews before a change: the review that it resolves,
+// the review that it supersedes, and all that a move overtakes.
 func (past history) endReviews(ctx context.Context, inst record.Instance, do change) ([]record.Event, []store.Review, error) {
 	ev := do.cause()
 	var events []record.Event
@@ -201,7 +202,7 @@ func (past history) endReviews(ctx context.Context, inst record.Instance, do cha
 	return events, rows, nil
 }
 
-// newReviewEvent is the event that ends a review next to the event that is the cause.
+// newReviewEvent returns the event that ends a review; cause is the event that ends it.
 func newReviewEvent(cause record.Event, action string, how record.Review) record.Event {
 	ev := record.Event{Kind: record.Reviewed, Time: cause.Time, Principal: cause.Principal, Role: cause.Role, Action: action, Review: &how}
 	if how.By != "" {
@@ -210,15 +211,15 @@ func newReviewEvent(cause record.Event, action string, how record.Review) record
 	return ev
 }
 
-// closeRow is a row after its review has ended: without the data and without what is large
-// of the evidence, which only an open one needs. One that was raised waits on.
+// closeRow returns a row after its review has ended, without the data and the large parts of the evidence:
+// only an open review needs them. A review that was only raised in priority stays open.
 func closeRow(row store.Review, how record.Review, cause record.Event) store.Review {
 	if how.Status == record.ReviewOpen {
 		row.Priority, row.ExpiresAt = how.Priority, time.Time{}
 		return row
 	}
 	row.Status, row.Data, row.Evidence = how.Status, nil, forEvent(row.Evidence)
-	row.Resolution, row.By, row.Channel, row.Reason = how.Resolution, how.By, how.Channel, how.Reason // of a reopened one, who reopened it
+	row.Resolution, row.By, row.Channel, row.Reason = how.Resolution, how.By, how.Channel, how.Reason // for a reopened review: who reopened it
 	row.ClosedAt = cause.Time
 	return row
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// BenchmarkContext is an advance and refusals with a small context, and with a large one that
-// they do not, or hardly, change.
+// BenchmarkContext measures an advance and refusals, with a small context and with a large one that they
+// change little or not at all.
 func BenchmarkContext(b *testing.B) {
 	s, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: b.TempDir() + "/gavel.db"})
 	if err != nil {

@@ -19,11 +19,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// TestAThousandAdvancesAgainstADeadModel: all are answered in time, with few
-// calls, and nothing is left behind. One principal's questions wait in its own line, so
-// most of them end as busy.
+// TestAThousandAdvancesAgainstADeadModel: all are answered in time, with few model calls, and no goroutine
+// is left over. The questions of one principal wait in its own line, so most of them end as busy.
 func TestAThousandAdvancesAgainstADeadModel(t *testing.T) {
-	pool() // started outside of the bubble, where it stays
+	pool() // started outside the bubble, because it outlives it
 	for name, fault := range map[string]llmtest.Personality{"refused": llmtest.RefuseConnections(), "hanging": llmtest.Hang()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { thousandAdvances(t, fault) })
@@ -77,7 +76,7 @@ func thousandAdvances(t *testing.T, fault llmtest.Personality) {
 			}
 		})
 	}
-	synctest.Wait() // everybody waits for something now
+	synctest.Wait() // every caller is waiting now
 	if now := runtime.NumGoroutine() - goroutines; now > 3*callers {
 		t.Errorf("%d goroutines for %d callers", now, callers)
 	}
@@ -85,9 +84,9 @@ func thousandAdvances(t *testing.T, fault llmtest.Personality) {
 	if took := time.Since(began); took > deadline {
 		t.Errorf("the last answer came after %v", took)
 	}
-	// Places and breaker are what bounds them; no caller has one of its own. About 10 is usual. On a
-	// busy machine callers come one after the other, the first of them try again for seconds, and
-	// the breaker opens later: 207 at most so far. Without a breaker there are about 530.
+	// Permits and the breaker limit the calls; no caller has permits of its own. About 10 calls are usual.
+	// On a busy machine callers arrive one after the other, the first ones retry for seconds, and the
+	// breaker opens later: at most 207 so far. Without a breaker there are about 530.
 	if calls := provider.Count(); calls > 400 {
 		t.Errorf("%d calls to a dead endpoint", calls)
 	}

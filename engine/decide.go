@@ -14,25 +14,24 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// DecideRequest asks what would be decided of an action, of no instance.
+// DecideRequest asks for a decision on an action without an instance.
 type DecideRequest struct {
-	// Workflow names a definition that is stored; Version 0 is the newest. Or
+	// Workflow names a stored definition; Version 0 is the newest. Set either Workflow or Definition.
 	Workflow string
 	Version  int
-	// Definition is one, as JSON or YAML. It is not stored.
+	// Definition is the text of a definition, as JSON or YAML. It is not stored.
 	Definition []byte
-	// State is the one that the action would be performed in.
+	// State is the state in which the action would be performed.
 	State, Action string
-	// Data is the action's, Context the accumulated one: JSON objects, nil is {}.
+	// Data is the action's data, Context the accumulated context: JSON objects; nil is {}.
 	Data, Context json.RawMessage
-	// Key, when given, lets a model's answer to exactly this be used again.
+	// Key, if set, lets a model's answer to exactly this request be reused.
 	Key string
 }
 
-// Unchecked is a rule that needs the history of an instance, so that it was not asked.
+// Unchecked is a rule that was not checked because it needs the history of an instance.
 type Unchecked struct {
-	// What is the definition's key: state, mustPassThrough, freezes, notBy, review,
-	// evidence.
+	// What holds the key of the definition: state, mustPassThrough, freezes, notBy, review, evidence.
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
@@ -46,14 +45,13 @@ type DecideResult struct {
 	Action   string   `json:"action"`
 	Approved bool     `json:"approved"`
 	Decision Decision `json:"decision"`
-	// NotChecked lists what a decision about an instance would have examined as well.
+	// NotChecked lists the rules that a decision about an instance would also have checked.
 	NotChecked []Unchecked `json:"notChecked"` // never nil
 }
 
-// Decide judges an action of no instance, for callers that keep their own state and only
-// want the judgement. Nothing is recorded but what the loop guard counts: who is refused
-// again and again is not asked about for ever. Sources of evidence that do more than look
-// are not asked, as with Validate.
+// Decide judges an action without an instance, for callers that keep their own state and want only the
+// judgement. Nothing is recorded except what the loop guard counts, so that a caller that is refused
+// repeatedly cannot ask forever. As with Validate, only read-only sources of evidence are queried.
 func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (DecideResult, error) {
 	if err := Authorize(p, RightDecide); err != nil {
 		return DecideResult{}, err
@@ -141,8 +139,8 @@ func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req Decide
 	return definition{def: d, stored: store.Definition{Name: d.Name, Hash: d.Hash, Owner: p.ID, Operator: p.Role == RoleOperator}}, nil
 }
 
-// statelessCase is the case of an action without a history. What only a history can
-// show is taken as given, and told in NotChecked.
+// statelessCase builds the case of an action without a history. Anything that only a history could show is
+// assumed to hold, and listed in NotChecked.
 func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, req DecideRequest, data document.JSON) (judge.Case, error) {
 	if l.stored.Version != 0 {
 		var err error
@@ -151,7 +149,7 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 		}
 	}
 	id := ""
-	if req.Key != "" { // without one no answer is used again
+	if req.Key != "" { // without a key no answer is reused
 		id = "decide:" + digestParts("gavel/decide/v1", p.ID, req.Key)
 	}
 	inst := instance{definition: l, by: p, Instance: record.Instance{
@@ -163,14 +161,14 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 		Action: req.Action, Read: data, Precheck: true, CallersContext: claimsContext(p),
 	})
 	c.KeyDigests = true
-	bindRefusal(e.cfg.Digester, &c, "decide:"+p.ID) // another key is no other question
+	bindRefusal(e.cfg.Digester, &c, "decide:"+p.ID) // a different key is not a different question
 	bindGuard(e.cfg.Digester, &c, "decide:"+string(judge.FingerprintOf(c.Context)))
-	c.ReviewPath = false // nothing of it could be moved by a person
+	c.ReviewPath = false // no person could move an instance
 	return c, err
 }
 
-// claimsContext reports whether a context is only what the caller claims. A caller that chooses
-// it chooses what the sources are asked for, with the credentials of the operator.
+// claimsContext reports whether the caller merely claims the context. Such a caller would choose the
+// queries to the sources, which run with the operator's credentials.
 func claimsContext(p Principal) bool { return p.Role != RoleOperator }
 
 func notChecked(p Principal, d *workflow.Definition, req DecideRequest, target string) []Unchecked {

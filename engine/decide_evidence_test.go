@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// asked is a Fetcher that notes what it is asked for.
+// asked is a Fetcher that records its requests.
 type asked struct {
 	mu    sync.Mutex
 	names []string
@@ -28,8 +28,8 @@ func (a *asked) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge
 	return judge.FetchResult{Content: json.RawMessage(`{"pin":1234}`)}, nil
 }
 
-// A caller that writes the context itself must not choose with it what an operator's
-// sources are asked for. What is asked with the data of the action is the caller's anyway.
+// A caller that writes the context itself must not use it to choose the queries to an operator's sources.
+// Queries that use the action's data are allowed, because the caller always chooses those.
 func TestDecideFetchesNothingWithACallersContext(t *testing.T) {
 	t.Parallel()
 	fetcher := &asked{}
@@ -91,7 +91,7 @@ func TestDecideFetchesNothingWithACallersContext(t *testing.T) {
 	}
 }
 
-// An agent learns that evidence was fetched, not a digest that its guesses could have.
+// An agent learns that evidence was fetched, but gets no digest that it could compare its guesses with.
 func TestAnswersHaveNoDigestThatNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	b := newBenchWith(t, memstore.New(), &asked{}, func(c *engine.Config) {

@@ -10,8 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// strictSteps has rules of every kind that a decision without an instance can, and
-// cannot, look at.
+// strictSteps has every kind of rule, including those that a decision without an instance cannot check.
 const strictSteps = `{"name":"steps","initialState":"a","states":{
 	"a":{"transitions":{"go":{"target":"b","requiredFields":["why"],"freezes":["/why"]}}},
 	"b":{"transitions":{"end":{"target":"c","notBy":"go","validator":"(data, context) => ({valid: data.n > context.least, confidence: 0.9, reason: 'n is too small'})"}}},
@@ -56,7 +55,7 @@ func TestDecide(t *testing.T) {
 				for _, u := range r.NotChecked {
 					unchecked = append(unchecked, u.What)
 				}
-				if c.target == "" { // which states the rejected move would have needed is not told
+				if c.target == "" { // the states that the rejected move requires are not disclosed
 					unchecked = slices.DeleteFunc(unchecked, func(s string) bool { return s == "mustPassThrough" })
 				}
 				if !slices.Equal(unchecked, c.unchecked) {

@@ -11,9 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Define registers a definition under its name: a new name, or a new version of
-// one that the caller governs. Instances stay pinned to the version they started
-// with. Defining the newest version again changes nothing.
+// Define registers a definition under its name: a new name, or a new version of one that the caller
+// governs. Instances stay pinned to the version they started with. Defining the newest version again
+// changes nothing.
 func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (DefineResult, error) {
 	if err := Authorize(p, RightDefine); err != nil {
 		return DefineResult{}, err
@@ -24,10 +24,11 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	return e.define(ctx, p, req)
 }
 
-// ownPrefix begins the names of gavel's own workflows, which agents neither define nor start.
+// ownPrefix begins the names of gavel's own workflows, which agents can neither define nor start.
 const ownPrefix = "gavel."
 
-// isReserved reports whether gavel makes workflows of such names: an agent's would look like its records.
+// isReserved reports whether gavel itself creates workflows with such a name; an agent's would look like
+// gavel's records.
 func isReserved(name string) bool {
 	return strings.HasPrefix(name, "chain.") || strings.HasPrefix(name, ownPrefix)
 }
@@ -43,7 +44,7 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 	if p.Role != RoleOperator && p.ID != interpreter.ID && isReserved(d.Name) {
 		return DefineResult{}, newError(CodeForbidden, "/name", "Names that begin with chain. or gavel. are kept for the records of chains and schedules.").hint("Choose another name.")
 	}
-	if p.Role != RoleOperator { // no quota binds operators
+	if p.Role != RoleOperator { // operators have no quota
 		release, err := e.counting.lockCounts(ctx, p, "definitions")
 		if err != nil {
 			return DefineResult{}, err
@@ -67,7 +68,7 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 			return DefineResult{}, notYourDefinition(newest)
 		}
 		same := newest
-		if p.Role == RoleOperator { // who takes an agent's name over with the same document, and leaves what agents were let make of his
+		if p.Role == RoleOperator {
 			same = ofOperator.stored
 		}
 		if same.Hash == d.Hash {
@@ -95,7 +96,7 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 	}
 }
 
-// ofChain is the refusal of a name that a chain's workflow has, or would have.
+// ofChain returns the rejection of a name that a chain's workflow has or would have.
 func ofChain(s store.Definition) error {
 	if s.Owner == interpreter.ID {
 		return newError(CodeForbidden, "/name", "The workflow %q is made of a chain; nobody else defines it.", s.Name).hint("Define it under another name.")
@@ -156,25 +157,25 @@ func summarizeDefinition(l definition, shared bool) DefinitionSummary {
 	}
 }
 
-// Describe returns one version of a definition, the newest for version 0, with
-// the judge configuration in force for the caller's instances.
+// Describe returns a version of a definition with the judge configuration in force for the caller's
+// instances. Version 0 is the newest.
 func (e *Engine) Describe(ctx context.Context, p Principal, name string, version int) (DefinitionView, error) {
 	return e.DescribeAt(ctx, p, DescribeRequest{Name: name, Version: version})
 }
 
-// DescribeRequest asks for a definition: by name, or the one that an instance has.
+// DescribeRequest asks for a definition by name, or for the definition of an instance.
 type DescribeRequest struct {
-	// Name with a Version, or with When.At: the newest version of that time. Neither is
-	// the newest one.
+	// Name may come with a Version, or with When.At for the newest version of that time. With neither, the
+	// newest version is returned.
 	Name    string
 	Version int
-	// ID is an instance: the version that it is pinned to, or was pinned to at When.
+	// ID is an instance; the result is the version that it is pinned to, or was pinned to at When.
 	ID string
 	When
 }
 
-// DescribeAt returns a definition, also as it was: with the judge configuration that was
-// in force then, for the caller's instances or for the one that was asked about.
+// DescribeAt returns a present or past version of a definition. It includes the judge configuration in
+// force at that time, for the caller's instances or for the instance in the request.
 func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeRequest) (DefinitionView, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return DefinitionView{}, err
@@ -217,8 +218,8 @@ func (req DescribeRequest) check() error {
 	return req.When.validate()
 }
 
-// findDefinition finds the version that is asked for, whose instances the judge configuration
-// is for, and until when that counts; zero is now.
+// findDefinition returns the requested version, the owner whose instances the judge configuration applies
+// to, and the time at which it applies; zero is now.
 func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRequest) (l definition, owner string, until time.Time, err error) {
 	if req.ID == "" {
 		l, err = e.definitionAt(ctx, p, req.Name, req.Version, req.At)
@@ -240,7 +241,7 @@ func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRe
 	return l, inst.Owner, until, err
 }
 
-// definitionAt is a version of a definition; with a time, the newest one of then.
+// definitionAt returns a version of a definition; with a time, the newest one at that time.
 func (lib *library) definitionAt(ctx context.Context, p Principal, name string, version int, at time.Time) (definition, error) {
 	l, err := lib.loadNamed(ctx, p, name, version)
 	for err == nil && !at.IsZero() && l.stored.CreatedAt.After(at) {

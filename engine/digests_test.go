@@ -12,8 +12,8 @@ import (
 
 var keyedDigests = regexp.MustCompile(`hmac-sha256[-:0-9a-fv]*`)
 
-// An agent that has the same value digested in a workflow of its own, or in an instance of
-// the same workflow, finds none of its digests in what belongs to somebody else.
+// An agent may have the same value digested in its own workflow, or in its own instance of the same
+// workflow. None of its digests appear in records of another principal.
 func TestDigestsAreNoOracle(t *testing.T) {
 	t.Parallel()
 	const flow = `{"name":"bank","initialState":"a","sensitive":["/pin","/alt"],"states":{"a":{"transitions":{"note":"a"}}}}`

@@ -1,15 +1,20 @@
-// Package engine drives workflow instances through their definitions: it
-// authorises, asks the judge, records what was decided, and answers.
+// Package engine drives workflow instances through their definitions: it authorises requests, asks the
+// judge, records decisions, and returns results.
 //
-// It promises that no step is skipped (the target of an action is computed from
-// the definition that the instance is pinned to), that nothing moves without a
-// decision, that what it acknowledged is in the Store, and that a retry with the
-// same idempotency key is answered and not repeated. A refusal is a result; an
-// *Error means that something could not be decided or done, and then nothing was
-// recorded.
+// It guarantees:
+//   - No step is skipped: the target of an action is computed from the definition that the instance is
+//     pinned to.
+//   - Nothing moves without a decision.
+//   - Everything that it acknowledged is in the Store.
+//   - A retry with the same idempotency key gets an answer and is not performed again.
+//   - A refusal is a result. An *Error means that something could not be decided or done, and that nothing
+//     was recorded.
 //
-// It must never let a face decide about rights, let a model choose a state,
-// write an instance other than through one Commit, or log.
+// It must never:
+//   - let a face (MCP, REST) decide about rights;
+//   - let a model choose a state;
+//   - write an instance except through a single Commit;
+//   - log.
 package engine
 
 import (
@@ -33,124 +38,121 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// Judge decides cases; *judge.Pipeline implements it. An error means that it
-// could not decide, and nothing is recorded then.
+// Judge decides cases; *judge.Pipeline implements it. An error means that no decision was possible; then
+// nothing is recorded.
 type Judge interface {
 	Decide(ctx context.Context, c judge.Case) (judge.Verdict, error)
-	// Approve judges anew what a person approves: what the deterministic layers reject
-	// stays rejected.
+	// Approve judges a case again after a person approved it: a rejection by the deterministic layers
+	// stands.
 	Approve(ctx context.Context, c judge.Case, by judge.Review) (judge.Verdict, error)
 }
 
-// Reader answers the request of a workflow.LintRequest where a hostile document can do no harm;
-// *script.Pool implements it. An error that wraps validators.ErrNoReader leaves the
-// document to this process.
+// Reader answers the request of a workflow.LintRequest in isolation, so that a hostile document can do no
+// harm; *script.Pool implements it. If the error wraps validators.ErrNoReader, this process reads the
+// document itself.
 type Reader interface {
 	Read(ctx context.Context, caller string, request []byte) (answer []byte, err error)
 }
 
 // Digester makes keyed digests of sensitive values; record.Digester implements it.
 type Digester interface {
-	// Digest is the same in every scope: it is for what no caller ever gets.
+	// Digest returns the same digest in every scope. Use it only for digests that no caller receives.
 	Digest(value []byte) string
-	// DigestIn is the digest in a scope, and Matches compares with one.
+	// DigestIn returns the digest within a scope; Matches compares a value with such a digest.
 	DigestIn(s record.Scope, value []byte) string
 	Matches(digest string, s record.Scope, value []byte) bool
-	// Salt makes of a digest one that can be compared within one export only.
+	// Salt converts a digest into one that can be compared only within one export.
 	Salt(salt, text string) string
 }
 
-// Observer is told of what was committed, after it is durable and before the
-// answer. It must not block.
+// Observer receives commits once they are durable, before the request is answered. It must not block.
 type Observer interface {
 	Committed(ctx context.Context, events []record.Event)
-	// Changed gets each instance as a commit of the engine left it, not to be kept or changed.
+	// Changed receives each instance as a commit of the engine left it. It must neither keep nor change
+	// it.
 	Changed(ctx context.Context, inst record.Instance)
-	// Unrecorded gets the decisions that nothing records: of starts that were refused, as
-	// record.Started, and of no instance (Decide), as record.Prechecked. The event has no instance
-	// and is not sealed.
+	// Unrecorded receives decisions that are not recorded: refused starts as record.Started, and decisions
+	// without an instance (Decide) as record.Prechecked. The event has no instance and is not sealed.
 	Unrecorded(ctx context.Context, event record.Event)
 }
 
-// Limits bound what callers may send and what instances may hold. All are bytes.
+// Limits bound what callers may send and what instances may hold, in bytes unless noted.
 type Limits struct {
 	Data      int // one action's data, and a start context
 	Context   int // the accumulated context
 	Key       int // an idempotency key
 	Text      int // a description or reason
 	Arguments int // the arguments of a gated call
-	// OpenReviews is how many reviews may wait of what one principal asked for.
+	// OpenReviews is the maximum number of open reviews of one principal's requests.
 	OpenReviews int
-	// Events is how many events of an instance one principal may have recorded between two
-	// moves: then nothing more of it is judged or recorded for that principal. Operators
-	// have no limit.
+	// Events is the maximum number of events that one principal may cause between two moves of an
+	// instance. At the limit, that principal's requests on the instance are no longer judged or recorded.
+	// Operators have no limit.
 	Events int
 }
 
-// DefaultLimits are 64 KiB of data, 256 KiB of context, 200 bytes of key,
-// 4 KiB of text, 1 MiB of arguments, 20 open reviews, and 1000 events of each principal between
-// two moves.
+// DefaultLimits returns 64 KiB of data, 256 KiB of context, 200 bytes of key, 4 KiB of text, 1 MiB of
+// arguments, 20 open reviews, and 1000 events of each principal between two moves.
 func DefaultLimits() Limits {
 	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10, Arguments: 1 << 20, OpenReviews: 20, Events: 1000}
 }
 
-// Config is what an Engine is made of. Store, Judge, Compiler and Digester are
-// required.
+// Config configures an Engine. Store, Judge, Compiler and Digester are required.
 type Config struct {
 	Store    store.Store
 	Judge    Judge
 	Compiler workflow.Compiler
 	Digester Digester
-	// Reader parses and lints what no operator brings; nil leaves it to this process.
+	// Reader parses and lints definitions that do not come from operators; nil leaves that to this
+	// process.
 	Reader Reader
 	// Observer may be nil.
 	Observer Observer
-	// Limits; zero fields are DefaultLimits.
+	// Limits may have zero fields: these mean the values of DefaultLimits.
 	Limits Limits
-	// Quotas bound what each principal may take, operators apart; zero fields bound nothing.
+	// Quotas limit what each principal except operators may use; zero fields set no limit.
 	Quotas Quotas
-	// BulkReads is how many lists, searches, statistics and exports are read at once; 0 is
-	// half of the processors.
+	// BulkReads is the number of concurrent lists, searches, statistics and exports; 0 means half of the
+	// processors.
 	BulkReads int
-	// FeedPoll is how often a feed that is followed looks for what was committed; 0 is half
-	// a second.
+	// FeedPoll is how often a feed with followers polls for new commits; 0 means 500 ms.
 	FeedPoll time.Duration
-	// Models are the names of configured models; empty means that useLLM cannot be served.
+	// Models are the names of the configured models; empty means that useLLM is unavailable.
 	Models []string
-	// Sources are the names of configured sources of evidence; nil when that is not known.
+	// Sources are the names of the configured sources of evidence; nil if they are not known.
 	Sources []string
-	// ReadOnlySources are those of them that only look. A move with evidence from any other
-	// had an effect outside, and only an operator takes it back.
+	// ReadOnlySources are the sources without side effects. A move with evidence from any other source had
+	// an external effect, so only an operator may take it back.
 	ReadOnlySources []string
-	// ReviewPath says that somebody can resolve escalations.
+	// ReviewPath reports whether escalations can be resolved by a person.
 	ReviewPath bool
-	// ClientReviews lets a person resolve a review through the agent's own client
-	// (record.ChannelClient), where the transition is not of high risk.
+	// ClientReviews lets a person resolve a review through the agent's own client (record.ChannelClient),
+	// unless the transition is high-risk.
 	ClientReviews bool
-	// Gated returns the public name of the tool whose gate performs an action of a workflow, ""
-	// for none: Advance and Redo refuse such an action. nil gates nothing.
+	// Gated returns the public name of the tool whose gate performs an action of a workflow, "" for none.
+	// Advance and Redo refuse such an action. If Gated is nil, nothing is gated.
 	Gated func(workflow, action string) string
-	// Abandoned reports whether the process that held an open call (CallRequest.Hold) has ended: then nobody
-	// waits for its deadline. nil knows of none.
+	// Abandoned reports whether the process that held an open call (CallRequest.Hold) has ended. Such a
+	// call is overdue before its deadline. If Abandoned is nil, only deadlines count.
 	Abandoned func(call string) bool
-	// NextTools returns the public names of the gated tools that a principal may call where a
-	// running instance stands; positions name them instead of the actions that Gated names.
+	// NextTools returns the public names of the gated tools that a principal may call at a running
+	// instance's position; positions list them instead of the actions that Gated names.
 	NextTools func(p Principal, at Position) []string
-	// GrantFor is how long a person's approval of a gated call counts; 0 is a day.
+	// GrantFor is how long a person's approval of a gated call is valid; 0 means a day.
 	GrantFor time.Duration
-	// RuleKey is the secret from which the key is derived that seals definitions and judge
-	// configurations: anyone who has it can make some that are used. Without one the chain
-	// shows damage, but no manipulation.
+	// RuleKey is the secret from which the sealing key for definitions and judge configurations is
+	// derived. Anyone who has it can forge some that are accepted. Without it, the chain reveals damage
+	// but not manipulation.
 	RuleKey []byte
-	// ValueKey is the secret from which the key is derived that wraps the data keys of sensitive
-	// values. Without one those are kept in plain, and what is sealed cannot be read.
+	// ValueKey is the secret from which the key that wraps the data keys of sensitive values is derived.
+	// Without it, data keys are stored in plain, and sealed values cannot be read.
 	ValueKey []byte
-	// ShowUnsealed is for engines that only show what a store holds: definitions and judge
-	// configurations are taken as they are, whatever their seals. Nothing may be decided then.
+	// ShowUnsealed is for engines that only display a store: definitions and judge configurations are used
+	// whatever their seals. Such an engine must not decide anything.
 	ShowUnsealed bool
-	// Now is the clock, time.Now when nil.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// NewID returns the unique part of ids, a UUIDv7 when nil.
+	// NewID returns the unique part of ids; nil means a UUIDv7.
 	NewID func() string
 }
 
@@ -158,7 +160,7 @@ func (c Config) withDefaults() Config {
 	l, d := &c.Limits, DefaultLimits()
 	l.Data, l.Context, l.Key, l.Text = cmp.Or(l.Data, d.Data), cmp.Or(l.Context, d.Context), cmp.Or(l.Key, d.Key), cmp.Or(l.Text, d.Text)
 	l.Arguments, l.OpenReviews, l.Events = cmp.Or(l.Arguments, d.Arguments), cmp.Or(l.OpenReviews, d.OpenReviews), cmp.Or(l.Events, d.Events)
-	// So that decisions have the other half.
+	// Leave the other half to decisions.
 	c.BulkReads = cmp.Or(c.BulkReads, max(1, runtime.GOMAXPROCS(0)/2))
 	c.GrantFor = cmp.Or(c.GrantFor, 24*time.Hour)
 	c.FeedPoll = cmp.Or(c.FeedPoll, 500*time.Millisecond)
@@ -193,11 +195,11 @@ type Engine struct {
 	cfg Config
 	*library
 	history
-	examining   *fairshare.Queue // by who brings a definition
+	examining   *fairshare.Queue // by the caller that submits a definition
 	keys        *waiters         // by idempotency scope
 	guards      *waiters         // by guard key
 	overtaken   *waiters         // by instance and caller
-	counting    *waiters         // by what is counted, and whose it is
+	counting    *waiters         // by resource and owner
 	ledger      *ledger
 	eventCounts *lru.Cache[string, eventCount] // by instance
 	reads       *fairshare.Queue               // of bulk reads, by caller
@@ -243,17 +245,17 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Now is the engine's clock, as it is recorded.
+// Now returns the engine's time in UTC, truncated to microseconds as it is recorded.
 func (e *Engine) Now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }
 
-// Publish tells the engine's observer what was committed.
+// Publish passes committed events to the engine's observer.
 func (e *Engine) Publish(ctx context.Context, events ...record.Event) {
 	if e.cfg.Observer != nil {
 		e.cfg.Observer.Committed(ctx, events)
 	}
 }
 
-// publishUnrecorded tells the observer of a decision that nothing records.
+// publishUnrecorded passes a decision that is not recorded to the observer.
 func (e *Engine) publishUnrecorded(ctx context.Context, p Principal, kind record.Kind, c judge.Case, version int, v judge.Verdict) {
 	if e.cfg.Observer == nil {
 		return
@@ -273,8 +275,7 @@ func newUUID() string {
 	return id.String()
 }
 
-// loadDefinition returns a version of a definition (0 is the newest) with what it
-// was parsed from.
+// loadDefinition returns a version of a definition, stored and parsed. Version 0 is the newest.
 func (lib *library) loadDefinition(ctx context.Context, name string, version int) (definition, error) {
 	known := version
 	if version == 0 {
@@ -308,11 +309,11 @@ func (lib *library) loadDefinition(ctx context.Context, name string, version int
 type definition struct {
 	stored store.Definition
 	def    *workflow.Definition
-	// takenOver says of the version of an instance that an operator owns the name by now,
-	// and this version is an agent's.
+	// takenOver reports, for the version of an instance, that it is an agent's version of a name that an
+	// operator now owns.
 	takenOver bool
-	// overlays are the judge-config revisions in force for the instance that it was loaded
-	// for, overlaysHash names them.
+	// overlays are the judge-config revisions in force for the instance that the definition was loaded
+	// for; overlaysHash identifies them.
 	overlays     []workflow.Overlay
 	overlaysHash string
 	gates        gates

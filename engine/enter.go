@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// awaitedChain is the chain without whose end nothing else moves an instance; nil for none. Only an
-// operator's definition has one.
+// awaitedChain returns the chain that must end before anything else moves the instance; nil if there is
+// none. Only an operator's definition can have one.
 func (i instance) awaitedChain() *workflow.OnEnter {
 	if !i.stored.Operator {
 		return nil
@@ -22,26 +22,32 @@ func (i instance) awaitedChain() *workflow.OnEnter {
 	return i.def.AwaitedChain(i.State, i.Facts)
 }
 
-// Entry is a state of an operator's workflow that an instance entered, and that starts a chain.
+// Entry records that an instance of an operator's workflow entered a state that starts a chain.
 type Entry struct {
-	// Position is that of the event in the log.
+	// Position is the event's position in the log.
 	Position int64
-	// Instance is the id, Revision the one in which it entered State, Context what it had then.
+	// Instance is the id, Revision the revision in which it entered State, and Context its context at that
+	// point.
 	Instance, Workflow, State, Owner, Subject string
 	Revision                                  int64
 	Context                                   json.RawMessage
 	OnEnter                                   *workflow.OnEnter
-	// Sensitive are the pointers into Context that the definition calls sensitive. A run does not keep them.
+	// Sensitive holds the pointers into Context that the definition marks as sensitive. A run does not
+	// keep them.
 	Sensitive []string `json:"-"`
 }
 
-// entersState are the kinds of events after which an instance may be in a state that it was not in.
+// entersState lists the kinds of events that may put an instance into a state that it was not in.
 var entersState = []record.Kind{record.Started, record.Advanced, record.RolledBack, record.Undone, record.Redone, record.Migrated, record.Imported}
 
-// ListEntries returns the entries behind a position of the log, at most so many, and the position up to
-// which it has looked. A state is entered by a start, or by a move from another state. What goes back to
-// the past enters nothing, unless the state that it goes back to waits for a chain that never ran. damaged
-// are the entries of instances whose records cannot be read any more, which it passes: each error names one.
+// ListEntries returns at most limit entries after a position of the log, and the position up to which it
+// has looked.
+//
+// A start enters a state, and so does a move from another state. Events that restore the past enter
+// nothing, unless the restored state waits for a chain that never ran.
+//
+// damaged has one error for each entry of an instance whose records cannot be read; those entries are
+// skipped.
 func (e *Engine) ListEntries(ctx context.Context, after int64, limit int) (found []Entry, damaged []error, upTo int64, err error) {
 	last, err := e.cfg.Store.LastPosition(ctx)
 	if err != nil {
@@ -58,7 +64,7 @@ func (e *Engine) ListEntries(ctx context.Context, after int64, limit int) (found
 		switch {
 		case isDamage(err):
 			if known, ok := errors.AsType[*Error](err); ok && known.Err != nil {
-				err = known.Err // what only the log says
+				err = known.Err // the cause, which is for the log only
 			}
 			damaged = append(damaged, fmt.Errorf("the records of the instance %s cannot be read at revision %d, in which it entered %q: %w", at.Event.Instance, at.Event.Revision, at.Event.To, err))
 		case err != nil:
@@ -75,13 +81,13 @@ func (e *Engine) ListEntries(ctx context.Context, after int64, limit int) (found
 	return found, damaged, last, nil
 }
 
-// isDamage reports whether an error says that what is recorded cannot be read, however often it is tried.
+// isDamage reports whether an error means that records are unreadable, so that retrying is pointless.
 func isDamage(err error) bool {
 	return slices.Contains([]Code{CodeInternal, CodeValuesUnreadable, CodeValuesDestroyed}, CodeOf(err)) ||
 		errors.Is(err, store.ErrDamaged) || errors.Is(err, record.ErrMalformed)
 }
 
-// findEntry is the entry that an event is; nil for none.
+// findEntry returns the entry that an event makes, or nil.
 func (e *Engine) findEntry(ctx context.Context, at store.PlacedEvent) (*Entry, error) {
 	ev := at.Event
 	if !slices.Contains(entersState, ev.Kind) || ev.Kind == record.Advanced && ev.From == ev.To {
@@ -114,8 +120,8 @@ func (e *Engine) findEntry(ctx context.Context, at store.PlacedEvent) (*Entry, e
 	}, nil
 }
 
-// FindAwaited returns the entry of the state in which an instance waits for a chain that never ran; nil where it waits
-// for none.
+// FindAwaited returns the entry of the state in which an instance waits for a chain that never ran, or nil
+// if it waits for none.
 func (e *Engine) FindAwaited(ctx context.Context, id string) (*Entry, error) {
 	inst, err := e.load(ctx, id)
 	if err != nil {
@@ -140,12 +146,12 @@ func (e *Engine) FindAwaited(ctx context.Context, id string) (*Entry, error) {
 	return e.findEntry(ctx, store.PlacedEvent{Event: entered, Owner: inst.Owner})
 }
 
-// chainTime is how long the run of a state counts as under way: then a person is asked what became of it.
+// chainTime is how long the run of a state counts as in progress; then a person is asked for its outcome.
 const chainTime = 7 * 24 * time.Hour
 
-// BeginChain records that the run of an entry is under way, as a call of the instance: while it is, nothing else
-// moves that. p owns the instance. It happens once, however often it is asked for; where the instance has left
-// the state meanwhile it is refused, which is recorded.
+// BeginChain records that the run of an entry is in progress, as a call of the instance; while it is,
+// nothing else moves the instance. p owns the instance. BeginChain is idempotent. If the instance has left
+// the state in the meantime, the call is refused, and the refusal is recorded.
 func (e *Engine) BeginChain(ctx context.Context, p Principal, run string, entry Entry) (CallResult, error) {
 	o := entry.OnEnter
 	return e.BeginCall(ctx, p, CallRequest{
@@ -154,9 +160,9 @@ func (e *Engine) BeginChain(ctx context.Context, p Principal, run string, entry 
 	})
 }
 
-// SettleChain records how the run of an entry ended, with the action that follows, which the layers without a
-// model judge. It happens once, and needs no BeginChain before. A state that does not wait, and performs nothing
-// after such an end, is left as it is.
+// SettleChain records how the run of an entry ended, together with the action that follows, which is
+// judged by the layers without a model. It is idempotent, and needs no earlier BeginChain. It does nothing
+// if the state does not wait and no action follows such an end.
 func (e *Engine) SettleChain(ctx context.Context, p Principal, run string, entry Entry, done bool) error {
 	action, outcome := entry.OnEnter.OnSuccess, CallOK
 	if !done {
@@ -173,7 +179,7 @@ func (e *Engine) SettleChain(ctx context.Context, p Principal, run string, entry
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(now.Calls, func(c CallSummary) bool { return c.CallID != begun.CallID && !c.Unknown }) { // the action would be refused
+	if slices.ContainsFunc(now.Calls, func(c CallSummary) bool { return c.CallID != begun.CallID && !c.Unknown }) { // it would make the action be refused
 		return newError(CodeBusy, "", "Another call of %s is open.", entry.Instance).hint("Wait for its answer.")
 	}
 	_, err = e.SettleCall(ctx, p, SettleRequest{ID: entry.Instance, CallID: begun.CallID, Outcome: outcome})

@@ -9,9 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Code is the stable machine code of an error: why something could not be
-// decided or done. (Why a move was refused is a decision's code; refusals are
-// results, not errors.)
+// Code is the stable machine code of an error: why something could not be decided or done. Refusals are
+// results, not errors; they carry the code of their decision.
 type Code string
 
 // The codes. docs/reference/error-codes.md is generated from Codes.
@@ -58,9 +57,9 @@ const (
 // CodeInfo documents one code.
 type CodeInfo struct {
 	Code Code
-	// Meaning is one sentence; Do says what the caller should do next.
+	// Meaning is one sentence; Do is what the caller should do next.
 	Meaning, Do string
-	// Retryable: the same request may succeed later without a change.
+	// Retryable reports whether the same request may succeed later without a change.
 	Retryable bool
 }
 
@@ -105,24 +104,25 @@ var Codes = []CodeInfo{
 	{CodeInternal, "A defect of the program; the details are in its log.", "Report it with the log line.", false},
 }
 
-// Error is an error with a code, a sentence and what to do next.
+// Error is an error with a code, a message and what to do next.
 type Error struct {
 	Code    Code
 	Message string // one clear sentence, without sensitive values
 	Hint    string // what to do next
-	// Path is a JSON pointer to the offending part of the request, "" when none.
+	// Path is a JSON pointer to the offending part of the request, "" for none.
 	Path string
-	// Current is where the instance is, for CodeConflict and CodeInstanceEnded.
+	// Current is the present position of the instance, for CodeConflict and CodeInstanceEnded among
+	// others.
 	Current *Position
-	// Issues are the definition's, for CodeInvalidDefinition.
+	// Issues lists the issues of the definition, for CodeInvalidDefinition.
 	Issues []workflow.Issue
-	// RetryAfter is when trying again can help; 0 when unknown.
+	// RetryAfter is how long to wait before trying again; 0 if unknown.
 	RetryAfter time.Duration
 	// Err is the cause; its text is for logs, not for callers.
 	Err error
 }
 
-// newError is an error with its message, at a JSON pointer into the request ("" for none).
+// newError returns an error with its message, at a JSON pointer into the request ("" for none).
 func newError(code Code, path, format string, args ...any) *Error {
 	return &Error{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
 }
@@ -153,8 +153,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// CodeOf classifies any error: the code of the *Error in its chain, else
-// CodeCancelled for a context's end, else CodeInternal. It is "" for nil.
+// CodeOf classifies any error: the code of the *Error in its chain, else CodeCancelled for a cancelled
+// context or a passed deadline, else CodeInternal. It is "" for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

@@ -12,9 +12,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// BenchmarkAdvanceWithEvidence is an advance that runs commands which take 10 to 40
-// ms, beside the slowest of them alone and beside the same advance without evidence.
-// The aim: the slowest source plus what the gate takes anyway.
+// BenchmarkAdvanceWithEvidence measures an advance that runs commands of 10 to 40 ms, and compares it with
+// the slowest command alone and with the same advance without evidence. Target: the slowest source plus
+// the time of the gate itself.
 func BenchmarkAdvanceWithEvidence(b *testing.B) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// ExamineDefinition parses and lints a definition that a caller brought; errors come back as one
-// *Error with every issue. Callers share the few places where that is done, and the time
-// counts for them while it passes.
+// ExamineDefinition parses and lints a definition from a caller; all its issues are returned in one
+// *Error. Callers share a limited number of concurrent examinations, and the time is charged to the caller
+// as it passes.
 func (e *Engine) ExamineDefinition(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
 	return e.examineDefinition(ctx, p, req, false)
 }
 
-// examineDefinition is ExamineDefinition; try has the scripts run once, too.
+// examineDefinition is ExamineDefinition; try also runs the scripts once.
 func (e *Engine) examineDefinition(ctx context.Context, p Principal, req DefineRequest, try bool) (*workflow.Definition, []workflow.Issue, error) {
 	if req.Name != "" && !p.InScope(req.Name) {
 		return nil, nil, outOfScope(p, req.Name)
@@ -55,8 +55,8 @@ func (e *Engine) examineDefinition(ctx context.Context, p Principal, req DefineR
 	return d, warnings, nil
 }
 
-// lintDefinition parses a definition and finds what is wrong with it. One that no operator brought
-// is read by the Reader, where there is one.
+// lintDefinition parses a definition and lints it. The Reader, if there is one, reads definitions that do
+// not come from operators.
 func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequest, try bool) (*workflow.Definition, []workflow.Issue, error) {
 	options := workflow.LintOptions{
 		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources, Try: try,
@@ -85,7 +85,8 @@ func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequ
 	return d.WithoutLines(), issues, nil
 }
 
-// examinationEnd is why a look at a definition came to no end: the caller's quota, if that ended it.
+// examinationEnd returns the error for an examination that did not finish: the caller's quota, if that
+// ended it.
 func examinationEnd(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return known
@@ -112,14 +113,14 @@ func (e *Engine) readHere(p Principal, req DefineRequest) (*workflow.Definition,
 	return d, nil
 }
 
-// readElsewhere has the Reader parse and lint a definition. The error wraps
-// validators.ErrNoReader when it is to be read here.
+// readElsewhere has the Reader parse and lint a definition. The error wraps validators.ErrNoReader if this
+// process has to read it.
 func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineRequest, o workflow.LintOptions) (*workflow.Definition, []workflow.Issue, error) {
 	if e.cfg.Reader == nil || p.Role == RoleOperator {
 		return nil, nil, validators.ErrNoReader
 	}
 	if len(req.Document) > workflow.MaxDefinition {
-		return nil, nil, validators.ErrNoReader // refused for its length, which costs nothing
+		return nil, nil, validators.ErrNoReader // rejected for its length, which costs nothing
 	}
 	r := workflow.LintRequest{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
 	request, err := r.Encode()
@@ -156,12 +157,12 @@ func invalidDefinition(issues []workflow.Issue) *Error {
 	return e
 }
 
-// chargeEvery is how often a look at a definition is charged while it lasts.
+// chargeEvery is the interval at which an examination in progress is charged.
 const chargeEvery = 100 * time.Millisecond
 
-// chargeWork counts the time until stop is called as time of the sandbox: that compiles
-// what is in a definition, and a caller that is refused can send another. The context ends
-// when the principal has no more of it, with the refusal as its cause.
+// chargeWork charges the time until stop is called to the principal's sandbox time. Examining a definition
+// compiles its scripts, and a rejected caller could send definition after definition. The returned context
+// is cancelled when the budget is used up, with the rejection as its cause.
 func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.Context, stop func(), err error) {
 	if err := l.checkBudget(ctx, p, budgetWorker); err != nil {
 		return nil, nil, err

@@ -22,7 +22,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// compilerFunc is a Compiler that does as a test wants.
+// compilerFunc is a Compiler that calls a function of the test.
 type compilerFunc func(ctx context.Context, caller string) error
 
 func (f compilerFunc) Compile(ctx context.Context, caller string, _ validators.Owner, _ validators.Checks) (*validators.Set, []validators.Problem, error) {
@@ -34,8 +34,8 @@ func scripted(name string) engine.DefineRequest {
 		`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","validator":"() => true"}}},"b":{"final":true}}}`, name))}
 }
 
-// Define warns of a script that throws, whoever defines it; a stateless decision, which
-// brings a definition with every call, does not try it.
+// Define warns about a script that throws, whoever the caller is. A stateless decision, which brings a
+// definition with every call, does not try scripts.
 func TestDefineTriesScripts(t *testing.T) {
 	b := newBench(t)
 	req := scripted("throws")
@@ -56,8 +56,8 @@ func TestDefineTriesScripts(t *testing.T) {
 	}
 }
 
-// Whoever passes a reader of files, an agent's definition cannot name one; an
-// operator's holds the text.
+// An agent's definition cannot name a file, even if a file reader is passed; an operator's definition
+// holds the text of the file.
 func TestOnlyOperatorsNameFiles(t *testing.T) {
 	for _, reads := range []string{"in the sandbox", "here"} {
 		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
@@ -82,13 +82,13 @@ func TestOnlyOperatorsNameFiles(t *testing.T) {
 	}
 }
 
-// TestDefinitionsAreReadInTurn: a principal whose definitions take long holds half of the
-// places at most, so that another's is read at once.
+// TestDefinitionsAreReadInTurn: a principal whose definitions take long holds at most half of the permits,
+// so that another principal's is read without waiting.
 func TestDefinitionsAreReadInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held, passed := make(chan struct{}), atomic.Int32{}
 		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
-			c.Reader = nil // a process has no place in a bubble
+			c.Reader = nil // a process cannot run inside a bubble
 			c.Compiler = compilerFunc(func(_ context.Context, caller string) error {
 				if caller == agent.ID {
 					passed.Add(1)
@@ -105,7 +105,7 @@ func TestDefinitionsAreReadInTurn(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait() // until all that can be read are
+		synctest.Wait() // until every permitted one is being read
 		if n, most := passed.Load(), int32(max(2, runtime.GOMAXPROCS(0))+1)/2; n != most {
 			t.Errorf("%d definitions of one principal are read at once, want %d", n, most)
 		}
@@ -117,12 +117,11 @@ func TestDefinitionsAreReadInTurn(t *testing.T) {
 	})
 }
 
-// TestLintIsChargedWhileItLasts: a look at a definition ends when its principal's time is
-// used up, not afterwards.
+// TestLintIsChargedWhileItLasts: an examination ends when its principal's time is used up, not afterwards.
 func TestLintIsChargedWhileItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
-			c.Reader = nil // a process has no place in a bubble
+			c.Reader = nil // a process cannot run inside a bubble
 			c.Quotas = engine.Quotas{WorkerTime: 10 * time.Second}
 			c.Compiler = compilerFunc(func(ctx context.Context, _ string) error {
 				select {
@@ -144,8 +143,8 @@ func TestLintIsChargedWhileItLasts(t *testing.T) {
 	})
 }
 
-// TestScopeIsCheckedBeforeReading: a name that the address tells is held to the caller's
-// scope before the document costs anything.
+// TestScopeIsCheckedBeforeReading: the name in the address is checked against the caller's scope before
+// the document costs anything.
 func TestScopeIsCheckedBeforeReading(t *testing.T) {
 	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
 		c.Compiler = compilerFunc(func(context.Context, string) error { return errors.New("read") })
@@ -167,7 +166,7 @@ func TestScopeIsCheckedBeforeReading(t *testing.T) {
 	}
 }
 
-// wide is a definition of about 250 KB that takes megabytes when it is parsed.
+// wide returns a definition of about 250 KB that takes megabytes when parsed.
 func wide(name string, actions int) string {
 	var b strings.Builder
 	for i := range actions {
@@ -176,8 +175,8 @@ func wide(name string, actions int) string {
 	return fmt.Sprintf(`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":"b"%s}},"b":{"final":true}}}`, name, b.String())
 }
 
-// TestDefinitionsOfOnePrincipalTakeBoundedMemory: what is kept of parsed definitions is
-// bounded by bytes, and one principal's by a part of them.
+// TestDefinitionsOfOnePrincipalTakeBoundedMemory: the cache of parsed definitions is limited in bytes, and
+// each principal gets only part of it.
 func TestDefinitionsOfOnePrincipalTakeBoundedMemory(t *testing.T) {
 	if storetest.RaceDetector {
 		t.Skip("the race detector's memory is counted too")
@@ -200,11 +199,11 @@ func TestDefinitionsOfOnePrincipalTakeBoundedMemory(t *testing.T) {
 	if took := heap() - before - stored; took > 24<<20 {
 		t.Errorf("%d MiB are kept of one principal's definitions", took>>20)
 	}
-	b.start(agent, "wide-3", "") // one that was dropped
+	b.start(agent, "wide-3", "") // was evicted
 }
 
-// TestBoundsOfDefinitions: what no operator brings has so many states, transitions and
-// bytes of schemas; an operator's has no bounds.
+// TestBoundsOfDefinitions: definitions that do not come from operators are limited in states, transitions
+// and bytes of schemas; an operator's are not.
 func TestBoundsOfDefinitions(t *testing.T) {
 	b := quotaBench(t, engine.Quotas{States: 3, Transitions: 10, SchemaBytes: 100})
 	schemas := `{"name":"schemas","initialState":"a","inputSchema":{"title":"` + strings.Repeat("x", 100) + `"},"states":{"a":{"final":true}}}`
@@ -221,7 +220,7 @@ func TestBoundsOfDefinitions(t *testing.T) {
 	b.define(agent, wide("fine", 9))
 }
 
-// bareStore fails when documents are read that nobody needs.
+// bareStore counts reads of documents, and fails for reads that are unnecessary.
 type bareStore struct {
 	store.Store
 	reads atomic.Int32
@@ -236,8 +235,8 @@ func (s *bareStore) Definitions(context.Context) ([]store.Definition, error) {
 	return nil, errors.New("all definitions were listed")
 }
 
-// TestUnknownWorkflowReadsNamesAlone: what was probably meant is found among names; one
-// document is read at most to see whether the caller may know of it.
+// TestUnknownWorkflowReadsNamesAlone: suggestions are found among names alone. At most one document is
+// read, to check whether the caller may know of it.
 func TestUnknownWorkflowReadsNamesAlone(t *testing.T) {
 	s := &bareStore{Store: memstore.New()}
 	b := newBenchOn(t, s)
@@ -245,7 +244,7 @@ func TestUnknownWorkflowReadsNamesAlone(t *testing.T) {
 		b.define(operator, named(simple, fmt.Sprint("simple-", i)))
 	}
 	b.define(agent, named(simple, "refund-of-mine"))
-	b = newBenchOn(t, s) // one that has not read anything yet
+	b = newBenchOn(t, s) // a fresh engine without cached definitions
 	s.reads.Store(0)
 	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "refund-of-mime", Context: json.RawMessage(`{}`)})
 	if e := wantCode(t, err, engine.CodeUnknownWorkflow); !strings.Contains(e.Message, `did you mean "refund-of-mine"`) {
@@ -260,15 +259,15 @@ func TestUnknownWorkflowReadsNamesAlone(t *testing.T) {
 	}
 }
 
-// readerFunc is a Reader that does as a test wants.
+// readerFunc is a Reader that calls a function of the test.
 type readerFunc func(ctx context.Context, caller string, request []byte) ([]byte, error)
 
 func (f readerFunc) Read(ctx context.Context, caller string, request []byte) ([]byte, error) {
 	return f(ctx, caller, request)
 }
 
-// TestStrangersAreReadElsewhere: what no operator brings is parsed by the Reader, for the
-// caller; an operator's definition, and one that no worker reads, is parsed here.
+// TestStrangersAreReadElsewhere: the Reader parses definitions that do not come from operators, for their
+// caller. An operator's definition, and one that no worker reads, is parsed in this process.
 func TestStrangersAreReadElsewhere(t *testing.T) {
 	var callers []string
 	var fails error

@@ -10,22 +10,21 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// ExportMask replaces in what an export shows of one instance what any version of its
-// definition calls sensitive, by keyed digests with the salt of the export, and removes it
-// wherever else it turns up.
+// ExportMask masks one instance in an export. It replaces the values that any version of its definition
+// marks as sensitive by keyed digests with the salt of the export, and removes them everywhere else.
 type ExportMask struct {
 	digester Digester
 	cfg      ExportMaskConfig
 	masking  masking
 }
 
-// ExportMaskConfig is what an ExportMask has to know.
+// ExportMaskConfig configures an ExportMask.
 type ExportMaskConfig struct {
 	Owner, Workflow string // of the instance
 	Salt            string // of the export
-	// Definitions are all versions that the instance ever had.
+	// Definitions are all versions that the instance has ever had.
 	Definitions []*workflow.Definition
-	// Documents are all that the instance ever held.
+	// Documents are all documents that the instance has ever held.
 	Documents []json.RawMessage
 }
 
@@ -34,10 +33,10 @@ func (e *Engine) NewExportMask(cfg ExportMaskConfig) *ExportMask {
 	return &ExportMask{digester: e.cfg.Digester, cfg: cfg, masking: newMasking(cfg.Documents, cfg.Definitions...)}
 }
 
-// Document masks a document of the instance, or of its record, in which digests are in the
-// place of sensitive values already: they are salted.
+// Document masks a document of the instance or of its record. Digests that already replace sensitive
+// values are salted.
 func (m *ExportMask) Document(doc json.RawMessage) (json.RawMessage, error) {
-	made := map[string]bool{} // several versions may call one place sensitive
+	made := map[string]bool{} // several versions may mark the same path as sensitive
 	return m.masking.maskDocumentWith(doc, func(path string, value json.RawMessage) string {
 		text, out := "", ""
 		if json.Unmarshal(value, &text) == nil {
@@ -56,7 +55,7 @@ func (m *ExportMask) Document(doc json.RawMessage) (json.RawMessage, error) {
 	})
 }
 
-// Digest returns a keyed digest of this store as the export shows it; any other text stays.
+// Digest returns a keyed digest of this store as the export shows it, and any other text unchanged.
 func (m *ExportMask) Digest(text string) string {
 	if salt, ok := record.IsDigest(text); ok && salt == "" {
 		return m.digester.Salt(m.cfg.Salt, text)
@@ -67,12 +66,12 @@ func (m *ExportMask) Digest(text string) string {
 // Text removes sensitive values from a text.
 func (m *ExportMask) Text(text string) string { return m.masking.scrubText(text) }
 
-// Action removes sensitive values from an action that no version has.
+// Action removes sensitive values from an action that no version defines.
 func (m *ExportMask) Action(action string) string {
 	return m.masking.scrubAction(action)
 }
 
-// Decision is a decision as the export shows it.
+// Decision returns a decision as the export shows it.
 func (m *ExportMask) Decision(d record.Decision) Decision {
 	out := decisionView(&d)
 	if m.masking.scrub != nil {
@@ -86,8 +85,8 @@ func (m *ExportMask) Decision(d record.Decision) Decision {
 	return out
 }
 
-// ForeignObject masks what another program wrote beside the fields that gavel knows. What is
-// in it is not known, and contexts are likely: every object in it is masked as one.
+// ForeignObject masks data that another program wrote next to the fields that gavel knows. Its structure
+// is unknown and it may contain contexts, so every object in it is masked as a context.
 func (m *ExportMask) ForeignObject(doc json.RawMessage) (json.RawMessage, error) {
 	if m.masking.scrub == nil || len(doc) == 0 {
 		return doc, nil
@@ -132,7 +131,7 @@ func (m *ExportMask) maskNested(value json.RawMessage) (json.RawMessage, error) 
 	return value, nil
 }
 
-// plainHash matches a hash, which discloses nothing.
+// plainHash matches a hash without a key, which discloses nothing.
 var plainHash = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$`) })
 
 func isAnyDigest(text string) bool {
@@ -140,8 +139,8 @@ func isAnyDigest(text string) bool {
 	return keyed || plainHash().MatchString(text)
 }
 
-// scrubStrings is a document with sensitive values removed from all its texts and numbers.
-// Digests stay: what looks like a value in them is chance.
+// scrubStrings returns a document with sensitive values removed from all its strings and numbers. Digests
+// are kept: anything in them that looks like a value is a coincidence.
 func scrubStrings(doc json.RawMessage, scrub func(string) string) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.UseNumber()

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Waiting counts the scopes in which somebody has a turn or waits for one.
+// Waiting returns the number of scopes in which a request has a turn or waits for one.
 func (e *Engine) Waiting() int {
 	n := 0
 	for _, w := range []*waiters{e.keys, e.guards, e.overtaken} {
@@ -19,29 +19,29 @@ func (e *Engine) Waiting() int {
 	return n
 }
 
-// Effect says what a move did outside.
+// Effect describes the external effect of a move.
 func (e *Engine) Effect(move record.Event) string { return describeEffect(move, e.cfg.ReadOnlySources) }
 
-// Held is how many events a feed holds, and how large they are.
+// Held returns the number of events that a feed holds, and their size.
 func (f *Feed) Held() (events, bytes int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.events), f.bytes
 }
 
-// NewFeed returns a feed that holds nothing.
+// NewFeed returns an empty feed.
 func (e *Engine) NewFeed() *Feed { return newFeed(e) }
 
-// Read takes in what was committed, without anybody who follows.
+// Read reads new events without a follower.
 func (f *Feed) Read(ctx context.Context) (int64, error) { return f.readNew(ctx) }
 
-// Forget drops all that is held.
+// Forget drops all held events.
 func (f *Feed) Forget() { f.dropAll() }
 
-// LagOf is how far behind a follower is that has everything up to a position.
+// LagOf returns the lag of a follower that has everything up to a position.
 func (f *Feed) LagOf(position int64) FeedLag { return f.lagOf(position) }
 
-// Count counts so many events.
+// Count counts n events.
 func (b *BulkRead) Count(ctx context.Context, n int) (*int, error) {
 	return b.countEvents(ctx, "count", func(yield func(store.PlacedEvent, error) bool) {
 		for range n {
@@ -52,7 +52,7 @@ func (b *BulkRead) Count(ctx context.Context, n int) (*int, error) {
 	})
 }
 
-// SearchShared finds the decisions that an agent sees where workflows are shared.
+// SearchShared returns the decisions that an agent sees if the given workflows are shared.
 func SearchShared(ctx context.Context, e *Engine, p Principal, q store.DecisionQuery, shared ...string) iter.Seq2[store.PlacedEvent, error] {
 	return e.searchScoped(ctx, sight{p, shared}, q)
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// What the packages over the engine (audit, transfer) need of it.
+// This file holds the functions that the packages above the engine (audit, transfer) need.
 
-// RuleHead is the end of the chain of definitions and judge configurations as far as it can
-// be trusted; the zero Head where it cannot.
+// RuleHead returns the end of the chain of definitions and judge configurations as far as it can be
+// trusted. It returns the zero Head if the chain cannot be trusted.
 func (e *Engine) RuleHead(ctx context.Context) (record.Head, error) { return e.rules.loadHead(ctx) }
 
-// CheckRule returns an error unless a rule is sealed with the engine's key, or sealed at all
-// where it has none (HasRuleKey).
+// CheckRule returns an error unless a rule is sealed with the engine's key; without a key (HasRuleKey),
+// any seal is accepted.
 func (e *Engine) CheckRule(rule store.Rule) error {
 	return e.rules.sealer.Check(rule.Seal(), rule.Parts()...)
 }
 
-// HasRuleKey reports whether seals are compared with a key.
+// HasRuleKey reports whether seals are checked with a key.
 func (e *Engine) HasRuleKey() bool { return len(e.cfg.RuleKey) > 0 }
 
-// LoadDefinition returns a version of a definition (0 is the newest) with all its settings,
-// to a caller whom its owner's masks do not concern: who has the right that it is loaded for.
+// LoadDefinition returns a version of a definition (0 is the newest) with all its settings unmasked. The
+// caller must have the given right.
 func (e *Engine) LoadDefinition(ctx context.Context, p Principal, right Right, name string, version int) (store.Definition, *workflow.Definition, error) {
 	if err := Authorize(p, right); err != nil {
 		return store.Definition{}, nil, err

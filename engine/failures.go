@@ -16,8 +16,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// conflict says that an instance moved between the look and the write; the
-// caller turns it into an *Error with the present position.
+// conflict reports that an instance moved between read and write; the caller converts it into an *Error
+// with the present position.
 type conflict struct{ id string }
 
 func (c *conflict) Error() string { return "instance " + c.id + " moved meanwhile" }
@@ -25,10 +25,10 @@ func (c *conflict) Error() string { return "instance " + c.id + " moved meanwhil
 // Is makes a conflict match ErrConflict.
 func (c *conflict) Is(target error) bool { return target == store.ErrConflict }
 
-// conflictFor puts the present position into a conflict; other errors pass.
+// conflictFor puts the present position into a conflict; it returns other errors unchanged.
 func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error {
 	var c *conflict
-	if !errors.As(err, &c) || p == interpreter { // which tries on
+	if !errors.As(err, &c) || p == interpreter { // the interpreter retries
 		return err
 	}
 	inst, lerr := e.loadInstance(ctx, p, c.id)
@@ -48,7 +48,7 @@ func (i instance) hasEnded(verb string) *Error {
 		hint("Start a new instance.").at(i.position())
 }
 
-// StoreError classifies what a Store answered. op completes "could not ...".
+// StoreError classifies an error of a Store. op completes "could not ...".
 func StoreError(op string, err error) error {
 	var known *Error
 	switch {
@@ -101,17 +101,18 @@ func judgeError(err error) error {
 	}
 }
 
-// InternalError is the answer to a defect of the program.
+// InternalError returns the error for a defect of the program.
 func InternalError(op string, err error) error {
 	return &Error{Code: CodeInternal, Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: fmt.Errorf("%s: %w", op, err)}
 }
 
-// MissingField is the answer to a request without an argument; what says what it is.
+// MissingField returns the error for a missing argument; what describes the argument.
 func MissingField(field, what string) error {
 	return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The argument %q is missing.", field), Hint: what}
 }
 
-// suggestNearest ends a sentence about an unknown name, with the nearest known one where one is near.
+// suggestNearest ends a sentence about an unknown name; it suggests the nearest known name if one is
+// close.
 func suggestNearest(name string, known []string) string {
 	if near := document.Suggest(name, known); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -142,7 +143,7 @@ func readWith[T any](read func(T) (document.JSON, error), field string, doc T, s
 	return v, nil
 }
 
-// CheckText refuses a text of a request that is longer than the limit.
+// CheckText rejects a text of a request that exceeds the limit.
 func (e *Engine) CheckText(field, s string) error {
 	if len(s) > e.cfg.Limits.Text {
 		return tooLarge("/"+field, "%q has %d bytes; the limit is %d.", field, len(s), e.cfg.Limits.Text)
@@ -158,8 +159,8 @@ func unknownWorkflow(name string, version int) *Error {
 	return out.hint("List the definitions to see what there is, or define it first.").because(store.ErrNotFound)
 }
 
-// noWorkflow names the nearest definition among those that the caller may see. It is the
-// same answer for a name that is not there and for one that is hidden.
+// noWorkflow returns the error for an unknown workflow, and suggests the nearest definition that the
+// caller may see. Missing and hidden names get the same answer.
 func (lib *library) noWorkflow(ctx context.Context, p Principal, name string, version int) error {
 	out := unknownWorkflow(name, version)
 	if version > 0 {
@@ -171,7 +172,7 @@ func (lib *library) noWorkflow(ctx context.Context, p Principal, name string, ve
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !p.InScope(n) })
 	near := document.Suggest(name, names)
-	if !workflow.IsName(name) { // the name that an import made from it, the distinct one before all
+	if !workflow.IsName(name) { // a name that an import made from it, preferably the distinct one
 		for _, made := range workflow.SuggestNames(name) {
 			if slices.Contains(names, made) {
 				near = made
@@ -186,7 +187,7 @@ func (lib *library) noWorkflow(ctx context.Context, p Principal, name string, ve
 	return out
 }
 
-// UnknownInstance is the answer where an instance is not there or not visible.
+// UnknownInstance returns the error for an instance that is missing or hidden from the caller.
 func UnknownInstance(id string) error {
 	return newError(CodeUnknownInstance, "", "There is no instance %q that you may see.", id).
 		hint("Use the id that start returned, or list your instances.").because(store.ErrNotFound)

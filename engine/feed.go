@@ -11,22 +11,21 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The bounds of a feed.
+// Limits of a feed.
 const (
-	// maxFeedBytes bounds what is recorded of the events that a feed holds, and feedEvents
-	// their number.
+	// maxFeedBytes limits the recorded bytes of the events that a feed holds, and maxFeedEvents their
+	// number.
 	maxFeedBytes  = 8 << 20
 	maxFeedEvents = 10_000
-	// feedPageBytes bounds a page: a reader that takes none of it holds so much.
+	// feedPageBytes limits a page: a reader that stalls holds this much memory.
 	feedPageBytes = 256 << 10
-	// feedPage is how many events a page has at most.
+	// feedPage is the maximum number of events in a page.
 	feedPage = historyMost
 )
 
-// Feed gives many streams what is committed: while there are followers, each new event is
-// read once, and rendered once for all who see the same of it. It holds the newest events. A
-// stream that is behind them reads pages of the store, as its own bulk reads. It is safe for
-// concurrent use.
+// Feed distributes committed events to many streams. While it has followers, each new event is read once,
+// and rendered once for all viewers who see the same. It holds the newest events. A stream that has fallen
+// behind them reads pages from the store, as its own bulk reads. It is safe for concurrent use.
 type Feed struct {
 	e *Engine
 
@@ -35,22 +34,22 @@ type Feed struct {
 
 	mu     sync.Mutex
 	begun  bool
-	after  int64 // the position behind which all events up to last are held
+	after  int64 // events contains all events after this position, up to last
 	last   int64
-	end    int64     // the last position of the store, when it was last asked for
-	looked time.Time // when it was asked for, and then all up to it was read
+	end    int64     // the last position of the store at the last query
+	looked time.Time // the time of the last query after which everything was read
 	bytes  int
 	events []*feedEvent
-	moving map[string]*movingInstance // of the events that are held
-	shared []string                   // the workflows whose instances agents share, at the last readNew
+	moving map[string]*movingInstance // instances of the held events
+	shared []string                   // the workflows whose instances agents share, as of the last readNew
 	err    error                      // of the last readNew
 }
 
-// movingInstance is what is known of an instance with events in the feed without a look at it.
+// movingInstance holds facts about an instance with held events, so that it need not be loaded.
 type movingInstance struct {
-	held    int // events; guarded by Feed.mu
+	held    int // number of held events; guarded by Feed.mu
 	moves   atomic.Int64
-	version atomic.Int64 // the present one of its definition
+	version atomic.Int64 // the present version of its definition
 }
 
 type feedEvent struct {
@@ -62,54 +61,54 @@ type feedEvent struct {
 	rendered map[viewClass]rendering
 }
 
-// rendering is an event as JSON. What is shown of it depends on the present version of the definition and,
-// where something is sensitive, on what the instance has by now, so on its moves.
+// rendering is an event as JSON. It depends on the present version of the definition. If anything is
+// sensitive, it also depends on the values that the instance has by now, and so on its moves.
 type rendering struct {
 	version, moves int64
 	sensitive      bool
 	json           []byte
 }
 
-// viewClass is all that what is shown of an event depends on: two callers of one class see
-// the same.
+// viewClass holds everything about a caller that the view of an event depends on: two callers of one class
+// see the same.
 type viewClass struct {
 	role Role
-	owns bool // the instance
+	owns bool // owns the instance
 }
 
 // FeedItem is one event of a page.
 type FeedItem struct {
 	Position int64
 	Kind     record.Kind
-	// JSON is the EventView. It is shared: it must not be changed.
+	// JSON is the encoded EventView. It is shared, so callers must not change it.
 	JSON []byte
 }
 
-// FeedPage is what follows a position.
+// FeedPage holds the events after a position.
 type FeedPage struct {
 	Items []FeedItem
-	// Next is After of the request that continues.
+	// Next is the After of the request that continues.
 	Next int64
-	// More says that there is more already.
+	// More reports whether more events are available already.
 	More bool
 }
 
-// Feed returns the feed that everybody in this process follows.
+// Feed returns the feed that is shared by all followers in this process.
 func (e *Engine) Feed() *Feed { return e.feed }
 
 func newFeed(e *Engine) *Feed {
 	return &Feed{e: e, followers: followers{all: map[*Follower]bool{}, wake: make(chan struct{})}}
 }
 
-// readNew takes in what was committed since the last call, by this process or another one,
-// and returns the last position. Pages show it from then on.
+// readNew reads the events committed since the last call, by any process, and returns the last position.
+// Pages include them from then on.
 func (f *Feed) readNew(ctx context.Context) (int64, error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	last, err := f.readStore(store.BulkRead(ctx))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if ctx.Err() == nil { // else the last follower left: no word on the store for the next one
+	if ctx.Err() == nil { // else the last follower has left, and the error says nothing about the store
 		f.err = err
 	}
 	return last, err
@@ -127,7 +126,7 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	}
 	f.mu.Lock()
 	f.shared, f.end = shared, last
-	if !f.begun || last-f.last > maxFeedEvents { // who wants what is before reads it from the store
+	if !f.begun || last-f.last > maxFeedEvents { // older events are read from the store
 		f.begun, f.after, f.last, f.bytes, f.events, f.moving = true, last, last, 0, nil, map[string]*movingInstance{}
 	}
 	from := f.last
@@ -149,7 +148,7 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	return last, nil
 }
 
-// addEvent holds one more event, and drops the oldest when there are too many.
+// addEvent adds an event, and drops the oldest ones if there are too many.
 func (f *Feed) addEvent(at store.PlacedEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -183,7 +182,7 @@ func (f *Feed) addEvent(at store.PlacedEvent) {
 	}
 }
 
-// dropAll drops all that is held. The next readNew begins anew.
+// dropAll drops all held events. The next readNew starts afresh.
 func (f *Feed) dropAll() {
 	f.reading.Lock()
 	defer f.reading.Unlock()
@@ -192,8 +191,7 @@ func (f *Feed) dropAll() {
 	f.begun, f.bytes, f.events, f.moving, f.err = false, 0, nil, nil, nil
 }
 
-// Page returns what follows req.After, as Tail does, up to where the feed has come. Its Limit is
-// not read.
+// Page returns the events after req.After, as Tail does, up to the feed's position. It ignores req.Limit.
 func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return FeedPage{}, err
@@ -220,7 +218,7 @@ func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage
 	return page, nil
 }
 
-// cachedPage are the events of a page that p may see; false when some of them may not be held.
+// cachedPage returns the events of a page that p may see; ok is false if some may no longer be held.
 func (f *Feed) cachedPage(p Principal, req TailRequest) (found []*feedEvent, page FeedPage, ok bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -269,7 +267,8 @@ func (f *Feed) renderEvent(ctx context.Context, ev *feedEvent, class viewClass) 
 	if r, ok := ev.rendered[class]; ok && r.version == version && (!r.sensitive || r.moves == moves) {
 		return r.json, nil
 	}
-	// Nobody else's rights count: who is not the owner owns nothing at all.
+	// The rendering is shared by the class, so the viewer must not have rights of its own: unless it is
+	// the owner, it gets no id.
 	viewer := Principal{Role: class.role}
 	if class.owns {
 		viewer.ID = ev.Owner

@@ -11,23 +11,23 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// followers is who follows a feed. The feed is read while there is anybody.
+// followers are the followers of a feed. The feed is read while there are any.
 type followers struct {
 	mu   sync.Mutex
 	all  map[*Follower]bool
-	stop context.CancelFunc // ends the reading; nil while nothing is read
+	stop context.CancelFunc // stops the reading; nil while nothing is read
 	done chan struct{}      // closed when it has ended
-	wake chan struct{}      // closed when there may be more
+	wake chan struct{}      // closed when there may be new events
 }
 
-// Follower is one of those who follow a feed.
+// Follower is one follower of a feed.
 type Follower struct {
 	feed *Feed
 	sent atomic.Int64
 }
 
-// Follow has the feed read what is committed, until Leave is called. The follower has
-// everything up to a position; a negative one says that it does not know.
+// Follow registers a follower and keeps the feed reading until Leave is called. The follower already has
+// everything up to position; a negative position means that this is unknown.
 func (f *Feed) Follow(position int64) *Follower {
 	w := &Follower{feed: f}
 	w.sent.Store(position)
@@ -44,8 +44,7 @@ func (f *Feed) Follow(position int64) *Follower {
 	return w
 }
 
-// Leave ends following, and the reading with the last follower. It does nothing the second
-// time.
+// Leave unregisters the follower; the last one ends the reading. Calling it again has no effect.
 func (w *Follower) Leave() {
 	g := &w.feed.followers
 	g.mu.Lock()
@@ -62,10 +61,10 @@ func (w *Follower) Leave() {
 	}
 }
 
-// Sent notes up to which position the follower has everything.
+// Sent records the position up to which the follower has everything.
 func (w *Follower) Sent(position int64) { w.sent.Store(position) }
 
-// Changed is closed when there may be more than there was before it was asked for.
+// Changed returns a channel that is closed when events may have arrived since the call.
 func (w *Follower) Changed() <-chan struct{} {
 	g := &w.feed.followers
 	g.mu.Lock()
@@ -73,7 +72,7 @@ func (w *Follower) Changed() <-chan struct{} {
 	return g.wake
 }
 
-// run reads until ctx ends. before is closed when an earlier run has ended; nil without one.
+// run reads until ctx ends. before is closed when the previous run has ended; it is nil if there was none.
 func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	if before != nil {
@@ -93,7 +92,7 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil || last != known { // pages tell of an error
+		if err != nil || last != known { // pages return the error
 			known = last
 			f.followers.announce()
 		}
@@ -113,19 +112,19 @@ func (g *followers) announce() {
 	g.wake = make(chan struct{})
 }
 
-// Change says that something happened to an instance.
+// Change reports that something happened to an instance.
 type Change struct {
 	Instance string
 	Seq      int64
-	// ReviewID is the review that it is about, if any. ReviewUntil is when that one, still
-	// open, expires; zero when it does not.
+	// ReviewID is the review that the event is about, if any. ReviewUntil is when that review expires if
+	// it is still open; zero if it does not expire.
 	ReviewID    string
 	ReviewUntil time.Time
 }
 
-// Changes returns what happened behind a position, of what p may see, without reading
-// anything, and the position up to which that is. known is false when the feed does not hold
-// all of it: then the caller has to look for itself at what it follows.
+// Changes returns the changes after a position that p may see, and the position up to which they reach. It
+// reads nothing from the store. known is false if the feed no longer holds some of them; then the caller
+// must look up the objects that it follows.
 func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, known bool, err error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return nil, after, true, err
@@ -159,16 +158,16 @@ func (f *Feed) indexBehind(position int64) int {
 	return sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > position })
 }
 
-// overdueLooks is how many times FeedPoll may pass between two looks before the time counts as lag.
+// overdueLooks is how many FeedPoll intervals may pass between two reads before the time counts as lag.
 const overdueLooks = 4
 
-// FeedLag is how far behind a follower is.
+// FeedLag measures how far a follower is behind.
 type FeedLag struct {
-	Events int64         // positions up to the last one that is known
-	Time   time.Duration // the age of the oldest of them; of one that was not read yet, since it cannot have been there
+	Events int64         // positions up to the last known one
+	Time   time.Duration // age of the oldest of them; unread events count from the last complete read
 }
 
-// Lag is how far behind the follower is that is furthest behind.
+// Lag returns the lag of the follower that is furthest behind.
 func (f *Feed) Lag() FeedLag {
 	position := int64(-1)
 	f.followers.mu.Lock()

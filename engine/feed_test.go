@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// tailedStore counts the events that tails read, and the instances that rendering loads.
+// tailedStore counts the events read by tails, and the instances loaded for rendering.
 type tailedStore struct {
 	*memstore.Store
 	read, loads atomic.Int64
@@ -51,7 +51,7 @@ func (b *bench) readFeed(f *engine.Feed) int64 {
 	return last
 }
 
-// fed reads what a feed has behind a position, page by page.
+// fed reads everything that a feed has after a position, page by page.
 func (b *bench) fed(f *engine.Feed, p engine.Principal, req engine.TailRequest) (items []engine.FeedItem, pages int) {
 	b.t.Helper()
 	for {
@@ -68,8 +68,7 @@ func (b *bench) fed(f *engine.Feed, p engine.Principal, req engine.TailRequest) 
 
 const pinFlow = `{"name":"secret","sensitive":["/pin"],"initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`
 
-// However many streams follow, an event is read once, and rendered once for all who see
-// the same of it.
+// However many streams follow, each event is read once, and rendered once for all who see the same.
 func TestAFeedReadsAndRendersOnce(t *testing.T) {
 	t.Parallel()
 	s := &tailedStore{Store: memstore.New()}
@@ -106,13 +105,13 @@ func TestAFeedReadsAndRendersOnce(t *testing.T) {
 	if got := s.read.Load(); got != events {
 		t.Errorf("%d events were read for %d streams, want %d", got, 4*streams, events)
 	}
-	if got := s.loads.Load(); got != 3*events { // by the owner, an operator and an auditor
+	if got := s.loads.Load(); got != 3*events { // for the owner, an operator and an auditor
 		t.Errorf("%d renderings, want %d", got, 3*events)
 	}
 }
 
-// A feed shows everyone what Tail shows, and no event more, also when what it rendered
-// before has become sensitive since.
+// A feed shows each caller exactly what Tail shows, even if a value in an already rendered event has
+// become sensitive.
 func TestAFeedShowsWhatTailShows(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s store.Store) {
@@ -133,7 +132,7 @@ func TestAFeedShowsWhatTailShows(t *testing.T) {
 					for _, workflow := range []string{"", "secret"} {
 						req := engine.TailRequest{After: from, Instance: id, Workflow: workflow, Limit: 1000}
 						want, err := b.Tail(t.Context(), p, req)
-						for err == nil && want.More { // a page ends early where the machine is busy
+						for err == nil && want.More { // pages end early on a busy machine
 							rest := req
 							rest.After = want.Next
 							var more engine.TailResult
@@ -195,8 +194,8 @@ func TestAFeedShowsWhatTailShows(t *testing.T) {
 	})
 }
 
-// What a feed holds is bounded. A stream that is behind it reads the store in large pages,
-// and misses nothing.
+// The content of a feed is limited. A stream that has fallen behind reads large pages from the store and
+// misses nothing.
 func TestAStreamBehindTheFeed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -205,7 +204,7 @@ func TestAStreamBehindTheFeed(t *testing.T) {
 	from := b.readFeed(f)
 	id := b.start(agent, "simple", `{}`).ID
 	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 60<<10))
-	events := 160 // of 60 KiB: more than is held
+	events := 160 // of 60 KiB: more than the feed holds
 	if storetest.Long() {
 		events = 400
 	}
@@ -240,7 +239,7 @@ func TestAStreamBehindTheFeed(t *testing.T) {
 	}
 }
 
-// Who comes as the last follower leaves is not told that reading was cancelled.
+// A follower that joins while the last one leaves does not get its cancellation error.
 func TestAnEndedReadOfTheFeed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -257,7 +256,7 @@ func TestAnEndedReadOfTheFeed(t *testing.T) {
 	}
 }
 
-// wokenStore hears of commits when a test says so.
+// wokenStore reports commits when the test triggers it.
 type wokenStore struct {
 	*memstore.Store
 	wake    chan struct{}
@@ -268,14 +267,14 @@ func (s *wokenStore) Wakes(context.Context) (<-chan struct{}, func()) {
 	return s.wake, func() { s.stopped.Add(1) }
 }
 
-// A feed looks when its store hears of a commit, without waiting until it looks anyway.
+// A feed reads as soon as its store reports a commit, without waiting for the next poll.
 func TestAFeedIsWoken(t *testing.T) {
 	t.Parallel()
 	db := &wokenStore{Store: memstore.New(), wake: make(chan struct{})}
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.FeedPoll = time.Hour })
 	b.define(agent, walkFlow)
 	follower := b.Feed().Follow(-1)
-	db.wake <- struct{}{} // it has looked once
+	db.wake <- struct{}{} // it has read once
 	changed := follower.Changed()
 	b.start(agent, "walk", `{}`)
 	db.wake <- struct{}{}

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// loadingStore counts the instances that are loaded of it.
+// loadingStore counts the instances that are loaded from it.
 type loadingStore struct {
 	*memstore.Store
 	loads atomic.Int64
@@ -21,8 +21,8 @@ func (s *loadingStore) Load(ctx context.Context, id string) (record.Instance, er
 	return s.Store.Load(ctx, id)
 }
 
-// Streams that are behind catch up without a look at the store for each event of an instance that has moved
-// since: those who lag must not have more to do than those who do not.
+// Streams that are behind catch up without a store access for each event of an instance that has moved
+// since: lagging streams must not have more work than others.
 func TestStreamsBehindCostNoLoads(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// crowdedStore has few processors for all that is asked of it, which wait in line, and takes the time of each by the clock.
+// crowdedStore has few processors for many requests, which wait in line; each takes its time on the clock.
 type crowdedStore struct {
 	*memstore.Store
 	processors chan struct{}
@@ -26,13 +26,13 @@ type crowdedStore struct {
 const (
 	readTime   = time.Millisecond
 	commitTime = 2 * time.Millisecond
-	pageEvents = 512 // of a page of a tail
+	pageEvents = 512 // in a page of a tail
 )
 
 func (s *crowdedStore) work(d time.Duration) {
 	if s.busy.Load() {
 		s.processors <- struct{}{}
-		time.Sleep(d) //nolint:forbidigo // the bubble's clock
+		time.Sleep(d) //nolint:forbidigo // in synctest time
 		<-s.processors
 	}
 }
@@ -72,11 +72,11 @@ func (s *crowdedStore) EventsAfter(ctx context.Context, q store.TailQuery) iter.
 	}
 }
 
-// A stream gets its share next to writers: however many always wait in line for the store, and for however long, no
-// stream is more than a second late. Each look for new events waits for its place in the line a fixed number of times,
-// and no stream waits in it for itself.
+// Streams get their share next to writers. However many writers always wait for the store, and for however
+// long, no stream is more than a second late. Each read of new events waits in the line a fixed number of
+// times, and no stream waits in it separately.
 func TestStreamsKeepUpWithWriters(t *testing.T) {
-	pool() // started outside of the bubble, where it stays
+	pool() // started outside the bubble, because it outlives it
 	synctest.Test(t, func(t *testing.T) {
 		const writers, streams, lasts = 150, 16, 10 * time.Second
 		db := &crowdedStore{Store: memstore.New(), processors: make(chan struct{}, 2)}
@@ -131,7 +131,7 @@ func TestStreamsKeepUpWithWriters(t *testing.T) {
 				}
 			}()
 		}
-		synctest.Wait() // until the streams wait for what is new
+		synctest.Wait() // until the streams wait for new events
 		db.busy.Store(true)
 		for _, id := range ids {
 			go func() {
@@ -144,7 +144,7 @@ func TestStreamsKeepUpWithWriters(t *testing.T) {
 			}()
 		}
 		for ctx.Err() == nil {
-			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // the bubble's clock
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // in synctest time
 			if lag := feed.Lag(); lag.Time > worst.Time {
 				worst = lag
 			}
@@ -158,6 +158,6 @@ func TestStreamsKeepUpWithWriters(t *testing.T) {
 		if least := db.commits.Load() * streams * 9 / 10; sent.Load() < least {
 			t.Errorf("%d events were sent, fewer than %d", sent.Load(), least)
 		}
-		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's clock, until all have ended
+		time.Sleep(time.Minute) //nolint:forbidigo // in synctest time, until all have ended
 	})
 }

@@ -21,40 +21,44 @@ import (
 // FinishRequest asks whether an agent may end.
 type FinishRequest struct {
 	ID string // the instance
-	// States are those in which it may.
+	// States are the states in which it may end.
 	States []string
-	// Attempts is how many stops of a session are refused while the instance does not move; the next
-	// one is let through. At least 1.
+	// Attempts is how many stops of a session are refused while the instance does not move; the next one
+	// is allowed. It is at least 1.
 	Attempts int
-	// Session is the client session that wants to end, of any length; "" counts the stops of all.
+	// Session is the client session that wants to end, of any length; "" counts the stops of all sessions.
 	Session string
-	Key     string // idempotency key, "" for none; what records nothing binds none
+	Key     string // idempotency key, "" for none; a result that records nothing does not bind it
 }
 
 // FinishResult answers a FinishRequest.
 type FinishResult struct {
 	Position
 	MayEnd bool `json:"mayEnd"`
-	// Reason says why, and Hint what to do first where the agent may not end.
+	// Reason explains the result. Hint is what to do first if the agent may not end.
 	Reason string `json:"reason"`
 	Hint   string `json:"hint,omitempty"`
-	// Next is the action of the next step; "" where there is none, or something has to be waited for.
+	// Next is the action of the next step; "" if there is none or the agent has to wait.
 	Next string `json:"nextStep,omitempty"`
-	// Refused is how many stops of the session were refused since the instance last moved, this one included.
+	// Refused is how many stops of the session were refused since the instance last moved, including this
+	// one.
 	Refused int `json:"refusedStops"`
-	// Review is what waits for a person, where that is why the agent may end: a move or a call of
-	// its own, or that it ended early.
+	// Review is the open review that allows the agent to end: of its own move or call, or of its early
+	// end.
 	Review   *ReviewSummary `json:"review,omitempty"`
 	Replayed bool           `json:"replayed,omitempty"`
 }
 
-// Finish decides whether an agent may end: where its instance is in one of the states that are named,
-// has ended otherwise, or waits for somebody else. Another stop is refused, which is recorded,
-// until Attempts of the session were while the instance did not move. Then the agent may end, and a
-// review says that it ended early; one review is enough for several sessions. That review keeps nothing from moving: a move closes it.
+// Finish decides whether an agent may end. It may if its instance is in one of the given states, has ended
+// otherwise, or waits for a person or another agent. Any other stop is refused, and the refusal is
+// recorded.
 //
-// It is for the owner of the instance and for operators. The error is an *Error: nothing could be
-// decided, and nothing was recorded.
+// After Attempts refused stops of the session without a move of the instance, the agent may end, and a
+// review reports the early end. Several sessions share one review. The review blocks nothing: a move
+// closes it.
+//
+// Only the owner of the instance and operators may call it. The error is an *Error: no decision was
+// possible, and nothing was recorded.
 func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (FinishResult, error) {
 	if req.Session != "" {
 		sum := sha256.Sum256([]byte(req.Session))
@@ -84,7 +88,7 @@ func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (Fi
 	}, e.replayFinish)
 }
 
-// stop is an agent's wish to end, with the instance that it is about.
+// stop is an agent's request to end, with its instance.
 type stop struct {
 	instance
 	FinishRequest
@@ -113,7 +117,7 @@ func (s stop) allow(why string, review *ReviewSummary) FinishResult {
 	return FinishResult{Position: s.position(), MayEnd: true, Reason: why, Refused: s.Facts.Stops.CountIn(s.Session), Review: review}
 }
 
-// findEnd says why nothing is left for the agent to do; "" where something is.
+// findEnd returns why nothing is left for the agent to do; "" if something is.
 func (s stop) findEnd() string {
 	switch {
 	case s.Facts.HasOpenCall():
@@ -132,7 +136,7 @@ func (s stop) findEnd() string {
 	return ""
 }
 
-// listSteps are the actions that the agent can perform, itself or by a gate.
+// listSteps returns the actions that the agent can perform, itself or through a gate.
 func (s stop) listSteps() []string {
 	return slices.DeleteFunc(s.def.NextActions(s.State, string(s.by.Role)), func(action string) bool {
 		illegal, _ := s.def.CheckLegality(workflow.CaseInput{
@@ -142,11 +146,11 @@ func (s stop) listSteps() []string {
 	})
 }
 
-// isExhausted reports whether the session was refused often enough.
+// isExhausted reports whether the session has reached its limit of refused stops.
 func (s stop) isExhausted() bool { return s.Facts.Stops.CountIn(s.Session) >= s.Attempts }
 
-// findOwnReview is what waits for a person: that the agent ended early, once its session is exhausted,
-// else a move or a call of its own; nil for nothing.
+// findOwnReview returns the review of the agent's early end if its session is exhausted, else an open
+// review of its own move or call; nil if there is none.
 func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, error) {
 	var ids []string
 	for _, open := range s.Facts.Reviews {
@@ -177,7 +181,7 @@ func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, err
 	return nil, nil //nolint:nilnil // nothing waits
 }
 
-// refuseStop refuses a stop, or lets it through and tells a person where too many were refused.
+// refuseStop refuses a stop. Once too many were refused, it allows the stop and opens a review.
 func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	why, next, err := e.describeUnfinished(ctx, s)
 	if err != nil {
@@ -199,7 +203,7 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	return FinishResult{Position: s.position(), Reason: why.Message, Hint: why.Hint, Next: next, Refused: s.Facts.Stops.CountIn(s.Session)}, nil
 }
 
-// letEndEarly makes of a refusal what lets the agent end and tells a person.
+// letEndEarly converts a refusal into an escalation that allows the agent to end.
 func (e *Engine) letEndEarly(s stop, ev record.Event, why validators.Finding) change {
 	scope, question := bindReview(s.Instance, s.by.ID, "", nil, nil, nil)
 	row := e.newOpenReview(s.instance, record.PriorityNormal, ev.Time)
@@ -224,7 +228,7 @@ func (e *Engine) newStopDecision(s stop, outcome judge.Outcome, why validators.F
 	}
 }
 
-// describeUnfinished says what is left to do, and the action of the next step.
+// describeUnfinished describes the remaining work, and returns the action of the next step.
 func (e *Engine) describeUnfinished(ctx context.Context, s stop) (out validators.Finding, next string, err error) {
 	goals := slices.DeleteFunc(slices.Clone(s.States), func(name string) bool { return s.def.States[name] == nil })
 	out = validators.Finding{
@@ -252,7 +256,7 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (out validators
 	return out, next, err
 }
 
-// describeStep says how to perform an action, "" for none that leads on.
+// describeStep describes how to perform an action; "" means that no action leads to the goal.
 func (e *Engine) describeStep(s stop, action string) string {
 	if action == "" {
 		return "None of the agent's actions leads there: tell the operator."
@@ -267,7 +271,7 @@ func (e *Engine) describeStep(s stop, action string) string {
 	return fmt.Sprintf("Next: perform %q of %s with workflow.advance; its data needs %s.", action, s.ID, strings.Join(takes.Requires, ", "))
 }
 
-// findSentBack is why a person sent the agent back, since the instance last moved.
+// findSentBack returns why a person sent the agent back since the instance last moved.
 func (e *Engine) findSentBack(ctx context.Context, s stop) (string, error) {
 	rows, err := e.findRejections(ctx, s.Instance)
 	if err != nil {
@@ -290,7 +294,8 @@ func quoteWords(words []string) string {
 	return strings.Join(quoted, " or ")
 }
 
-// replayFinish answers a key again. Where the agent was let through, the review is shown as it is now.
+// replayFinish answers a repeated key. If the agent was allowed to end, the result shows the present state
+// of the review.
 func (e *Engine) replayFinish(ctx context.Context, now instance, ev record.Event) (FinishResult, error) {
 	then, err := e.instanceAfter(ctx, now, ev)
 	if err != nil {
@@ -303,8 +308,8 @@ func (e *Engine) replayFinish(ctx context.Context, now instance, ev record.Event
 	return out, err
 }
 
-// resolveStop records what a person says of an agent that ended early: that it may stay so (approve), or that it
-// has to go on (reject). The instance stays where it is.
+// resolveStop records a person's decision on an agent that ended early: approve accepts the early end,
+// reject means that it has to continue. The instance does not move.
 func (e *Engine) resolveStop(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	message, code := "The agent may stay away; the instance stays where it is.", ""
 	if r.req.Decision == judge.Reject {

@@ -15,9 +15,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Whatever happens in whatever order, on whichever engine over the store: no more stops of a session are
-// refused in a row than are allowed, each is answered as a model of a counter and a review says, and every move
-// begins the count anew.
+// In any order of operations, on any engine over the store, no more stops of a session are refused in a
+// row than are allowed. Each is answered as in a model of a counter and a review, and every move resets
+// the count.
 func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -26,7 +26,7 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 		ctx := context.Background()
 		id := b.start(agent, "fix", `{}`).ID
 		attempts := rapid.IntRange(1, 3).Draw(rt, "attempts")
-		on := func(rt *rapid.T) *engine.Engine { // a process is as good as another
+		on := func(rt *rapid.T) *engine.Engine { // any process may be used
 			if rapid.Bool().Draw(rt, "other process") {
 				return again.Engine
 			}
@@ -155,7 +155,7 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 	})
 }
 
-// Stops at once, on engines over one store, each count once, and one of them tells a person.
+// Concurrent stops on engines over one store each count once, and one of them opens a review.
 func TestStopsAtOnceCountOnce(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()

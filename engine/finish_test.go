@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// fixFlow is a way with a detour, a step of somebody else's, and two ends.
+// fixFlow is a path with a detour, a step that another principal makes, and two ends.
 const fixFlow = `{"name":"fix","initialState":"coding","states":{
 	"coding":{"transitions":{"note":"coding","detour":"asking","test":{"target":"tested","requiredFields":["log"]}}},
 	"asking":{"transitions":{"answer":"coding"}},
@@ -28,7 +28,7 @@ func newFinishBench(t testing.TB, configure ...func(*engine.Config)) *bench {
 	return b
 }
 
-// finish asks to end in "done", after two refusals.
+// finish asks to end in "done"; two refusals are allowed.
 func (b *bench) finish(p engine.Principal, id string) engine.FinishResult {
 	b.t.Helper()
 	r, err := b.Finish(b.t.Context(), p, engine.FinishRequest{ID: id, States: []string{"done"}, Attempts: 2})
@@ -61,8 +61,8 @@ func (b *bench) mayEnd(id, said string) engine.FinishResult {
 	return r
 }
 
-// A stop is refused with the next step, as often as is allowed; then it is let through and a person is
-// told, which keeps nothing from moving.
+// A stop is refused with the next step, as often as is allowed. Then it is allowed and a review is opened,
+// which blocks no move.
 func TestAStopIsRefusedUntilItIsLetThrough(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
@@ -72,7 +72,7 @@ func TestAStopIsRefusedUntilItIsLetThrough(t *testing.T) {
 		t.Errorf("it moved: %+v", r.Position)
 	}
 	b.moved(agent, id, "test", `{"log":"ok"}`, "tested")
-	b.mayNotEnd(id, 1, `"merge"`) // a move begins the count anew
+	b.mayNotEnd(id, 1, `"merge"`) // a move resets the count
 	b.mayNotEnd(id, 2)
 	early := b.mayEnd(id, "A person is told")
 	if early.Review == nil || !early.Review.EndedEarly || early.Review.Status != record.ReviewOpen || early.Review.RequestedBy != agent.ID || early.Refused != 2 {
@@ -92,7 +92,8 @@ func TestAStopIsRefusedUntilItIsLetThrough(t *testing.T) {
 	b.verify(id)
 }
 
-// Each client session is refused as often as is allowed, whatever other sessions did before or do at the same time.
+// Each client session is refused as often as is allowed, whatever other sessions did before or do at the
+// same time.
 func TestStopsAreCountedInEachSession(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
@@ -135,7 +136,7 @@ func TestStopsAreCountedInEachSession(t *testing.T) {
 	b.verify(id)
 }
 
-// Many sessions share one count in the end, so that none is kept for good.
+// Beyond a limit, sessions share one count, so that none is refused forever.
 func TestStopsOfManySessionsHaveAnEnd(t *testing.T) {
 	t.Parallel()
 	var s workflow.Stops
@@ -151,7 +152,7 @@ func TestStopsOfManySessionsHaveAnEnd(t *testing.T) {
 	}
 }
 
-// An agent that can do nothing may end, and is told why.
+// An agent that can do nothing may end, and gets the reason.
 func TestAnAgentThatCanDoNothingMayEnd(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
@@ -194,7 +195,7 @@ func TestAnAgentThatCanDoNothingMayEnd(t *testing.T) {
 	}
 }
 
-// A call that is open keeps the agent from ending; one of which nobody knows whether it happened does not.
+// An open call keeps the agent from ending; a call with an unknown outcome does not.
 func TestNoAgentEndsWhileACallIsOpen(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
@@ -230,7 +231,7 @@ func TestNoAgentEndsWhileACallIsOpen(t *testing.T) {
 	}
 }
 
-// What a person says of an early end is what the agent meets when it comes back.
+// An agent that returns after an early end gets the person's decision on it.
 func TestAPersonSaysWhetherTheAgentMayStayAway(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
@@ -275,7 +276,7 @@ func TestAPersonSaysWhetherTheAgentMayStayAway(t *testing.T) {
 	b.verify(id)
 }
 
-// Whose instance it is not, asks in vain; a key is answered again and counts once.
+// Other principals may not ask; a repeated key gets its answer again and counts once.
 func TestAStopIsTheOwnersAndCountsOnce(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
@@ -310,7 +311,7 @@ func TestAStopIsTheOwnersAndCountsOnce(t *testing.T) {
 	}
 }
 
-// History and timeline say what a stop was.
+// History and timeline describe stops.
 func TestStopsAreToldInHistoryAndTimeline(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)

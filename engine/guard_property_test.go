@@ -15,35 +15,34 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// forEvent is a refusal as the test itself remembers it.
+// forEvent is a refusal as the test remembers it.
 type forEvent struct {
 	guard, note string
-	question    string // the instance and what it is asked, by which a refusal binds the fallback
+	question    string // the instance and its question, by which a refusal binds the fallback
 	at          time.Time
 	instance    string
 	principal   string
-	// whether it answers the same case, and binds the fallback
+	// Whether it answers the same case, and binds the fallback.
 	reusable, binds bool
 }
 
-// guarded is the loop guard written down once more, in the simplest way.
+// guarded is a second, simplest possible implementation of the loop guard.
 type guarded struct {
 	j    *judged
 	kept []forEvent
 	open map[string]string // by principal: an instance that has not moved
-	// asked makes each idempotency key another one.
+	// asked makes each idempotency key unique.
 	asked int
 }
 
-// notes are what the walks say; the value is what is left of them without
-// punctuation and case.
+// notes are the texts of the walks; the values are the same texts without punctuation and case.
 var notes = map[string]string{
 	"did it": "didit", "Did it!": "didit", "did... IT": "didit",
 	"replaced the pump" + report: "long", "Replaced - the pump" + report: "long", "REPLACED the pump..." + report: "long",
 }
 
-// ask asks for a move, on a fresh instance or one that was asked about before, as a pre-check or
-// not, and compares the answer and the number of calls with what the refusals so far demand.
+// ask requests a move or a pre-check, on a fresh instance or the previous one. It compares the result and
+// the number of model calls with the expectation from the refusals so far.
 func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, precheck, another bool) {
 	j := g.j
 	j.model.approve.Store(mood == "approve")
@@ -103,7 +102,7 @@ func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, preche
 	}
 	if want == "" && !precheck {
 		delete(g.open, p.ID)
-		for i, k := range g.kept { // and what the same question bound
+		for i, k := range g.kept { // and the bindings of the same question
 			if k.guard == guard {
 				g.kept[i].guard, g.kept[i].reusable = "", false
 			}
@@ -115,7 +114,7 @@ func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, preche
 	}
 }
 
-// forget drops the refusals that count, and what binds; no opinion of the same cases is left.
+// forget drops the counted refusals and the bindings that match; no opinion of the same cases remains.
 func (g *guarded) forget(counts, binds func(forEvent) bool) {
 	notes := map[string]bool{}
 	for _, k := range g.kept {
@@ -149,8 +148,8 @@ func (g *guarded) decide(p engine.Principal, req engine.AdvanceRequest, precheck
 	return r.Decision, err
 }
 
-// Whoever asks for whatever in whatever order, with whatever the model says: refusals
-// count as the refusals of a plain list do, and nothing else counts.
+// In any order of requests from any principal, with any answers of the model, refusals count exactly as
+// those in a plain list do.
 func TestLoopGuardAgainstAPlainList(t *testing.T) {
 	var names []string
 	for n := range notes {

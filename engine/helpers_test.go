@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(enginetest.Main(m))
 }
 
-// The principals of the tests.
+// Principals of the tests.
 var (
 	agent    = engine.Principal{ID: "agent:ada", Role: engine.RoleAgent}
 	other    = engine.Principal{ID: "agent:bob", Role: engine.RoleAgent}
@@ -44,10 +44,10 @@ var (
 	auditor  = engine.Principal{ID: "aud:ann", Role: engine.RoleAuditor}
 )
 
-// pool is the one sandbox of this test binary.
+// pool is the sandbox that this test binary shares.
 var pool = enginetest.Pool
 
-// bench is an engine with its store, and a clock that only the test moves.
+// bench is an engine with its store and a clock that only the test moves.
 type bench struct {
 	*engine.Engine
 	*audit.Auditor
@@ -58,7 +58,7 @@ type bench struct {
 	mu    sync.Mutex
 }
 
-// gate passes cases to the real pipeline, and lets a test stand between.
+// gate passes cases to the real pipeline, and lets a test intervene first.
 type gate struct {
 	next   engine.Judge
 	before func(context.Context, judge.Case) error // may be nil
@@ -92,7 +92,7 @@ func newBenchOn(t testing.TB, db store.Store) *bench {
 	return newBenchWith(t, db, nil, func(*engine.Config) {})
 }
 
-// newBenchWith is a bench that fetches evidence, and whose engine is configured further.
+// newBenchWith returns a bench that fetches evidence, with an engine configured by the test.
 func newBenchWith(t testing.TB, db store.Store, fetcher judge.Fetcher, configure func(*engine.Config)) *bench {
 	t.Helper()
 	b := &bench{t: t, store: db, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
@@ -173,7 +173,7 @@ func (b *bench) moved(p engine.Principal, id, action, data, state string) engine
 	return r
 }
 
-// refused advances and fails the test unless it was refused with code, nothing changed.
+// refused advances and fails the test unless the move was refused with code and nothing changed.
 func (b *bench) refused(p engine.Principal, id, action, data, code string) engine.AdvanceResult {
 	b.t.Helper()
 	before := b.load(id)
@@ -201,7 +201,7 @@ func (b *bench) load(id string) record.Instance {
 	return inst
 }
 
-// opened is an instance with the context as it is, not as it is kept.
+// opened returns an instance with the plain context instead of the stored one.
 func (b *bench) opened(id string) record.Instance {
 	b.t.Helper()
 	inst, err := b.Values().OpenInstance(b.t.Context(), b.load(id))

@@ -7,7 +7,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 )
 
-// Going back, and looking back, costs what it touches and not the length of the history.
+// The cost of restoring or reading the past depends on the events involved, not on the length of the
+// history.
 func TestHistoryCostsWhatItTouches(t *testing.T) {
 	t.Parallel()
 	short, long := historyCosts(t, 100), historyCosts(t, 10_000)
@@ -19,7 +20,7 @@ func TestHistoryCostsWhatItTouches(t *testing.T) {
 	}
 }
 
-// historyCosts is how many events are read for what goes or looks back after so many moves.
+// historyCosts returns how many events are read by each operation on the past after this many moves.
 func historyCosts(t *testing.T, moves int) map[string]int {
 	t.Helper()
 	counted := &countingStore{Store: memstore.New()}

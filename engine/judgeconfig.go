@@ -16,10 +16,11 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// ConfigureJudge appends a judge-config revision beside a definition, in force
-// from the next decision, running instances included. Only the given fields
-// change. The judged does not configure the judge: on an operator's definition
-// an agent may only tighten, and only for its own instances.
+// ConfigureJudge appends a judge-config revision to a workflow. It is in force from the next decision,
+// also for running instances. Only the given fields change.
+//
+// Agents must not loosen the judge that judges them. On an operator's definition an agent may only tighten
+// it, unless the definition's agent rights allow more or less, and only for its own instances.
 func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfigRequest) (JudgeConfigResult, error) {
 	if err := Authorize(p, RightConfigure); err != nil {
 		return JudgeConfigResult{}, err
@@ -45,7 +46,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		}
 		err = e.rules.addRule(ctx, store.Rule{Config: &c})
 		if errors.Is(err, store.ErrConflict) {
-			continue // another revision came between: look again, rights included
+			continue // another revision was added in between: reload and check everything again, rights included
 		}
 		if err != nil {
 			return JudgeConfigResult{}, StoreError("store the judge configuration", err)
@@ -104,7 +105,7 @@ func mayShare(p Principal, s store.Definition) error {
 	return nil
 }
 
-// nextRevision follows the newest one: a repaired store may lack some.
+// nextRevision returns the number after the newest revision: a repaired store may lack some.
 func nextRevision(revisions []store.JudgeConfig) int {
 	if len(revisions) == 0 {
 		return 1
@@ -112,8 +113,8 @@ func nextRevision(revisions []store.JudgeConfig) int {
 	return revisions[len(revisions)-1].Revision + 1
 }
 
-// mostConfigsEach is how often one principal that is no operator may configure the judge of
-// one workflow: every decision of everybody there reads all that was configured.
+// mostConfigsEach limits how often one principal other than an operator may configure the judge of one
+// workflow, because every decision on that workflow reads all its revisions.
 const mostConfigsEach = 200
 
 func mayConfigureAgain(p Principal, revisions []store.JudgeConfig) error {
@@ -133,7 +134,7 @@ func mayConfigureAgain(p Principal, revisions []store.JudgeConfig) error {
 		hint("Look at the present configuration; it stays. Ask an operator to change it, or define your own workflow anew under another name.")
 }
 
-// HashJudgeConfig computes what Hash has to be.
+// HashJudgeConfig computes the Hash of a judge-config revision.
 func HashJudgeConfig(c store.JudgeConfig) (string, error) {
 	body, err := json.Marshal(c.Settings)
 	if err != nil {
@@ -159,8 +160,8 @@ func checkSettings(s workflow.JudgeSettings, models []string) error {
 	return nil
 }
 
-// unknownModel names the models that there are: which one judges is chosen among
-// those that an operator configured.
+// unknownModel returns the error for an unknown model. It names the configured models, because a judge's
+// model must be one that an operator configured.
 func unknownModel(name string, models []string) *Error {
 	hint := "No model is configured at all; ask an operator to configure one."
 	if len(models) > 0 {
@@ -169,8 +170,9 @@ func unknownModel(name string, models []string) *Error {
 	return newError(CodeInvalidArgument, "/model", "No model %.80q is configured%s", name, suggestNearest(name, models)).hint(hint)
 }
 
-// checkAgentSettings is what agents with these rights may do to the judge of an operator's
-// workflow. Of a version that an agent made they may set no more than tighten: its author words it.
+// checkAgentSettings checks what agents with these rights may change in the judge of an operator's
+// workflow. On a version that an agent made they may only tighten, because that agent wrote its judge
+// settings.
 func (l definition) checkAgentSettings(p Principal, rights workflow.AgentRights, s workflow.JudgeSettings, revisions []store.JudgeConfig) error {
 	switch {
 	case rights.Judge == workflow.JudgeKeep:
@@ -184,8 +186,8 @@ func (l definition) checkAgentSettings(p Principal, rights workflow.AgentRights,
 	return onlyTightens(s, l.def.Rubric(overlaysInForce(l.stored, l.def.Agents, p.ID, revisions)))
 }
 
-// onlyTightens is what an agent may do to an operator's definition: exactly
-// enabled true, strictMode true, or a minConfidence that is not below the present one.
+// onlyTightens checks that an agent only tightens the judge of an operator's definition: enabled true,
+// strictMode true, or a minConfidence that is not below the present one.
 func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
 	if (s.Enabled != nil && !*s.Enabled) || (s.StrictMode != nil && !*s.StrictMode) || s.UseLLM != nil || s.Model != nil ||
 		(s.MinConfidence != nil && *s.MinConfidence < now.MinConfidence) {
@@ -195,8 +197,8 @@ func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
 	return nil
 }
 
-// keepsOperatorKeys refuses that the owner of a definition loosens what an
-// operator configured beside it.
+// keepsOperatorKeys rejects settings by which the owner of a definition would loosen an operator's
+// configuration.
 func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, now judge.Rubric) error {
 	var byOperator workflow.JudgeSettings
 	for _, r := range revisions {
@@ -208,15 +210,15 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, 
 		(byOperator.StrictMode != nil && s.StrictMode != nil && now.StrictMode && !*s.StrictMode) ||
 		(byOperator.MinConfidence != nil && s.MinConfidence != nil && *s.MinConfidence < now.MinConfidence) ||
 		(byOperator.UseLLM != nil && s.UseLLM != nil && now.UseLLM && !*s.UseLLM) ||
-		(byOperator.Model != nil && s.Model != nil && *s.Model != *byOperator.Model) // nobody can tell which of two is stricter
+		(byOperator.Model != nil && s.Model != nil && *s.Model != *byOperator.Model) // which of two models is stricter is unknown
 	if loosens {
 		return &Error{Code: CodeForbidden, Message: "An operator configured this setting; only an operator may loosen it.", Hint: "Ask an operator."}
 	}
 	return nil
 }
 
-// loadOverlays are the judge-config revisions in force for an owner's instances, at a time
-// (zero is now), with the digest that identifies them; "" when there are none.
+// loadOverlays returns the judge-config revisions in force for an owner's instances at a time (zero is
+// now), and the digest that identifies them; "" if there are none.
 func (lib *library) loadOverlays(ctx context.Context, l definition, owner string, at time.Time) ([]workflow.Overlay, string, error) {
 	revisions, err := lib.rules.listConfigs(ctx, l.stored.Name)
 	if err != nil {
@@ -225,14 +227,14 @@ func (lib *library) loadOverlays(ctx context.Context, l definition, owner string
 	if !at.IsZero() {
 		revisions = slices.DeleteFunc(revisions, func(c store.JudgeConfig) bool { return c.At.After(at) })
 	}
-	if len(revisions) == 0 { // nearly always
+	if len(revisions) == 0 { // the common case
 		return nil, "", nil
 	}
 	return overlaysInForce(l.stored, l.def.Agents, owner, revisions), HashJudgeConfigs(owner, revisions), nil
 }
 
-// HashJudgeConfigs names the judge-config revisions that bind an owner's instances; "" when
-// there are none at all.
+// HashJudgeConfigs returns a digest that identifies the judge-config revisions that apply to an owner's
+// instances. It is "" if there are no revisions at all.
 func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 	if len(revisions) == 0 {
 		return ""
@@ -246,10 +248,12 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 	return "sha256:" + digestParts(hashes...)
 }
 
-// overlaysInForce are the settings that bind an owner's instances. It is pure: revisions that bind everybody in their order, then the
-// owner's own tightenings, or settings where agents may have some. An operator's later revision of a key lifts the
-// tightenings of that key made before it. What an agent made for everybody counts for
-// its own versions only.
+// overlaysInForce returns the settings that apply to an owner's instances. It is pure.
+//
+// Revisions for all principals come first, in their order. Then come the owner's own revisions, which can
+// only tighten unless the definition lets agents set the judge. A later operator revision of a key removes
+// that key from the owner's earlier revisions. A revision that an agent made for all principals counts
+// only for that agent's versions.
 func overlaysInForce(s store.Definition, agents workflow.AgentRights, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
 	var out, tight []workflow.Overlay
 	for i, r := range revisions {

@@ -20,15 +20,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// loopFlow can be set in every state but the last.
+// loopFlow has the action set in every state but the last.
 const loopFlow = `{"name":"loop","initialState":"a","states":{
 	"a":{"transitions":{"set":"a","go":"b"}},
 	"b":{"transitions":{"set":"b","go":"c","back":"a","end":"d"}},
 	"c":{"transitions":{"set":"c","back":"b"}},
 	"d":{"final":true}}}`
 
-// overtake lets something happen, once, while the next request is judged, and counts what is
-// judged.
+// overtake runs meanwhile once, while the next request is being judged, and counts the judged requests.
 func (b *bench) overtake(meanwhile func()) (judged *atomic.Int32) {
 	judged = &atomic.Int32{}
 	b.judge.before = func(context.Context, judge.Case) error {
@@ -40,8 +39,8 @@ func (b *bench) overtake(meanwhile func()) (judged *atomic.Int32) {
 	return judged
 }
 
-// A request without expectedRevision that others overtook is judged again on the new state
-// while the action is legal there. Only the last try is recorded.
+// A request without expectedRevision that was overtaken is judged again on the new state while the action
+// is legal there. Only the last attempt is recorded.
 func TestAnOvertakenMoveIsJudgedAgain(t *testing.T) {
 	t.Parallel()
 	move := func(actions ...string) func(*bench, string) {
@@ -55,7 +54,7 @@ func TestAnOvertakenMoveIsJudgedAgain(t *testing.T) {
 		name      string
 		meanwhile func(b *bench, id string)
 		req       engine.AdvanceRequest
-		judged    int32  // requests that the judge was asked for, the other one's included
+		judged    int32  // requests that the judge got, including the overtaking one
 		state     string // afterwards
 		conflict  bool
 	}{
@@ -101,8 +100,7 @@ func TestAnOvertakenMoveIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// What asks for no state in particular is not lost either: a question, a checkpoint, a
-// cancellation.
+// Requests that name no particular state are not lost either: pre-checks, checkpoints, cancellations.
 func TestOtherOvertakenRequests(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(b *bench, id string) (engine.Position, error){
@@ -137,7 +135,8 @@ func TestOtherOvertakenRequests(t *testing.T) {
 	}
 }
 
-// Tries are bounded, and those that ask a model more so; they use quotas up as what they are.
+// The number of attempts is limited, more strictly for those that ask a model; each is charged to the
+// quotas.
 func TestTriesOfAnOvertakenMoveAreBounded(t *testing.T) {
 	t.Parallel()
 	approval := judge.Verdict{Outcome: judge.Approve, Applied: true, Target: "a", Mode: judge.Enforce, Confidence: 1, Assurance: judge.AssuranceNone, DecidedBy: judge.LayerTransition}
@@ -187,7 +186,7 @@ func TestTriesOfAnOvertakenMoveAreBounded(t *testing.T) {
 	}
 }
 
-// A key that another process has answered meanwhile is replayed, not judged again.
+// A key that another process has answered in the meantime is replayed, not judged again.
 func TestAnOvertakenKeyIsReplayed(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -208,7 +207,7 @@ func TestAnOvertakenKeyIsReplayed(t *testing.T) {
 	}
 }
 
-// What a model refused in a try that was overtaken is no refusal to the loop guard.
+// A model's refusal in an overtaken attempt does not count for the loop guard.
 func TestTheLoopGuardCountsNoOvertakenTry(t *testing.T) {
 	t.Parallel()
 	const flow = `{"name":"judged","initialState":"open","judgeConfig":{"strictMode":true},"states":{
@@ -230,7 +229,7 @@ func TestTheLoopGuardCountsNoOvertakenTry(t *testing.T) {
 			t.Errorf("refusal %d: %+v", i+1, d)
 		}
 	}
-	if n := j.model.calls.Load(); n != 2 { // the second refusal is the one that was recorded
+	if n := j.model.calls.Load(); n != 2 { // only the second refusal was recorded
 		t.Errorf("the model was asked %d times, want 2", n)
 	}
 	if d := j.advance(agent, closing(id, "did it")); d.Code != judge.CodeLoopGuard {
@@ -238,8 +237,8 @@ func TestTheLoopGuardCountsNoOvertakenTry(t *testing.T) {
 	}
 }
 
-// Requests of one caller that were overtaken take turns, so that ten of them ask a model at
-// most twice each; a caller waits for no other one.
+// Overtaken requests of one caller take turns, so that ten of them ask a model at most twice each. No
+// caller waits for another one.
 func TestOvertakenMovesTakeTurns(t *testing.T) {
 	pool()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +271,7 @@ func TestOvertakenMovesTakeTurns(t *testing.T) {
 		}
 		for round := 0; ; round++ {
 			synctest.Wait()
-			if round == 1 { // in front of those that wait, and once more than they overtake each other
+			if round == 1 { // ahead of the waiting requests, and more often than they overtake each other
 				if r, err := b.Advance(t.Context(), operator, engine.AdvanceRequest{ID: id, Action: "go"}); err != nil || !r.Decision.Applied {
 					t.Errorf("the operator: %+v, %v", r, err)
 				}
@@ -298,8 +297,8 @@ func TestOvertakenMovesTakeTurns(t *testing.T) {
 	})
 }
 
-// Concurrent moves over two processes: each acknowledged approval is on record exactly once,
-// as it was acknowledged, nothing else moved, and the moves are a path of the definition.
+// Concurrent moves on two processes: each acknowledged approval is recorded exactly once, as it was
+// acknowledged. Nothing else moved, and the moves are a path of the definition.
 func TestConcurrentMovesAreOnePath(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()

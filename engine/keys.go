@@ -15,9 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// newKey scopes an idempotency key to principal, operation and instance, and
-// digests the request so that the same key with another request is told apart.
-// It returns nil when no key was given.
+// newKey scopes an idempotency key to principal, operation and instance, and digests the request so that
+// reuse of the key with another request is detected. It returns nil if no key was given.
 func (e *Engine) newKey(p Principal, m mutation) (*record.Key, error) {
 	if m.key == "" {
 		return nil, nil //nolint:nilnil // no key is a valid, common answer
@@ -31,7 +30,7 @@ func (e *Engine) newKey(p Principal, m mutation) (*record.Key, error) {
 	}, nil
 }
 
-// scopeKey is what a store knows an idempotency key by.
+// scopeKey returns the text under which a store keeps an idempotency key.
 func scopeKey(p Principal, op Right, instance, key string) string {
 	return digestParts("gavel/key/v1", p.ID, string(op), instance, key)
 }
@@ -39,8 +38,8 @@ func scopeKey(p Principal, op Right, instance, key string) string {
 // rightCall scopes the keys of gated calls.
 const rightCall Right = "call"
 
-// digestParts is the hex SHA-256 of its parts, each with its length before it so that
-// no two lists of parts read the same.
+// digestParts returns the hex SHA-256 of its parts. Each part is preceded by its length, so that different
+// lists of parts never produce the same input.
 func digestParts(parts ...string) string {
 	h := sha256.New()
 	var n [8]byte
@@ -52,8 +51,9 @@ func digestParts(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// findAnswer finds the event that answered a key, and its instance; the zero event for none. A caller that does not
-// see the instance any more, since its credential or the workflow has changed, does not get the answer again.
+// findAnswer returns the event that answered a key, and its instance; the event is zero if there is none.
+// A caller that can no longer see the instance, because its credential or the workflow has changed, gets
+// an error instead.
 func (e *Engine) findAnswer(ctx context.Context, p Principal, m mutation, key *record.Key) (now instance, ev record.Event, err error) {
 	ev, err = e.cfg.Store.ByKey(ctx, key.Scope)
 	switch {
@@ -64,14 +64,14 @@ func (e *Engine) findAnswer(ctx context.Context, p Principal, m mutation, key *r
 	case ev.Key == nil || ev.Key.Request != key.Request:
 		return now, ev, newError(CodeKeyReused, "/idempotencyKey", "This idempotency key was used before with another request.").
 			hint("Use a new key for a new request; repeat the old request exactly to get its answer again.")
-	case m.right != "": // gavel itself sees all
+	case m.right != "": // gavel itself needs no right
 		now, err = e.loadInstance(ctx, p, ev.Instance)
 	}
 	return now, ev, err
 }
 
-// canonicalText is a document's canonical text: the same request has the same digest
-// in whatever order its keys were sent.
+// canonicalText returns a document's canonical text, so that the order of its keys does not change the
+// digest of a request.
 func canonicalText(doc json.RawMessage) string {
 	c, err := document.Canonical(doc)
 	if err != nil {

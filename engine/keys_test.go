@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// A retry with the same key is answered and not repeated, whatever happened since.
+// A retry with the same key gets an answer and is not performed again, whatever happened since.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -28,7 +28,7 @@ func TestReplay(t *testing.T) {
 
 	adv := engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{"x":1}`)), Key: "k"}
 	a1, err1 := b.Advance(ctx, agent, adv)
-	b.moved(agent, id, "back", "", "a") // the answer is of then, not of now
+	b.moved(agent, id, "back", "", "a") // the answer shows the position at that time, not the present one
 	a2, err2 := b.Advance(ctx, agent, adv)
 	sameButReplayed(t, "advance", a1, a2, err1, err2, &a2.Replayed)
 
@@ -93,8 +93,8 @@ func sameButReplayed[T any](t *testing.T, what string, first, second T, err1, er
 	}
 }
 
-// The same key from many callers at once: one event, one answer. Two engines on
-// one store stand for two processes.
+// The same key from many concurrent callers gives one event and one answer. Two engines on one store
+// represent two processes.
 func TestConcurrentDuplicates(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// The jobs that one process does at a time, by the names of their leases.
+// Jobs that only one process does at a time, named by their leases.
 const (
 	JobAnchor  = "anchor"
 	JobRetain  = "retain"
@@ -16,24 +16,25 @@ const (
 	jobCalls   = "settle calls"
 )
 
-// A job has its lease for leaseTime, and takes it again renewals times meanwhile. After a process
-// that was killed in a job, the others wait for as long.
+// A lease lasts leaseTime and is renewed renewals times within it. If a process is killed during a job,
+// the others have to wait up to leaseTime.
 const (
 	leaseTime = 30 * time.Second
 	renewals  = 3
 )
 
-// How often the lease of another process is asked for again.
+// The pauses between attempts to take a lease that another process holds.
 const (
 	shortestLeaseWait = 20 * time.Millisecond
 	longestLeaseWait  = 500 * time.Millisecond
 )
 
-// Lead does a job that one of the processes over a store does at a time, and waits so long for one
-// that does it. All that do writes with its context is written while this process has the job's lease, and not
-// otherwise. Errors: store.ErrLeaseTaken, store.ErrLeaseLost, those of the store, and those of do.
+// Lead runs a job that only one of the processes over a store runs at a time. It waits at most the given
+// time if another process runs it. Writes that do makes with its context succeed only while this process
+// holds the job's lease. Errors: store.ErrLeaseTaken, store.ErrLeaseLost, those of the store, and those of
+// do.
 func (e *Engine) Lead(ctx context.Context, job string, wait time.Duration, do func(ctx context.Context) error) error {
-	owner := newUUID() // this call's: another one in this process is like one in another
+	owner := newUUID() // unique to this call, so that calls within one process also exclude each other
 	lease, err := takeLease(ctx, e.cfg.Store, job, owner, wait)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (e *Engine) Lead(ctx context.Context, job string, wait time.Duration, do fu
 	}
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), leaseTime/renewals)
 	defer done()
-	_ = e.cfg.Store.EndLease(ending, lease) // else it ends by itself
+	_ = e.cfg.Store.EndLease(ending, lease) // if this fails, the lease expires
 	return err
 }
 
@@ -76,7 +77,7 @@ func takeLease(ctx context.Context, db store.Store, job, owner string, wait time
 	}
 }
 
-// renewLease takes a lease again and again until ctx ends, or ends it by lose.
+// renewLease renews a lease until ctx ends. If the lease is lost, it cancels ctx with lose.
 func renewLease(ctx context.Context, db store.Store, lose context.CancelCauseFunc, lease store.Lease) {
 	tick := time.NewTicker(leaseTime / renewals)
 	defer tick.Stop()
@@ -98,7 +99,7 @@ func renewLease(ctx context.Context, db store.Store, lose context.CancelCauseFun
 	}
 }
 
-// leadQuietly is Lead of a job that is left to a process that does it already.
+// leadQuietly is Lead for a job that can be skipped while another process does it.
 func (e *Engine) leadQuietly(ctx context.Context, job string, do func(ctx context.Context) error) error {
 	err := e.Lead(ctx, job, 0, do)
 	if errors.Is(err, store.ErrLeaseTaken) || errors.Is(err, store.ErrLeaseLost) {

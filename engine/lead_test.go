@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// lapsing is a store whose last lease can be made to end before its time, as if its owner had slept.
+// lapsing is a store whose last lease can end early, as if its owner had slept.
 type lapsing struct {
 	*memstore.Store
 	mu     sync.Mutex
@@ -43,7 +43,7 @@ func (s *lapsing) lapse(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.Number == 0 {
-		return // nobody has one
+		return // no lease is held
 	}
 	if err := s.EndLease(context.Background(), s.last); err != nil {
 		t.Error(err)
@@ -52,7 +52,7 @@ func (s *lapsing) lapse(t *testing.T) {
 
 const job = "a job"
 
-// One of two processes does a job at a time; the other one waits for as long as it likes.
+// Only one of two processes does a job at a time; the other one waits as long as it wants.
 func TestLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -66,7 +66,7 @@ func TestLead(t *testing.T) {
 					t.Errorf("the same job: %v", err)
 				}
 			}
-			time.Sleep(10 * time.Minute) //nolint:forbidigo // by the clock of synctest, and far beyond the lease
+			time.Sleep(10 * time.Minute) //nolint:forbidigo // in synctest time, and far beyond the lease
 			if err := b.Lead(ctx, job, time.Second, nil); !errors.Is(err, store.ErrLeaseTaken) {
 				t.Errorf("the same job, ten minutes later: %v", err)
 			}
@@ -83,7 +83,7 @@ func TestLead(t *testing.T) {
 			t.Errorf("given back: %v", err)
 		}
 
-		// After a process that was killed, another one waits until the lease ends.
+		// After a process is killed, another one waits until the lease ends.
 		if _, err := db.TakeLease(t.Context(), job, "killed", 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestLead(t *testing.T) {
 	})
 }
 
-// Who lost a lease stops, whoever has it now.
+// A process that lost a lease stops, whoever has it now.
 func TestLeadEndsWithTheLease(t *testing.T) {
 	for name, then := range map[string]func(t *testing.T, s *lapsing){
 		"taken by another": func(t *testing.T, s *lapsing) {
@@ -138,7 +138,7 @@ func TestLeadEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// What is due is written by one process, and by none whose lease ended meanwhile.
+// Due work is written by one process, and never by one whose lease has ended.
 func TestWhatIsDueIsLeftToOneProcess(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -14,20 +14,19 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// Quotas bound what one principal may take. A zero field bounds nothing; operators are
-// not bound.
+// Quotas limit what one principal may use. A zero field sets no limit; operators have no quotas.
 type Quotas struct {
 	Definitions int           // workflows that it owns
-	Running     int           // instances of it that have not ended
+	Running     int           // its instances that have not ended
 	Bytes       int64         // recorded within an hour
-	WorkerTime  time.Duration // of the sandbox about its requests and definitions, within an hour
-	ModelTokens int64         // read and written by models about its requests, within an hour
+	WorkerTime  time.Duration // sandbox time for its requests and definitions, within an hour
+	ModelTokens int64         // read and written by models for its requests, within an hour
 
-	// Shared counts the hour for all processes over the store together, each of which knows within a
-	// second what the others counted; without it each counts for itself.
+	// Shared counts the hourly quotas across all processes over the store; each learns the others' counts
+	// within a second. Otherwise each process counts only its own use.
 	Shared bool
 
-	// Each definition that it brings.
+	// Limits of each definition that it submits.
 	States, Transitions, SchemaBytes int
 }
 
@@ -35,16 +34,17 @@ func (q Quotas) bounds() workflow.Bounds {
 	return workflow.Bounds{States: q.States, Transitions: q.Transitions, SchemaBytes: q.SchemaBytes}
 }
 
-// accountTime is how long what is spent counts.
+// accountTime is the period of the hourly quotas.
 const accountTime = time.Hour
 
-// mostAccounts bounds how many principals are remembered at once.
+// mostAccounts limits the number of principals in memory.
 const mostAccounts = 10_000
 
-// recountAfter is how soon running instances are counted again that were too many.
+// recountAfter is the minimum time before running instances are counted again after a count that found too
+// many.
 const recountAfter = time.Second
 
-// ledger counts what principals take. It is safe for concurrent use.
+// ledger tracks what principals use. It is safe for concurrent use.
 type ledger struct {
 	quotas   atomic.Pointer[Quotas]
 	now      func() time.Time
@@ -54,36 +54,37 @@ type ledger struct {
 	accounts map[string]*account
 }
 
-// budget is one of the things of which a principal has so much within an hour.
+// budget is a resource with an hourly quota.
 type budget int
 
 const (
-	budgetBytes  budget = iota // recorded
-	budgetWorker               // of the sandbox, in nanoseconds
-	budgetTokens               // of models
+	budgetBytes  budget = iota // recorded bytes
+	budgetWorker               // sandbox time, in nanoseconds
+	budgetTokens               // model tokens
 	budgets
 )
 
-// cost is what something takes of each budget.
+// cost is an amount of each budget.
 type cost [budgets]int64
 
 func (q Quotas) limits() cost { return cost{q.Bytes, int64(q.WorkerTime), q.ModelTokens} }
 
-// account is what one principal took since a time.
+// account holds the use of one principal since a time.
 type account struct {
 	since time.Time
 	spent cost
-	// dearest is the most that one request cost, reserved what those in flight may cost.
+	// dearest is the highest cost of one request; reserved is the expected cost of those in flight.
 	dearest, reserved cost
-	requests          int // in flight that come back to the account
-	// places are starts that need no count: so many were free when it was counted last.
-	// starting are those that took one and are not in the store yet.
+	requests          int // number in flight that still refer to the account
+	// places is the number of starts left that need no count of the store. starting is the number of
+	// starts that have taken a place and are not in the store yet.
 	places, starting int
 	counted          time.Time
-	// unsent of spent is not among what all processes count; shared is when they were asked.
+	// unsent is the part of spent that is not yet shared with other processes; shared is the time of the
+	// last exchange.
 	unsent  cost
 	shared  time.Time
-	sending bool // soon
+	sending bool // an exchange is scheduled
 }
 
 func newLedger(q Quotas, now func() time.Time, counters store.Counters) *ledger {
@@ -92,8 +93,7 @@ func newLedger(q Quotas, now func() time.Time, counters store.Counters) *ledger 
 	return l
 }
 
-// SetQuotas replaces Config.Quotas. What was spent before counts on; running instances are
-// counted anew.
+// SetQuotas replaces Config.Quotas. Earlier use still counts; running instances are counted again.
 func (e *Engine) SetQuotas(q Quotas) {
 	l := e.ledger
 	l.mu.Lock()
@@ -104,7 +104,7 @@ func (e *Engine) SetQuotas(q Quotas) {
 	}
 }
 
-// accountOf is a principal's account. The caller holds the lock.
+// accountOf returns a principal's account. Callers must hold the lock.
 func (l *ledger) accountOf(principal string) *account {
 	now := l.now()
 	a := l.accounts[principal]
@@ -121,8 +121,8 @@ func (l *ledger) accountOf(principal string) *account {
 	return a
 }
 
-// evictAccounts drops accounts whose hour is over, and an eighth of all when there is none of
-// them: not one at a time, each after a look at everybody.
+// evictAccounts drops accounts whose hour is over. If that is not enough, it drops an eighth of all
+// accounts, so that the scan is not repeated for each new principal.
 func (l *ledger) evictAccounts(now time.Time) {
 	for name, a := range l.accounts {
 		if now.Sub(a.since) >= accountTime && a.requests == 0 && !a.sending {
@@ -205,7 +205,7 @@ func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case, grante
 		}
 	}
 	v, err := decide(ctx, c)
-	took := cost{budgetWorker: int64(meter.Worked())} // a caller that leaves has used it as well
+	took := cost{budgetWorker: int64(meter.Worked())} // charged even if the caller cancels
 	for _, o := range v.Opinions {
 		if askedModel(o) {
 			took[budgetTokens] += countOf(o.Model.PromptTokens) + countOf(o.Model.CompletionTokens)
@@ -218,8 +218,8 @@ func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case, grante
 	return v, nil
 }
 
-// AskModel has a model asked for a principal, within Quotas.ModelTokens; ask returns how many tokens the
-// model read and wrote. The error is CodeModelTokensSpent, or that of ask.
+// AskModel queries a model for a principal, within Quotas.ModelTokens; ask returns how many tokens the
+// model read and wrote. The error has CodeModelTokensSpent, or is that of ask.
 func (e *Engine) AskModel(ctx context.Context, p Principal, ask func(context.Context) (tokens int64, err error)) error {
 	if err := e.ledger.checkBudget(ctx, p, budgetTokens); err != nil {
 		return err
@@ -229,11 +229,12 @@ func (e *Engine) AskModel(ctx context.Context, p Principal, ask func(context.Con
 	return err
 }
 
-// askedModel reports whether a model answered for an opinion, and not what it said before.
+// askedModel reports whether an opinion comes from a new answer of a model, not from a cached or reused
+// one.
 func askedModel(o judge.Opinion) bool { return o.Model != nil && !o.Model.CacheHit && !o.Model.Reused }
 
-// mayDefine refuses a new name to who owns as many as it may, and one that could be taken
-// for an operator's.
+// mayDefine rejects a new name if the principal's quota of workflows is used up, or if the name could be
+// mistaken for an operator's.
 func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists bool) error {
 	if exists || p.Role == RoleOperator {
 		return nil
@@ -262,9 +263,9 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	return nil
 }
 
-// mayStart takes a place for one more running instance; finish says whether it is in the store
-// now, else its place is free again. The store is asked how many there are only when the places
-// are used up that were free then: who ends instances gets them back with the next count.
+// mayStart takes a place for one more running instance. finish must report whether the instance was
+// stored; if not, the place is free again. The store is queried only when all places found by the last
+// count are used up, so places of ended instances return with the next count.
 func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored bool), err error) {
 	l := e.ledger
 	most := l.quotas.Load().Running
@@ -279,7 +280,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored 
 		return nil, err
 	}
 	defer release()
-	if finish = l.takeStart(p.ID); finish != nil { // another request has counted meanwhile
+	if finish = l.takeStart(p.ID); finish != nil { // another request has just counted
 		return finish, nil
 	}
 	starting, recent := l.beforeCount(p.ID)
@@ -300,8 +301,8 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored 
 	return nil, tooManyRunning(most)
 }
 
-// lockCounts waits until no other request of a principal counts what it has of a thing in the
-// store, or adds to it.
+// lockCounts waits until no other request of the principal counts or adds to the same resource in the
+// store.
 func (w *waiters) lockCounts(ctx context.Context, p Principal, what string) (release func(), err error) {
 	if release, _ = w.acquire(ctx.Done(), what+" "+p.ID); release == nil {
 		return nil, StoreError("count what you have", ctx.Err())
@@ -316,7 +317,7 @@ func tooManyRunning(most int) error {
 	}
 }
 
-// takeStart takes a start that needs no count; nil where there is none.
+// takeStart takes a place without a count, or returns nil if none is left.
 func (l *ledger) takeStart(owner string) (finish func(stored bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,8 +338,8 @@ func (l *ledger) takeStart(owner string) (finish func(stored bool)) {
 	}
 }
 
-// beforeCount returns how many starts a count may miss, and whether a count that found no
-// place free is too fresh for another.
+// beforeCount returns how many starts a count would miss. recent reports that the last count found no free
+// place and is too recent to repeat.
 func (l *ledger) beforeCount(owner string) (starting int, recent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,7 +29,7 @@ func TestQuotaOfDefinitions(t *testing.T) {
 	b.define(agent, named(simple, "two"))
 	_, err := b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(named(simple, "three"))})
 	wantCode(t, err, engine.CodeTooManyDefinitions)
-	b.define(agent, strings.Replace(named(simple, "two"), "success", "failure", 1)) // a version of its own is none more
+	b.define(agent, strings.Replace(named(simple, "two"), "success", "failure", 1)) // a new version of its own workflow does not count
 	b.define(other, named(simple, "three"))
 	for i := range 3 {
 		b.define(operator, named(simple, fmt.Sprintf("op-%d", i)))
@@ -47,7 +47,7 @@ func TestQuotaOfRunningInstances(t *testing.T) {
 	if e := wantCode(t, err, engine.CodeTooManyInstances); e.RetryAfter <= 0 {
 		t.Error("it is not said when to try again")
 	}
-	b.start(other, "simple", "") // others have places of their own
+	b.start(other, "simple", "") // each principal has separate places
 	for range 4 {
 		b.start(operator, "simple", "") // operators are not counted
 	}
@@ -60,7 +60,7 @@ func TestQuotaOfRunningInstances(t *testing.T) {
 	wantCode(t, err, engine.CodeTooManyInstances)
 }
 
-// later moves the clock.
+// later advances the clock.
 func (b *bench) later(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func TestQuotaOfBytes(t *testing.T) {
 	b.advance(agent, id, "back", "")
 }
 
-// costly is a judge whose script and model took something.
+// costly is a judge whose script time and model tokens cost something.
 type costly struct{ engine.Judge }
 
 func (c costly) Decide(ctx context.Context, k judge.Case) (judge.Verdict, error) {
@@ -101,8 +101,8 @@ func (c costly) Decide(ctx context.Context, k judge.Case) (judge.Verdict, error)
 	return v, err
 }
 
-// What is defined counts as well: the versions of one's own workflows, which are kept for
-// ever, and the sandbox's look at what is only asked about.
+// Defining counts as well: the stored versions of a principal's own workflows, and the sandbox time for
+// examining definitions in stateless requests.
 func TestQuotasOfDefining(t *testing.T) {
 	version := func(n int) []byte {
 		return []byte(fmt.Sprintf(`{"name":"one","comment":"%d %s","initialState":"a","states":{"a":{"final":true}}}`, n, strings.Repeat("x", 6000)))
@@ -118,7 +118,7 @@ func TestQuotasOfDefining(t *testing.T) {
 		if n != 5 {
 			t.Errorf("refused at version %d", n)
 		}
-		b.define(agent, string(version(3))) // nothing new
+		b.define(agent, string(version(3))) // unchanged
 		b.define(other, named(simple, "theirs"))
 		b.define(operator, named(simple, "op"))
 		b.later(e.RetryAfter)
@@ -135,8 +135,8 @@ func TestQuotasOfDefining(t *testing.T) {
 	})
 }
 
-// Every decision reads all that was configured beside a definition, so nobody can configure
-// it without end; operators always can.
+// Every decision reads all judge configurations of a definition, so only operators may configure it
+// without limit.
 func TestJudgeIsNotConfiguredWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, simple)
@@ -180,14 +180,14 @@ func TestQuotasOfJudging(t *testing.T) {
 			})
 			name := b.define(operator, c.doc).Name
 			id := b.start(agent, name, "").ID
-			b.advance(agent, id, "go", "") // with the start before it, it has spent more than there is
+			b.advance(agent, id, "go", "") // together with the start, this exceeds the quota
 			_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
 			e := wantCode(t, err, c.code)
 			_, err = b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
 			wantCode(t, err, c.code)
 			_, err = b.Decide(t.Context(), agent, engine.DecideRequest{Workflow: name, State: "a", Action: "go"})
 			wantCode(t, err, c.code)
-			b.advance(agent, id, "free", "") // what costs nothing of it is still possible
+			b.advance(agent, id, "free", "") // an action that uses none of this quota is still possible
 			b.advance(operator, id, "go", "")
 			b.later(e.RetryAfter)
 			if _, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"}); err != nil {
@@ -197,7 +197,7 @@ func TestQuotasOfJudging(t *testing.T) {
 	}
 }
 
-// What workers did for a caller that left before the answer counts.
+// Sandbox time for a caller that cancelled before the answer is charged.
 func TestWorkerTimeOfACallerThatLeft(t *testing.T) {
 	const scripted = `{"name":"scripted","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","validator":"() => true"}}}}}`
 	b := newBenchWith(t, memstore.New(), nil, func(cfg *engine.Config) { cfg.Quotas.WorkerTime = time.Minute })
@@ -214,7 +214,7 @@ func TestWorkerTimeOfACallerThatLeft(t *testing.T) {
 	wantCode(t, err, engine.CodeWorkerTimeSpent)
 }
 
-// A start that the store did not take gives its place back.
+// A start that the store rejected frees its place.
 func TestQuotaOfFailedStarts(t *testing.T) {
 	db := &failing{Store: memstore.New()}
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Running: 1} })
@@ -238,14 +238,14 @@ func (f *failing) Commit(ctx context.Context, c store.Commit) error {
 	return f.Store.Commit(ctx, c)
 }
 
-// TestSetQuotas: other quotas count from the next request on, and what was spent stays spent.
+// TestSetQuotas: new quotas apply from the next request on, and earlier use still counts.
 func TestSetQuotas(t *testing.T) {
 	b := quotaBench(t, engine.Quotas{Running: 3, Bytes: 1 << 20})
 	b.define(operator, simple)
 	id := b.start(agent, "simple", "").ID
 	b.start(agent, "simple", "")
 	b.SetQuotas(engine.Quotas{Running: 2})
-	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"}) // a place was free a moment ago
+	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"}) // a place was free until now
 	wantCode(t, err, engine.CodeTooManyInstances)
 	b.SetQuotas(engine.Quotas{Bytes: 1})
 	_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})

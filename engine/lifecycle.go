@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Cancel ends an instance without a final state. What happened stays recorded.
+// Cancel ends an instance without a final state. Its history is kept.
 func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (MovedResult, error) {
 	m := mutation{
 		right: RightCancel, id: req.ID, key: req.Key, revision: req.ExpectedRevision, verb: "cancelled", running: true, settled: true,
@@ -32,7 +32,7 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Mo
 	})
 }
 
-// Checkpoint names the present revision, to roll back to.
+// Checkpoint names the present revision, so that Rollback can return to it.
 func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequest) (CheckpointResult, error) {
 	var metadata document.JSON
 	m := mutation{
@@ -88,7 +88,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 		found = append(found, ev)
 	}
 	show := e.newView(p).withInstance(inst)
-	for _, ev := range slices.Backward(found) { // not while the store is read: this reads it too
+	for _, ev := range slices.Backward(found) { // outside the iteration, because rendering also reads the store
 		cp, err := show.renderCheckpoint(ctx, ev)
 		if err != nil {
 			return CheckpointsResult{}, err
@@ -99,9 +99,9 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	return out, nil
 }
 
-// Rollback restores the state, context and facts of a checkpoint. It is an event
-// like any other: nothing is erased. Only who governs the definition may, and across a
-// move with an effect outside, or a migration, only an operator: see Undo.
+// Rollback restores the state, context and facts of a checkpoint. It adds an event; nothing is erased.
+// mayTakeBack decides who may. Crossing a move with an external effect, or a migration, is reserved for
+// operators: see Undo.
 func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (MovedResult, error) {
 	m := e.takeBack(RightRollback, req.ID, req.Key, req.ExpectedRevision, "rolled back")
 	m.says = func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} }
@@ -116,7 +116,7 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 		if err != nil {
 			return change{}, err
 		}
-		if cp.Revision > inst.Revision { // it was made after the instance was loaded
+		if cp.Revision > inst.Revision { // the checkpoint was made after the instance was loaded
 			return change{}, &conflict{inst.ID}
 		}
 		if err := e.rejectCrossing(ctx, *inst, cp.Revision); err != nil {
@@ -136,7 +136,8 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 	})
 }
 
-// takeBack is a request that goes back to the past of an instance, or returns from it.
+// takeBack returns the mutation for a request that restores an earlier revision of an instance, or redoes
+// moves.
 func (e *Engine) takeBack(op Right, id, key string, revision *int64, verb string) mutation {
 	return mutation{
 		right: op, id: id, key: key, revision: revision, moves: true, verb: verb, counted: true, settled: true, once: true,
@@ -159,7 +160,7 @@ func (past history) findCheckpoint(ctx context.Context, instance, id string) (re
 		hint("listCheckpoints returns the ids of this instance.").because(store.ErrNotFound)
 }
 
-// shownContext is the context as the caller may see it.
+// shownContext returns the context as the caller may see it.
 func (i instance) shownContext() (json.RawMessage, error) {
 	if i.seesPlain() {
 		return i.Context, nil

@@ -9,13 +9,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// masking removes what versions of a definition call sensitive: from documents where it
-// must be, and from texts and the rest of documents wherever it turns up again. Everything
-// that was written down and is shown goes through one.
+// masking removes the values that versions of a definition mark as sensitive: from documents at the marked
+// paths, and from texts and the rest of documents wherever they reappear. All recorded text must pass
+// through a masking before it is shown.
 type masking struct {
 	definitions []*workflow.Definition
-	sensitive   []*workflow.Definition // those that differ in what they call sensitive
-	scrub       func(string) string    // nil when no version calls anything sensitive
+	sensitive   []*workflow.Definition // one for each distinct list of sensitive paths
+	scrub       func(string) string    // nil if no version marks anything as sensitive
 }
 
 func newMasking(docs []json.RawMessage, versions ...*workflow.Definition) masking {
@@ -39,7 +39,7 @@ func (m masking) maskDocument(doc json.RawMessage) (json.RawMessage, error) {
 	return m.maskDocumentWith(doc, nil)
 }
 
-// maskDocumentWith puts what replace makes of them in the place of sensitive values.
+// maskDocumentWith replaces sensitive values by the results of replace.
 func (m masking) maskDocumentWith(doc json.RawMessage, replace func(path string, value json.RawMessage) string) (json.RawMessage, error) {
 	for _, d := range m.sensitive {
 		var err error
@@ -72,8 +72,8 @@ func (m masking) maskEvidence(all []Evidence) []Evidence {
 	return out
 }
 
-// scrubAction is an action without sensitive values: anything can be asked for. One that a
-// definition has is no secret.
+// scrubAction removes sensitive values from an action, because callers may request any text as an action.
+// An action that a definition has is no secret.
 func (m masking) scrubAction(action string) string {
 	for _, d := range m.definitions {
 		for _, s := range d.States {
@@ -85,14 +85,14 @@ func (m masking) scrubAction(action string) string {
 	return m.scrubText(action)
 }
 
-// maskWords is for what somebody writes about an instance, before it is recorded: only the
-// context, and a review that is open, hold sensitive values.
+// maskWords returns the masking for texts about an instance, applied before they are recorded. Sensitive
+// values occur only in the context and in open reviews.
 func (i instance) maskWords(docs ...json.RawMessage) masking {
 	return newMasking(append(docs, i.Context), i.def)
 }
 
-// The purposes of digests. Each has keys of its own for every owner and workflow, values
-// for every path as well.
+// Purposes of digests. Each purpose has separate keys for every owner and workflow, and for values also
+// for every path.
 const (
 	purposeValue    = "gavel/value/v1"
 	purposeContext  = "gavel/context/v1"
@@ -105,7 +105,7 @@ func scopeOf(purpose, owner, workflow string) record.Scope {
 	return record.Scope{Purpose: purpose, Owner: owner, Workflow: workflow}
 }
 
-// contextScope is the scope of the digest by which a decision names its context.
+// contextScope returns the scope of the digest by which a decision identifies its context.
 func contextScope(owner, workflow string) record.Scope {
 	return scopeOf(purposeContext, owner, workflow)
 }
@@ -114,14 +114,14 @@ func digestContext(keyed Digester, inst record.Instance, context json.RawMessage
 	return keyed.DigestIn(contextScope(inst.Owner, inst.Workflow), context)
 }
 
-// digestEvidence is for evidence that holds sensitive values.
+// digestEvidence returns the digest function for evidence that holds sensitive values.
 func digestEvidence(keyed Digester, inst record.Instance) func([]byte) string {
 	scope := scopeOf(purposeEvidence, inst.Owner, inst.Workflow)
 	return func(content []byte) string { return keyed.DigestIn(scope, content) }
 }
 
-// maskForRecord replaces sensitive values by keyed digests: what a record keeps
-// of data that may never be part of the context.
+// maskForRecord replaces sensitive values by keyed digests. It is used to record data that may never
+// become part of the context.
 func maskForRecord(keyed Digester, owner string, d *workflow.Definition, doc document.JSON) json.RawMessage {
 	scope := scopeOf(purposeValue, owner, d.Name)
 	return d.MaskJSON(doc, func(path string, value json.RawMessage) string {

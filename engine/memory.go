@@ -16,8 +16,8 @@ import (
 
 type memory struct{ store store.Store }
 
-// NewMemory lets a judge recall what it refused. What it recalls is written by
-// the Engine, in the transaction of the decision.
+// NewMemory returns a memory from which a judge recalls its refusals. The Engine writes it, in the
+// transaction of the decision.
 func NewMemory(s store.Store) judge.Memory { return memory{s} }
 
 // Recall implements judge.Memory.
@@ -44,22 +44,22 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 	return r, nil
 }
 
-// setMemoryKeys gives a case the keys that a judge's memory works with, if a model may
-// be asked about it. The digests are keyed, and over the plain values: two cases
-// that only look alike when masked are two cases.
+// setMemoryKeys sets the keys that a judge's memory uses, if a model may be asked about the case. The
+// digests are keyed and computed over the plain values: cases that only look alike when masked stay
+// different.
 func setMemoryKeys(with Digester, c *judge.Case) {
 	if !c.Rubric.Enabled || !c.Rubric.UseLLM || len(c.Illegal) > 0 {
 		return
 	}
 	keyed := func(parts ...string) string { return with.Digest([]byte(digestParts(parts...))) }
-	path, _ := json.Marshal(c.Path) // texts alone
+	path, _ := json.Marshal(c.Path) // strings always encode
 	parts := []string{"gavel/case/v2", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash, c.Role, string(path)}
 	c.Identity = keyed(appendCall(parts, c, document.JSON.Canonical)...)
 	bindGuard(with, c, c.Instance)
 	bindRefusal(with, c, c.Instance)
 }
 
-// appendCall adds the call that a case is about, if any, its arguments in the form given.
+// appendCall appends the call that a case is about, if any, with its arguments in the given form.
 func appendCall(parts []string, c *judge.Case, form func(document.JSON) []byte) []string {
 	if c.Call == nil {
 		return parts
@@ -91,18 +91,17 @@ func bindRefusal(keyed Digester, c *judge.Case, instance string) {
 	c.Bound = keyed.Digest([]byte(digestParts(appendCall(parts, c, judge.FingerprintOf)...)))
 }
 
-// longestTurn bounds how long a decision waits for others with its guard key. With
-// the time of a judgement added it stays below what clients usually wait.
+// longestTurn limits how long a decision waits for others with its guard key. With the time of a judgement
+// added, it stays below the usual timeout of clients.
 const longestTurn = 30 * time.Second
 
-// takeTurn lets decisions with the same guard key follow each other, from the
-// count that is read to the count that is written. Otherwise callers in parallel
-// would all see the count before the first of them was refused. Several processes
-// over one store may still pass it, by one attempt each.
+// takeTurn serialises decisions with the same guard key, from reading the count to writing it. Otherwise
+// parallel callers would all see the count before the first refusal. Each further process over the store
+// may still exceed the limit by one attempt.
 //
-// A case without a guard key asks no model and waits for nobody. When the instance
-// moved while others had their turn, the model is not asked about what is past: the
-// error is a *conflict then. Other errors are an *Error.
+// A case without a guard key asks no model and does not wait. If the instance moved during the wait, the
+// error is a *conflict, so that the model is not asked about an outdated state. Other errors are an
+// *Error.
 func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard string) (release func(), err error) {
 	if guard == "" {
 		return func() {}, nil
@@ -113,7 +112,7 @@ func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard strin
 	switch {
 	case release == nil:
 		return nil, turnError(ctx, "the same data")
-	case !waited || inst.Seq == 0: // there is none that could have moved
+	case !waited || inst.Seq == 0: // no instance that could have moved
 		return release, nil
 	}
 	current, err := e.cfg.Store.Load(ctx, inst.ID)
@@ -129,8 +128,8 @@ func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard strin
 	return nil, err
 }
 
-// newLesson is what has to be written beside the event of a judgement, nil when
-// nothing. made says that the move is made.
+// newLesson returns what must be written with the event of a judgement, nil if nothing. made reports
+// whether the move is made.
 func newLesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 	if c.Guard == "" {
 		return nil
@@ -146,16 +145,16 @@ func newLesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 	}
 	if learnt.Opinion != nil {
 		raw, err := json.Marshal(learnt.Opinion)
-		if err == nil { // an opinion that cannot be kept is asked for again
+		if err == nil { // an opinion that cannot be encoded is requested again
 			l.Opinion = raw
 		}
 	}
 	return l
 }
 
-// ClearRefusals forgets what a judge's loop guard counts: an operator's way out
-// for somebody who is held up. The model is asked again from then on, and what waited for
-// a person only because of the guard waits no longer: it has to be asked for again.
+// ClearRefusals resets the counts of a judge's loop guard. Operators use it to unblock a principal. The
+// model is asked again from then on. Reviews that were opened only because of the guard are closed; their
+// actions have to be requested again.
 func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusalsRequest) (ClearRefusalsResult, error) {
 	if err := Authorize(p, RightClear); err != nil {
 		return ClearRefusalsResult{}, err
@@ -195,7 +194,7 @@ func countOfThings(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// releaseReviews ends the open reviews that the loop guard put to a person.
+// releaseReviews ends the open reviews that the loop guard caused.
 func (e *Engine) releaseReviews(ctx context.Context, p Principal, req ClearRefusalsRequest) (n int, err error) {
 	var held []store.Review
 	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Instance: req.ID, Workflow: req.Workflow, Principal: req.Principal, Status: record.ReviewOpen}) {
@@ -209,7 +208,7 @@ func (e *Engine) releaseReviews(ctx context.Context, p Principal, req ClearRefus
 	for _, row := range held {
 		asked, err := e.loadOpeningEvent(ctx, row.Instance, row.Seq)
 		switch {
-		case CodeOf(err) == CodeUnknownReview: // its beginning was removed
+		case CodeOf(err) == CodeUnknownReview: // the opening event was removed
 			continue
 		case err != nil:
 			return n, err
@@ -228,15 +227,15 @@ func (e *Engine) releaseReviews(ctx context.Context, p Principal, req ClearRefus
 	return n, nil
 }
 
-// ClearRefusalsRequest selects refusals; an empty Action is all of them. ID is an instance:
-// those of data so long that they count on any instance are then forgotten for all.
+// ClearRefusalsRequest selects refusals; an empty Action selects all. ID is an instance. Refusals of data
+// long enough to count on any instance are then cleared for all instances.
 type ClearRefusalsRequest struct{ ID, Principal, Workflow, Action string }
 
 // ClearRefusalsResult answers a ClearRefusalsRequest.
 type ClearRefusalsResult struct {
 	// Forgotten is how many refusals no longer count.
 	Forgotten int `json:"forgotten"`
-	// Released is how many reviews were closed that waited only because of the loop guard.
+	// Released is how many reviews were closed that were open only because of the loop guard.
 	Released int    `json:"released"`
 	Message  string `json:"message"`
 }

@@ -19,8 +19,8 @@ const lenientFlow = `{"name":"judged","initialState":"open","states":{
 		"amend":"open"}},
 	"closed":{"final":true}}}`
 
-// What the model refused of an instance is not approved because it is down, whoever asks
-// and however the data look, until data or context change or a day has passed.
+// A refusal by the model also holds while the model is down, for any caller and any formatting of the
+// data. It holds until data or context change or a day has passed.
 func TestARefusalBindsTheFallback(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -55,7 +55,7 @@ func TestARefusalBindsTheFallback(t *testing.T) {
 			}
 		}
 	}
-	// The same, looking different, of another instance is another question.
+	// The same data on another instance are another question.
 	if by := ask(agent, j.start(), "I fixed EVERYTHING, really"); by != judge.ByFallback {
 		t.Errorf("another instance: %s", by)
 	}
@@ -82,7 +82,7 @@ func TestARefusalBindsTheFallback(t *testing.T) {
 	}
 }
 
-// So does a decision without an instance, whatever key comes with it.
+// The same holds for a decision without an instance, whatever its key.
 func TestARefusalBindsTheFallbackOfDecide(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "m")
@@ -110,7 +110,7 @@ func TestARefusalBindsTheFallbackOfDecide(t *testing.T) {
 	}
 }
 
-// withoutModel is an engine over the same store that has no model.
+// withoutModel returns an engine over the same store that has no model.
 func withoutModel(t *testing.T, db store.Store, like *judged) *engine.Engine {
 	t.Helper()
 	compiler := validators.NewCompiler(pool(), validators.Options{})

@@ -30,7 +30,7 @@ const judgedFlow = `{"name":"judged","initialState":"open","judgeConfig":{"stric
 
 var noteText = regexp.MustCompile(`"note":"[^"]*"`)
 
-// oracle is a model that answers as it is told to, and counts.
+// oracle is a model with configurable answers that counts its calls.
 type oracle struct {
 	calls   atomic.Int32
 	approve atomic.Bool
@@ -115,11 +115,11 @@ func (j *judged) advance(p engine.Principal, req engine.AdvanceRequest) engine.D
 	return got.Decision
 }
 
-// report is so long that it is the question, whatever instance it is sent to.
+// report is long enough that refusals of it count across instances (judge.IsQuestion).
 const report = " and I compared every figure of the tables one to seven with the ledger of the year"
 
-// Refusals of a long text count across rewordings, instances, pre-checks and a restart; the third
-// goes to a person, and then the model is not asked any more.
+// Refusals of a long text count across rewordings, instances, pre-checks and a restart. The third one goes
+// to a person; after that the model is no longer asked.
 func TestLoopGuard(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -127,7 +127,7 @@ func TestLoopGuard(t *testing.T) {
 	if d := j.advance(agent, closing(j.start(), "I fixed everything, really"+report)); d.DecidedBy != judge.LayerModel || d.Outcome != judge.Reject {
 		t.Fatalf("%+v", d)
 	}
-	// Another wording of the same, on another instance, as a pre-check, after a restart.
+	// Another wording of the same text, on another instance, as a pre-check, after a restart.
 	j = newJudged(t, db, "m")
 	checked, err := j.Validate(t.Context(), agent, closing(j.start(), "i FIXED everything; really!"+report))
 	if err != nil || checked.Approved || checked.Decision.Code == judge.CodeLoopGuard {
@@ -138,19 +138,19 @@ func TestLoopGuard(t *testing.T) {
 		t.Errorf("the third: %+v", third)
 	}
 	asked := j.model.calls.Load()
-	j.model.approve.Store(true) // it would give in now
+	j.model.approve.Store(true) // it would approve now
 	if d := j.advance(agent, closing(j.start(), "I fixed everything - really"+report)); d.Code != judge.CodeLoopGuard || j.model.calls.Load() != asked {
 		t.Errorf("the fourth: %+v after %d calls", d, j.model.calls.Load()-asked)
 	}
-	// Somebody else, and other data, are other questions.
+	// Another principal and other data are other questions.
 	other := j.start()
 	if d := j.advance(agent, closing(other, "Replaced the pump and measured 3.2 bar")); d.Outcome != judge.Approve {
 		t.Errorf("other data: %+v", d)
 	}
 }
 
-// Short data are sent to many instances: what was refused of one says nothing of another, and
-// low certainty is no refusal. Without an instance, the context stands for it.
+// Many instances receive the same short data, so a refusal on one does not count on another. Low
+// confidence is not a refusal. In a decision without an instance, the context takes its place.
 func TestLoopGuardCountsEachInstance(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "m")
@@ -183,7 +183,7 @@ func TestLoopGuardCountsEachInstance(t *testing.T) {
 		return r.Decision.Code
 	}
 	for i := range 3 {
-		decide("squash"+strings.Repeat("!", i), `{"pr":1}`, fmt.Sprint("key ", i)) // another key is no other question
+		decide("squash"+strings.Repeat("!", i), `{"pr":1}`, fmt.Sprint("key ", i)) // a different key is not a different question
 	}
 	if code := decide("squash...", `{"pr":1}`, ""); code != judge.CodeLoopGuard {
 		t.Errorf("the same context: %s", code)
@@ -193,7 +193,7 @@ func TestLoopGuardCountsEachInstance(t *testing.T) {
 	}
 }
 
-// Who configures the judge, or reads the configuration, learns when the loop guard steps in and who lifts it.
+// The judge configuration shows when the loop guard applies and who lifts it.
 func TestJudgeConfigSaysHowTheLoopGuardIsLifted(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "m")
@@ -298,12 +298,12 @@ func TestLoopGuardForgets(t *testing.T) {
 	})
 }
 
-// Of one instance the guard is lifted without a word about others; what waits only because of it
-// is closed, and the identical question is put to the model again, whoever else was told no.
+// The guard can be lifted for one instance alone. Reviews that are open only because of it are closed, and
+// the identical question goes to the model again, even if another principal was refused.
 func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
 	t.Parallel()
 	j := newJudgedWith(t, memstore.New(), func(m *judge.ModelConfig, c *engine.Config) {
-		ask, kept := m.Completer, map[string]llm.Reply{} // as the client of the model does
+		ask, kept := m.Completer, map[string]llm.Reply{} // as the model's client does
 		m.Completer = llm.CompleterFunc(func(ctx context.Context, req llm.Request) (llm.Reply, error) {
 			if r, ok := kept[req.Key]; ok {
 				return r, nil
@@ -352,7 +352,7 @@ func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
 	if same, err := j.Advance(t.Context(), agent, closing(also, "squash!")); err != nil || same.Review == nil || same.Review.ID != other.Review.ID {
 		t.Errorf("the other: %+v, %v", same, err)
 	}
-	// What waits for another reason is not the guard's to release.
+	// Reviews that are open for another reason stay open.
 	j.model.fail.Store(true)
 	third, err := j.Advance(t.Context(), agent, closing(j.start(), "rebase"))
 	if err != nil || third.Review == nil || third.Decision.Code != judge.CodeJudgeUnavailable {
@@ -366,7 +366,7 @@ func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
 	}
 }
 
-// The same case gets the recorded refusal, without a call; a principal's own or not.
+// The same case gets the recorded refusal without a model call, also for another principal.
 func TestTheSameCaseIsNotAskedTwice(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "m")
@@ -375,7 +375,7 @@ func TestTheSameCaseIsNotAskedTwice(t *testing.T) {
 	if j.model.calls.Load() != 1 || again.Outcome != first.Outcome || again.Confidence != first.Confidence || !slices.Equal(again.Violations, first.Violations) {
 		t.Errorf("%d calls, %+v then %+v", j.model.calls.Load(), first, again)
 	}
-	j.advance(agent, closing(j.start(), "did it!")) // alike, and not the same
+	j.advance(agent, closing(j.start(), "did it!")) // similar, but not the same
 	if j.model.calls.Load() != 2 {
 		t.Errorf("%d calls", j.model.calls.Load())
 	}
@@ -389,7 +389,7 @@ func TestTheSameCaseIsNotAskedTwice(t *testing.T) {
 	}
 }
 
-// A replay is no second attempt.
+// A replay does not count as a second attempt.
 func TestAReplayCountsOnce(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "m")
@@ -406,7 +406,7 @@ func TestAReplayCountsOnce(t *testing.T) {
 	}
 }
 
-// Callers in parallel cannot all be before the first refusal is counted.
+// Parallel callers cannot all pass before the first refusal is counted.
 func TestParallelAttemptsCount(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "m")
@@ -433,8 +433,8 @@ func TestParallelAttemptsCount(t *testing.T) {
 	}
 }
 
-// How a model is set up, and what a criterion of somebody else's definition says,
-// is not for the judged.
+// The model's configuration and the criteria of another principal's definition are hidden from the agents
+// that are judged.
 func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "m")
@@ -464,8 +464,7 @@ func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 	}
 }
 
-// A new field of judge.ModelRecord is hidden from the judged until somebody decides
-// otherwise.
+// A new field of judge.ModelRecord stays hidden from the agents that are judged until it is listed.
 func TestTheJudgedSeeWhatIsListed(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -487,7 +486,7 @@ func TestTheJudgedSeeWhatIsListed(t *testing.T) {
 	}
 }
 
-// Which model judges is chosen among those that an operator configured.
+// The model must be one that an operator configured.
 func TestConfigureModel(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "small", "large")
@@ -523,13 +522,13 @@ func TestConfigureModel(t *testing.T) {
 	}
 }
 
-// A refusal that loses its place to another event is sealed anew, and counts once.
+// A refusal that has to be sealed again after another event counts once.
 func TestARefusalSealedAnewCountsOnce(t *testing.T) {
 	t.Parallel()
 	db := &interrupting{Store: memstore.New()}
 	j := newJudged(t, db, "m")
 	id := j.start()
-	db.before = func() { // between the judgement and its record
+	db.before = func() { // between the judgement and its commit
 		db.before = nil
 		if _, err := j.Checkpoint(context.Background(), agent, engine.CheckpointRequest{ID: id}); err != nil {
 			t.Error(err)
@@ -553,7 +552,7 @@ func TestARefusalSealedAnewCountsOnce(t *testing.T) {
 	}
 }
 
-// interrupting is a store in which something comes between once.
+// interrupting is a store that runs a function once, before a commit.
 type interrupting struct {
 	store.Store
 	before        func()
@@ -580,7 +579,7 @@ func TestStatusWarnsOfAMissingModel(t *testing.T) {
 	picky := strings.Replace(named(judgedFlow, "picky"), `"useLLM":true`, `"useLLM":true,"model":"large"`, 1)
 	for _, c := range []struct {
 		models       []string
-		plain, picks string // what the warning of each workflow says, "" for none
+		plain, picks string // the expected warning of each workflow, "" for none
 	}{
 		{nil, "none is configured", "none is configured"},
 		{[]string{"m"}, "", `the model "large", which is not configured`},
@@ -603,7 +602,7 @@ func TestStatusWarnsOfAMissingModel(t *testing.T) {
 	}
 }
 
-// The keys say nothing about the data, and differ where the question differs.
+// The keys disclose nothing about the data, and differ if the questions differ.
 func TestIdentityAndGuard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -639,8 +638,8 @@ func TestIdentityAndGuard(t *testing.T) {
 	}
 }
 
-// What waits only because no model answered is judged when the same is asked again and one
-// does; until then it is the same review.
+// A review that is open only because no model answered is judged when the request is repeated and a model
+// answers. Until then the request joins the same review.
 func TestAModelThatComesBackIsAsked(t *testing.T) {
 	t.Parallel()
 	j := newJudgedWith(t, memstore.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
@@ -663,7 +662,7 @@ func TestAModelThatComesBackIsAsked(t *testing.T) {
 	}
 }
 
-// Another configuration of the judge is another question: what waits is asked again, once.
+// Another judge configuration is another question: an open request is judged again, once.
 func TestAnotherConfigurationIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	j := newJudgedWith(t, memstore.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")

@@ -18,45 +18,45 @@ import (
 // MigrateRequest pins running instances to another version of their definition.
 type MigrateRequest struct {
 	Workflow string
-	// FromVersion is the version that they have, 0 for any; ToVersion the one that they
-	// get, 0 for the newest.
+	// FromVersion is the present version of the instances, 0 for any; ToVersion is the new one, 0 for the
+	// newest.
 	FromVersion, ToVersion int
-	// States are new names by the old ones, for states whose names changed.
+	// States maps old state names to new ones.
 	States map[string]string
-	// Instances are those to migrate; empty is all that run.
+	// Instances lists the instances to migrate; empty means all running ones.
 	Instances []string
-	// DryRun says what would happen, and changes nothing.
+	// DryRun reports what would happen and changes nothing.
 	DryRun bool
 }
 
-// MigrateOutcome is what became of one instance.
+// MigrateOutcome is the result for one instance.
 type MigrateOutcome string
 
 // The outcomes.
 const (
 	Migrated MigrateOutcome = "migrated"
-	// MigrateUnchanged: it had the version already.
+	// MigrateUnchanged: the instance already had the version.
 	MigrateUnchanged MigrateOutcome = "unchanged"
 	MigrateRefused   MigrateOutcome = "refused"
 )
 
-// InstanceMigration is one instance's part in a migration.
+// InstanceMigration is the result of a migration for one instance.
 type InstanceMigration struct {
 	ID      string         `json:"id"`
 	Outcome MigrateOutcome `json:"outcome"`
-	// From and To are versions, State the state before, NewState the one after.
+	// From and To are versions; State is the state before, NewState the state after.
 	From     int    `json:"fromVersion"`
 	To       int    `json:"toVersion"`
 	State    string `json:"state"`
 	NewState string `json:"newState,omitempty"`
-	// Completes says that the new version calls the state final.
+	// Completes reports that the state is final in the new version.
 	Completes bool `json:"completes,omitempty"`
-	// Reason says why it was refused.
+	// Reason is why the instance was refused.
 	Reason string `json:"reason,omitempty"`
-	// Stale are the reviews that waited, about what is past now.
+	// Stale lists the open reviews that became stale.
 	Stale []string `json:"staleReviews,omitempty"`
-	// Blocked are states ahead that it can never enter any more, for want of a state that
-	// the new version wants visited before.
+	// Blocked lists later states that the instance can never enter, because it has not visited a state
+	// that the new version requires first.
 	Blocked []string `json:"blocked,omitempty"`
 }
 
@@ -66,22 +66,26 @@ type MigrateResult struct {
 	To       int                 `json:"toVersion"`
 	DryRun   bool                `json:"dryRun"`
 	Entries  []InstanceMigration `json:"instances"` // never nil
-	// How many of them are of each outcome.
+	// The number of entries with each outcome.
 	Migrated  int `json:"migrated"`
 	Unchanged int `json:"unchanged"`
 	Refused   int `json:"refused"`
 }
 
-// Migrate pins instances to another version of their definition, an operator's doing:
-// each by an event and a commit of its own, so that a migration that was cut short is
-// taken up by doing it again. An instance that has the version already is unchanged.
+// Migrate pins instances to another version of their definition. Only operators may migrate. Each instance
+// has its own event and commit, so an interrupted migration is completed by repeating it. An instance that
+// already has the version is unchanged.
 //
-// An instance is refused, and stays as it was, when it has ended, when the new version
-// does not have its state, when a call of another server's tool is not settled, or when the state's validators or mustPassThrough do not let
-// an instance with its context and history be there. Its open reviews become stale.
+// An instance is refused and stays unchanged in these cases:
+//   - It has ended.
+//   - The new version does not have its state.
+//   - A call of another server's tool is not settled.
+//   - The state's validators or mustPassThrough reject an instance with its context and history.
 //
-// The error is about the request, or about the store; what was migrated before it stays,
-// and is in the result.
+// Open reviews of migrated instances become stale.
+//
+// The error is about the request or the store; instances migrated before it stay migrated, and are in the
+// result.
 func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (MigrateResult, error) {
 	if err := Authorize(p, RightMigrate); err != nil {
 		return MigrateResult{}, err
@@ -133,7 +137,7 @@ func (lib *library) checkMigrate(ctx context.Context, req MigrateRequest, to def
 	return nil
 }
 
-// checkOldState refuses a name that no version ever had, which is a slip of the pen.
+// checkOldState rejects a state name that no version ever had, which is probably a typing error.
 func (lib *library) checkOldState(ctx context.Context, req MigrateRequest, state string, target int) error {
 	first, last := req.FromVersion, req.FromVersion
 	if first == 0 {
@@ -193,7 +197,7 @@ func (m *migration) migrateNamed(ctx context.Context) error {
 	return nil
 }
 
-// migrateAll migrates what runs, page by page, so that no read of the store is held while
+// migrateAll migrates the running instances page by page, so that no read of the store is open while
 // instances are written.
 func (m *migration) migrateAll(ctx context.Context) error {
 	q := store.InstanceQuery{Workflow: m.to.stored.Name, Status: record.Running, Limit: instancesMost}
@@ -238,11 +242,10 @@ func (m *migration) addEntry(one InstanceMigration) {
 	}
 }
 
-// migrateTries is how often an instance that keeps moving is tried.
+// migrateTries limits how often an instance that keeps moving is tried.
 const migrateTries = 5
 
-// migrateOne migrates an instance, as it is by then: should it move meanwhile, it is looked at
-// anew.
+// migrateOne migrates an instance. If the instance moves in the meantime, it is planned again.
 func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
 	for range migrateTries {
 		out, err := m.planOne(ctx, inst)
@@ -315,8 +318,8 @@ func (m *migration) planOne(ctx context.Context, inst record.Instance) (Instance
 	return out, nil
 }
 
-// whyUnfit says why an instance could not be in a state of a version, with the context and
-// the facts that it has; "" when it could.
+// whyUnfit explains why an instance could not be in a state of a version, with the context and the facts
+// that it has; "" if it could.
 func whyUnfit(ctx context.Context, compiler workflow.Compiler, p Principal, l definition, state string, facts workflow.Facts, inst record.Instance) (string, error) {
 	if l.def.States[state] == nil {
 		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)
@@ -356,8 +359,8 @@ func joinObjections(state string, findings []validators.Finding) string {
 	return fmt.Sprintf("It cannot be in %q: %s", state, strings.Join(said, " "))
 }
 
-// checkRestorable refuses to go back, across a migration, to what the version that the
-// instance has by now would not let be.
+// checkRestorable rejects restoring a state from before a migration if it is not valid in the version that
+// the instance has now.
 func (e *Engine) checkRestorable(ctx context.Context, inst instance, restored record.Instance) error {
 	if restored.Version == inst.Version {
 		return nil
@@ -376,9 +379,9 @@ func (e *Engine) checkRestorable(ctx context.Context, inst instance, restored re
 		hint(fmt.Sprintf("Migrate the instance to version %d first.", restored.Version))
 }
 
-// findRenamedState says which state, of those that a restored instance has or has visited, got
-// another name since: under the old one it may be another state of the version that the
-// instance has by now. "" is none.
+// findRenamedState reports a state that a restored instance is in or has visited and that a migration
+// renamed since; "" if there is none. The old name may mean another state in the version that the instance
+// has now.
 func (past history) findRenamedState(ctx context.Context, inst, restored record.Instance) (string, error) {
 	names := append(slices.Clip(restored.Facts.Visited), restored.State)
 	now := map[string]string{}

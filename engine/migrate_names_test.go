@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 )
 
-// naming is what each state of one process is called in a version of its definition.
+// naming holds the name of each state in one version of a definition.
 type naming []string
 
 func (n naming) document(version int) string {
@@ -28,7 +28,7 @@ func (n naming) document(version int) string {
 	return fmt.Sprintf(`{"name":"paper","description":"v%d","initialState":%q,"states":{%s}}`, version, n[0], strings.Join(states, ","))
 }
 
-// of are the names of states, sorted.
+// of returns the names of states, sorted.
 func (n naming) of(states []int) []string {
 	var out []string
 	for _, s := range states {
@@ -38,17 +38,16 @@ func (n naming) of(states []int) []string {
 	return out
 }
 
-// place is where the model thinks that an instance is: states by number, whatever they
-// are called.
+// place is the expected position of an instance. States are identified by number, whatever their names.
 type place struct {
 	at      int
 	visited []int
 	version int
 }
 
-// Whatever names change from version to version, and however an instance goes back: what
-// counts as visited are the states that it was in, and it is in the state that it was in.
-// A rollback is refused only where a name means something else by now.
+// Whatever names change between versions, and however an instance goes back, it counts exactly the states
+// that it was in as visited, and it is in the state that it was in. A rollback is refused only if a name
+// has a new meaning.
 func TestNamesMeanTheSameStatesAfterRollbacks(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -59,7 +58,7 @@ func TestNamesMeanTheSameStatesAfterRollbacks(t *testing.T) {
 			versions[v] = naming(rapid.Permutation(names).Draw(r, "names"))[:4]
 			b.define(operator, versions[v].document(v+1))
 		}
-		id := b.start(operator, "paper", `{}`).ID // of the newest
+		id := b.start(operator, "paper", `{}`).ID // of the newest version
 		now := place{visited: []int{0}, version: len(versions)}
 		checkpoints := map[string]place{}
 		var ids []string

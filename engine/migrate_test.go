@@ -18,14 +18,14 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// paperV1 and its successors are one process as it grew.
+// paperV1 and its successors are versions of one process.
 const (
 	paperV1 = `{"name":"paper","initialState":"draft","states":{
 		"draft":{"transitions":{"submit":"reviewing","note":"draft"}},
 		"reviewing":{"transitions":{"pass":"signing","reject":"draft","release":{"target":"signing","requireAssurance":"human"}}},
 		"signing":{"transitions":{"sign":"signed"}},
 		"signed":{"final":true}}}`
-	// paperV2 calls reviewing "review", wants an author there, and has a legal check.
+	// paperV2 renames reviewing to "review", requires an author there, and adds a legal check.
 	paperV2 = `{"name":"paper","initialState":"draft","states":{
 		"draft":{"transitions":{"submit":"review","note":"draft"}},
 		"review":{"transitions":{"pass":"legal","reject":"draft"}},
@@ -41,7 +41,7 @@ const (
 
 var toReview = map[string]string{"reviewing": "review"}
 
-// asKept compares instances by what stores keep of them.
+// asKept compares instances as stores keep them.
 var asKept = cmpopts.IgnoreUnexported(record.Instance{})
 
 func (b *bench) migrate(req engine.MigrateRequest) engine.MigrateResult {
@@ -57,7 +57,7 @@ func (b *bench) migrate(req engine.MigrateRequest) engine.MigrateResult {
 	return r
 }
 
-// outcomes are those of a migration by instance.
+// outcomes returns the entries of a migration by instance.
 func outcomes(r engine.MigrateResult) map[string]engine.InstanceMigration {
 	out := map[string]engine.InstanceMigration{}
 	for _, e := range r.Entries {
@@ -66,7 +66,7 @@ func outcomes(r engine.MigrateResult) map[string]engine.InstanceMigration {
 	return out
 }
 
-// papers are instances of paperV1 in all of its states.
+// papers starts instances of paperV1 in all of its states.
 func papers(b *bench) map[string]string {
 	b.t.Helper()
 	b.define(operator, paperV1)
@@ -110,7 +110,8 @@ func TestMigrate(t *testing.T) {
 			"reviewing": {engine.Migrated, "reviewing", "review", "", nil},
 			"anonymous": {engine.MigrateRefused, "reviewing", "", `It cannot be in "review": "author" is required`, nil},
 			"wordy":     {engine.MigrateRefused, "reviewing", "", `It cannot be in "review": `, nil},
-			// reviewing is visited under its new name; that legal never was keeps it from its end
+			// reviewing counts as visited under its new name; the end is blocked because legal was never
+			// visited
 			"signing": {engine.Migrated, "signing", "signing", "", []string{"signed"}},
 			"new":     {engine.MigrateUnchanged, "draft", "draft", "", nil},
 		}
@@ -161,7 +162,7 @@ func TestMigrate(t *testing.T) {
 		if again.Migrated != 0 || again.Unchanged != 4 || again.Refused != 2 {
 			t.Errorf("again: %+v", again)
 		}
-		// It goes on by the new version.
+		// It follows the new version.
 		b.moved(agent, ids["reviewing"], "pass", `{}`, "legal")
 		b.moved(agent, ids["reviewing"], "clear", `{}`, "signing")
 		b.refused(agent, ids["signing"], "sign", `{}`, "must_pass_through")
@@ -187,7 +188,7 @@ func TestMigrateNamedInstances(t *testing.T) {
 	if b.load(ids["reviewing"]).Version != 1 {
 		t.Error("an instance that was not named was migrated")
 	}
-	// What was visited under another name was not visited, unless the mapping says so.
+	// A state visited under an old name does not count as visited, unless the mapping names it.
 	r = b.migrate(engine.MigrateRequest{Instances: []string{ids["signing"]}})
 	if e := r.Entries[0]; e.Outcome != engine.MigrateRefused || !strings.HasPrefix(e.Reason, `It cannot be in "signing": The state "signing" may only be entered after "review"`) {
 		t.Errorf("past mustPassThrough: %+v", e)
@@ -274,8 +275,8 @@ func TestMigrateClosesReviews(t *testing.T) {
 	})
 }
 
-// TestMigrateIsTheEndOfTheLine: undo stops there, and only an operator rolls back across
-// it, to what the new version lets be.
+// TestMigrateIsTheEndOfTheLine: undo stops at a migration. Only an operator may roll back across it, and
+// only to a state that is valid in the new version.
 func TestMigrateIsTheEndOfTheLine(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -312,13 +313,13 @@ func TestMigrateIsTheEndOfTheLine(t *testing.T) {
 	if inst := b.load(id); inst.Version != 2 || inst.State != "draft" {
 		t.Errorf("in %q of version %d", inst.State, inst.Version)
 	}
-	// There and back again is no way around it.
+	// Migrating back does not get around it.
 	b.migrate(engine.MigrateRequest{ToVersion: 1})
 	wantCode(t, back(agent, inReviewing), engine.CodeForbidden)
 	b.verify(id)
 }
 
-// TestMigrateGoesOn: what was cut short is taken up by doing it again.
+// TestMigrateGoesOn: repeating an interrupted migration completes it.
 func TestMigrateGoesOn(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
@@ -346,8 +347,7 @@ func TestMigrateGoesOn(t *testing.T) {
 	}
 }
 
-// TestMigrateWhatMoves looks anew when an instance moves under its hands, and decides by
-// what it finds.
+// TestMigrateWhatMoves: an instance that moves during its migration is planned again from its new state.
 func TestMigrateWhatMoves(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
@@ -385,7 +385,7 @@ func TestMigrateManyPages(t *testing.T) {
 	onStores(t, func(t *testing.T, s store.Store) {
 		b := newBenchOn(t, s)
 		b.define(operator, paperV1)
-		var starts sync.WaitGroup // at once, so that a store writes many together
+		var starts sync.WaitGroup // concurrently, so that a store writes many together
 		for first := range 50 {
 			starts.Go(func() {
 				for i := first; i < 1100; i += 50 {

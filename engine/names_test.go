@@ -6,7 +6,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Nobody but an operator takes a name that is read as an operator's.
+// Only an operator may take a name that looks like an operator's.
 func TestNamesThatLookAlike(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -23,7 +23,7 @@ func TestNamesThatLookAlike(t *testing.T) {
 		wantCode(t, define(agent, name), engine.CodeForbidden)
 		wantCode(t, decide(agent, name), engine.CodeForbidden)
 	}
-	wantCode(t, decide(agent, "refund-claim"), engine.CodeForbidden) // whose rules would it have passed?
+	wantCode(t, decide(agent, "refund-claim"), engine.CodeForbidden) // it would be unclear whose rules decided
 	for _, name := range []string{"refund", "refund-claims", "claim-refund"} {
 		if err := define(agent, name); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -42,7 +42,7 @@ func TestNamesThatLookAlike(t *testing.T) {
 	}
 }
 
-// The names of gavel's own records are no agent's, and an operator's mistake alone.
+// Agents cannot take the names of gavel's own records; operators can.
 func TestNamesOfRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

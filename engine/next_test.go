@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// nextOf is what an answer says of what its next actions take.
+// nextOf summarises the next actions of a position and their requirements.
 func nextOf(p engine.Position) string {
 	var all []string
 	for _, n := range p.Next {
@@ -29,8 +29,8 @@ func nextOf(p engine.Position) string {
 	return strings.Join(all, "; ")
 }
 
-// Every answer says what the next actions take, so that nobody has to be refused to find
-// out; only a status says what they are for.
+// Every result lists the requirements of the next actions, so that no request has to be refused to find
+// them out. Only a status has their descriptions.
 func TestAnswersSayWhatComesNext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -67,7 +67,7 @@ func TestAnswersSayWhatComesNext(t *testing.T) {
 	expect("after the judge was configured", can.Position, "submit documentId MODEL")
 }
 
-// What a start takes is in the list, before anybody is refused; and a refusal names it.
+// A list shows the requirements of a start before any start is refused, and a refusal names them.
 func TestListsSayWhatAStartTakes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

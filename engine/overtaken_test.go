@@ -14,8 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/transfer"
 )
 
-// overtakenStore lets something happen between the load of an instance and the next read
-// of its history.
+// overtakenStore runs a function between the load of an instance and the next read of its history.
 type overtakenStore struct {
 	*memstore.Store
 	mu   sync.Mutex
@@ -33,8 +32,8 @@ func (s *overtakenStore) Events(ctx context.Context, q store.EventQuery) iter.Se
 	return s.Store.Events(ctx, q)
 }
 
-// What is committed after an instance was loaded makes undo, redo and rollback answer
-// conflict, and is never a reason for an internal error.
+// If an event is committed after an instance was loaded, undo, redo and rollback return a conflict, never
+// an internal error.
 func TestAMoveBesideAnUndo(t *testing.T) {
 	t.Parallel()
 	undo := func(b *bench, id string) error {
@@ -99,8 +98,7 @@ func TestARollbackToACheckpointThatIsNewerThanTheInstance(t *testing.T) {
 	}
 }
 
-// pagedStore reads histories in pages of one event, and lets something happen behind the
-// first page.
+// pagedStore reads histories in pages of one event, and runs a function after the first page.
 type pagedStore struct {
 	lapsing
 	once func()
@@ -129,8 +127,8 @@ func (s *pagedStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[r
 	}
 }
 
-// An export and a run of Retain that another run overtakes, after its lease has ended, see what is
-// left, and take nothing for broken.
+// An export and a run of Retain are overtaken by another run, after their lease has ended. They see the
+// remaining events and report nothing as broken.
 func TestRetentionBesideReaders(t *testing.T) {
 	t.Parallel()
 	setUp := func(t *testing.T) (*bench, string) {

@@ -7,8 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// The progress counts what the revision counts, and calls it so: after an undo nobody is
-// two steps along.
+// The progress counts changes, as the revision does: after an undo it does not claim two completed steps.
 func TestProgressCountsChanges(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -1,3 +1,3 @@
 package engine_test
 
-import _ "github.com/gavel-mcp/gavel/internal/modules/postgres" // the driver of a test
+import _ "github.com/gavel-mcp/gavel/internal/modules/postgres" // registers the driver

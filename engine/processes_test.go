@@ -27,11 +27,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// processPath tells this test binary that it is one of the processes of
-// TestThreeProcessesAnswerAsOne, and where their store is.
+// processPath makes this test binary one of the processes of TestThreeProcessesAnswerAsOne; its value is
+// the path of their store.
 const processPath = "GAVEL_ENGINE_TEST_STORE"
 
-// question is what a process is asked, at a time and with the ids that come next.
+// question is a request to a process, with its time and the ids to use next.
 type question struct {
 	Op   string
 	Who  engine.Principal
@@ -171,7 +171,7 @@ func (p *peer) end(kill bool) {
 	_ = p.cmd.Wait()
 }
 
-// raced can always be advanced; shared can be refused, and is defined anew by several.
+// raced can always be advanced; shared can be refused, and has several definitions.
 const raced = `{"name":"raced","initialState":"a","states":{"a":{"transitions":{"again":"a"}}}}`
 
 var sharedFlows = []string{
@@ -183,9 +183,9 @@ var sharedFlows = []string{
 	`{"name":"own","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"back":"a"}}}}`,
 }
 
-// Three processes over one store, asked in any order and at once, killed, and with the log
-// folded and cut under them, answer what one engine over memory answers: each reads what any
-// of them has acknowledged, and what it holds in memory is never older.
+// Three processes over one store give the same answers as one engine over memory. They are asked in any
+// order and concurrently, are killed, and their log is checkpointed and truncated in between. Each process
+// reads everything that any of them has acknowledged, and its caches are never stale.
 func TestThreeProcessesAnswerAsOne(t *testing.T) {
 	t.Parallel()
 	runs := 0
@@ -307,7 +307,7 @@ func TestThreeProcessesAnswerAsOne(t *testing.T) {
 				cutLog(rt, path, rapid.SampledFrom([]string{"PASSIVE", "RESTART", "TRUNCATE"}).Draw(rt, "mode"))
 			},
 		})
-		for n := range peers { // each of them has it all
+		for n := range peers { // each of them has everything
 			for _, id := range append(instances, race) {
 				q := next(operator, "status", id)
 				if got, err := peers[n].ask(q); err != nil || got != model.ask(q) {
@@ -318,8 +318,8 @@ func TestThreeProcessesAnswerAsOne(t *testing.T) {
 	})
 }
 
-// raceOnce asks all processes for the same move at once. One makes it, as the model does, and the
-// others hear that the instance has moved.
+// raceOnce asks all processes for the same move concurrently. One makes it, like the model, and the others
+// report that the instance has moved.
 func raceOnce(rt *rapid.T, peers []*peer, model *side, q question) {
 	answers, errs := make([]string, len(peers)), make([]error, len(peers))
 	var wg sync.WaitGroup
@@ -346,7 +346,7 @@ func raceOnce(rt *rapid.T, peers []*peer, model *side, q question) {
 	}
 }
 
-// stopTogether asks all processes at once whether the agent may end: each of them counts once.
+// stopTogether asks all processes concurrently whether the agent may end: each request counts once.
 func stopTogether(rt *rapid.T, peers []*peer, model *side, q question) {
 	answers, wanted, errs := make([]string, len(peers)), make([]string, len(peers)), make([]error, len(peers))
 	var wg sync.WaitGroup
@@ -367,7 +367,7 @@ func stopTogether(rt *rapid.T, peers []*peer, model *side, q question) {
 	}
 }
 
-// cutLog folds the log as another program might.
+// cutLog checkpoints the log as another program might.
 func cutLog(rt *rapid.T, path, mode string) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(1000)")
 	if err != nil {

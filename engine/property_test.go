@@ -14,9 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Whatever is asked in whatever order: the store holds exactly the fold of its
-// events, the chain verifies, seq has no gaps, refusals change nothing, and the
-// state is always one that the definition reaches from the one before.
+// In any order of requests, the store holds exactly the fold of its events, the chain verifies, seq has no
+// gaps, and refusals change nothing. The definition always leads from each state to the next.
 func TestRandomWalks(t *testing.T) {
 	b := newBench(t)
 	b.define(agent, `{"name":"walk","initialState":"a","states":{
@@ -85,7 +84,7 @@ func walkAdvance(rt *rapid.T, b *bench, id string) {
 	}
 }
 
-// checkFold reads the history back and compares it with what is stored.
+// checkFold reads the history back and compares it with the stored instance.
 func checkFold(rt *rapid.T, b *bench, id string) {
 	ctx := context.Background()
 	all := b.store.Events(ctx, store.EventQuery{Instance: id})

@@ -9,21 +9,19 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// resetKinds are the kinds of events that may reset the event quotas of an instance: see
-// resetsQuota.
+// resetKinds lists the kinds of events that may reset the event quotas of an instance: see resetsQuota.
 var resetKinds = slices.DeleteFunc(record.RevisingKinds(), func(k record.Kind) bool { return k == record.Cancelling })
 
-// resetsQuota reports whether everyone's event quota starts anew behind an event of one of
-// resetKinds. What goes back and forth resets only when an operator did it: others could
-// do it forever.
+// resetsQuota reports whether an event of one of resetKinds restarts the event quotas of all principals.
+// Rollback, undo and redo reset them only if an operator did them: others could repeat them forever.
 func resetsQuota(ev record.Event) bool {
 	return ev.Rollback == nil || ev.Role == string(RoleOperator)
 }
 
-// checkEventQuota refuses what would be recorded of an instance for a principal that has
-// had Limits.Events events of it recorded since its last move: repeating what is refused,
-// or undoing and redoing, fills a disk and costs a judgement each time. Each principal has
-// a quota of its own, so no one uses up what the owner needs to move. Operators have none.
+// checkEventQuota rejects a request if the principal has caused Limits.Events events of the instance since
+// its last move. Repeating refused requests, or undoing and redoing, fills the disk and costs a judgement
+// each time. Each principal has a separate quota, so that others cannot use up the owner's. Operators have
+// none.
 func (e *Engine) checkEventQuota(ctx context.Context, inst instance) error {
 	if err := e.ledger.checkBudget(ctx, inst.by, budgetBytes); err != nil {
 		return err
@@ -41,9 +39,8 @@ func (e *Engine) checkEventQuota(ctx context.Context, inst instance) error {
 		hint("Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.").at(inst.position())
 }
 
-// countEvents is how many events of an instance a principal has had recorded since the
-// last move. Where a move is among the last Limits.Events events, it is only known to be
-// fewer than that, and 0 is returned.
+// countEvents returns how many events of an instance a principal has caused since the last move. If a move
+// is among the last Limits.Events events, the number is below that limit, and 0 is returned.
 func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principal string) (int, error) {
 	known, _ := e.eventCounts.Get(inst.ID)
 	if known.reset > 0 && inst.Seq-known.reset < int64(e.cfg.Limits.Events) {
@@ -70,10 +67,11 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 	return known.of[principal], nil
 }
 
-// lastReset is the seq of the last event of an instance that resets quotas. near says that
-// it is among the last Limits.Events events; then it need not be the last one.
+// lastReset returns the seq of the last event of an instance that resets quotas. near reports that the
+// event is among the last Limits.Events events; then a later event may reset them as well.
 func (past history) lastReset(ctx context.Context, inst record.Instance, window int64) (seq int64, near bool, err error) {
-	// Nearly always a move is in the newer half: then the page is spared now, and this for the next half.
+	// Nearly always the newer half of the window has a move. Then the whole window need not be read now,
+	// and nothing is read during the next half.
 	lately := store.EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window/2), Kinds: resetKinds, Limit: 1}
 	for ev, err := range past.store.Events(ctx, lately) {
 		if err == nil && ev.Seq <= inst.Seq && resetsQuota(ev) {
@@ -103,7 +101,7 @@ func (past history) lastReset(ctx context.Context, inst record.Instance, window 
 	return 0, false, nil
 }
 
-// countOn adds the events behind those that were counted before.
+// countOn adds the events after those that were already counted.
 func (past history) countOn(ctx context.Context, inst record.Instance, known eventCount) (eventCount, error) {
 	out := eventCount{reset: known.reset, seq: inst.Seq, of: maps.Clone(known.of)}
 	if out.of == nil {
@@ -125,14 +123,14 @@ func (past history) countOn(ctx context.Context, inst record.Instance, known eve
 	return out, nil
 }
 
-// eventCount is how many events each principal has of an instance, up to a seq, since the
-// last event that reset the quotas.
+// eventCount holds how many events of an instance each principal caused, up to a seq, since the last event
+// that reset the quotas.
 type eventCount struct {
-	reset int64 // the seq of an event that reset them, 0 where none is known
+	reset int64 // the seq of an event that reset the quotas, 0 if unknown
 	seq   int64
-	of    map[string]int // never written once it is cached, nil where nothing was counted
+	of    map[string]int // must not be written once it is cached; nil if nothing was counted
 }
 
-// mostEventCounts bounds for how many instances with many events since their last move
-// counts are remembered.
+// mostEventCounts limits the number of instances whose counts are cached. Only instances with many events
+// since their last move are counted.
 const mostEventCounts = 1000

@@ -58,8 +58,8 @@ func TestAnInstanceHasOnlySoManyRefusals(t *testing.T) {
 	if err != nil || !again.Replayed || again.Decision.ID != first.Decision.ID {
 		t.Errorf("a replay: %+v, %v", again, err)
 	}
-	b.refused(operator, id, "nonsense", `{}`, "illegal_action") // an operator has room
-	b.moved(operator, id, "go", `{}`, "b")                      // and makes some
+	b.refused(operator, id, "nonsense", `{}`, "illegal_action") // operators have no quota
+	b.moved(operator, id, "go", `{}`, "b")                      // and their moves reset the others'
 	for range 5 {
 		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
 	}
@@ -76,7 +76,7 @@ func TestASecondInstanceHasRoom(t *testing.T) {
 	for range 2 {
 		id := b.start(agent, "simple", `{}`).ID
 		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
-		b.moved(agent, id, "go", `{}`, "b") // a move on the last place
+		b.moved(agent, id, "go", `{}`, "b") // a move with the last event of the quota
 		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
 		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
 		_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
@@ -84,8 +84,8 @@ func TestASecondInstanceHasRoom(t *testing.T) {
 	}
 }
 
-// Undo, redo and rollback are no moves: back and forth they fill a quota like refusals,
-// but an operator's make room.
+// Undo, redo and rollback are no moves: going back and forth uses up a quota like refusals. Only an
+// operator's reset it.
 func TestBackAndForthMakesNoRoom(t *testing.T) {
 	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Limits.Events = 6 })
 	b.define(agent, simple)
@@ -131,8 +131,8 @@ func TestBackAndForthMakesNoRoom(t *testing.T) {
 	}
 }
 
-// One principal's events use up nothing of another's quota: a reviewer cannot keep the
-// owner from moving, and the owner's refusals do not stop a reviewer.
+// One principal's events do not use up another's quota: a reviewer cannot keep the owner from moving, and
+// the owner's refusals do not stop a reviewer.
 func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s store.Store) {
@@ -160,7 +160,7 @@ func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
 		}
 		fill(reviewer)
 		fill(second)
-		for range 3 * most { // an operator's do not count for anyone
+		for range 3 * most { // an operator's events count for no quota
 			if err := check(operator); err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +175,7 @@ func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
 		fill(second)
 		fill(agent)
 
-		fresh, err := engine.New(engine.Config{ // what another process counts
+		fresh, err := engine.New(engine.Config{ // another process has the same counts
 			Store: s, Judge: b.judge, Compiler: validators.NewCompiler(pool(), validators.Options{}),
 			Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")), Limits: engine.Limits{Events: most},
 		})
@@ -190,7 +190,7 @@ func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
 	})
 }
 
-// queriedStore notes the queries of histories.
+// queriedStore records the queries of histories.
 type queriedStore struct {
 	*memstore.Store
 	queries []store.EventQuery
@@ -201,8 +201,8 @@ func (s *queriedStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2
 	return s.Store.Events(ctx, q)
 }
 
-// A move reads next to nothing of a long history to learn that there were moves lately: a query
-// for one event, and then none until half of what is allowed was recorded since.
+// A move reads almost nothing of a long history to find that there were recent moves. It makes a query for
+// one event, and the next query only after half of the limit has been recorded.
 func TestAMoveReadsNoLongHistory(t *testing.T) {
 	t.Parallel()
 	s := &queriedStore{Store: memstore.New()}
@@ -213,7 +213,7 @@ func TestAMoveReadsNoLongHistory(t *testing.T) {
 		b.moved(agent, id, "go", `{}`, "b")
 		b.moved(agent, id, "back", `{}`, "a")
 	}
-	// 91 moves are past the limit; each answer holds for 5 to 9 of them.
+	// 91 moves are past the limit; each result holds for 5 to 9 of them.
 	if n := len(s.queries); n < 10 || n > 19 {
 		t.Errorf("%d queries, want one for every 5 to 9 moves: %+v", n, s.queries)
 	}

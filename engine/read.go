@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// Status returns where an instance stands and its context.
+// Status returns the position and context of an instance.
 func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResult, error) {
 	return e.StatusAt(ctx, p, id, When{})
 }
@@ -57,9 +57,9 @@ func warnUnserved(models []string, d *workflow.Definition, overlays []workflow.O
 	return out
 }
 
-// CanExecute says whether an instance is in one of the given states and was not cancelled,
-// and whether the caller may ask for an action there: the question to ask before a tool that
-// belongs to them. It judges nothing.
+// CanExecute reports whether an instance is in one of the given states and not cancelled, and whether the
+// caller may request an action there. Ask it before using a tool that belongs to those states. It judges
+// nothing.
 func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequest) (CanExecuteResult, error) {
 	inst, err := e.see(ctx, p, req.ID)
 	if err != nil {
@@ -109,7 +109,7 @@ func unknownState(path, name string, d *workflow.Definition) error {
 // decisionKinds are the kinds of events that carry a decision.
 var decisionKinds = []record.Kind{record.Started, record.Advanced, record.Refused, record.Prechecked, record.Escalated, record.Reviewed}
 
-// The page sizes of History and Instances.
+// Page sizes of History and Instances.
 const (
 	historyPage   = 100
 	historyMost   = 1000
@@ -117,9 +117,9 @@ const (
 	instancesMost = 500
 )
 
-// History returns the decisions of an instance, oldest first, pre-checks
-// flagged. Sensitive values in data are masked for everybody, and texts are without
-// them: what the version of then calls sensitive, and what the present one does.
+// History returns the decisions of an instance, oldest first, with pre-checks flagged. For all callers,
+// values that either the version at that time or the present version marks as sensitive are masked in data
+// and removed from texts.
 func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (HistoryResult, error) {
 	past, err := showPast(ctx, e, p, req, decisionKinds, func(ctx context.Context, show *view, ev record.Event) (HistoryEntry, error) {
 		return show.renderEntry(ctx, ev)
@@ -130,8 +130,8 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	return HistoryResult{Instance: req.ID, Decisions: past.shown, Count: len(past.shown), Total: past.total, NextAfter: past.next}, nil
 }
 
-// ReadWholeHistory returns all that History pages through, for callers who know that it is short:
-// a page ends early on a busy machine, however few decisions there are.
+// ReadWholeHistory returns everything that History returns page by page, for callers who know that it is
+// short. On a busy machine pages end early, however few decisions there are.
 func ReadWholeHistory(ctx context.Context, e *Engine, p Principal, id string) (all []HistoryEntry, _ error) {
 	for req := (HistoryRequest{ID: id, Limit: historyMost}); ; {
 		page, err := e.History(ctx, p, req)
@@ -145,15 +145,15 @@ func ReadWholeHistory(ctx context.Context, e *Engine, p Principal, id string) (a
 	}
 }
 
-// pastPage is a page of the past of an instance.
+// pastPage is a page of an instance's past.
 type pastPage[V any] struct {
 	shown []V
-	total *int  // of all pages; nil where that was not counted
-	next  int64 // the event that the following page begins behind, 0 at the end
+	total *int  // of all pages; nil if it was not counted
+	next  int64 // seq after which the next page begins, 0 at the end
 }
 
-// showPast is a page of the past of an instance: of all events, or of those with decisions
-// where kinds are given.
+// showPast returns a page of an instance's past: of all events, or of those with decisions if kinds are
+// given.
 func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryRequest, kinds []record.Kind,
 	render func(context.Context, *view, record.Event) (V, error),
 ) (out pastPage[V], _ error) {
@@ -182,7 +182,7 @@ func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryReq
 			}
 			for ev, err := range e.cfg.Store.Events(ctx, q) {
 				if err == nil && kinds != nil && ev.Decision == nil {
-					continue // a review that ended without one
+					continue // a review that ended without a decision
 				}
 				if err == nil && ev.Seq > until.Seq || !yield(store.PlacedEvent{Event: ev}, err) {
 					return
@@ -211,11 +211,10 @@ func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryReq
 	return out, err
 }
 
-// opinionsFor are a decision's opinions as a caller may see them. How a model is
-// set up is the operator's, and what a criterion says or where a guard steps in is
-// nothing for those who are judged by somebody else's definition: who knows the
-// rubric writes for the rubric. What is shown is listed, so that a new field is
-// hidden until somebody decides otherwise.
+// opinionsFor returns the opinions of a decision as the caller may see them. Only roles that see all
+// instances learn how a model is configured. Criteria and samples are hidden from principals judged by
+// another principal's definition: those who know the rubric write for the rubric. Visible fields are
+// listed, so that a new field stays hidden until it is added here.
 func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []Opinion {
 	if opinions == nil {
 		return nil
@@ -255,7 +254,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 	}
 	q := store.InstanceQuery{State: req.State, Status: req.Status, BeforeID: req.Cursor, Limit: read.limit + 1}
 	if p.Workflows != "" {
-		q.Limit = 0 // what is out of scope is left out of what the store lists
+		q.Limit = 0 // the store returns instances out of scope, which are skipped below
 	}
 	out := InstancesResult{Instances: []InstanceSummary{}}
 	versions := map[definitionKey]definition{}
@@ -305,7 +304,7 @@ func pageSize(asked, usual, most int) (int, error) {
 	return asked, nil
 }
 
-// Diagram draws a definition, or an instance's with its state and path marked.
+// Diagram draws a definition, or an instance's definition with its state and path marked.
 func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (DiagramResult, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return DiagramResult{}, err

@@ -11,18 +11,18 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// mostRejections bounds how many rejected reviews of an instance are compared with a
-// request, the newest first: each costs a look at the event that opened it.
+// mostRejections limits how many rejected reviews of an instance are compared with a request, newest
+// first: each comparison loads the event that opened the review.
 const mostRejections = 10
 
 func isRejected(row store.Review) bool {
 	return row.Status == record.ReviewResolved && row.Resolution == judge.Reject && row.Call == ""
 }
 
-// findRejections are the reviews of an instance that a person rejected where it still is,
-// the newest first.
+// findRejections returns the reviews of an instance that a person rejected in the state where it still is,
+// newest first.
 func (past history) findRejections(ctx context.Context, inst record.Instance) ([]store.Review, error) {
-	if inst.Seq < 3 || inst.Status != record.Running { // started, escalated, reviewed
+	if inst.Seq < 3 || inst.Status != record.Running { // a rejection takes at least three events: started, escalated, reviewed
 		return nil, nil
 	}
 	var out []store.Review
@@ -38,9 +38,9 @@ func (past history) findRejections(ctx context.Context, inst record.Instance) ([
 	return out, nil
 }
 
-// findRejected finds the review in which a person rejected exactly what a case asks: the same
-// principal, action and state, data, context and rules. It tells the case, which compares
-// the evidence once that is fetched.
+// findRejected returns the review in which a person rejected exactly this request: the same principal,
+// action, state, data, context and rules. It adds the rejection to the case, so that the evidence is
+// compared once it is fetched.
 func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case, call *gatedCall) (*store.Review, error) {
 	if len(c.Illegal) > 0 || !c.Rubric.MayEscalate() {
 		return nil, nil //nolint:nilnil // nothing was rejected
@@ -55,7 +55,7 @@ func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case,
 	for _, row := range rows[:min(len(rows), mostRejections)] {
 		asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 		switch {
-		case CodeOf(err) == CodeUnknownReview: // its beginning was removed
+		case CodeOf(err) == CodeUnknownReview: // the opening event was removed
 			continue
 		case err != nil:
 			return nil, err
@@ -71,8 +71,8 @@ func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case,
 	return nil, nil //nolint:nilnil // nothing was rejected
 }
 
-// appendRejections adds what a person rejected where an instance is: of each action that does not
-// wait, the newest.
+// appendRejections adds the newest rejection of each action that has no open review, for the state where
+// the instance is.
 func (e *Engine) appendRejections(ctx context.Context, inst instance, reviews []ReviewSummary) ([]ReviewSummary, error) {
 	rows, err := e.findRejections(ctx, inst.Instance)
 	if err != nil {
@@ -92,13 +92,13 @@ func (e *Engine) appendRejections(ctx context.Context, inst instance, reviews []
 	return reviews, nil
 }
 
-// isAtIssue reports whether a review is one that was rejected where its instance still is. One of a stop is
-// over when the instance moves, even if it comes back.
+// isAtIssue reports whether a rejected review still applies: its instance must still be in that state. The
+// rejection of a stop ends with the next move, even if the instance returns to the state.
 func isAtIssue(row store.Review, inst record.Instance) bool {
 	return isRejected(row) && inst.Status == record.Running && inst.State == row.From && (!row.IsStop() || row.Revision == inst.Revision)
 }
 
-// isStillAtIssue is the same where the instance is not at hand.
+// isStillAtIssue is isAtIssue for callers that have not loaded the instance.
 func (past history) isStillAtIssue(ctx context.Context, row store.Review) (bool, error) {
 	if !isRejected(row) {
 		return false, nil
@@ -113,7 +113,7 @@ func (past history) isStillAtIssue(ctx context.Context, row store.Review) (bool,
 	return isAtIssue(row, inst), nil
 }
 
-// repeatRejection records a refusal that repeats a person's word, and shows the review.
+// repeatRejection records a refusal that repeats a person's rejection, and returns the review.
 func (e *Engine) repeatRejection(ctx context.Context, j judgement) (AdvanceResult, error) {
 	ev := e.decisionEvent(j, record.Refused)
 	ev.Review = &record.Review{ID: j.rejected.ID, Status: record.ReviewResolved, Resolution: judge.Reject, By: j.rejected.By}
@@ -126,7 +126,7 @@ func (e *Engine) repeatRejection(ctx context.Context, j judgement) (AdvanceResul
 	return out, err
 }
 
-// findReviewView is a review as a caller sees it.
+// findReviewView returns a review as a caller sees it.
 func (e *Engine) findReviewView(ctx context.Context, p Principal, id string) (*ReviewSummary, error) {
 	row, err := e.findReview(ctx, id)
 	if err != nil {
@@ -136,8 +136,8 @@ func (e *Engine) findReviewView(ctx context.Context, p Principal, id string) (*R
 	return &s, err
 }
 
-// reopenReview takes a rejection back. What was asked is gone from the review, so that it has to
-// be asked again; nothing else changes.
+// reopenReview withdraws a rejection. The review no longer has the data of the request, so the request has
+// to be made again; nothing else changes.
 func (e *Engine) reopenReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	end := record.Review{ID: r.row.ID, Status: record.ReviewReopened, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
 	do := change{event: e.reviewEvent(r.by, r.row, end), reopens: &r.row, end: end}

@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// rejectedAgain asks for what was rejected in a review, and fails the test unless the answer is
-// that rejection, recorded, and nobody was asked.
+// rejectedAgain repeats a rejected request. It fails the test unless the result is that rejection,
+// recorded, and no review was opened.
 func (b *bench) rejectedAgain(id, action, data, review string) {
 	b.t.Helper()
 	r := b.refused(agent, id, action, data, judge.CodeReviewRejected)
@@ -26,14 +26,14 @@ func (b *bench) rejectedAgain(id, action, data, review string) {
 	}
 }
 
-// What a person rejected is not put to a person again as long as it is the same question, and
-// is when something that counts has changed.
+// A question that a person rejected is not put to a person again while it is the same. It is once a
+// relevant part of it has changed.
 func TestARejectedReviewAnswersTheSameRequest(t *testing.T) {
 	t.Parallel()
 	const asked = `{"why":"it is time","token":"secret"}`
 	for name, tt := range map[string]struct {
 		change func(b *bench, id, review string)
-		data   string // "" is the same
+		data   string // "" means the same data
 		who    engine.Principal
 		parks  bool
 	}{
@@ -93,8 +93,7 @@ func TestARejectedReviewAnswersTheSameRequest(t *testing.T) {
 	}
 }
 
-// reopened lets a reviewer reopen a rejected review, and looks at what that does: nothing but
-// an event.
+// reopened lets a reviewer reopen a rejected review, and checks that this only adds an event.
 func (b *bench) reopened(id, review string) {
 	b.t.Helper()
 	before := b.load(id)
@@ -111,8 +110,8 @@ func (b *bench) reopened(id, review string) {
 	}
 }
 
-// Evidence is fetched again, and compared; scripts, models and people are not asked again where it
-// is the same.
+// Evidence is fetched again and compared. If it is unchanged, scripts, models and people are not asked
+// again.
 func TestARejectionHoldsUntilTheEvidenceChanges(t *testing.T) {
 	t.Parallel()
 	w := &world{content: `{"v":0}`}
@@ -167,8 +166,8 @@ func TestAModelDoesNotOverruleARejection(t *testing.T) {
 	}
 }
 
-// Status and the list show what a person rejected, with the reason, while the instance is where
-// it was asked.
+// Status and the list show rejected reviews with their reason, while the instance is in the state of the
+// request.
 func TestARejectedReviewIsSeen(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
@@ -227,7 +226,7 @@ func TestARejectedReviewIsSeen(t *testing.T) {
 	seen("the reopened ones", list(rita, "reopened"), first.ID)
 }
 
-// Who may not decide a review may not reopen it, and only what was rejected is reopened.
+// A principal that may not decide a review may not reopen it, and only a rejected review can be reopened.
 func TestWhoReopensWhat(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
@@ -247,7 +246,7 @@ func TestWhoReopensWhat(t *testing.T) {
 		t.Errorf("a rejected review is approved: %v", err)
 	}
 	b.reopened(id, first.ID)
-	wantCode(t, reopen(rita, first.ID), engine.CodeReviewClosed) // once
+	wantCode(t, reopen(rita, first.ID), engine.CodeReviewClosed) // only once
 	approved := b.parked(agent, id, "release", `{"why":"a"}`)
 	if _, err := b.resolve(rita, approved.ID, judge.Approve); err != nil {
 		t.Fatal(err)

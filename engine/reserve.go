@@ -8,17 +8,16 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// What a request is taken to cost as long as nothing dearer was seen of its principal
-// within the hour.
+// The minimum expected cost of a request, used until the principal has had a costlier one within the hour.
 const (
 	leastWorker = 5 * time.Millisecond
 	leastTokens = 500
 	tokenBytes  = 4
 )
 
-// reserve sets aside what a request is expected to cost, so that requests in flight
-// together spend no more than one after the other would. It refuses a request that could
-// no longer be paid for. The returned function takes what the request has cost instead.
+// reserve sets aside the expected cost of a request, so that concurrent requests spend no more than
+// sequential ones would. It rejects a request that the remaining budget cannot pay for. The returned
+// function replaces the reservation by the actual cost.
 func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay func(cost), err error) {
 	if p.Role != RoleOperator {
 		if err := l.share(ctx, p.ID); err != nil {
@@ -62,7 +61,7 @@ func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay fu
 		for b, n := range expected {
 			a.reserved[b] -= n
 		}
-		a = l.accountOf(p.ID) // begins a new hour when it is time
+		a = l.accountOf(p.ID) // begins a new hour if due
 		for b, n := range took {
 			l.spend(p.ID, a, budget(b), n)
 			a.dearest[b] = max(a.dearest[b], n)
@@ -81,21 +80,20 @@ func allReserved(b budget) error {
 	}
 }
 
-// runsScripts reports whether a question goes to the sandbox: for its scripts, or for a
-// stranger's schema.
+// runsScripts reports whether a case needs the sandbox: for its scripts, or for a schema that does not
+// come from a trusted owner.
 func runsScripts(c judge.Case) bool {
 	return len(c.Checks.Validators)+len(c.Checks.Routes) > 0 || !c.Owner.Trusted && len(c.Checks.Schema) > 0
 }
 
-// chargeEvents counts events of one commit before they are written, and refuses them to who has
-// had too much recorded already. The returned function takes that back when they were not
-// written.
+// chargeEvents charges the events of a commit before they are written. It rejects them if the principal's
+// quota is used up. The returned function refunds the charge if they were not written.
 func (l *ledger) chargeEvents(events []record.Event) (refund func(), err error) {
 	most := l.quotas.Load().Bytes
 	if most == 0 {
 		return func() {}, nil
 	}
-	last := events[len(events)-1] // the one that was asked for
+	last := events[len(events)-1] // the event that the request is for
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bound := last.Role != string(RoleOperator) && last.Role != string(clock.Role)

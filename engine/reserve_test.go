@@ -20,11 +20,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// window is how long a store and a judge take, so that requests overlap. Where they happen
-// not to, the test proves less, and still passes.
+// window delays a store and a judge, so that requests overlap. If they happen not to overlap, the test
+// still passes but proves less.
 const window = 30 * time.Millisecond
 
-// lateStore answers what is counted, and takes what is written, late.
+// lateStore delays counts and commits.
 type lateStore struct{ *memstore.Store }
 
 func (s lateStore) Definitions(ctx context.Context) ([]store.Definition, error) {
@@ -57,8 +57,7 @@ func (s lateStore) Commit(ctx context.Context, c store.Commit) error {
 	return s.Store.Commit(ctx, c)
 }
 
-// atOnce asks n times at once and returns how many requests were done. The others have to be
-// refused with the code.
+// atOnce makes n concurrent requests and returns how many succeeded. The others must fail with the code.
 func atOnce(t *testing.T, n int, code engine.Code, ask func(i int) error) int {
 	t.Helper()
 	var done atomic.Int64
@@ -79,8 +78,7 @@ func atOnce(t *testing.T, n int, code engine.Code, ask func(i int) error) int {
 	return int(done.Load())
 }
 
-// TestQuotasHoldAtOnce: requests that come at once are done as far as they would be one
-// after the other.
+// TestQuotasHoldAtOnce: as many concurrent requests succeed as would one after the other.
 func TestQuotasHoldAtOnce(t *testing.T) {
 	t.Parallel()
 	withQuotas := func(name string, q engine.Quotas, test func(t *testing.T, b *bench)) {
@@ -131,7 +129,7 @@ func TestQuotasHoldAtOnce(t *testing.T) {
 		if n := atOnce(t, 10, engine.CodeBytesSpent, func(i int) error {
 			_, err := b.Advance(t.Context(), reviewer, engine.AdvanceRequest{ID: ids[i], Action: "go", Data: document.Known(data)})
 			return err
-		}); n < 2 || n > 3 { // each is 7 to 14 kB
+		}); n < 2 || n > 3 { // each has 7 to 14 kB
 			t.Errorf("%d moves", n)
 		}
 	})
@@ -141,7 +139,7 @@ func TestQuotasHoldAtOnce(t *testing.T) {
 			_, err := b.Decide(t.Context(), agent, engine.DecideRequest{Workflow: "costly", State: "a", Action: "go", Data: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))})
 			return err
 		}
-		if err := ask(100); err != nil { // 800 tokens, so that it is known what one costs
+		if err := ask(100); err != nil { // costs 800 tokens, so that the cost of a request is known
 			t.Fatal(err)
 		}
 		if n := atOnce(t, 10, engine.CodeModelTokensSpent, ask); n != 5 {
@@ -150,7 +148,7 @@ func TestQuotasHoldAtOnce(t *testing.T) {
 	})
 }
 
-// lateJudge decides late.
+// lateJudge delays decisions.
 type lateJudge struct{ engine.Judge }
 
 func (s lateJudge) Decide(ctx context.Context, c judge.Case) (judge.Verdict, error) {

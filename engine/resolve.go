@@ -18,40 +18,39 @@ import (
 
 // ResolveRequest decides a review.
 type ResolveRequest struct {
-	ID string // the review's
-	// Decision is approve or reject, Reopen for a review that was rejected, or GiveUp for one of a
-	// step.
+	ID string // of the review
+	// Decision is approve or reject, Reopen for a rejected review, or GiveUp for the review of a step.
 	Decision judge.Outcome
 	// Reason is required.
 	Reason string
-	// Output is what a step gave that happened, where the review is of one; nil for nothing.
+	// Output is the output of a step that happened, for the review of a step; nil for none.
 	Output json.RawMessage
-	// Channel says how the person's word came here; "" is record.ChannelAPI.
+	// Channel is how the person's decision arrived; "" is record.ChannelAPI.
 	Channel record.Channel
 	Key     string // idempotency key, "" for none
 }
 
-// Reopen takes a rejection back: the same may be asked for again.
+// Reopen withdraws a rejection: the same request may be made again.
 const Reopen judge.Outcome = "reopen"
 
-// ResolveResult answers a ResolveRequest. An approval that could not be carried out is
-// a result too: Applied is false, and Review and Decision say why.
+// ResolveResult answers a ResolveRequest. An approval that could not be carried out is a result too:
+// Applied is false, and Review and Decision give the reason.
 type ResolveResult struct {
 	Position
 	Review ReviewSummary `json:"review"`
-	// Applied says that the move was made.
+	// Applied reports whether the move was made.
 	Applied  bool     `json:"applied"`
 	Decision Decision `json:"decision"`
 	Message  string   `json:"message"`
 	Replayed bool     `json:"replayed,omitempty"`
 }
 
-// Resolve decides a review, once: by a reviewer or an operator who neither asked for
-// the move nor owns the instance nor performed what notBy names. An approval asks the
-// deterministic layers again, about exactly what was parked; when they agree, the move
-// and the resolution are one commit.
+// Resolve decides a review, once. Only a reviewer or an operator may, and only one who neither requested
+// the move, nor owns the instance, nor performed an action that notBy names. An approval asks the
+// deterministic layers again about exactly the parked request; if they agree, the move and the resolution
+// are one commit.
 //
-// The error has CodeReviewClosed when the review is not open any more.
+// The error has CodeReviewClosed if the review is no longer open.
 func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (ResolveResult, error) {
 	var r reviewCase
 	m := mutation{
@@ -90,16 +89,16 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	return e.CheckText("reason", req.Reason)
 }
 
-// reviewCase is a review with the instance that it is about and, while it is decided, by whom.
+// reviewCase is a review with its instance and, while it is being decided, the request that decides it.
 type reviewCase struct {
 	instance
 	row       store.Review
-	destroyed bool // values that it is about cannot be had any more
+	destroyed bool // sensitive values that it is about were destroyed
 	req       ResolveRequest
 	asked     record.Event // the event that opened it
 }
 
-// loadDueReview loads a review, and ends it before where nobody decided it in time.
+// loadDueReview loads a review; if the review is overdue, it expires it first.
 func (e *Engine) loadDueReview(ctx context.Context, p Principal, id string) (reviewCase, error) {
 	r, err := e.loadReview(ctx, p, id)
 	if err != nil || !e.isOverdue(r.row) {
@@ -155,7 +154,8 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 	return e.approveReview(ctx, r)
 }
 
-// missingOutput refuses an approval that would have the run go on with null where nobody meant that.
+// missingOutput returns the rejection of an approval without output; otherwise the run would continue with
+// an unintended null.
 func missingOutput(row store.Review) *Error {
 	e := &Error{Code: CodeInvalidArgument, Path: "/output", Message: "The review asks what a step's call gave, and the approval has no output."}
 	e.Hint = "Give what the call gave as the output, as JSON; null where it gave nothing. Reject where the call did not happen, or give up."
@@ -166,7 +166,7 @@ func missingOutput(row store.Review) *Error {
 	return e
 }
 
-// mayResolve keeps principals from resolving a review that have a part in what it is about.
+// mayResolve rejects principals that are involved in the move that the review is about.
 func mayResolve(r reviewCase) error {
 	p, asked := r.by, r.asked
 	forbidden := func(message string) error {
@@ -184,7 +184,7 @@ func mayResolve(r reviewCase) error {
 	case r.req.Channel == record.ChannelClient && asked.Decision.Rubric.Risk == judge.RiskHigh:
 		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is of high risk; it is not decided through the agent's own client.", asked.Action), Hint: "Use the command line, or a reviewer's own client."}
 	case t == nil:
-		return nil // the layers will say that the action is gone
+		return nil // the layers report that the action no longer exists
 	}
 	for _, before := range t.NotBy {
 		switch performed := r.Facts.Performed[before]; {
@@ -197,8 +197,8 @@ func mayResolve(r reviewCase) error {
 	return nil
 }
 
-// isBound reports whether a stored review is the one that the history says, about the
-// present revision, with the data that were asked with.
+// isBound reports whether a stored review matches the history: it is the review that the event opened,
+// about the present revision, with the original data.
 func (r reviewCase) isBound(keyed Digester) bool {
 	opened := r.asked.Review
 	at := slices.IndexFunc(r.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == r.row.ID })
@@ -209,7 +209,7 @@ func (r reviewCase) isBound(keyed Digester) bool {
 	return opened.Digest == r.Facts.Reviews[at].Digest && keyed.Matches(opened.Digest, scope, question)
 }
 
-// newReviewerVerdict is what a person decided.
+// newReviewerVerdict returns the verdict of a person.
 func newReviewerVerdict(r reviewCase, code, reasoning string) judge.Verdict {
 	how := r.req.Decision
 	return judge.Verdict{
@@ -265,8 +265,8 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 	return e.commitReview(ctx, r, change{event: ev, resolves: &r.row, end: end, lesson: newForgiveness(c, v)}, fmt.Sprintf("Approved; %q was performed.", r.row.Action))
 }
 
-// leaveScripts takes out of a case about a call what may read its arguments, which nobody keeps: the
-// scripts run again when the call is made with the approval. target is where the action led to.
+// leaveScripts removes the checks that may read a call's arguments, which are not stored. The scripts run
+// again when the approved call is made. target is where the action led.
 func leaveScripts(c *judge.Case, target string) {
 	c.Checks.Validators = nil
 	at := slices.IndexFunc(c.Candidates, func(next judge.Candidate) bool { return next.Target == target })
@@ -275,7 +275,7 @@ func leaveScripts(c *judge.Case, target string) {
 	}
 }
 
-// newForgiveness clears what the loop guard counts: a person has approved the data.
+// newForgiveness returns the lesson that clears the loop guard's count: a person has approved the data.
 func newForgiveness(c judge.Case, v judge.Verdict) *store.Lesson {
 	if c.Guard == "" {
 		return nil
@@ -283,9 +283,9 @@ func newForgiveness(c judge.Case, v judge.Verdict) *store.Lesson {
 	return &store.Lesson{Guard: c.Guard, Bound: judge.BoundWith(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
 }
 
-// freshEvidence is the evidence that need not be fetched again: it is not older than the
-// definition allows, and is what the history says that was fetched. A clock that was
-// turned back makes nothing younger. What holds for the state of files is always asked for again.
+// freshEvidence returns the evidence that need not be fetched again: it is within its MaxAge and matches
+// the history. Evidence is always fetched again if it is dated in the future, after a clock was turned
+// back, or if it is about the state of files.
 func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evidence {
 	var out []judge.Evidence
 	for _, recorded := range asked.Decision.Evidence {
@@ -305,7 +305,7 @@ func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evi
 	return out
 }
 
-// findChanged finds evidence that says something else now, or says it of other files.
+// findChanged returns the name of evidence that has changed, in content or in the files that it is about.
 func findChanged(before, after []judge.Evidence) (string, bool) {
 	now := map[string]judge.Evidence{}
 	for _, e := range after {
@@ -319,9 +319,9 @@ func findChanged(before, after []judge.Evidence) (string, bool) {
 	return "", false
 }
 
-// findUnavailable says that evidence which was there when the review was opened cannot be
-// had now. That is no change of it: an approval from a process that cannot reach the source
-// must not void the review.
+// findUnavailable returns an error if evidence that was present when the review was opened is unavailable
+// now. That is not a change: an approval from a process that cannot reach the source must not void the
+// review.
 func findUnavailable(before, after []judge.Evidence) (error, bool) { //nolint:revive // the error is the answer
 	had := map[string]bool{}
 	for _, e := range before {
@@ -336,7 +336,7 @@ func findUnavailable(before, after []judge.Evidence) (error, bool) { //nolint:re
 	return nil, false
 }
 
-// voidReview ends a review that cannot be approved any more, and says why.
+// voidReview ends a review that can no longer be approved, with the reason.
 func (e *Engine) voidReview(ctx context.Context, r reviewCase, why string, v *judge.Verdict) (ResolveResult, error) {
 	if n := e.cfg.Limits.Text; len(why) > n {
 		why = strings.ToValidUTF8(why[:n], "")
@@ -349,7 +349,7 @@ func (e *Engine) voidReview(ctx context.Context, r reviewCase, why string, v *ju
 	return e.finishReview(ctx, r, record.Review{ID: r.row.ID, Status: record.ReviewStale, Reason: why}, d, "Not approved: "+why)
 }
 
-// finishReview ends a review that somebody decides by an event of its own.
+// finishReview ends a review by a separate event, for decisions that make no move.
 func (e *Engine) finishReview(ctx context.Context, r reviewCase, end record.Review, d *record.Decision, message string) (ResolveResult, error) {
 	ev := e.reviewEvent(r.by, r.row, end)
 	ev.Decision = d
@@ -363,7 +363,7 @@ func (e *Engine) reviewEvent(p Principal, row store.Review, end record.Review) r
 	return ev
 }
 
-// commitReview records what a person said of a review, and answers.
+// commitReview records a person's decision on a review, and returns the result.
 func (e *Engine) commitReview(ctx context.Context, r reviewCase, do change, message string) (ResolveResult, error) {
 	w, err := e.commit(ctx, r.instance, do)
 	if err != nil {
@@ -387,7 +387,7 @@ func (e *Engine) reviewClosed(ctx context.Context, r reviewCase) error {
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
 }
 
-// resolvedBefore tells a reviewer who came too late what became of the review.
+// resolvedBefore returns the error for a reviewer who came too late, with the present state of the review.
 func (e *Engine) resolvedBefore(ctx context.Context, r reviewCase) error {
 	now, err := e.loadReview(ctx, r.by, r.row.ID)
 	switch {

@@ -22,7 +22,7 @@ import (
 
 const day = 24 * time.Hour
 
-// fading is simple, and its histories are kept for a month.
+// fading is simple with a history that is kept for 30 days.
 const fading = `{"name":"fading","initialState":"a","retention":{"events":"30d"},"states":{
 	"a":{"transitions":{"go":"b"}},
 	"b":{"transitions":{"go":"c","back":"a"}},
@@ -43,8 +43,8 @@ func (b *bench) retain(req audit.RetainRequest) audit.RetainResult {
 	return r
 }
 
-// whole fails the test unless what is left of a history verifies and folds to what is
-// loaded, and returns the floor.
+// whole fails the test unless the rest of a history verifies and folds to the loaded instance. It returns
+// the floor.
 func (b *bench) whole(id string) record.Instance {
 	b.t.Helper()
 	inst, events := b.load(id), b.events(id)
@@ -194,7 +194,7 @@ func TestRetainStopsAtItsLimit(t *testing.T) {
 	}
 }
 
-// What is asked again within a week is answered from the record, whatever was removed.
+// A request repeated within a week is answered from the record, whatever was removed.
 func TestRetainLeavesLiveKeys(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, fading)
@@ -216,7 +216,7 @@ func TestRetainLeavesLiveKeys(t *testing.T) {
 	b.whole(id)
 }
 
-// A clock that was turned back makes an event younger than what follows it.
+// A clock that was turned back makes an event younger than the events after it.
 func TestRetainLeavesWhatIsYoung(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, fading)
@@ -239,7 +239,7 @@ func TestRetainLeavesWhatIsYoung(t *testing.T) {
 	}
 }
 
-// What no definition of an operator allows stays, whoever wrote another one how.
+// Only an operator's definition allows removals, even if a forged version is in the store.
 func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
 	b := newBench(t)
 	id := b.start(agent, b.define(agent, named(simple, "fading")).Name, `{}`).ID
@@ -262,14 +262,14 @@ func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
 	if r := b.retain(audit.RetainRequest{}); r.Ended != 0 || len(r.Histories) != 0 {
 		t.Errorf("got %+v", r)
 	}
-	b.define(operator, fading) // it is the operator's now, and speaks for older instances too
+	b.define(operator, fading) // it is the operator's now, and applies to older instances too
 	if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 1 {
 		t.Errorf("got %+v", r)
 	}
 	b.whole(id)
 }
 
-// underReview shows instances as if a review were open, which cannot be once they ended.
+// underReview shows instances with an open review, which ended instances cannot have.
 type underReview struct{ *memstore.Store }
 
 func (s underReview) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
@@ -295,7 +295,7 @@ func TestRetainLeavesWhatIsUnderReview(t *testing.T) {
 	}
 }
 
-// tampered shows other events than were committed.
+// tampered returns events other than those committed.
 type tampered struct {
 	*memstore.Store
 	instance string
@@ -332,7 +332,7 @@ func TestRetainLeavesEvidenceOfTampering(t *testing.T) {
 	}
 }
 
-// describeOvertaking lets something happen between the look and the cut.
+// describeOvertaking runs a function between the check and the removal.
 type describeOvertaking struct {
 	*memstore.Store
 	before func()
@@ -362,8 +362,8 @@ func TestRetainGivesWay(t *testing.T) {
 	}
 }
 
-// Whatever happened to an instance: what is left of it verifies, folds to what it is,
-// and every checkpoint can still be rolled back to.
+// Whatever happened to an instance, the rest of its history verifies and folds to the instance, and every
+// checkpoint can still be restored.
 func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBench(t)
@@ -384,7 +384,7 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 				if cp, err := b.Checkpoint(ctx, agent, engine.CheckpointRequest{ID: id}); err == nil {
 					checkpoints = append(checkpoints, cp)
 				}
-			case 5: // what cannot be undone or redone is refused
+			case 5: // refused if there is nothing to undo or redo
 				turned = true
 				_, _ = b.Undo(ctx, operator, engine.UndoRequest{ID: id})
 			case 6:
@@ -427,8 +427,8 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 	})
 }
 
-// What a reader with a cursor does not have yet stays, and so does what it could not hand on; a
-// cursor that stands still for too long is reported, and passed over where the operator says so.
+// Events that a reader with a cursor has not read or could not pass on are kept. A cursor that has not
+// moved for too long is reported, and ignored if the operator requests it.
 func TestRetainKeepsWhatIsNotExported(t *testing.T) {
 	for name, db := range stores(t) {
 		t.Run(name, func(t *testing.T) {

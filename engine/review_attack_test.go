@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// What somebody might try to get past a person.
+// Attempts to get past a person's decision.
 func TestReviewAttacks(t *testing.T) {
 	t.Parallel()
 	approve := func(b *bench, p engine.Principal, id string) error {
@@ -35,7 +35,7 @@ func TestReviewAttacks(t *testing.T) {
 		"the agent resolves its own review": func(b *bench, id string) {
 			parked := b.parked(agent, id, "release", `{"why":"a"}`)
 			wantCode(b.t, approve(b, agent, parked.ID), engine.CodeForbidden)
-			// In another role it is still who asked, and who owns the instance.
+			// Another role does not change who made the request and who owns the instance.
 			for _, role := range []engine.Role{engine.RoleReviewer, engine.RoleOperator} {
 				wantCode(b.t, approve(b, engine.Principal{ID: agent.ID, Role: role}, parked.ID), engine.CodeForbidden)
 			}
@@ -191,7 +191,7 @@ func TestReviewAttacks(t *testing.T) {
 			if int(parked.Load()) != limit || int(refused.Load()) != limit {
 				b.t.Errorf("%d parked, %d refused, of %d", parked.Load(), refused.Load(), len(ids))
 			}
-			// Others are not held up by it.
+			// Others are not affected.
 			b.parked(other, b.start(other, "guarded", `{}`).ID, "release", `{"why":"a"}`)
 		},
 	} {
@@ -205,18 +205,18 @@ func TestReviewAttacks(t *testing.T) {
 	}
 }
 
-// clients is an engine over the same store that lets the agent's client ask a person.
+// clients returns an engine over the same store on which the agent's client may ask a person.
 func (b *bench) clients() *engine.Engine {
 	b.t.Helper()
 	return newBenchWith(b.t, unclosed{b.store}, nil, func(c *engine.Config) { c.ReviewPath, c.ClientReviews = true, true }).Engine
 }
 
-// unclosed is a store that somebody else closes.
+// unclosed is a store that the test closes elsewhere.
 type unclosed struct{ store.Store }
 
 func (unclosed) Close() error { return nil }
 
-// tamper writes a review past the engine, as somebody with access to the store might.
+// tamper writes a review past the engine, as an attacker with access to the store could.
 func (b *bench) tamper(row store.Review) {
 	b.t.Helper()
 	inst := b.load(row.Instance)
@@ -232,8 +232,7 @@ func (b *bench) tamper(row store.Review) {
 	}
 }
 
-// A review is resolved once, whoever comes at the same moment and through whichever
-// process.
+// A review is resolved once, even by concurrent reviewers in different processes.
 func TestReviewersAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gavel.db")
@@ -292,8 +291,8 @@ func TestReviewersAtOnce(t *testing.T) {
 	}
 }
 
-// Resolving and moving at once: either the review is resolved or it is void, and the
-// instance made one of the two moves.
+// A concurrent resolution and move: either the review is resolved or it is void, and the instance made
+// exactly one of the two moves.
 func TestResolveAgainstAMove(t *testing.T) {
 	t.Parallel()
 	b := newReviewBench(t)
@@ -342,7 +341,7 @@ func TestResolveIsReplayed(t *testing.T) {
 	}
 }
 
-// The replay of a parked request tells what has become of it.
+// The replay of a parked request returns the present state of its review.
 func TestParkedIsReplayed(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// source answers with whatever its function says.
+// source answers with the result of its function.
 type source func(r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error)
 
 func (s source) Fetch(_ context.Context, r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error) {
@@ -25,15 +25,14 @@ func (s source) Fetch(_ context.Context, r judge.EvidenceRequest, readOnly bool)
 
 func content(text string) judge.FetchResult { return judge.FetchResult{Content: json.RawMessage(text)} }
 
-// testedFlow believes the tests, not the agent.
+// testedFlow relies on the tests, not on the agent's claims.
 const testedFlow = `{"name":"tested","initialState":"a","sensitive":["/evidence/tests/token"],"states":{
 	"a":{"transitions":{"merge":{"target":"b","requiredFields":["claim"],
 		"evidence":[{"name":"tests","source":"tests","arguments":{"sha":"{{data.sha}}"}}],
 		"validator":"(data, context, evidence) => ({valid: evidence.tests.exitCode === 0, confidence: 1, reason: 'the tests fail: ' + evidence.tests.output})"}}},
 	"b":{"final":true}}}`
 
-// An agent's keys may have the names of what is the gate's: they are data like any other, and
-// nothing takes them for it.
+// An agent's keys may have the names of fields that the gate adds: they are treated as ordinary data.
 func TestNoKeyIsReserved(t *testing.T) {
 	t.Parallel()
 	found := `{"exitCode":1,"output":"FAIL TestPay","token":"t-123"}`
@@ -55,7 +54,7 @@ func TestNoKeyIsReserved(t *testing.T) {
 	if got := string(refused.Evidence[0].Content); got != `{"exitCode":1,"output":"FAIL TestPay","token":"[masked]"}` {
 		t.Errorf("fetched: %s", got)
 	}
-	// What the definition calls sensitive of the evidence is so wherever it stands.
+	// Values that the definition marks as sensitive in the evidence are masked wherever they appear.
 	for _, d := range []engine.HistoryEntry{refused, moved} {
 		if data := string(d.Data); strings.Contains(data, `"mine"`) || !strings.Contains(data, `"review":{"status":"approved"}`) {
 			t.Errorf("data: %s", data)
@@ -93,7 +92,7 @@ func TestEvidenceDefeatsALyingAgent(t *testing.T) {
 	b.verify(id)
 }
 
-// Nothing is approved on evidence that is missing, whatever the reason.
+// Nothing is approved on missing evidence, whatever the reason.
 func TestMissingEvidence(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -130,7 +129,7 @@ func TestMissingEvidence(t *testing.T) {
 				return
 			}
 			parked := b.parked(agent, id, "merge", data)
-			// The script that would look at it cannot be asked, so even then the rules decide.
+			// The script that reads the evidence cannot run, so the rules decide even then.
 			r, err := b.resolve(rita, parked.ID, judge.Approve)
 			if err != nil || r.Applied || r.Review.Status != record.ReviewStale {
 				t.Errorf("%+v, %v", r, err)
@@ -165,7 +164,7 @@ func TestMissingEvidence(t *testing.T) {
 	})
 }
 
-// A pre-check asks only what changes nothing, and says when that was not enough.
+// A pre-check queries only read-only sources, and reports it if that was not enough.
 func TestPrecheckAsksReadOnlySources(t *testing.T) {
 	t.Parallel()
 	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error) {
@@ -186,7 +185,7 @@ func TestPrecheckAsksReadOnlySources(t *testing.T) {
 	}
 }
 
-// What is sensitive in evidence is seen by the rules of an operator and by nobody else.
+// Only an operator's rules see sensitive values in evidence.
 func TestEvidenceIsMasked(t *testing.T) {
 	t.Parallel()
 	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
@@ -208,14 +207,13 @@ func TestEvidenceIsMasked(t *testing.T) {
 	if row, _ := json.Marshal(b.review(parked.ID)); strings.Contains(string(row), "tok-123456") {
 		t.Error("the review holds it")
 	}
-	// It was kept masked only, so it has to be fetched again; it is the same.
+	// It was stored masked, so it has to be fetched again; it is unchanged.
 	if r, err := b.resolve(rita, parked.ID, judge.Approve); err != nil || !r.Applied {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
-// At the resolution, evidence that is old is fetched again, and what has changed voids
-// the review.
+// On resolution, old evidence is fetched again, and a change voids the review.
 func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 	t.Parallel()
 	now := `{"v":1,"at":"noon","ok":true}`
@@ -227,7 +225,7 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 		calls         int
 		says          string
 		sameIsAllOfIt bool
-		trees         [2]string // that it holds for, before and after
+		trees         [2]string // the trees that the evidence is about, before and after
 	}{
 		{name: "young", after: time.Minute, then: `{"v":2}`, applied: true, calls: 1},
 		{name: "old and the same", after: time.Hour, then: now, applied: true, calls: 2},
@@ -276,7 +274,7 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 	}
 }
 
-// Who cannot reach a source must not void the review: it stays open for who can.
+// A process that cannot reach a source must not void the review: it stays open for one that can.
 func TestReviewWhoseEvidenceCannotBeHadNow(t *testing.T) {
 	t.Parallel()
 	w := &world{content: `{"v":1}`}
@@ -295,7 +293,7 @@ func TestReviewWhoseEvidenceCannotBeHadNow(t *testing.T) {
 	}
 }
 
-// Who asks is a part of what is reviewed.
+// The requesting principal is part of the reviewed question.
 func TestAnotherWhoAsksGetsAnotherReview(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
@@ -306,8 +304,7 @@ func TestAnotherWhoAsksGetsAnotherReview(t *testing.T) {
 	}
 }
 
-// Where the definition says so, a person may decide without evidence that cannot be
-// had.
+// If the definition allows it, a person may decide without unavailable evidence.
 func TestAPersonMayDecideWithoutEvidence(t *testing.T) {
 	t.Parallel()
 	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
@@ -322,7 +319,7 @@ func TestAPersonMayDecideWithoutEvidence(t *testing.T) {
 	}
 }
 
-// A person approves where an action leads, too.
+// A person also approves the target of an action.
 func TestReviewOfAnotherTarget(t *testing.T) {
 	t.Parallel()
 	found := `{"v":1,"big":false}`
@@ -348,8 +345,8 @@ func TestReviewOfAnotherTarget(t *testing.T) {
 	}
 }
 
-// However a source writes what is sensitive, it is masked; and what a validator of the
-// operator says again of it does not reach the agent.
+// Sensitive values are masked however a source writes them. If an operator's validator repeats one, it
+// does not reach the agent.
 func TestEvidenceIsMaskedHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ content, want string }{
@@ -389,7 +386,7 @@ func TestEvidenceIsMaskedHoweverItIsWritten(t *testing.T) {
 	}
 }
 
-// Another reason why evidence is missing is another thing to approve.
+// If evidence is missing for another reason, the review is void.
 func TestReviewOfAnotherFailure(t *testing.T) {
 	t.Parallel()
 	w := &world{failure: judge.FailureUnavailable}

@@ -9,9 +9,9 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// joinReview answers a request with the review that waits for exactly this already, and the
-// decision that opened it. An idempotency key is bound to the review by an event of its
-// own: otherwise a retry after the review has ended would be a new request.
+// joinReview answers a request with the review that is already open for exactly this request, and with the
+// decision that opened it. An idempotency key is bound to the review by a separate event: otherwise a
+// retry after the review has ended would count as a new request.
 func (e *Engine) joinReview(ctx context.Context, inst instance, row store.Review) (AdvanceResult, error) {
 	asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
@@ -24,7 +24,7 @@ func (e *Engine) joinReview(ctx context.Context, inst instance, row store.Review
 		ev := e.reviewEvent(inst.by, row, record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: row.Priority, ExpiresAt: row.ExpiresAt})
 		w, err := e.commit(ctx, inst, change{event: ev, joins: row.ID})
 		if errors.Is(err, errReviewClosed) {
-			err = &conflict{inst.ID} // nothing is bound: asking again is judged anew
+			err = &conflict{inst.ID} // nothing is bound: a repeated request is judged again
 		}
 		if err != nil {
 			return AdvanceResult{}, err
@@ -37,7 +37,7 @@ func (e *Engine) joinReview(ctx context.Context, inst instance, row store.Review
 	}, nil
 }
 
-// joinNewer answers a request that another one with the same question overtook.
+// joinNewer answers a request that was overtaken by another one with the same question.
 func (e *Engine) joinNewer(ctx context.Context, inst instance, review string) (AdvanceResult, error) {
 	if err := e.reload(ctx, &inst); err != nil {
 		return AdvanceResult{}, err
@@ -49,9 +49,9 @@ func (e *Engine) joinNewer(ctx context.Context, inst instance, review string) (A
 	return e.joinReview(ctx, inst, row)
 }
 
-// replayParked answers a key that is bound to a parked move: with the decision that a
-// person's word led to, else with the one that parked it, and the review as it is now.
-// ev opened the review or joined it.
+// replayParked answers a key that is bound to a parked move. It returns the decision that followed a
+// person's resolution, else the one that parked the move, and the present state of the review. ev opened
+// or joined the review.
 func (e *Engine) replayParked(ctx context.Context, now instance, ev record.Event) (AdvanceResult, error) {
 	row, err := e.findReview(ctx, ev.Review.ID)
 	if err != nil {
@@ -86,8 +86,8 @@ func (e *Engine) replayParked(ctx context.Context, now instance, ev record.Event
 	}, nil
 }
 
-// findClosingEvent is the event that ended a review, or the move that its approval made; ev itself
-// when the history does not tell.
+// findClosingEvent returns the event that ended a review, or the move that its approval made. It returns
+// ev itself if the history has neither.
 func (past history) findClosingEvent(ctx context.Context, ev record.Event) (record.Event, error) {
 	last := ev
 	q := store.EventQuery{Instance: ev.Instance, AfterSeq: ev.Seq, Kinds: []record.Kind{record.Reviewed, record.Advanced}}

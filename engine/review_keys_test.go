@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// roundFlow comes back to where a person is asked, so that a retry could be judged anew.
+// roundFlow returns to the state where a person is asked, so that a retry could be judged again.
 const roundFlow = `{"name":"round","initialState":"a","states":{
 	"a":{"transitions":{"go":{"target":"b","requireAssurance":"human","review":{"expiresAfter":"1h"}},"note":"a"}},
 	"b":{"transitions":{"back":"a"}}}}`
@@ -37,7 +37,7 @@ func (b *bench) goWith(key, data string) engine.AdvanceResult {
 	return r
 }
 
-// instanceID is the one instance of a bench.
+// instanceID returns the id of the only instance of a bench.
 func (b *bench) instanceID() string {
 	b.t.Helper()
 	for inst, err := range b.store.Instances(b.t.Context(), store.InstanceQuery{}) {
@@ -50,8 +50,8 @@ func (b *bench) instanceID() string {
 	return ""
 }
 
-// A key that opened a review, and one that joined it, are answered with what became of it,
-// and never park or perform the move again.
+// Keys that opened or joined a review are answered with its present state, and never park or perform the
+// move again.
 func TestKeysOfAReviewAreAnsweredAfterItEnded(t *testing.T) {
 	t.Parallel()
 	type ending struct {
@@ -93,7 +93,7 @@ func TestKeysOfAReviewAreAnsweredAfterItEnded(t *testing.T) {
 				t.Fatalf("opened %+v, joined %+v", opened.Review, joined.Review)
 			}
 			tc.end(t, b, opened.Review.ID)
-			if tc.nowAgain != "" { // where the move is legal again
+			if tc.nowAgain != "" { // the move is legal again there
 				b.moved(agent, id, tc.nowAgain, `{}`, "a")
 			}
 			before := b.load(id).Seq
@@ -112,8 +112,7 @@ func TestKeysOfAReviewAreAnsweredAfterItEnded(t *testing.T) {
 	}
 }
 
-// A key that comes when the review has just ended is bound to nothing: the request is
-// judged anew.
+// A key that arrives just after the review has ended is not bound: the request is judged again.
 func TestKeyOfAReviewThatEndsMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := &busyStore{Store: memstore.New(), method: "Commit"}
@@ -132,7 +131,7 @@ func TestKeyOfAReviewThatEndsMeanwhile(t *testing.T) {
 	b.verify(id)
 }
 
-// An approval that could not be carried out binds the reviewer's key as well.
+// An approval that could not be carried out also binds the reviewer's key.
 func TestKeyOfAnApprovalThatFoundTheReviewStale(t *testing.T) {
 	t.Parallel()
 	w := &world{content: `{"v":0}`}
@@ -150,8 +149,8 @@ func TestKeyOfAnApprovalThatFoundTheReviewStale(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order: a key that was answered once gets the same move's
-// answer forever, and nothing is recorded for it again.
+// In any order of operations, a key that was answered once always gets the result of the same move, and
+// nothing further is recorded for it.
 func TestAKeyIsOneMove(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -227,8 +226,8 @@ func TestAKeyIsOneMove(t *testing.T) {
 	})
 }
 
-// A key lasts as long as the event that answered it, which retention keeps for a week and
-// until the instance ended long enough ago. After that the key is a new request.
+// A key lasts as long as the event that answered it. Retention keeps that event for a week and until the
+// instance ended long enough ago. After that, the key starts a new request.
 func TestKeysAfterRetention(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -243,7 +242,7 @@ func TestKeysAfterRetention(t *testing.T) {
 	}
 	id := start().ID
 	b.moved(agent, id, "go", `{}`, "b")
-	b.pass(40 * day) // an instance that runs keeps everything
+	b.pass(40 * day) // a running instance keeps everything
 	b.retain(audit.RetainRequest{})
 	b.moved(agent, id, "go", `{}`, "c")
 	b.pass(29 * day)

@@ -32,7 +32,7 @@ func (w *world) Fetch(context.Context, judge.EvidenceRequest, bool) (judge.Fetch
 	return judge.FetchResult{Content: json.RawMessage(w.content)}, nil
 }
 
-// watchedFlow asks a person, and looks at the world first.
+// watchedFlow asks a person, and fetches evidence first.
 const watchedFlow = `{"name":"watched","initialState":"a","states":{
 	"a":{"transitions":{
 		"go":{"target":"b","requireAssurance":"human","review":{"expiresAfter":"1h"},"evidence":[{"name":"e","source":"s","maxAge":"10m"}]},
@@ -40,7 +40,7 @@ const watchedFlow = `{"name":"watched","initialState":"a","states":{
 		"note":"a"}},
 	"b":{"transitions":{"back":"a"}}}}`
 
-// seen is what a person was shown when a review was opened.
+// seen is the content of a review when it was opened.
 type seen struct {
 	action, data, context, evidence string
 	revision                        int64
@@ -48,9 +48,8 @@ type seen struct {
 	watched                         bool
 }
 
-// Whatever happens in whatever order: a move that a person let happen is exactly the
-// one that was shown, about the very revision and, when it is looked at again, the
-// same world.
+// In any order of operations, an approved move is exactly the one that was shown: at that revision and, if
+// the evidence is fetched again, with the same evidence.
 func TestAReviewIsNeverAppliedToOtherData(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -154,7 +153,7 @@ func TestAReviewIsNeverAppliedToOtherData(t *testing.T) {
 	})
 }
 
-// applied checks a resolution that was taken.
+// applied checks a successful resolution.
 func applied(rt *rapid.T, was seen, before record.Instance, row store.Review, r engine.ResolveResult, w *world, b *bench) {
 	if row.Status != record.ReviewOpen {
 		rt.Fatalf("a review that is %s was resolved", row.Status)

@@ -16,41 +16,41 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// ReviewsRequest lists reviews that the caller may see: those of what it asked for
-// itself and of shared instances, or all for reviewers, operators and auditors.
+// ReviewsRequest lists the reviews that the caller may see: those of its own requests and of shared
+// instances, or all for reviewers, operators and auditors.
 type ReviewsRequest struct {
-	// Status is one of a review, "rejected" those that a person rejected, and "all" every one.
-	// Empty is open, and for agents also what a person rejected where its instance still is.
+	// Status is a review status, "rejected" for those that a person rejected, or "all". Empty means open;
+	// for agents it also includes rejected reviews of instances that are still in the same state.
 	Status   string
 	Instance string // an instance's id
 	Workflow string // a workflow's name
-	Cursor   string // NextCursor of the page before
+	Cursor   string // NextCursor of the previous page
 	Limit    int    // 0 is 50; at most 500
 }
 
-// ReviewsResult answers a ReviewsRequest: the most urgent first, then the oldest.
+// ReviewsResult answers a ReviewsRequest: most urgent first, then oldest first.
 type ReviewsResult struct {
 	Reviews    []ReviewSummary `json:"reviews"` // never nil
 	Count      int             `json:"count"`
 	NextCursor string          `json:"nextCursor,omitempty"`
 }
 
-// ReviewView is a whole review: all that a person needs to decide it.
+// ReviewView is a complete review, with all that a person needs to decide it.
 type ReviewView struct {
 	ReviewSummary
-	// State and Revision of the instance at present.
+	// Position is the present position of the instance.
 	Position Position `json:"instance"`
-	// Data is the action's, Context the instance's present one; sensitive values are
-	// digests but for operators and the owner.
+	// Data is the action's data, Context the instance's present context. Sensitive values are digests,
+	// except for operators and the owner.
 	Data    json.RawMessage `json:"data"`
 	Context json.RawMessage `json:"context"`
-	// Escalation is the decision that a person is asked about, with every opinion; Evidence
-	// in it is whole, masked.
+	// Escalation is the decision that a person has to review, with every opinion. Its Evidence is complete
+	// but masked.
 	Escalation HistoryEntry `json:"escalation"`
 	// Description of the action and Criteria of its judgement, from the definition.
 	Description string   `json:"description,omitempty"`
 	Criteria    []string `json:"criteria,omitempty"`
-	// Risk is the transition's grade when it was judged.
+	// Risk is the risk level of the transition when it was judged.
 	Risk judge.Risk `json:"risk,omitempty"`
 }
 
@@ -64,7 +64,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	limit := read.limit
 	q := store.ReviewQuery{Instance: req.Instance, Limit: limit + 1}
 	if p.Workflows != "" {
-		q.Limit = 0 // what is out of scope is left out of what the store lists
+		q.Limit = 0 // the store returns reviews out of scope, which are skipped below
 	}
 	if q.Status, err = reviewStatus(req.Status); err != nil {
 		return ReviewsResult{}, err
@@ -73,7 +73,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		return ReviewsResult{}, err
 	}
 	status := q.Status
-	// Those whose end is not recorded yet are open in the store.
+	// Overdue reviews whose end is not recorded yet are still open in the store.
 	own := !seesAll(p.Role)
 	if status == record.ReviewExpired || own && req.Status == "" {
 		q.Status, q.Limit = "", 0
@@ -117,8 +117,8 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	return out, nil
 }
 
-// isAskedFor reports whether a listed review is of the status that a request asks for: asked is its word, and status
-// the one of the store. own is set for a caller who sees its own only.
+// isAskedFor reports whether a listed review has the requested status. asked is the status in the request,
+// and status the one used in the store. own is set for a caller that sees only its own reviews.
 func (e *Engine) isAskedFor(ctx context.Context, row store.Review, asked string, status record.ReviewStatus, own bool) (bool, error) {
 	switch {
 	case asked == reviewRejected:
@@ -131,8 +131,8 @@ func (e *Engine) isAskedFor(ctx context.Context, row store.Review, asked string,
 	return true, nil
 }
 
-// findReviews lists the reviews of parts. With atIssue only the open ones of others count, up to a limit: what a person
-// rejected is still the affair of who asked for it.
+// findReviews lists the reviews of parts. With atIssue, parts of all owners list only open reviews, up to
+// limit: a rejected review concerns only the principal that asked for it.
 func (past history) findReviews(ctx context.Context, parts []part, q store.ReviewQuery, asker string, atIssue bool, limit int) iter.Seq2[store.Review, error] {
 	if atIssue && len(parts) == 1 && parts[0].owner == "" {
 		parts = append(parts, part{parts[0].workflow, asker})
@@ -147,7 +147,7 @@ func (past history) findReviews(ctx context.Context, parts []part, q store.Revie
 	}, mostUrgentFirst)
 }
 
-// reviewRejected lists those that a person rejected.
+// reviewRejected selects the reviews that a person rejected.
 const reviewRejected = "rejected"
 
 func reviewStatus(text string) (record.ReviewStatus, error) {
@@ -205,7 +205,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		return ReviewView{}, err
 	}
 	out := ReviewView{ReviewSummary: summary, Position: inst.position(), Escalation: entry}
-	// What the history says counts, whatever the row does.
+	// The event in the history is authoritative, not the stored row.
 	out.Action, out.From, out.Target, out.RequestedBy = ev.Action, ev.From, ev.Decision.Target, ev.Principal
 	out.Data = entry.Data
 	switch {
@@ -234,7 +234,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	return out, nil
 }
 
-// showCallReview shows the review of a call whose outcome nobody knows.
+// showCallReview shows the review of a call with an unknown outcome.
 func (e *Engine) showCallReview(ctx context.Context, at reviewCase) (ReviewView, error) {
 	summary, err := e.newView(at.by).withInstance(at.instance).renderReview(ctx, at.row)
 	if err != nil {
@@ -253,8 +253,8 @@ func (e *Engine) showCallReview(ctx context.Context, at reviewCase) (ReviewView,
 	return out, err
 }
 
-// loadReview loads a review that the caller may see, with its instance and definition. One
-// that it may not see does not exist for it.
+// loadReview loads a review that the caller may see, with its instance and definition. A review hidden
+// from the caller gets the same error as a missing one.
 func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (reviewCase, error) {
 	if id == "" {
 		return reviewCase{}, MissingField("reviewId", "An id that the list of reviews shows.")
@@ -286,14 +286,14 @@ func (e *Engine) isOverdue(row store.Review) bool {
 	return row.Status == record.ReviewOpen && !row.ExpiresAt.IsZero() && !e.Now().Before(row.ExpiresAt)
 }
 
-// Waiting is how much waits for a person.
+// Waiting summarises the reviews that wait for a person.
 type Waiting struct {
 	Count int
-	Since time.Time // when the oldest was opened; zero when there is none
+	Since time.Time // when the oldest was opened; zero if there is none
 }
 
-// WaitingReviews counts the reviews that are open, of all principals. Those whose time is over
-// count where they wait on.
+// WaitingReviews counts the open reviews of all principals. Overdue reviews count only if they are raised
+// instead of expiring.
 func (e *Engine) WaitingReviews(ctx context.Context) (Waiting, error) {
 	var w Waiting
 	for row, err := range e.cfg.Store.Reviews(store.BulkRead(ctx), store.ReviewQuery{Status: record.ReviewOpen}) {
@@ -319,7 +319,7 @@ func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
 	return err
 }
 
-// endReview ends a review that nobody decides; false where somebody else has ended it.
+// endReview ends a review without a decision; it returns false if another request has ended it.
 func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, end record.Review) (bool, error) {
 	inst, err := e.load(ctx, row.Instance)
 	if err != nil {
@@ -332,12 +332,11 @@ func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, 
 	return err == nil, err
 }
 
-// clock is who acts when nobody does.
+// clock is the principal of actions that gavel takes when a deadline passes.
 var clock = Principal{ID: "gavel", Role: "clock"}
 
-// ExpireReviews ends the reviews that nobody decided in time, or raises them, as their
-// definitions say, and returns how many. Nothing depends on its being called: a review
-// that is past its time resolves nothing.
+// ExpireReviews expires overdue reviews, or raises them if their definition requires it, and returns how
+// many. Calling it is optional: an overdue review resolves nothing.
 func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 	var due []store.Review
 	for row, err := range e.cfg.Store.Reviews(store.BulkRead(ctx), store.ReviewQuery{Status: record.ReviewOpen}) {
@@ -354,7 +353,7 @@ func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 	done := 0
 	err := e.leadQuietly(ctx, jobReviews, func(ctx context.Context) error {
 		var errs []error
-		for _, row := range due { // one that cannot be ended must not keep the others waiting
+		for _, row := range due { // one that cannot be ended must not hold up the others
 			if err := e.expireReview(ctx, row); err != nil {
 				errs = append(errs, err)
 				continue

@@ -20,8 +20,8 @@ var (
 	ralf = engine.Principal{ID: "rev:ralf", Role: engine.RoleReviewer}
 )
 
-// guardedFlow asks a person about "release"; "fix" leads back, "note" stays and
-// changes the context.
+// guardedFlow asks a person about "release"; "fix" leads back, "note" stays in the state and changes the
+// context.
 const guardedFlow = `{"name":"guarded","initialState":"ready","sensitive":["/token"],"states":{
 	"ready":{"transitions":{
 		"release":{"target":"live","requiredFields":["why"],"requireAssurance":"human",
@@ -42,7 +42,7 @@ func newReviewBenchOn(t testing.TB, db store.Store, fetcher judge.Fetcher) *benc
 	return newBenchWith(t, db, fetcher, func(c *engine.Config) { c.ReviewPath = true })
 }
 
-// parkable is a bench with an instance of guardedFlow that ada started.
+// parkable returns a bench with an instance of guardedFlow that ada started.
 func parkable(t testing.TB) (*bench, string) {
 	t.Helper()
 	b := newReviewBench(t)
@@ -50,7 +50,7 @@ func parkable(t testing.TB) (*bench, string) {
 	return b, b.start(agent, "guarded", `{"n":1}`).ID
 }
 
-// parked asks for an action and fails the test unless it waits for a person.
+// parked requests an action and fails the test unless a review was opened for it.
 func (b *bench) parked(p engine.Principal, id, action, data string) engine.ReviewSummary {
 	b.t.Helper()
 	before := b.load(id)
@@ -179,7 +179,7 @@ func TestSameDataGetTheSameReview(t *testing.T) {
 	b.verify(id)
 }
 
-// withoutReview is a store that a repair could save all but one review of.
+// withoutReview is a store that lost one review in a repair.
 type withoutReview struct {
 	store.Store
 	lost string
@@ -195,8 +195,8 @@ func (w *withoutReview) Reviews(ctx context.Context, q store.ReviewQuery) iter.S
 	}
 }
 
-// Of a review whose row is lost nothing is left but that it waits: the instance can be
-// looked at, and the same request opens another one.
+// If the row of a review is lost, the instance can still be read, and the same request opens another
+// review.
 func TestALostReviewIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	s := &withoutReview{Store: memstore.New()}
@@ -430,7 +430,7 @@ func TestReviewIsShownWhole(t *testing.T) {
 	wantCode(t, err, engine.CodeUnknownReview)
 }
 
-// withoutEvents is a store that lost what was recorded from an event on.
+// withoutEvents is a store that lost all events from one on.
 type withoutEvents struct {
 	store.Store
 	from int64
@@ -446,8 +446,8 @@ func (w *withoutEvents) Events(ctx context.Context, q store.EventQuery) iter.Seq
 	}
 }
 
-// A review whose event is lost is a defect of the store: to ask again does not help, and no code
-// may say that it does.
+// A review whose event is lost is a defect of the store: retrying does not help, and the code must not
+// suggest it.
 func TestAReviewWithoutItsEvent(t *testing.T) {
 	t.Parallel()
 	s := &withoutEvents{Store: memstore.New()}

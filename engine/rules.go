@@ -14,36 +14,35 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// rules reads and writes the rules of a store, and is the only way to them for
-// whatever decides: it hands out no rule that was not sealed with the key, and none
-// while the chain is not whole or ends before what it has seen. It is safe for
-// concurrent use.
+// rules reads and writes the rules of a store. Everything that decides must read rules through it. It
+// returns only rules that are sealed with the key, and none while the chain is broken or ends before a
+// rule that was already seen. It is safe for concurrent use.
 type rules struct {
 	store  store.Store
 	sealer *record.RuleSealer
-	adding chan struct{} // holds one token: rules are added one after the other
-	show   bool          // whatever there is
+	adding chan struct{} // holds one token: rules are added one at a time
+	show   bool          // return rules whatever their seals
 
 	mu       sync.Mutex
 	end      store.RuleHead // up to where the chain was followed
-	sealings int            // how often all rules got new seals
+	sealings int            // how often all rules were resealed
 	counts   map[string]ruleCounts
-	configs  *simplelru.LRU[string, []store.JudgeConfig] // by workflow, checked; dropped when one is added
+	configs  *simplelru.LRU[string, []store.JudgeConfig] // by workflow, verified; dropped when one is added
 }
 
-// ruleCounts is what the chain holds of a workflow.
+// ruleCounts is the state of a workflow in the chain.
 type ruleCounts struct {
-	version  int // the newest of its definition, 0 for none
-	operator int // the newest that an operator defined, 0 for none
-	revision int // the newest of its judge configuration
-	configs  int // how many revisions there are
+	version  int // newest version of the definition, 0 for none
+	operator int // newest version that an operator defined, 0 for none
+	revision int // newest revision of the judge configuration
+	configs  int // number of revisions
 }
 
-// mostCachedConfigs bounds for how many workflows judge configurations are kept.
+// mostCachedConfigs limits the number of workflows whose judge configurations are cached.
 const mostCachedConfigs = 256
 
 func newRules(db store.Store, master []byte, show bool) *rules {
-	configs, _ := simplelru.NewLRU[string, []store.JudgeConfig](mostCachedConfigs, nil) // fails only where the size is 0
+	configs, _ := simplelru.NewLRU[string, []store.JudgeConfig](mostCachedConfigs, nil) // fails only for size 0
 	r := &rules{
 		store: db, sealer: record.NewRuleSealer(master), show: show, adding: make(chan struct{}, 1),
 		counts: map[string]ruleCounts{}, configs: configs,
@@ -52,8 +51,8 @@ func newRules(db store.Store, master []byte, show bool) *rules {
 	return r
 }
 
-// untrustedRule is the error for rules that are not as they were sealed. It names the row
-// to the operator only: workflows are not everybody's to know.
+// untrustedRule returns the error for rules that differ from their sealed form. Only the cause, which goes
+// to the operator, names the row: not everyone may know of a workflow.
 func untrustedRule(format string, args ...any) *Error {
 	return newError(CodeUntrustedRules, "", "A definition or judge configuration in the store is not as gavel sealed it.").
 		hint("Nothing was decided or recorded. Tell the operator: gavel verify names what was changed.").because(fmt.Errorf(format, args...))
@@ -74,12 +73,11 @@ func (r *rules) refresh(ctx context.Context) error {
 			defer r.mu.Unlock()
 			return r.follow(seen, head, added)
 		}
-		r.mu.Unlock() // all rules have new seals: what was read is of the chain before
+		r.mu.Unlock() // all rules were resealed: the rules just read belong to the old chain
 	}
 }
 
-// follow goes on with the rules that were added behind the end that was seen. The caller holds
-// the lock.
+// follow checks the rules that were added after the last known end. Callers must hold the lock.
 func (r *rules) follow(seen, head store.RuleHead, added []store.Rule) error {
 	switch {
 	case head.Place < seen.Place, head.Place == seen.Place && head.Hash != seen.Hash:
@@ -88,7 +86,7 @@ func (r *rules) follow(seen, head store.RuleHead, added []store.Rule) error {
 	case head.Place <= r.end.Place:
 		return nil
 	}
-	from := r.end.Place // another request may have followed the chain meanwhile
+	from := r.end.Place // another request may have advanced it in the meantime
 	for _, rule := range added {
 		if rule.Seal().Place <= from {
 			continue
@@ -103,8 +101,8 @@ func (r *rules) follow(seen, head store.RuleHead, added []store.Rule) error {
 	return nil
 }
 
-// loadHead is the end of the chain as anchors name it, the zero one where the chain is not
-// whole: what was put in is not signed.
+// loadHead returns the end of the chain as anchors name it. It returns the zero Head if the chain is
+// broken, so that inserted rules are not signed.
 func (r *rules) loadHead(ctx context.Context) (record.Head, error) {
 	switch err := r.refresh(ctx); {
 	case CodeOf(err) == CodeUntrustedRules:
@@ -145,32 +143,32 @@ func (r *rules) followRule(rule store.Rule) error {
 	return nil
 }
 
-// countRules is what the chain holds of a workflow, as far as it was followed.
+// countRules returns the state of a workflow in the chain, as far as the chain was followed.
 func (r *rules) countRules(name string) ruleCounts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts[name]
 }
 
-// loadDefinition is Store.Definition for what was sealed.
+// loadDefinition is Store.Definition restricted to sealed definitions.
 func (r *rules) loadDefinition(ctx context.Context, name string, version int) (store.Definition, error) {
 	if r.show {
-		return r.store.Definition(ctx, name, version) // the caller says what it was for
+		return r.store.Definition(ctx, name, version) // the caller wraps the error
 	}
-	if version > 0 { // a version never changes, so that its seal is enough
+	if version > 0 { // a version never changes, so its seal is sufficient
 		d, err := r.store.Definition(ctx, name, version)
 		switch {
-		case errors.Is(err, store.ErrNotFound): // unless it is missing
+		case errors.Is(err, store.ErrNotFound): // a broken chain is the more important error
 			return d, cmp.Or(r.refresh(ctx), err)
 		case err != nil:
-			return d, err // the caller says what it was for
+			return d, err // the caller wraps the error
 		}
 		return d, r.checkDefinition(d, name)
 	}
 	for least := 0; ; {
 		d, err := r.store.Definition(ctx, name, 0)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return d, err // the caller says what it was for
+			return d, err // the caller wraps the error
 		}
 		if err := r.refresh(ctx); err != nil {
 			return store.Definition{}, err
@@ -180,21 +178,21 @@ func (r *rules) loadDefinition(ctx context.Context, name string, version int) (s
 		case d.Version > count.version:
 			return store.Definition{}, untrustedRule("version %d of the definition %s is not in the chain, which has %d", d.Version, name, count.version)
 		case d.Version == count.version && err != nil:
-			return d, err // there is none
+			return d, err // not found
 		case d.Version == count.version:
 			return d, r.checkDefinition(d, name)
 		case d.Version < least:
 			return store.Definition{}, untrustedRule("version %d of the definition %s is missing", least, name)
 		}
-		least = count.version // it was added meanwhile, or removed: then it is still missing the next time
+		least = count.version // added in the meantime, or removed: then it is still missing in the next pass
 	}
 }
 
-// isNewest reports whether a version that was sealed is the newest of its name. It reads the
-// end of the chain and no definition.
+// isNewest reports whether a sealed version is the newest of its name. It reads the end of the chain but
+// no definition.
 func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, error) {
 	if r.show {
-		return false, nil // nobody followed the chain
+		return false, nil // the chain was not followed
 	}
 	if err := r.refresh(ctx); err != nil {
 		return false, err
@@ -202,18 +200,18 @@ func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, e
 	return r.countRules(name).version == version, nil
 }
 
-// newestVersion is the newest version of a definition by the chain, 0 where that is not sure or
+// newestVersion returns the newest version of a definition according to the chain, 0 if it is uncertain or
 // there is none. It reads no definition.
 func (r *rules) newestVersion(ctx context.Context, name string) int {
-	if r.show || r.refresh(ctx) != nil { // loadDefinition says why
+	if r.show || r.refresh(ctx) != nil { // loadDefinition returns the cause
 		return 0
 	}
 	return r.countRules(name).version
 }
 
-// newestOfOperator is the newest version of a definition that an operator made, 0 for none.
+// newestOfOperator returns the newest version of a definition that an operator made, 0 for none.
 func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) {
-	if r.show { // nobody followed the chain
+	if r.show { // the chain was not followed
 		d, err := r.store.Definition(ctx, name, 0)
 		for err == nil && !d.Operator && d.Version > 1 {
 			d, err = r.store.Definition(ctx, name, d.Version-1)
@@ -221,7 +219,7 @@ func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) 
 		if errors.Is(err, store.ErrNotFound) || err == nil && !d.Operator {
 			return 0, nil
 		}
-		return d.Version, err // the caller says what it was for
+		return d.Version, err // the caller wraps the error
 	}
 	if err := r.refresh(ctx); err != nil {
 		return 0, err
@@ -229,9 +227,10 @@ func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) 
 	return r.countRules(name).operator, nil
 }
 
-// listOfOperators returns the newest version of each definition that an operator made, by name. It reads no definition.
+// listOfOperators returns the newest operator-made version of each definition, by name. It reads no
+// definition.
 func (r *rules) listOfOperators(ctx context.Context) (map[string]int, error) {
-	if r.show { // nobody followed the chain, and nobody decides
+	if r.show { // the chain was not followed, and nothing is decided
 		return nil, nil
 	}
 	if err := r.refresh(ctx); err != nil {
@@ -258,15 +257,15 @@ func (r *rules) checkDefinition(d store.Definition, name string) error {
 	return nil
 }
 
-// listDefinitions is Store.Definitions for what was sealed.
+// listDefinitions is Store.Definitions restricted to sealed definitions.
 func (r *rules) listDefinitions(ctx context.Context) ([]store.Definition, error) {
 	if r.show {
-		return r.store.Definitions(ctx) // the caller says what it was for
+		return r.store.Definitions(ctx) // the caller wraps the error
 	}
 	for again := false; ; again = true {
 		all, err := r.store.Definitions(ctx)
 		if err != nil {
-			return nil, err // the caller says what it was for
+			return nil, err // the caller wraps the error
 		}
 		if err := r.refresh(ctx); err != nil {
 			return nil, err
@@ -274,7 +273,7 @@ func (r *rules) listDefinitions(ctx context.Context) ([]store.Definition, error)
 		err = r.checkNewest(all)
 		if err == nil || again {
 			return all, err
-		} // one may have been added between the two looks
+		} // a rule may have been added between the two reads
 	}
 }
 
@@ -285,7 +284,7 @@ func (r *rules) listNames(ctx context.Context) ([]string, error) {
 		for i, d := range all {
 			names[i] = d.Name
 		}
-		return names, err // the caller says what it was for
+		return names, err // the caller wraps the error
 	}
 	if err := r.refresh(ctx); err != nil {
 		return nil, err
@@ -320,10 +319,10 @@ func (r *rules) checkNewest(all []store.Definition) error {
 	return nil
 }
 
-// listConfigs is Store.JudgeConfigs for what was sealed. The result is the caller's.
+// listConfigs is Store.JudgeConfigs restricted to sealed configurations. The caller owns the result.
 func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConfig, error) {
 	if r.show {
-		return r.store.JudgeConfigs(ctx, name) // the caller says what it was for
+		return r.store.JudgeConfigs(ctx, name) // the caller wraps the error
 	}
 	if err := r.refresh(ctx); err != nil {
 		return nil, err
@@ -338,9 +337,9 @@ func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConf
 	least := count.configs
 	all, err := r.store.JudgeConfigs(ctx, name)
 	if err != nil {
-		return nil, err // the caller says what it was for
+		return nil, err // the caller wraps the error
 	}
-	if len(all) > count.configs { // some were added meanwhile, or nobody knows them
+	if len(all) > count.configs { // added in the meantime, or not in the chain
 		if err := r.refresh(ctx); err != nil {
 			return nil, err
 		}
@@ -368,7 +367,7 @@ func (r *rules) cachedConfigs(name string) ([]store.JudgeConfig, bool) {
 	return slices.Clone(all), ok
 }
 
-// cacheConfigs remembers the configurations of a workflow, unless there is one more by now.
+// cacheConfigs caches the configurations of a workflow, unless one was added in the meantime.
 func (r *rules) cacheConfigs(name string, all []store.JudgeConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -377,8 +376,8 @@ func (r *rules) cacheConfigs(name string, all []store.JudgeConfig) {
 	}
 }
 
-// addRule seals a definition or a judge configuration and stores it. ErrConflict as
-// Store.AddRule, also when another rule came between.
+// addRule seals a definition or a judge configuration and stores it. It returns ErrConflict as
+// Store.AddRule does, also if another rule was added in between.
 func (r *rules) addRule(ctx context.Context, rule store.Rule) error {
 	select {
 	case <-r.adding:

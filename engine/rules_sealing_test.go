@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// lateRules answers Rules and then lets something happen before the answer arrives, once.
+// lateRules reads the rules and then runs a function once before it returns them.
 type lateRules struct {
 	store.Store
 	then func()
@@ -25,8 +25,8 @@ func (l *lateRules) Rules(ctx context.Context, after int64) (store.RuleHead, []s
 	return head, all, err
 }
 
-// TestRulesAreSealedWhileTheyAreRead gives all rules new seals between reading the chain and
-// following it: what was read before must not be compared with the new chain.
+// TestRulesAreSealedWhileTheyAreRead reseals all rules between reading the chain and following it: the
+// rules read before must not be compared with the new chain.
 func TestRulesAreSealedWhileTheyAreRead(t *testing.T) {
 	ctx := t.Context()
 	db := &lateRules{Store: memstore.New()}
@@ -35,7 +35,7 @@ func TestRulesAreSealedWhileTheyAreRead(t *testing.T) {
 	if err := b.CheckRules(ctx); err != nil {
 		t.Fatal(err)
 	}
-	keyless := newBenchOn(t, db) // whose seals the key does not vouch for
+	keyless := newBenchOn(t, db) // its seals are made without the key
 	keyless.define(operator, fmt.Sprintf(laxPay, "other"))
 	db.then = func() {
 		if sealed, err := b.SealRules(ctx, operator, engine.SealRequest{}); err != nil || sealed.Sealed != 1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// The seed's document-review plays as its documentation shows.
+// The document-review example behaves as its documentation shows.
 const documentReview = `{
 	"name": "document-review", "description": "Document review with strict validation",
 	"states": {
@@ -88,7 +88,7 @@ func TestRunTimeRules(t *testing.T) {
 	b.moved(reviewer, id, "approve", `{}`, "reviewed")
 	b.moved(agent, id, "finish", `{}`, "done")
 
-	// notBy: who submitted may not approve, even as a reviewer.
+	// notBy: the principal that submitted may not approve, even as a reviewer.
 	id = b.start(reviewerAsOperator, "rules", "").ID
 	b.moved(reviewerAsOperator, id, "submit", `{}`, "review")
 	b.refused(engine.Principal{ID: reviewerAsOperator.ID, Role: engine.RoleReviewer}, id, "approve", `{}`, "not_by")
@@ -96,12 +96,12 @@ func TestRunTimeRules(t *testing.T) {
 
 var reviewerAsOperator = engine.Principal{ID: "both", Role: engine.RoleOperator}
 
-// Visits that a rollback undid do not count toward mustPassThrough, and what a
-// rolled-back transition froze is free again.
+// Visits that a rollback undid do not count for mustPassThrough, and fields that a rolled-back transition
+// froze are free again.
 func TestRollbackUndoesFacts(t *testing.T) {
 	t.Parallel()
-	// lint refuses a definition in which some path breaks mustPassThrough, so the
-	// path around "seen" is behind a route that reads the context.
+	// Lint rejects a definition in which some path breaks mustPassThrough, so the path around "seen" uses
+	// a route that reads the context.
 	b := newBench(t)
 	b.define(agent, `{"name":"facts","initialState":"a","states":{
 		"a":{"transitions":{"look":{"target":"seen","freezes":["/k"]},"set":"a"}},

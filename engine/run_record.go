@@ -14,14 +14,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// interpreter is who records what became of the steps of a chain. No credential gives its role, and
-// what it defines is nobody else's to change.
+// interpreter is the principal that records the steps of chains. No credential has its role, and no other
+// principal may change its definitions.
 var interpreter = Principal{ID: "gavel:chains", Role: workflow.RoleInterpreter}
 
-// isOfChain reports whether gavel made the workflow of a chain.
+// isOfChain reports whether gavel made the definition for a chain.
 func (l definition) isOfChain() bool { return l.stored.Operator && l.stored.Owner == interpreter.ID }
 
-// refuseOfChain keeps everybody else from what only the interpreter may do.
+// refuseOfChain rejects operations on a chain's workflow that only the interpreter may perform.
 func refuseOfChain(l definition, verb string) error {
 	if !l.isOfChain() {
 		return nil
@@ -33,16 +33,17 @@ func refuseOfChain(l definition, verb string) error {
 // RunRequest begins the record of a run.
 type RunRequest struct {
 	Run string // the run's id
-	// Definition is the workflow that the chain is recorded by, as JSON.
+	// Definition is the workflow that records the chain, as JSON.
 	Definition []byte
-	Workflow   string // its name
+	Workflow   string // name of that workflow
 	Context    json.RawMessage
 }
 
-// RunInstance is the id of the instance that records a run.
+// RunInstance returns the id of the instance that records a run.
 func RunInstance(run string) string { return "wf-" + run }
 
-// BeginRun starts the instance that records a run, once: p is for whom the run acts, and owns it.
+// BeginRun starts the instance that records a run. It is idempotent. p is the principal that the run acts
+// for, and owns the instance.
 func (e *Engine) BeginRun(ctx context.Context, p Principal, req RunRequest) error {
 	if err := Authorize(p, RightStart); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (e *Engine) BeginRun(ctx context.Context, p Principal, req RunRequest) erro
 	return err
 }
 
-// findRun reports whether a run is recorded already.
+// findRun reports whether a run is already recorded.
 func (past history) findRun(ctx context.Context, p Principal, req RunRequest) (bool, error) {
 	inst, err := past.load(ctx, RunInstance(req.Run))
 	switch {
@@ -94,7 +95,7 @@ func (past history) findRun(ctx context.Context, p Principal, req RunRequest) (b
 	return true, nil
 }
 
-// decideByRules asks the layers that need no model: what a run did cannot be judged away.
+// decideByRules asks only the layers that need no model, because the run's actions have already happened.
 func (e *Engine) decideByRules(ctx context.Context, c *judge.Case, p Principal) (judge.Verdict, error) {
 	leaveModel(c, p)
 	v, err := e.cfg.Judge.Decide(ctx, *c)
@@ -107,17 +108,17 @@ func (e *Engine) decideByRules(ctx context.Context, c *judge.Case, p Principal) 
 	return v, nil
 }
 
-// StepRecord is what became of a step.
+// StepRecord is the outcome of a step.
 type StepRecord struct {
 	Run string
-	// Key names it in the run, so that it is recorded once; "" records it each time.
+	// Key identifies the step in the run, so that it is recorded once; with "" it is recorded each time.
 	Key    string
 	Action string
 	Data   json.RawMessage
 }
 
-// RecordStep records what became of a step. The error has CodeInstanceEnded where the record has
-// ended: then the run has to end as well.
+// RecordStep records the outcome of a step. The error has CodeInstanceEnded if the record has ended; then
+// the run has to end as well.
 func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
 	var data document.JSON
 	m := mutation{
@@ -138,7 +139,7 @@ func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
 }
 
 func (e *Engine) recordStep(ctx context.Context, inst *instance, action string, data document.JSON) error {
-	if err := e.settleOverdueOf(ctx, inst); err != nil { // nothing moves past a question whose review is not open yet
+	if err := e.settleOverdueOf(ctx, inst); err != nil { // the review of an open question must be opened first
 		return err
 	}
 	ev, err := e.judgeStep(ctx, *inst, action, data)
@@ -155,8 +156,8 @@ func (e *Engine) recordStep(ctx context.Context, inst *instance, action string, 
 	return err
 }
 
-// closeQuestions closes the reviews of steps that a run waited for and that its end makes stale: the answers
-// would be for nobody.
+// closeQuestions closes the reviews that a run waited for when the run ends: their answers are no longer
+// needed.
 func (e *Engine) closeQuestions(ctx context.Context, inst instance, do *change, why string) error {
 	for _, asked := range inst.Facts.Calls {
 		row, err := e.findReview(ctx, asked.Review)
@@ -174,7 +175,7 @@ func (e *Engine) closeQuestions(ctx context.Context, inst instance, do *change, 
 	return nil
 }
 
-// describeRunEnd says how a run ended, by whom and why.
+// describeRunEnd describes how a run ended, by whom and why.
 func describeRunEnd(outcome string, data document.JSON) string {
 	note := data.Get("note")
 	by, why := note.Get("by").Text(), note.Get("why").Text()
@@ -191,7 +192,7 @@ func describeRunEnd(outcome string, data document.JSON) string {
 // ListOpenRuns returns the ids of the runs whose records have not ended, newest first.
 func (e *Engine) ListOpenRuns(ctx context.Context) ([]string, error) {
 	var runs []string
-	made := map[definitionKey]bool{} // workflows, whether of chains
+	made := map[definitionKey]bool{} // whether the workflow version belongs to a chain
 	for inst, err := range e.cfg.Store.Instances(ctx, store.InstanceQuery{Status: record.Running}) {
 		if err != nil {
 			return nil, StoreError("list the runs", err)
@@ -223,7 +224,7 @@ func (e *Engine) loadRun(ctx context.Context, inst *instance, run string) (err e
 	switch {
 	case err != nil:
 		return err
-	case !inst.isOfChain(): // whoever starts a run chooses its id
+	case !inst.isOfChain(): // the caller chooses the id of a run, so it may name another instance
 		return newError(CodeKeyReused, "/run", "The instance %q is not the record of a run.", inst.ID).hint("Use a new id for a new run.")
 	case inst.IsDestroyed():
 		return valuesDestroyed()
@@ -231,7 +232,7 @@ func (e *Engine) loadRun(ctx context.Context, inst *instance, run string) (err e
 	return nil
 }
 
-// judgeStep is the event of an action of the interpreter.
+// judgeStep returns the event of an action of the interpreter.
 func (e *Engine) judgeStep(ctx context.Context, inst instance, action string, data document.JSON) (record.Event, error) {
 	inst.by, inst.overlays, inst.overlaysHash = interpreter, nil, ""
 	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: data})
@@ -245,35 +246,35 @@ func (e *Engine) judgeStep(ctx context.Context, inst instance, action string, da
 	return e.decisionEvent(judgement{instance: inst, question: c, verdict: v}, record.Advanced), nil
 }
 
-// DigestStep is the keyed digest of an output that is too long to be recorded.
+// DigestStep returns the keyed digest of an output that is too long to be recorded.
 func (e *Engine) DigestStep(owner, workflow string, output []byte) string {
 	return e.cfg.Digester.DigestIn(scopeOf(purposeCall, owner, workflow), output)
 }
 
-// StepQuestion asks a person what became of a step's call, or for the input that its server requires.
+// StepQuestion asks a person for the outcome of a step's call, or for the input that its server requires.
 type StepQuestion struct {
 	Run, Key, Step string
-	// Principal is for whom the run acts, who may not answer.
+	// Principal is the one that the run acts for; it may not answer.
 	Principal Principal
-	// Server and Tool were called with Arguments, of which a keyed digest is recorded.
+	// Server and Tool were called with Arguments; a keyed digest of them is recorded.
 	Server, Tool string
 	Arguments    []byte
 	Input        bool
 }
 
-// StepAnswer is what a person said.
+// StepAnswer is a person's answer to a StepQuestion.
 type StepAnswer struct {
-	// Decision is judge.Approve where the call happened, or the input was given, judge.Reject where it
-	// did not, or was declined, and GiveUp.
+	// Decision is judge.Approve if the call happened or the input was given, judge.Reject if the call did
+	// not happen or the input was declined, or GiveUp.
 	Decision judge.Outcome
-	Output   json.RawMessage // of what happened, or the input, nil for none
+	Output   json.RawMessage // output of the call, or the input; nil for none
 }
 
 // GiveUp resolves the review of a step whose call may have happened: the step fails.
 const GiveUp = record.GiveUp
 
-// AskStep opens a review of what became of a step's call, once, and returns its id; or the answer,
-// once a person has given it.
+// AskStep opens a review of the outcome of a step's call and returns its id. It is idempotent. Once a
+// person has answered, it returns the answer instead.
 func (e *Engine) AskStep(ctx context.Context, q StepQuestion) (review string, a *StepAnswer, err error) {
 	prefix := store.StepCall
 	if q.Input {
@@ -291,7 +292,7 @@ func (e *Engine) AskStep(ctx context.Context, q StepQuestion) (review string, a 
 		if inst.Status != record.Running {
 			return "", nil, inst.hasEnded("moved")
 		}
-		if err := e.settleOverdueOf(ctx, &inst); err != nil { // which opens the review
+		if err := e.settleOverdueOf(ctx, &inst); err != nil { // this opens the review
 			return "", nil, err
 		}
 		for _, c := range inst.Facts.Calls {
@@ -316,7 +317,7 @@ func answerScope(run, call string) string {
 	return scopeKey(interpreter, RightResolve, RunInstance(run), call)
 }
 
-// findStepAnswer is what a person said of a call, nil where nobody has.
+// findStepAnswer returns a person's answer about a call, nil if there is none.
 func (past history) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
 	ev, err := past.store.ByKey(ctx, answerScope(run, call))
 	if errors.Is(err, store.ErrNotFound) {
@@ -343,10 +344,10 @@ func (past history) findStepAnswer(ctx context.Context, run, call string) (*Step
 	return nil, InternalError("read the answer", errors.New("it names no step"))
 }
 
-// actionAnswer records what a person said of a step.
+// actionAnswer is the action that records a person's answer about a step.
 const actionAnswer = "answer"
 
-// resolveStep records what a person found out about a step's call; the run goes on with it.
+// resolveStep records a person's finding about a step's call; the run continues with it.
 func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.OpenCall, called record.Event) (ResolveResult, error) {
 	said, message := map[string]any{"answer": r.req.Decision}, fmt.Sprintf("Recorded that the call of %s happened; the run goes on with its output.", open.Gate)
 	outcome := CallOK
@@ -396,7 +397,7 @@ func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.Op
 	return out, err
 }
 
-// nextStepOfRun is Next of the review of a step.
+// nextStepOfRun returns the Next text of the review of a step.
 func nextStepOfRun(s ReviewSummary) string {
 	switch isInput := s.Kind == reviewOfInput; {
 	case s.Status == record.ReviewStale && isInput:

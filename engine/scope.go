@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// InScope reports whether the principal may deal with the workflows of a name.
+// InScope reports whether the principal may use workflows with this name.
 func (p Principal) InScope(workflow string) bool {
 	if p.Workflows == "" {
 		return true
@@ -21,7 +21,7 @@ func (p Principal) InScope(workflow string) bool {
 	return false
 }
 
-// MatchName reports whether a name is a pattern's, where * is any run of characters.
+// MatchName reports whether a name matches a pattern, in which * stands for any run of characters.
 func MatchName(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
@@ -42,12 +42,12 @@ func MatchName(pattern, name string) bool {
 	return true
 }
 
-// wholeStore are the operations that are about everything in a store: a caller with a
-// scope may not ask for them.
+// wholeStore lists the operations that concern an entire store. A caller whose scope is limited may not
+// request them.
 var wholeStore = map[Right]bool{RightImport: true, RightExport: true, RightAnchor: true, RightVerify: true, RightRetain: true}
 
-// loadNamed is definition for a name that a caller gave. What its scope leaves out, or belongs
-// to another agent, is to it as if it did not exist.
+// loadNamed is loadDefinition for a name from a caller. Definitions that are out of its scope or belong to
+// another agent get the same error as missing ones.
 func (lib *library) loadNamed(ctx context.Context, p Principal, name string, version int) (definition, error) {
 	if !p.InScope(name) {
 		return definition{}, lib.noWorkflow(ctx, p, name, version)
@@ -62,14 +62,14 @@ func (lib *library) loadNamed(ctx context.Context, p Principal, name string, ver
 	return l, err
 }
 
-// canUse reports whether a version is the caller's, an operator's, or the caller's to see
-// because of its role.
+// canUse reports whether a version is the caller's or an operator's, or whether the caller's role may see
+// all versions.
 func canUse(p Principal, s store.Definition) bool {
 	return s.Operator || s.Owner == p.ID || seesAll(p.Role)
 }
 
-// mayUse refuses a version that belongs to another agent, unless an operator shared it, or let
-// agents redefine its workflow.
+// mayUse rejects a version that belongs to another agent, unless an operator shared it or lets agents
+// redefine its workflow.
 func (lib *library) mayUse(ctx context.Context, p Principal, s store.Definition) error {
 	if canUse(p, s) {
 		return nil
@@ -107,20 +107,18 @@ func outOfScope(p Principal, name string) error {
 		hint("Define it under such a name, or ask an operator for another credential.")
 }
 
-// lookAlikes maps what is read as something else, to people and to models, onto what it is
-// read as; what is only there for looks is left out. Names have no other characters than
-// ASCII letters, digits, dot, underscore and hyphen.
+// lookAlikes replaces characters that people and models confuse with others, such as 0 and o, by one of
+// them, and drops separators. Names contain only ASCII letters, digits, dot, underscore and hyphen.
 var lookAlikes = strings.NewReplacer(
 	"0", "o", "1", "l", "i", "l", "|", "l", "5", "s", "2", "z", "8", "b", "rn", "m", "vv", "w",
 	".", "", "_", "", "-", "",
 )
 
-// foldName is what a name looks like at a glance.
+// foldName returns a form that is equal for names that look alike.
 func foldName(name string) string { return lookAlikes.Replace(strings.ToLower(name)) }
 
-// mayBeNamed refuses a name that could be taken for an operator's: a reader of
-// "refund" is to know whose rules were passed. same says whether the very same name
-// counts as well.
+// mayBeNamed rejects a name that could be mistaken for an operator's: a reader of "refund" must know whose
+// rules applied. same reports whether the identical name counts as well.
 func (lib *library) mayBeNamed(ctx context.Context, p Principal, name string, same bool) error {
 	if p.Role == RoleOperator {
 		return nil

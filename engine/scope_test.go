@@ -10,8 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/audit"
 )
 
-// A caller with a scope deals with what is in it; of everything else it learns no more
-// than that it is not there.
+// A caller with a scope can use only workflows in it; all others look missing.
 func TestScope(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"deploy", "refund-small", "refund-large", "hr"} {
@@ -115,7 +114,7 @@ func TestScopePages(t *testing.T) {
 	}
 }
 
-// What a key was answered with is not told to a credential that lost the workflow.
+// The result of a key is not returned to a credential that can no longer use the workflow.
 func TestScopeOfReplays(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, named(simple, "hr"))
@@ -144,7 +143,7 @@ func TestScopeOfTheWholeStore(t *testing.T) {
 	}
 }
 
-// A pattern matches what a regular expression of it would.
+// A pattern matches the same names as the corresponding regular expression.
 func TestScopePatterns(t *testing.T) {
 	b := newBench(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -158,7 +157,7 @@ func TestScopePatterns(t *testing.T) {
 	})
 }
 
-// wild matches by trying everything.
+// wild matches by trying every possibility.
 func wild(pattern, name string) bool {
 	switch {
 	case pattern == "":

@@ -14,32 +14,32 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// SealRequest asks for seals for all rules of a store as they stand, whatever was wrong with
-// them: an operator looked at them and answers for them.
+// SealRequest asks for new seals for all rules of a store in their present state, whatever their defects:
+// an operator has examined them and takes responsibility for them.
 type SealRequest struct {
-	// DryRun seals nothing, and says what would be sealed.
+	// DryRun reports what would be sealed and seals nothing.
 	DryRun bool
 }
 
-// SealResult is what was sealed.
+// SealResult lists the sealed rules.
 type SealResult struct {
-	// Rules are all that the store holds, in their order.
+	// Rules lists all rules in the store, in chain order.
 	Rules []SealedRule `json:"rules"`
-	// Sealed counts those whose seal was made anew or for the first time.
+	// Sealed is the number of rules that got a new or a first seal.
 	Sealed int `json:"sealed"`
 }
 
-// SealedRule is a rule that was sealed, or would be.
+// SealedRule is a rule that was or would be sealed.
 type SealedRule struct {
 	Workflow string `json:"workflow"`
-	// Version is a definition's, Revision a judge configuration's: one of them is 0.
+	// Version is set for a definition, Revision for a judge configuration; the other one is 0.
 	Version  int `json:"version,omitempty"`
 	Revision int `json:"revision,omitempty"`
-	// Principal made it, as the store says.
+	// Principal made the rule, according to the store.
 	Principal string    `json:"principal"`
 	Operator  bool      `json:"operator"`
 	At        time.Time `json:"at"`
-	// Wrong says why it was not used before; "" when it was sealed well.
+	// Wrong is why the rule was not usable before; "" if its seal was correct.
 	Wrong string `json:"wrong,omitempty"`
 }
 
@@ -62,8 +62,8 @@ func newSealedRule(r store.Rule, was record.RuleSeal) SealedRule {
 	return out
 }
 
-// SealRules gives the definitions and judge configurations of a store their seals. That
-// says nothing about how they came there before. It is an operator's to do.
+// SealRules seals the definitions and judge configurations of a store. The new seals prove nothing about
+// how the rules got there. Only operators may call it.
 func (e *Engine) SealRules(ctx context.Context, p Principal, req SealRequest) (SealResult, error) {
 	if err := Authorize(p, RightMigrate); err != nil {
 		return SealResult{}, err
@@ -79,18 +79,18 @@ func (e *Engine) SealRules(ctx context.Context, p Principal, req SealRequest) (S
 	}
 }
 
-// CheckRules reports whether all definitions and judge configurations can be used: nil,
-// or CodeUntrustedRules with what is wrong. Documents are checked when they are used.
+// CheckRules returns nil if all definitions and judge configurations can be used, or an error with
+// CodeUntrustedRules that names the defect. Documents are checked only when they are used.
 func (e *Engine) CheckRules(ctx context.Context) error {
 	return e.rules.refresh(ctx)
 }
 
-// sealAll seals all rules in their order in the chain, and behind them those without a
-// place: what was sealed well keeps its seal. ErrConflict when one was added meanwhile.
+// sealAll seals all rules in chain order, followed by those without a place. Rules with a correct seal
+// keep it. It returns ErrConflict if a rule was added in the meantime.
 func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error) {
 	head, all, err := r.store.Rules(ctx, store.AllRules)
 	if err != nil {
-		return SealResult{}, err // the caller says what it was for
+		return SealResult{}, err // the caller wraps the error
 	}
 	sortRules(all)
 	out := SealResult{Rules: []SealedRule{}}
@@ -108,10 +108,10 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	if out.Sealed == 0 || req.DryRun {
 		return out, nil
 	}
-	r.mu.Lock() // until the end of the old chain is forgotten: refresh compares it
+	r.mu.Lock() // held until the old end is reset, because refresh compares with it
 	defer r.mu.Unlock()
 	if err := r.store.SealRules(ctx, head, all); err != nil {
-		return SealResult{}, err // the caller says what it was for
+		return SealResult{}, err // the caller wraps the error
 	}
 	r.sealings++
 	r.end = store.RuleHead{}
@@ -120,8 +120,8 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	return out, nil
 }
 
-// sortRules orders rules by their places, those without one last and by name. The rules
-// of one workflow are in the order of their numbers in any case.
+// sortRules orders rules by their places; rules without a place come last, by name. Rules of one workflow
+// are always in the order of their numbers.
 func sortRules(all []store.Rule) {
 	place := func(r store.Rule) int64 {
 		if at := r.Seal().Place; at > 0 {

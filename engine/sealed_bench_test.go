@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// What it costs to seal: moves with five sensitive fields with a key, and the same without one, by
-// turns. The ratio is that of the medians.
+// BenchmarkAdvanceSealed measures the cost of sealing: moves with five sensitive fields with and without a
+// key, alternately. The ratio is that of the medians.
 func BenchmarkAdvanceSealed(b *testing.B) {
 	const flow = `{"name":"five","initialState":"a","sensitive":["/a","/b","/c","/d","/e"],"states":{"a":{"transitions":{"go":"a"}}}}`
 	const data = `{"a":"078-05-1120","b":"4111 1111 1111 1111","c":{"street":"Elm Street 5","city":"Springfield"},"d":12345.50,"e":"ada@example.org","open":"yes"}`

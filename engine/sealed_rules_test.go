@@ -25,7 +25,7 @@ import (
 
 var ruleKey = bytes.Repeat([]byte{42}, 32)
 
-// vaultFile is a store file whose rules are sealed, and somebody who can write the file.
+// vaultFile is a store file with sealed rules, and an attacker who can write the file.
 type vaultFile struct {
 	t    *testing.T
 	path string
@@ -35,7 +35,7 @@ const sternPay = `{"name":"%s","initialState":"a","states":{
 	"a":{"transitions":{"go":{"target":"b","requiredFields":["why"]}}},
 	"b":{"final":true}}}`
 
-// laxPay is the same without what it demands.
+// laxPay is sternPay without its requirements.
 const laxPay = `{"name":"%s","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}}}`
 
 // newVaultFile has two workflows of an operator and one of an agent, with judge configurations.
@@ -43,7 +43,7 @@ func newVaultFile(t *testing.T) *vaultFile {
 	t.Helper()
 	v := &vaultFile{t: t, path: filepath.Join(t.TempDir(), "gavel.db")}
 	b := v.open()
-	b.define(operator, fmt.Sprintf(laxPay, "pay")) // once it was like that
+	b.define(operator, fmt.Sprintf(laxPay, "pay")) // an earlier version
 	b.define(operator, fmt.Sprintf(sternPay, "pay"))
 	b.define(operator, fmt.Sprintf(sternPay, "other"))
 	b.define(agent, fmt.Sprintf(laxPay, "toy"))
@@ -61,7 +61,7 @@ func (b *bench) configure(p engine.Principal, name string, s workflow.JudgeSetti
 	}
 }
 
-// open is a server over the file, as another process would be.
+// open returns a server over the file, as another process would be.
 func (v *vaultFile) open() *bench {
 	v.t.Helper()
 	db, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
@@ -71,7 +71,7 @@ func (v *vaultFile) open() *bench {
 	return newBenchWith(v.t, db, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
 }
 
-// write runs SQL on the file, each of which has to change something.
+// write runs SQL statements on the file, each of which must change something.
 func (v *vaultFile) write(queries ...string) {
 	v.t.Helper()
 	db, err := sql.Open("sqlite", "file:"+v.path+"?_pragma=busy_timeout(5000)")
@@ -90,8 +90,7 @@ func (v *vaultFile) write(queries ...string) {
 	}
 }
 
-// forge puts a rule at the end of the chain with hashes that are right, and the seal of
-// another key.
+// forge appends a rule to the chain with correct hashes and the seal of another key.
 func (v *vaultFile) forge(rule store.Rule) {
 	v.t.Helper()
 	db, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
@@ -120,8 +119,8 @@ const insertConfig = `INSERT INTO judge_configs (workflow, revision, principal, 
 const insertLax = `INSERT INTO definitions (name, version, hash, document, owner, operator, created_at, place, prev_seal, seal, mac)
 	SELECT name, 3, hash, document, owner, operator, created_at, 0, x'', x'', x'' FROM definitions WHERE name = 'pay' AND version = 1`
 
-// ruleAttacks are what somebody who can write the file, and has not the key, can try so
-// that "pay" is decided by other rules than the operator's.
+// ruleAttacks lists what an attacker who can write the file but does not have the key can do to have "pay"
+// decided by other rules than the operator's.
 var ruleAttacks = map[string]func(*vaultFile){
 	"a configuration is inserted": func(v *vaultFile) { v.write(insertConfig) },
 	"a version is inserted":       func(v *vaultFile) { v.write(insertLax) },
@@ -176,8 +175,8 @@ var ruleAttacks = map[string]func(*vaultFile){
 	},
 }
 
-// found later: a server that starts over a file whose end is missing cannot know; what
-// was anchored says so (TestVerifyFindsEveryTampering).
+// onlyRunning lists the attacks that only a running server detects. A server that starts over a file whose
+// end is missing cannot detect them; verification does, with the anchors (TestVerifyFindsEveryTampering).
 var onlyRunning = map[string]bool{"the end of the chain is removed": true, "the chain is removed": true}
 
 func TestManipulatedRulesAreNotUsed(t *testing.T) {
@@ -197,7 +196,8 @@ func TestManipulatedRulesAreNotUsed(t *testing.T) {
 				}
 				return err
 			}
-			// A server goes on by the rules that it has checked, or refuses; it never decides by others.
+			// A server continues with the rules that it has verified, or refuses; it never decides by
+			// others.
 			passes(running, id)
 			if r, err := running.Start(t.Context(), agent, engine.StartRequest{Type: "pay", Context: json.RawMessage(`{}`)}); err == nil {
 				passes(running, r.ID)
@@ -217,7 +217,7 @@ func TestManipulatedRulesAreNotUsed(t *testing.T) {
 	}
 }
 
-// Several processes over one file make rules; all of them are used, and the chain is whole.
+// Several processes over one file add rules; all of them are used, and the chain is complete.
 func TestRulesOfSeveralProcesses(t *testing.T) {
 	v := newVaultFile(t)
 	servers := []*bench{v.open(), v.open(), v.open()}
@@ -254,7 +254,7 @@ func TestRulesOfSeveralProcesses(t *testing.T) {
 	}
 }
 
-// busyStore is a store to which another process writes meanwhile: once, when method is asked.
+// busyStore is a store to which another process writes once, when method is called.
 type busyStore struct {
 	store.Store
 	method    string
@@ -297,7 +297,7 @@ func (s *busyStore) Commit(ctx context.Context, c store.Commit) error {
 	return s.Store.Commit(ctx, c)
 }
 
-// A rule that another process adds between two looks at the store is no manipulation.
+// A rule that another process adds between two reads of the store is not reported as tampering.
 func TestRulesAreMadeMeanwhile(t *testing.T) {
 	store := memstore.New()
 	keyed := func(c *engine.Config) { c.RuleKey = ruleKey }
@@ -325,9 +325,9 @@ func TestRulesAreMadeMeanwhile(t *testing.T) {
 		"AddRule of a configuration": func() { b.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(0.5)}) },
 	} {
 		for _, meanwhile := range []func(){configure, func() { define("pay") }, func() { define(fmt.Sprint("other", made)) }} {
-			configure() // so that what was read before is old
+			configure() // so that cached configurations are outdated
 			if method == "Definition" {
-				define("pay") // which is known when it is the newest by the chain
+				define("pay") // it is known once it is the newest in the chain
 			}
 			s.method, s.meanwhile = method, meanwhile
 			if look(); s.meanwhile != nil {
@@ -337,7 +337,7 @@ func TestRulesAreMadeMeanwhile(t *testing.T) {
 	}
 }
 
-// What has no seal is not used until an operator accepts it.
+// Rules without a seal are not used until an operator accepts them.
 func TestSealRules(t *testing.T) {
 	v := newVaultFile(t)
 	v.write(`UPDATE judge_configs SET place = 0, prev_seal = x'', seal = x'', mac = x''`, `UPDATE definitions SET place = 0, prev_seal = x'', seal = x'', mac = x''`)
@@ -370,7 +370,7 @@ func TestSealRules(t *testing.T) {
 	if err != nil || after.Place != head.Place+1 {
 		t.Fatalf("from %+v to %+v, %v", head, after, err)
 	}
-	// What is missing is missing; the rest can be used again.
+	// Missing rules stay missing; the rest can be used again.
 	v.write(`DELETE FROM judge_configs WHERE workflow = 'pay' AND revision = 1`, `DELETE FROM definitions WHERE name = 'other'`, `UPDATE definitions SET place = 0 WHERE name = 'pay' AND version = 1`)
 	fresh := v.open()
 	if _, err := fresh.SealRules(t.Context(), operator, engine.SealRequest{}); err != nil {
@@ -382,7 +382,7 @@ func TestSealRules(t *testing.T) {
 	v.open().start(agent, "other", `{}`)
 }
 
-// Another key is another gate: nothing of this store is used with it.
+// With another key, no rule of this store is used.
 func TestRulesOfAnotherKey(t *testing.T) {
 	db := memstore.New()
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
@@ -395,7 +395,7 @@ func TestRulesOfAnotherKey(t *testing.T) {
 	}
 }
 
-// Seals are hex in the engine, and raw in the file.
+// Seals are hex in the engine, and raw bytes in the file.
 func TestSealsAreKept(t *testing.T) {
 	b := newVaultFile(t).open()
 	_, all, err := b.store.Rules(t.Context(), 0)
@@ -410,7 +410,7 @@ func TestSealsAreKept(t *testing.T) {
 	}
 }
 
-// Whatever decides gets its rules from what checks their seals.
+// All code that decides reads rules through the code that checks their seals.
 func TestRulesAreReadInOnePlace(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -418,7 +418,7 @@ func TestRulesAreReadInOnePlace(t *testing.T) {
 	}
 	direct := regexp.MustCompile(`(?i)store\.(Definitions?|JudgeConfigs|AddRule)\(`)
 	for _, file := range files {
-		// Verification looks at what there is.
+		// Verification reads the rules as they are.
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "verify") || file == "rules.go" {
 			continue
 		}

@@ -40,7 +40,7 @@ const canary = "canary-7731"
 
 const canaries = `{"token":"` + canary + `-token","customer":{"ssn":"` + canary + `-ssn","name":"n"},"list":[{"pin":"` + canary + `-pin"}],"whole":{"` + canary + `-name":["` + canary + `-deep"]}}`
 
-// plantCanaries brings the canary into everything that is written down of an instance.
+// plantCanaries puts the canary into everything that is recorded about an instance.
 func plantCanaries(t *testing.T, b *bench) (id, waiting string) {
 	t.Helper()
 	b.define(operator, canaryFlow)
@@ -78,7 +78,7 @@ func newCanaryBench(t *testing.T, db store.Store, more ...func(*engine.Config)) 
 	})
 }
 
-// exported is what an export holds.
+// exported returns the content of an export.
 func exported(t *testing.T, b *bench) string {
 	t.Helper()
 	out, err := transfer.Export(t.Context(), b.Engine, b.store, operator, transfer.ExportRequest{Workflow: "kept"})
@@ -101,7 +101,7 @@ func exported(t *testing.T, b *bench) string {
 	return text.String()
 }
 
-// holdsCanary names the files below a folder that hold the canary.
+// holdsCanary returns the files below a folder that hold the canary.
 func holdsCanary(t *testing.T, folder string) (found []string) {
 	t.Helper()
 	files := 0
@@ -122,8 +122,8 @@ func holdsCanary(t *testing.T, folder string) (found []string) {
 	return found
 }
 
-// Nothing that is kept or exported holds a byte of a sensitive value, and what is signed and hashed is as
-// good before the values are destroyed as after.
+// Neither the store nor an export holds a byte of a sensitive value. Signatures and hashes stay valid
+// after the values are destroyed.
 func TestSealedValuesAtRest(t *testing.T) {
 	signer, err := record.GenerateSigner("test")
 	if err != nil {
@@ -186,7 +186,7 @@ func TestSealedValuesAtRest(t *testing.T) {
 	})
 }
 
-// afterShred checks what is left of an instance whose values were destroyed.
+// afterShred checks the rest of an instance whose values were destroyed.
 func afterShred(t *testing.T, b *bench, id, waiting string) {
 	t.Helper()
 	status, err := b.Status(t.Context(), agent, id)
@@ -196,7 +196,7 @@ func afterShred(t *testing.T, b *bench, id, waiting string) {
 	if seen, err := b.Status(t.Context(), auditor, id); err != nil || !strings.Contains(string(seen.Context), `"whole":"[destroyed]"`) {
 		t.Errorf("status for an auditor: %s, %v", seen.Context, err)
 	}
-	decisions, next := 0, int64(0) // a page ends early where the machine is slow
+	decisions, next := 0, int64(0) // pages end early on a slow machine
 	for more := true; more; {
 		h, err := b.History(t.Context(), auditor, engine.HistoryRequest{ID: id, AfterSeq: next})
 		if err != nil {
@@ -235,7 +235,7 @@ func afterShred(t *testing.T, b *bench, id, waiting string) {
 	}
 }
 
-// A store of before keeps what it has, and seals what comes.
+// A store from before sealing keeps its plain values, and seals new ones.
 func TestSealingBeginsWithTheNextEvent(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -266,7 +266,7 @@ func TestSealingBeginsWithTheNextEvent(t *testing.T) {
 	if err != nil || len(keys) != 1 || keys[0].PlainEvents != 2 || len(keys[0].Keys) != 1 {
 		t.Errorf("%+v, %v", keys, err)
 	}
-	// Who has no key reads what is plain, and guesses at nothing.
+	// An engine without a key works with plain values and fails on sealed ones.
 	if _, err := old.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.Known([]byte(canaries))}); err != nil {
 		t.Errorf("an older version: %v", err)
 	}
@@ -276,13 +276,13 @@ func TestSealingBeginsWithTheNextEvent(t *testing.T) {
 	}
 }
 
-// noClose is a store that is closed by somebody else.
+// noClose is a store that the test closes elsewhere.
 type noClose struct{ *memstore.Store }
 
 func (noClose) Close() error { return nil }
 
-// A review that is raised keeps its data as they were sealed, and one whose values were destroyed is
-// raised as any other.
+// A review that is raised keeps its data as they were sealed. One whose values were destroyed is raised
+// like any other.
 func TestRaisedReviewOfSealedValues(t *testing.T) {
 	t.Parallel()
 	b := newCanaryBench(t, memstore.New())
@@ -309,13 +309,13 @@ func TestRaisedReviewOfSealedValues(t *testing.T) {
 	}
 }
 
-// What a caller sends is never taken for a sealed value.
+// Input from a caller is never treated as a sealed value.
 func TestNobodyBringsASealedValue(t *testing.T) {
 	t.Parallel()
 	b := newCanaryBench(t, memstore.New())
 	b.define(operator, canaryFlow)
 	id := b.start(agent, "kept", canaries).ID
-	stolen := b.load(id).Context // of one's own, even
+	stolen := b.load(id).Context // even a caller's own
 	for _, doc := range []string{string(stolen), `{"open":"gavel:sealed:x"}`, `{"deep":[{"a":"\u0067avel:sealed:1:1:1:AAAA"}]}`, `{"token":"gavel:sealed:"}`} {
 		_, started := b.Start(t.Context(), agent, engine.StartRequest{Type: "kept", Context: json.RawMessage(doc)})
 		_, moved := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.Known([]byte(doc))})
@@ -331,7 +331,7 @@ func TestNobodyBringsASealedValue(t *testing.T) {
 	}
 }
 
-// Rows that were put together by hand are refused.
+// Rows that were assembled by hand are refused.
 func TestSealedValuesOfAnotherRow(t *testing.T) {
 	t.Parallel()
 	b := newCanaryBench(t, memstore.New())
@@ -351,7 +351,7 @@ func TestSealedValuesOfAnotherRow(t *testing.T) {
 	}
 }
 
-// swapped has the context of another instance in one.
+// swapped returns one instance with the context of another.
 type swapped struct {
 	noClose
 	id, from string

@@ -14,18 +14,18 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// DecisionsRequest looks for decisions among all that the caller may see, newest first.
+// DecisionsRequest searches the decisions that the caller may see, newest first.
 type DecisionsRequest struct {
-	// Query says which. Its Before and Limit are not read: see Cursor and Limit.
+	// Query selects decisions. Its Before and Limit are ignored: see Cursor and Limit.
 	Query  store.DecisionQuery
-	Cursor string // NextCursor of the page before
+	Cursor string // NextCursor of the previous page
 	Limit  int    // 0 is 100; at most 1000
-	// BareEvidence leaves out what evidence holds, for every caller: that it was fetched,
-	// when, and its digest remain. It is for what leaves the house.
+	// BareEvidence omits the content of evidence for every caller; that it was fetched, when, and its
+	// digest remain. Use it for data that leaves the organisation.
 	BareEvidence bool
 }
 
-// FoundDecision is a decision with the instance that it was about.
+// FoundDecision is a decision with its instance.
 type FoundDecision struct {
 	Instance string `json:"id"`
 	Workflow string `json:"workflow"`
@@ -37,23 +37,23 @@ type FoundDecision struct {
 type DecisionsResult struct {
 	Decisions []FoundDecision `json:"decisions"` // never nil
 	Count     int             `json:"count"`     // of this page
-	// NextCursor continues the listing, whatever was written meanwhile; "" at the end.
+	// NextCursor continues the list, unaffected by later commits; "" at the end.
 	NextCursor string `json:"nextCursor,omitempty"`
 }
 
-// Decisions finds decisions. An agent finds those about its own instances and shared ones. What is shown
-// of each is what History shows.
+// Decisions finds decisions. Agents find those about their own instances and shared ones. Each decision is
+// shown as History shows it.
 func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsRequest) (DecisionsResult, error) {
 	for {
 		out, hidden, err := e.decisionsPage(ctx, p, req)
 		if err != nil || !hidden || len(out.Decisions) > 0 || out.NextCursor == "" {
 			return out, err
 		}
-		req.Cursor = out.NextCursor // as if what is hidden were not there
+		req.Cursor = out.NextCursor // continue as if the hidden decisions did not exist
 	}
 }
 
-// decisionsPage is a page of decisions; hidden says that some were left out of it.
+// decisionsPage returns a page of decisions; hidden reports that some were omitted.
 func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRequest) (_ DecisionsResult, hidden bool, _ error) {
 	ctx, read, err := e.beginList(ctx, p, req.Limit, historyPage, historyMost)
 	if err != nil {
@@ -70,7 +70,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	}
 	out := DecisionsResult{Decisions: []FoundDecision{}}
 	next := func(position int64) { out.NextCursor = strconv.FormatInt(position, 10) }
-	q.Looked = func(position int64) bool { // where little is found
+	q.Looked = func(position int64) bool { // called even while nothing is found
 		if read.isFull() {
 			next(position)
 		}
@@ -105,8 +105,8 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	return out, hidden, nil
 }
 
-// matchesShown reports whether a query selects a decision as it is shown, too: what was
-// masked is not found by guessing it.
+// matchesShown reports whether a query also selects a decision in its masked form. Otherwise masked values
+// could be found by guessing them.
 func matchesShown(q store.DecisionQuery, ev record.Event, shown HistoryEntry) bool {
 	if q.Action != "" && shown.Action != q.Action {
 		return false
@@ -130,7 +130,7 @@ func (past history) searchScoped(ctx context.Context, sees sight, q store.Decisi
 	if sees.p.Workflows == "" {
 		return past.mergeDecisions(ctx, q, parts)
 	}
-	q.Limit = 0 // what is out of scope is left out of what the store finds
+	q.Limit = 0 // the store returns decisions out of scope, which are skipped below
 	return func(yield func(store.PlacedEvent, error) bool) {
 		for h, err := range past.mergeDecisions(ctx, q, parts) {
 			if (err != nil || sees.p.InScope(h.Event.Workflow)) && !yield(h, err) {
@@ -140,20 +140,20 @@ func (past history) searchScoped(ctx context.Context, sees sight, q store.Decisi
 	}
 }
 
-// The values that a search may ask for, as they stand in decisions.
+// Values that a search may request, as recorded in decisions.
 var (
-	// Outcomes are the outcomes of decisions.
+	// Outcomes lists the outcomes of decisions.
 	Outcomes = []judge.Outcome{judge.Approve, judge.Reject, judge.Escalate}
-	// Deciders are what a decision can be settled by.
+	// Deciders lists the layers and other deciders of decisions.
 	Deciders = []judge.LayerName{
 		judge.LayerTransition, judge.LayerFields, judge.LayerSchema, judge.LayerEvidence, judge.LayerScript, judge.LayerState,
 		judge.LayerContent, judge.LayerModel, judge.ByFallback, judge.ByPolicy, judge.ByReviewer,
 	}
-	// Assurances are what can have been examined, least first.
+	// Assurances lists the levels of assurance, lowest first.
 	Assurances = workflow.Assurances
 )
 
-// checkQuery refuses what no decision can be, because it is most likely a mistake.
+// checkQuery rejects queries that cannot match any decision, because they are most likely mistakes.
 func (e *Engine) checkQuery(q store.DecisionQuery) error {
 	if err := checkOneOf("outcome", q.Outcome, Outcomes); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (e *Engine) checkQuery(q store.DecisionQuery) error {
 		return err
 	}
 	for field, c := range map[string]*float64{"minConfidence": q.MinConfidence, "maxConfidence": q.MaxConfidence} {
-		if c != nil && !(*c >= 0 && *c <= 1) { // NaN too
+		if c != nil && !(*c >= 0 && *c <= 1) { // also rejects NaN
 			return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The %s is from 0 to 1, not %v.", field, *c), Hint: "Leave it out for any."}
 		}
 	}
@@ -178,7 +178,7 @@ func (e *Engine) checkQuery(q store.DecisionQuery) error {
 	if err := e.CheckText("text", q.Text); err != nil {
 		return err
 	}
-	if q.Empty() { // the bounds do not cross
+	if q.Empty() { // the ranges themselves are valid
 		return &Error{Code: CodeInvalidArgument, Path: "/text", Message: "There is no word in the text to look for.", Hint: "Give letters, digits or symbols such as emoji; punctuation is not looked for."}
 	}
 	return nil
@@ -202,25 +202,25 @@ func decisionCursor(text string) (int64, error) {
 	return 0, &Error{Code: CodeInvalidArgument, Path: "/cursor", Message: "The cursor is not one that a search returned.", Hint: "Use nextCursor of the page before, or leave it out."}
 }
 
-// StatisticsRequest asks for figures about decisions.
+// StatisticsRequest asks for statistics about decisions.
 type StatisticsRequest struct {
 	Workflow     string    // "" is all
-	Since, Until time.Time // inclusive, exclusive; zero is open
+	Since, Until time.Time // inclusive, exclusive; zero means unbounded
 }
 
 // StatisticsResult answers a StatisticsRequest.
 type StatisticsResult struct {
-	// Transitions by workflow, state and action. Never nil.
+	// Transitions is sorted by workflow, state and action. Never nil.
 	Transitions []TransitionStatistics `json:"transitions"`
-	// Decisions is how many were looked at, questions included.
+	// Decisions is the number of decisions examined, including pre-checks.
 	Decisions int64 `json:"total"`
-	// NotShown counts decisions about transitions beyond the first 1000 that were met:
-	// agents ask for actions that no definition knows.
+	// NotShown counts decisions about transitions beyond the first 1000 found: agents may request any
+	// number of unknown actions.
 	NotShown int64 `json:"notShown,omitempty"`
 }
 
-// TransitionStatistics are the figures of one action in one state, over the decisions
-// about it. Questions (judge.validate) are counted apart and in no other figure.
+// TransitionStatistics holds the figures of one action in one state. Prechecks (judge.validate) are
+// counted separately and in no other figure.
 type TransitionStatistics struct {
 	Workflow string `json:"workflow"`
 	// State and Action are empty for starts.
@@ -233,20 +233,20 @@ type TransitionStatistics struct {
 	Rejected  int64 `json:"rejections"`
 	Escalated int64 `json:"escalations"`
 	Degraded  int64 `json:"degradations"`
-	// DecidedBy counts by layer, Codes the most frequent refusals, most frequent first.
+	// DecidedBy counts by layer. Codes holds the most frequent refusal codes, most frequent first.
 	DecidedBy []Counted `json:"decidedByCounts"`
 	Codes     []Counted `json:"codes"`
 
-	// TookMedianMs and TookP95Ms are how long decisions took, within 2 percent.
+	// TookMedianMs and TookP95Ms are the durations of decisions, accurate to 2 percent.
 	TookMedianMs float64 `json:"tookMedianMs"`
 	TookP95Ms    float64 `json:"tookP95Ms"`
-	// The quartiles of confidence, to three decimals.
+	// Quartiles of confidence, to three decimals.
 	ConfidenceLower  float64 `json:"confidenceLower"`
 	ConfidenceMedian float64 `json:"confidenceMedian"`
 	ConfidenceUpper  float64 `json:"confidenceUpper"`
 }
 
-// Counted is how often something was.
+// Counted is the number of occurrences of a name.
 type Counted struct {
 	Name  string `json:"what"`
 	Count int64  `json:"times"`
@@ -264,7 +264,7 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 		return StatisticsResult{}, err
 	}
 	var interrupted error
-	q.Looked = func(int64) bool { // where little is found
+	q.Looked = func(int64) bool { // called even while nothing is found
 		interrupted = read.yield(ctx)
 		return interrupted == nil
 	}
@@ -276,7 +276,7 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 			if err != nil {
 				return StatisticsResult{}, err
 			}
-			if !p.InScope(f.Workflow) || of.workflow == "" && read.sees.isShared(f.Workflow) { // which has a part of its own
+			if !p.InScope(f.Workflow) || of.workflow == "" && read.sees.isShared(f.Workflow) { // shared workflows have a separate part
 				continue
 			}
 			n := f.Decisions + f.Prechecks

@@ -33,7 +33,7 @@ func (b *bench) find(p engine.Principal, req engine.DecisionsRequest) engine.Dec
 	return r
 }
 
-// A search shows of each decision what History shows, and says of which instance it is.
+// A search shows each decision as History does, with its instance.
 func TestDecisionsShowWhatHistoryShows(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, demanding)
@@ -75,7 +75,7 @@ func encoded(t *testing.T, v any) string {
 	return string(doc)
 }
 
-// An agent finds its own, whatever it asks for, and statistics count its own alone.
+// An agent finds only decisions about its own instances, whatever the query; statistics count only those.
 func TestDecisionsOfOthers(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, demanding)
@@ -108,7 +108,7 @@ func TestDecisionsOfOthers(t *testing.T) {
 	}
 }
 
-// Pages come one after the other, whatever is written meanwhile.
+// Pages follow each other, unaffected by later commits.
 func TestDecisionsPages(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, demanding)
@@ -166,7 +166,7 @@ func TestDecisionsRefuseMistakes(t *testing.T) {
 	wantCode(t, err, engine.CodeForbidden)
 }
 
-// A migrated instance's older decisions are shown by the definition that they were made by.
+// Older decisions of a migrated instance are shown by the definition that they were made by.
 func TestDecisionsAcrossVersions(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, demanding)
@@ -182,7 +182,8 @@ func TestDecisionsAcrossVersions(t *testing.T) {
 	}
 }
 
-// What a decision matches it has the terms of: a store that looks up terms misses nothing.
+// A decision that matches a query has a term from each of the query's lists, so that a store that looks up
+// terms misses nothing.
 func TestTermsNarrowOnly(t *testing.T) {
 	text := rapid.StringOf(rapid.RuneFrom([]rune("aZéß ς_-/\"'*拒否가ー🦊👍🏽\u0301\u200d\ufe0f5½İ\n")))
 	rapid.Check(t, func(r *rapid.T) {
@@ -213,7 +214,7 @@ func TestTermsNarrowOnly(t *testing.T) {
 	})
 }
 
-// The figures are those of a list that is sorted and counted.
+// The figures equal those of a list that is sorted and counted.
 func TestStatistics(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, demanding)

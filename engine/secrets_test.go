@@ -29,7 +29,7 @@ const secretFlow = `{"name":"secretive","initialState":"a","sensitive":["/ssn","
 		"also":{"target":"b","requireAssurance":"human"}}},
 	"b":{"transitions":{"back":"a"}}}}`
 
-// secretly is JSON with the secret in place of $.
+// secretly returns JSON with the secret in place of $.
 func secretly(doc string) json.RawMessage {
 	quoted, err := json.Marshal(secretText)
 	if err != nil {
@@ -38,8 +38,8 @@ func secretly(doc string) json.RawMessage {
 	return json.RawMessage(strings.ReplaceAll(doc, "$", string(quoted[1:len(quoted)-1])))
 }
 
-// plantSecrets writes the secret into every field that agents and reviewers can write, and
-// returns the instance and its reviews.
+// plantSecrets writes the secret into every field that agents and reviewers can write. It returns the
+// instance and its reviews.
 func plantSecrets(t *testing.T, b *bench) (id string, reviews []string) {
 	t.Helper()
 	must := func(err error) {
@@ -83,7 +83,7 @@ func plantSecrets(t *testing.T, b *bench) (id string, reviews []string) {
 	return id, reviews
 }
 
-// wordsOf are all keys and texts of an answer.
+// wordsOf returns all keys and texts of a result.
 func wordsOf(t *testing.T, answer any) string {
 	t.Helper()
 	raw, err := json.Marshal(answer)
@@ -119,8 +119,8 @@ func wordsOf(t *testing.T, answer any) string {
 	return all.String() + string(raw)
 }
 
-// readings are all operations that show what was written down. Those in plain show the
-// context, or a document that is to become part of it, to operators and its owner.
+// readings lists all operations that show recorded values. Those in inPlain show the context, or a
+// document that is to become part of it, to operators and the owner.
 func readings(b *bench, id string, reviews []string) map[string]func(context.Context, engine.Principal) (any, error) {
 	return map[string]func(context.Context, engine.Principal) (any, error){
 		"List":     func(ctx context.Context, p engine.Principal) (any, error) { return b.List(ctx, p) },
@@ -195,7 +195,7 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 		},
 		"Resolve": func(ctx context.Context, p engine.Principal) (any, error) {
 			_, err := b.Resolve(ctx, p, engine.ResolveRequest{ID: reviews[0], Decision: judge.Reject, Reason: "again"})
-			return err.Error(), nil //nolint:nilerr // the error is what is looked at
+			return err.Error(), nil //nolint:nilerr // the test examines the error
 		},
 		"Verify": func(ctx context.Context, p engine.Principal) (any, error) {
 			return b.Verify(ctx, p, audit.VerifyRequest{})
@@ -203,9 +203,9 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 	}
 }
 
-// What is sensitive is in no answer to anyone who may not see it, whichever field it was
-// written into: not to reviewers and auditors, and, but for the context and data that are to
-// become part of it, not to the owner and operators either.
+// Sensitive values appear in no result for a caller that may not see them, whatever field they were
+// written into. Reviewers and auditors see none. The owner and operators see them only in the context and
+// in data that are to become part of it.
 func TestNoAnswerTellsASensitiveValue(t *testing.T) {
 	t.Parallel()
 	b := newReviewBenchOn(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
@@ -253,8 +253,8 @@ func TestNoAnswerTellsASensitiveValue(t *testing.T) {
 	}
 }
 
-// A definition that learns what is sensitive hides it in what was written before, too: in
-// records, and from those who look for it.
+// If a later definition marks a value as sensitive, it is also hidden in earlier records and from
+// searches.
 func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 	t.Parallel()
 	b := newReviewBenchOn(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
@@ -270,7 +270,7 @@ func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := readings(b, id, reviews)
-	delete(all, "Statistics") // counts actions that were recorded before as they were asked for
+	delete(all, "Statistics") // counts earlier actions under their recorded names
 	for _, p := range []engine.Principal{rita, auditor, other} {
 		for name, read := range all {
 			answer, err := read(t.Context(), p)
@@ -290,15 +290,15 @@ func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 	}
 }
 
-// Every operation of the engine and its auditor that takes a caller is looked at, or changes something and
-// answers whom it concerns.
+// Every operation of the engine and its auditor that takes a caller is tested here, or changes something
+// and returns a result only to those concerned.
 func TestReadingsAreAllOperationsThatShow(t *testing.T) {
 	t.Parallel()
 	others := []string{
 		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", "BeginCall", "SettleCall", "BeginChain", "SettleChain", "AskModel", "Finish", "FindCall", "FindSubject", "ReleaseSubject", // answer the owner or an operator
-		"Migrate", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", "BeginRun", "ListKeys", "RotateKey", "RewrapKeys", "ShredInstance", // the operator's
-		"ExamineDefinition",               // answers who brought it
-		"LoadDefinition", "BeginBulkRead", // give other packages what they show themselves
+		"Migrate", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", "BeginRun", "ListKeys", "RotateKey", "RewrapKeys", "ShredInstance", // for operators only
+		"ExamineDefinition",               // returns a result to the principal that submitted the definition
+		"LoadDefinition", "BeginBulkRead", // other packages mask what these return
 	}
 	known := readings(nil, "", nil)
 	var methods []reflect.Method

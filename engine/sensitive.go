@@ -10,10 +10,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// What the store gives is opened here before anybody looks at it, and what it gets is sealed in
-// appendEvent and sealRows: between the two, values are plain.
+// Values from the store are opened in this file before any other code sees them, and values for the store
+// are sealed in appendEvent and sealRows. In between, they are plain.
 
-// Values opens what the engine's store keeps sealed; nil where nothing is.
+// Values returns the keyring that opens sealed values of the engine's store; nil if nothing is sealed.
 func (e *Engine) Values() *values.Keyring { return e.values }
 
 // load returns an instance from the store. The error is the store's, or of package values.
@@ -34,8 +34,8 @@ func (past history) findReview(ctx context.Context, id string) (store.Review, er
 	return row, err
 }
 
-// appendEvent seals an event onto an instance, sensitive values first. The event is as the store
-// gets it, the instance is opened.
+// appendEvent seals an event onto an instance, after sealing its sensitive values. The returned event is
+// in its stored form; the returned instance is opened.
 func (e *Engine) appendEvent(ctx context.Context, inst record.Instance, ev record.Event, restored *record.Instance) (record.Event, record.Instance, error) {
 	if restored != nil && restored.IsDestroyed() {
 		return record.Event{}, record.Instance{}, valuesDestroyed()
@@ -90,7 +90,7 @@ func valuesDestroyed() *Error {
 		hint("Start a new instance.")
 }
 
-// valuesError is what callers get for an error of package values; nil for any other.
+// valuesError converts an error of package values for callers; it returns nil for any other error.
 func valuesError(err error) *Error {
 	switch {
 	case errors.Is(err, values.ErrDestroyed):

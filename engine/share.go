@@ -8,17 +8,16 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// shareEvery is how often the processes over a store tell each other what a principal has spent.
+// shareEvery is how often the processes over a store exchange the amounts that a principal has spent.
 const shareEvery = time.Second
 
-// sharedPlaces is by how much a process takes fewer of the starts that are free than there are: as
-// many processes can count at the same time without giving out more together.
+// sharedPlaces divides the free starts that a process takes after a count. Up to this many processes can
+// count at the same time without granting more starts than there are.
 const sharedPlaces = 8
 
-// spend counts what was spent of a principal's account, or with less than 0 what was not. The caller
-// holds the lock.
+// spend adds n to an account; a negative n is a refund. Callers must hold the lock.
 func (l *ledger) spend(principal string, a *account, b budget, n int64) {
-	a.spent[b] = max(0, a.spent[b]+n) // the hour may have ended between
+	a.spent[b] = max(0, a.spent[b]+n) // the hour may have ended since the charge
 	if n == 0 || !l.quotas.Load().Shared {
 		return
 	}
@@ -28,12 +27,12 @@ func (l *ledger) spend(principal string, a *account, b budget, n int64) {
 			l.mu.Lock()
 			a.sending, a.shared = false, time.Time{}
 			l.mu.Unlock()
-			_ = l.share(context.Background(), principal) // what is not sent now is with the next request
+			_ = l.share(context.Background(), principal) // on failure, the next request sends it
 		})
 	}
 }
 
-// share adds what a principal has spent here to what all processes count, and takes over the sum.
+// share adds a principal's unsent amounts to the shared counters, and adopts their sum.
 func (l *ledger) share(ctx context.Context, principal string) error {
 	send, due := l.takeUnsent(principal)
 	if !due {
@@ -61,7 +60,7 @@ func (l *ledger) share(ctx context.Context, principal string) error {
 	return nil
 }
 
-// takeUnsent takes what is to be sent; due is false where that was done a moment ago.
+// takeUnsent takes the amounts to send; due is false if the last exchange was less than shareEvery ago.
 func (l *ledger) takeUnsent(principal string) (send cost, due bool) {
 	if !l.quotas.Load().Shared {
 		return cost{}, false

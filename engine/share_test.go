@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// spendBytes moves an instance of an agent back and forth until its bytes are spent, and returns how
-// often.
+// spendBytes moves an instance of an agent back and forth until the byte quota is used up, and returns the
+// number of moves.
 func spendBytes(t *testing.T, b *bench, id string) (moves int) {
 	t.Helper()
 	data := json.RawMessage(`{"text":"` + strings.Repeat("x", 6000) + `"}`)
@@ -34,8 +34,8 @@ func spendBytes(t *testing.T, b *bench, id string) (moves int) {
 	return 0
 }
 
-// What a principal spends at one process counts at the others a second later, until the hour is over;
-// without Shared each counts for itself.
+// Amounts that a principal spends in one process count in the others a second later, until the hour is
+// over. Without Shared, each process counts alone.
 func TestQuotasAreShared(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestQuotasAreShared(t *testing.T) {
 	}
 }
 
-// Processes that start instances at the same time give out no more places than there are.
+// Processes that start instances at the same time grant no more places than there are.
 func TestPlacesAreShared(t *testing.T) {
 	db := memstore.New()
 	var all []*bench
@@ -94,7 +94,7 @@ func (deafCounters) Count(context.Context, ...store.Addition) ([]store.Count, er
 	return nil, errors.New("away")
 }
 
-// Where it cannot be known what was spent elsewhere, nothing is judged.
+// If the amounts spent in other processes are unknown, nothing is judged.
 func TestQuotasThatCannotBeCounted(t *testing.T) {
 	b := newBenchWith(t, deafCounters{memstore.New()}, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Bytes: 20_000, Shared: true} })
 	b.define(operator, simple)

@@ -13,37 +13,37 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// view shows recorded decisions. What the version that an instance had then calls
-// sensitive is masked, and what its present one does: when a definition learns that
-// something is sensitive, what was said before is no less so.
+// view renders recorded decisions for a caller. It masks the values that either the version at that time
+// or the present version of the instance marks as sensitive. So a value that becomes sensitive is also
+// hidden in older records.
 type view struct {
 	e *Engine
 	p Principal
-	// The instance that was asked for last, as it is now. It is the zero Instance when it
-	// is gone: then its own version must do.
+	// The instance that was loaded last, in its present state. It is the zero Instance if it no longer
+	// exists; then the event's own version is used alone.
 	id     string
 	inst   record.Instance
 	now    definition
-	idOnly bool // of inst nothing but its id is known, and now
-	// What it knew at a revision of the past, the one asked for last.
+	idOnly bool // only the id of inst is set; now is complete
+	// The context at the past revision that was loaded last.
 	revision    int64
 	contextThen json.RawMessage
 }
 
 func (e *Engine) newView(p Principal) *view { return &view{e: e, p: p} }
 
-// withInstance says what the instance is now, for who has loaded it.
+// withInstance sets the present state of the instance, for callers that have already loaded it.
 func (s *view) withInstance(inst instance) *view {
 	s.id, s.inst, s.now, s.idOnly, s.revision, s.contextThen = inst.ID, inst.Instance, inst.definition, false, 0, nil
 	return s
 }
 
-// prepareEvent prepares for an event whose instance need not be loaded: what is shown of it depends
-// on the versions alone, as long as neither calls anything sensitive. Streams read pages of
-// events of as many instances.
+// prepareEvent prepares for rendering an event without loading its instance if possible. If neither
+// version marks anything as sensitive, the view depends on the versions alone. That matters for streams,
+// whose pages may have an instance per event.
 func (s *view) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
 	switch {
-	case at.Event.Decision == nil && at.Event.Action == "": // nothing of it needs a definition
+	case at.Event.Decision == nil && at.Event.Action == "": // needs no definition
 		return nil
 	case s.id == at.Event.Instance && !s.idOnly:
 		return nil
@@ -63,7 +63,7 @@ func (s *view) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
 	return nil
 }
 
-// loadInstance loads the instance with all that it knows.
+// loadInstance loads the complete instance, if it is not loaded yet.
 func (s *view) loadInstance(ctx context.Context, id string) error {
 	if s.id == id && !s.idOnly {
 		return nil
@@ -125,7 +125,7 @@ func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 	return out, nil
 }
 
-// renderWords are the action of an event and what was said with it, as the caller may see them.
+// renderWords returns the action of an event and its text as the caller may see them.
 func (s *view) renderWords(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
 	if ev.Action == "" && said == "" {
 		return "", "", nil
@@ -166,14 +166,14 @@ func (s *view) renderReview(ctx context.Context, row store.Review) (ReviewSummar
 	return out, err
 }
 
-// renderReviews are the reviews that an instance waited for, with what became of them. What is
-// not kept any more is left out.
+// renderReviews returns the reviews that were open for an instance, in their present state. Removed
+// reviews are omitted.
 func (s *view) renderReviews(ctx context.Context, then record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range then.Facts.Reviews {
 		row, err := s.e.findReview(ctx, open.ID)
 		switch {
-		case errors.Is(err, store.ErrNotFound): // or lost by a repair: it can only be asked for again
+		case errors.Is(err, store.ErrNotFound): // removed, or lost by a repair: the request has to be made again
 			continue
 		case err != nil:
 			return nil, StoreError("read the review", err)
@@ -208,13 +208,14 @@ func (s *view) maskingFor(ctx context.Context, ev record.Event) (masking, error)
 	return s.buildMasking(ctx, ev, was.def, now.def)
 }
 
-// buildMasking removes what either version calls sensitive: of what the instance knows now, of
-// what it was told then, and, when the versions do not agree, of what it knew then.
+// buildMasking returns the masking for what either version marks as sensitive. It covers the instance's
+// present context and the event's data. If the versions differ, it also covers the context at the time of
+// the event.
 func (s *view) buildMasking(ctx context.Context, ev record.Event, was, now *workflow.Definition) (masking, error) {
 	if len(was.Sensitive)+len(now.Sensitive) == 0 {
 		return masking{}, nil
 	}
-	if err := s.loadInstance(ctx, ev.Instance); err != nil { // where only its version is known
+	if err := s.loadInstance(ctx, ev.Instance); err != nil { // only the id may be loaded so far
 		return masking{}, err
 	}
 	ev, _, err := s.e.values.OpenEvent(ctx, ev)
@@ -235,7 +236,7 @@ func (s *view) buildMasking(ctx context.Context, ev record.Event, was, now *work
 	return newMasking(docs, was, now), nil
 }
 
-// contextBefore is the context in which an event was decided; nil when that was removed.
+// contextBefore returns the context in which an event was decided; nil if it was removed.
 func (s *view) contextBefore(ctx context.Context, ev record.Event) (json.RawMessage, error) {
 	revision := ev.Revision
 	if ev.Kind.Revises() {
@@ -295,8 +296,7 @@ func scrubTexts(texts []string, scrub func(string) string) []string {
 	return out
 }
 
-// scrubDocument is a document without sensitive values; one that cannot be read is left
-// out.
+// scrubDocument returns a document without sensitive values; nil if the document cannot be parsed.
 func scrubDocument(doc json.RawMessage, scrub func(string) string) json.RawMessage {
 	if len(doc) == 0 {
 		return doc

@@ -13,16 +13,15 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// talkativeFlow says again what it is given, and what it fetched.
+// talkativeFlow repeats its input and the fetched evidence in its texts.
 const talkativeFlow = `{"name":"talkative","initialState":"a","states":{
 	"a":{"transitions":{"note":"a","tell":{"target":"b",
 		"evidence":[{"name":"file","source":"file","arguments":{"who":"{{data.who}}"}}],
 		"validator":"(data, context) => ({valid: false, confidence: 1, reason: 'not for ' + context.ssn + ', says ' + data.pass, suggestions: ['ask ' + context.ssn]})"}}},
 	"b":{"final":true}}}`
 
-// What a definition calls sensitive only later is not told by what was said before, to
-// nobody who reads the past: not by data, not by the words of a script or of whoever
-// asked, and not after the value is gone.
+// If a later definition marks a value as sensitive, no reader finds it in earlier records: not in data,
+// not in texts of a script or a caller, and not after the value is gone.
 func TestThePastKeepsLaterSecrets(t *testing.T) {
 	t.Parallel()
 	const ssn, pass, token = "078-05-1120", "hunter-22", "tok-55512345"
@@ -59,8 +58,8 @@ func TestThePastKeepsLaterSecrets(t *testing.T) {
 	}
 }
 
-// What an export says of evidence that could not be fetched repeats no sensitive value: the
-// source's own words may.
+// An export masks sensitive values in the detail of evidence that could not be fetched, because the
+// source's message may repeat them.
 func TestExportMasksEvidenceDetail(t *testing.T) {
 	t.Parallel()
 	const ssn = "078-05-1120"
@@ -85,7 +84,8 @@ func TestExportMasksEvidenceDetail(t *testing.T) {
 	}
 }
 
-// showsJudge is what the ways to read the past say of an instance, but for its present context.
+// showsJudge returns everything that the operations on the past return about an instance, except its
+// present context.
 func showsJudge(t *testing.T, b *bench, id string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -117,7 +117,7 @@ func showsJudge(t *testing.T, b *bench, id string) map[string]string {
 	return out
 }
 
-// Who asks for bare evidence gets that of it which agents see, whatever the role.
+// With BareEvidence, callers of every role get only the parts of evidence that agents see.
 func TestBareEvidence(t *testing.T) {
 	t.Parallel()
 	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {

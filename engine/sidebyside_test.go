@@ -23,8 +23,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// side is an engine over one driver. Clock and ids are counters, so that two sides
-// that are asked the same answer the same, byte for byte.
+// side is an engine over one driver. Clock and ids are counters, so that two sides give the same result to
+// the same request, byte for byte.
 type side struct {
 	*engine.Engine
 	*audit.Auditor
@@ -72,7 +72,7 @@ func (s *side) restart(t testing.TB) {
 	s.start(t)
 }
 
-// sides are the drivers that are compared.
+// sides returns the drivers to compare.
 func sides(t testing.TB) [2]*side {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gavel.db")
@@ -91,7 +91,7 @@ func sides(t testing.TB) [2]*side {
 	return both
 }
 
-// same asks both sides the same and fails when they do not answer the same.
+// same makes the same request to both sides and fails if the results differ.
 func same[T any](rt *rapid.T, both [2]*side, what string, ask func(*side) (T, error)) T {
 	var answers [2]string
 	var out T
@@ -127,9 +127,8 @@ var sideFlows = []string{
 	`{"name":"other","initialState":"a","retention":{"events":"8d"},"mustPassThrough":{"c":["b"]},"states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"go":"c","back":"a"}},"c":{"final":true}}}`,
 }
 
-// One engine over memory and one over SQLite, asked the same in any order, with the
-// file closed and opened again in between, answer the same: results, errors, lists and
-// histories down to the hashes.
+// An engine over memory and one over SQLite get the same requests in any order, with the file closed and
+// opened again in between. They give the same results, errors, lists and histories, including the hashes.
 func TestDriversSideBySide(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -265,11 +264,11 @@ func TestDriversSideBySide(t *testing.T) {
 	})
 }
 
-// observe compares what can be read.
+// observe compares everything that can be read.
 func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string, then int64) {
 	ctx := context.Background()
 	same(rt, both, "past", func(s *side) (engine.StatusResult, error) { return s.StatusAt(ctx, p, id, engine.When{Revision: then}) })
-	// A slow machine ends pages early, so that lists are compared whole.
+	// A slow machine ends pages early, so complete lists are compared.
 	same(rt, both, "timeline", func(s *side) (all []engine.TimelineEntry, err error) {
 		req := engine.HistoryRequest{ID: id}
 		for {
@@ -285,7 +284,7 @@ func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string, then int
 		var b strings.Builder
 		for {
 			r, err := s.Decisions(ctx, p, req)
-			for _, d := range r.Decisions { // positions, and so cursors, are the driver's own
+			for _, d := range r.Decisions { // positions, and so cursors, differ between drivers
 				fmt.Fprintf(&b, "%s %d %s\n", d.Instance, d.Seq, d.Code)
 			}
 			if req.Cursor = r.NextCursor; err != nil || req.Cursor == "" {

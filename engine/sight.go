@@ -15,13 +15,15 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// sight is which instances a caller sees: an agent its own and those of shared workflows, every other role all.
+// sight defines which instances a caller sees: agents see their own and those of shared workflows, other
+// roles see all.
 type sight struct {
 	p      Principal
 	shared []string // the workflows whose instances agents share, sorted
 }
 
-// canSee reports whether the caller sees an instance. It looks the definition up only for one of another agent.
+// canSee reports whether the caller sees an instance. It reads the definition only for an instance of
+// another agent.
 func (lib *library) canSee(ctx context.Context, p Principal, inst record.Instance) (bool, error) {
 	if (sight{p: p}).sees(inst.Workflow, inst.Owner) || !p.InScope(inst.Workflow) {
 		return p.InScope(inst.Workflow), nil
@@ -29,7 +31,7 @@ func (lib *library) canSee(ctx context.Context, p Principal, inst record.Instanc
 	return lib.IsShared(ctx, inst.Workflow)
 }
 
-// isOthers refuses an agent what is left to the owner of a shared instance.
+// isOthers rejects operations of an agent that are reserved for the owner of a shared instance.
 func isOthers(inst instance, op Right) error {
 	if seesAll(inst.by.Role) || inst.Owner == inst.by.ID {
 		return nil
@@ -38,7 +40,7 @@ func isOthers(inst instance, op Right) error {
 		hint("Ask its owner or an operator, or go on with one of nextActions.")
 }
 
-// loadSight returns what the caller sees now.
+// loadSight returns the present sight of the caller.
 func (lib *library) loadSight(ctx context.Context, p Principal) (sight, error) {
 	if seesAll(p.Role) {
 		return sight{p: p}, nil
@@ -57,11 +59,11 @@ func (s sight) sees(workflow, owner string) bool {
 	return s.p.InScope(workflow) && (seesAll(s.p.Role) || owner == s.p.ID || s.isShared(workflow))
 }
 
-// part is one of the lists that a caller's list consists of; an empty field selects all.
+// part is one of the lists that are merged into a caller's list; an empty field selects all.
 type part struct{ workflow, owner string }
 
-// split returns what to list for a caller who asks for the instances of a workflow and an owner: each part has an index
-// in the stores, and the first may have rows of the others.
+// split returns the parts to list for a caller that asks for the instances of a workflow and an owner.
+// Stores have an index for each part. The first part may also contain rows of the others.
 func (s sight) split(workflow, owner string) (all []part) {
 	if seesAll(s.p.Role) || workflow != "" && s.isShared(workflow) {
 		return []part{{workflow, owner}}
@@ -77,7 +79,7 @@ func (s sight) split(workflow, owner string) (all []part) {
 	return all
 }
 
-// mergeParts merges the lists of parts in their order, each row once.
+// mergeParts merges the lists of parts in their order and returns each row once.
 func mergeParts[T any](parts []part, list func(part) iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
 	if len(parts) == 1 {
 		return list(parts[0])
@@ -124,25 +126,27 @@ func mergeParts[T any](parts []part, list func(part) iter.Seq2[T, error], compar
 	}
 }
 
-// newestFirst is the order of lists of instances.
+// newestFirst is the order of instance lists.
 func newestFirst(a, b record.Instance) int { return strings.Compare(b.ID, a.ID) }
 
 // earliestFirst is the order of a tail.
 func earliestFirst(a, b store.PlacedEvent) int { return cmp.Compare(a.Position, b.Position) }
 
-// mostUrgentFirst is the order of lists of reviews.
+// mostUrgentFirst is the order of review lists.
 func mostUrgentFirst(a, b store.Review) int {
 	return cmp.Or(cmp.Compare(b.Priority.Rank(), a.Priority.Rank()), strings.Compare(a.ID, b.ID))
 }
 
-// latestFirst is the order of a search. Where a part ended early, an event without a kind is in its place: nothing behind
-// that was looked through.
+// latestFirst is the order of a search. A part that ended early yields a marker, an event without a kind,
+// at the position where it stopped: nothing older was searched. The marker sorts after an event at the
+// same position.
 func latestFirst(a, b store.PlacedEvent) int {
 	ends := func(e store.PlacedEvent) int { return min(len(e.Event.Kind), 1) }
 	return cmp.Or(cmp.Compare(b.Position, a.Position), cmp.Compare(ends(b), ends(a)))
 }
 
-// mergeDecisions finds the decisions of parts, the newest first. q.Looked has the last word where one of them ended early.
+// mergeDecisions returns the decisions of parts, newest first. If a part ended early, q.Looked is called
+// last, with the position where it stopped.
 func (past history) mergeDecisions(ctx context.Context, q store.DecisionQuery, parts []part) iter.Seq2[store.PlacedEvent, error] {
 	find := func(p part) iter.Seq2[store.PlacedEvent, error] {
 		q := q
@@ -186,10 +190,10 @@ func (past history) mergeDecisions(ctx context.Context, q store.DecisionQuery, p
 	}
 }
 
-// sharing is what is known of which versions share their instances. It is safe for concurrent use.
+// sharing caches which versions share their instances. It is safe for concurrent use.
 type sharing struct {
 	mu    sync.Mutex
-	known map[string]sharedVersion // by workflow, of the newest that an operator made
+	known map[string]sharedVersion // by workflow, for the newest version that an operator made
 }
 
 type sharedVersion struct {
@@ -197,8 +201,8 @@ type sharedVersion struct {
 	shared  bool
 }
 
-// IsShared reports whether agents share the instances of a workflow: its newest definition by an operator says so,
-// whatever version an instance is pinned to.
+// IsShared reports whether agents share the instances of a workflow. Its newest operator-made definition
+// decides, whatever version an instance is pinned to.
 func (lib *library) IsShared(ctx context.Context, name string) (bool, error) {
 	version, err := lib.rules.newestOfOperator(ctx, name)
 	if err != nil {
@@ -207,7 +211,8 @@ func (lib *library) IsShared(ctx context.Context, name string) (bool, error) {
 	return lib.isVersionShared(ctx, name, version)
 }
 
-// hideUntrusted drops that a definition is not as gavel sealed it: then it shares nothing.
+// hideUntrusted drops the error for a definition that differs from what gavel sealed: such a definition
+// shares nothing.
 func hideUntrusted(err error) error {
 	if CodeOf(err) == CodeUntrustedRules {
 		return nil
@@ -234,7 +239,8 @@ func (lib *library) listShared(ctx context.Context) (shared []string, err error)
 	return shared, nil
 }
 
-// isVersionShared reports whether a version shares its instances. It parses those alone that may, and each once.
+// isVersionShared reports whether a version shares its instances. It parses only versions that may do so,
+// each once.
 func (lib *library) isVersionShared(ctx context.Context, name string, version int) (bool, error) {
 	if version == 0 {
 		return false, nil

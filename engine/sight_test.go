@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// pair is a workflow of two agents: who writes may not approve. A person decides "ask".
+// pair is a workflow for two agents: the one that writes may not approve. A person decides "ask".
 const pair = `{"name":"pair",%s"sensitive":["/secret"],"initialState":"draft","states":{
 	"draft":{"transitions":{"write":"written"}},
 	"written":{"transitions":{"approve":{"target":"done","notBy":"write"},"ask":{"target":"done","requireAssurance":"human"}}},
@@ -28,11 +28,11 @@ func pairWith(access string) string { return fmt.Sprintf(pair, access) }
 
 const sharedAccess = `"access":"shared",`
 
-// scoped is an agent without the right to the workflow.
+// scoped is an agent that may not use the workflow.
 var scoped = engine.Principal{ID: "agent:cyd", Role: engine.RoleAgent, Workflows: "other*"}
 
-// newPairBench has an instance of ada's at "written", under a definition with or without access, and then perhaps a newer
-// one.
+// newPairBench has an instance of ada's at "written", under a definition with the given access, followed
+// by optional newer definitions.
 func newPairBench(t *testing.T, access string, newer ...string) (b *bench, id string) {
 	t.Helper()
 	b = newBench(t)
@@ -45,8 +45,8 @@ func newPairBench(t *testing.T, access string, newer ...string) (b *bench, id st
 	return b, id
 }
 
-// The operations on an instance x the access of its workflow, for another agent, one without the right to the workflow, and
-// the owner. A cell is the code expected, "" for allowed.
+// TestSharedAccess covers the operations on an instance and the access of its workflow, for another agent,
+// an agent that may not use the workflow, and the owner. A cell is the expected code, "" for allowed.
 func TestSharedAccess(t *testing.T) {
 	t.Parallel()
 	const (
@@ -57,7 +57,7 @@ func TestSharedAccess(t *testing.T) {
 	type call func(context.Context, *bench, engine.Principal, string) error
 	for name, row := range map[string]struct {
 		call call
-		want [3]engine.Code // other agent, agent out of scope, owner; where it is shared
+		want [3]engine.Code // other agent, agent out of scope, owner, if the workflow is shared
 	}{
 		"status": {func(ctx context.Context, b *bench, p engine.Principal, id string) error {
 			_, err := b.Status(ctx, p, id)
@@ -114,8 +114,8 @@ func TestSharedAccess(t *testing.T) {
 	}
 }
 
-// A key gives its answer again only to a caller that still sees the instance: not to another agent once the workflow is
-// no longer shared, nor to one whose credential leaves the workflow out by then.
+// A key gives its result again only to a caller that can still see the instance: not to another agent once
+// the workflow is no longer shared, nor to one whose credential no longer covers the workflow.
 func TestReplayAfterAccessWasTaken(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(context.Context, *bench, engine.Principal, string) (replayed bool, err error){
@@ -159,8 +159,8 @@ func TestReplayAfterAccessWasTaken(t *testing.T) {
 	}
 }
 
-// What one agent wrote another one approves, and the first may not. Keys and what is recorded stay each caller's; the
-// owner stays the owner, and secrets its own.
+// One agent approves what another one wrote, and the writer may not. Keys and records stay with each
+// caller; the owner stays the owner, and the owner's secrets stay hidden.
 func TestNotByBetweenAgents(t *testing.T) {
 	t.Parallel()
 	b, id := newPairBench(t, sharedAccess)
@@ -186,8 +186,8 @@ func TestAgentsDoNotShare(t *testing.T) {
 	wantCode(t, err, engine.CodeInvalidDefinition)
 }
 
-// Lists, tails, searches, statistics and reviews show an agent its own and what is shared, each once and in their order, in
-// pages of every size.
+// Lists, tails, searches, statistics and reviews show an agent its own rows and shared ones, each once and
+// in order, with pages of every size.
 func TestSharedLists(t *testing.T) {
 	t.Parallel()
 	b := newReviewBench(t)
@@ -326,7 +326,7 @@ func compareSeen(t *testing.T, what string, p engine.Principal, want, got []stri
 	}
 }
 
-// A stream shows an agent what is shared, as long as it is.
+// A stream shows an agent the events of shared instances as long as they are shared.
 func TestSharedFeed(t *testing.T) {
 	t.Parallel()
 	b, id := newPairBench(t, sharedAccess)
@@ -368,7 +368,8 @@ func TestSharedFeed(t *testing.T) {
 	}
 }
 
-// foundStore has decisions at positions, by workflow ("" is the caller's own), and says now and then how far it has looked.
+// foundStore has decisions at positions, by workflow ("" is the caller's own), and calls Looked at
+// intervals.
 type foundStore struct {
 	store.Store
 	found map[string][]int64
@@ -387,8 +388,8 @@ func (s foundStore) Decisions(_ context.Context, q store.DecisionQuery) iter.Seq
 	}
 }
 
-// A search in several parts that has to end early ends where the first of them did: the next page misses nothing and has
-// nothing twice.
+// If a search in several parts has to end early, it ends where the first part did: the next page misses
+// nothing and repeats nothing.
 func TestSearchEndsEarly(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, foundStore{memstore.New(), map[string][]int64{"": {90, 31}, "pair": {95, 60, 50, 49, 31}, "quiet": {}}})
@@ -418,7 +419,8 @@ func TestSearchEndsEarly(t *testing.T) {
 	}
 }
 
-// What a person rejected stays listed for the agent that asked for it, also among those of a shared workflow alone.
+// A rejected review stays listed for the agent that asked for it, even if the list covers only a shared
+// workflow.
 func TestSharedRejectedReview(t *testing.T) {
 	t.Parallel()
 	b := newReviewBench(t)

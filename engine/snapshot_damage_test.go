@@ -9,9 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
-// A snapshot that was damaged on the disk never gets into a live instance: neither a
-// rollback nor a look at the past takes it for what was written, and after a repair both
-// give what was.
+// A snapshot that was damaged on disk never gets into a live instance. Neither a rollback nor a read of
+// the past accepts it, and after a repair both return the original values.
 func TestDamagedSnapshotStaysOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	open := func(path string) (*bench, *sqlitestore.Store) {

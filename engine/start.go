@@ -13,9 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Start creates an instance of the newest version of a definition. The start
-// context passes the same judge as every action; a refused start creates and
-// records nothing.
+// Start creates an instance of the newest version of a definition. The start context passes the same judge
+// as every action. A refused start creates and records nothing.
 func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (StartResult, error) {
 	var read document.JSON
 	m := mutation{
@@ -43,7 +42,7 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	}, e.replayStart)
 }
 
-// loadStart makes an instance that is not started yet, of the newest version of a definition.
+// loadStart prepares an instance of the newest version of a definition that is not started yet.
 func (e *Engine) loadStart(ctx context.Context, inst *instance, name string) (err error) {
 	if inst.definition, err = e.loadNamed(ctx, inst.by, name, 0); err != nil {
 		return err
@@ -96,7 +95,7 @@ func (e *Engine) startCase(inst instance, read document.JSON) (judge.Case, error
 	return c, nil
 }
 
-// commitStart records an instance that may start, within its owner's quota.
+// commitStart records an approved start, within the owner's quota.
 func (e *Engine) commitStart(ctx context.Context, j judgement, subject string) (change, error) {
 	ev := e.decisionEvent(j, record.Started)
 	ev.From, ev.To, ev.Status, ev.Patch = "", j.def.InitialState, statusIn(j.def, j.def.InitialState), j.question.Data.Raw()

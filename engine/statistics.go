@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// What bounds the memory of statistics, however many decisions there are.
+// Limits on the size of statistics, however many decisions there are.
 const (
 	mostTransitions = 1000
 	shownCodes      = 5
@@ -18,7 +18,7 @@ const (
 
 type tally struct{ store.Tally }
 
-// add adds figures, unless there is no room for their transition.
+// add adds figures; it returns false if the limit of transitions is reached.
 func (t tally) add(f store.Figures) bool {
 	f.Owner = ""
 	if t.Tally[f.Transition] == nil && len(t.Tally) == mostTransitions {
@@ -48,7 +48,7 @@ func (t tally) listTransitions() []TransitionStatistics {
 	return out
 }
 
-// rankCounts lists counts, the highest first, and equal ones by name. Never nil.
+// rankCounts returns counts in descending order, ties by name. Never nil.
 func rankCounts[K ~string](counts map[K]int64) []Counted {
 	out := make([]Counted, 0, len(counts))
 	for name, n := range counts {
@@ -62,8 +62,7 @@ func rankCounts[K ~string](counts map[K]int64) []Counted {
 
 type histogram map[int]int64
 
-// quantile is the bucket of the value that this part of all values is not above (by the
-// nearest rank); 0 when there are none.
+// quantile returns the bucket of the given quantile (nearest rank); 0 if there are no values.
 func (h histogram) quantile(part float64) int {
 	var all int64
 	for _, n := range h {

@@ -19,7 +19,7 @@ func figuresOf(action, code string, took time.Duration, confidence float64) stor
 	return store.FiguresOf(e, "owner")
 }
 
-// nearest is the quantile by the nearest rank, over all values.
+// nearest returns the quantile by nearest rank, over all values.
 func nearest(values []float64, part float64) float64 {
 	slices.Sort(values)
 	return values[max(int(math.Ceil(part*float64(len(values))))-1, 0)]
@@ -52,7 +52,7 @@ func TestQuantiles(t *testing.T) {
 	})
 }
 
-// However many actions and codes somebody invents, little is kept.
+// However many actions and codes a caller invents, little is kept.
 func TestStatisticsAreBounded(t *testing.T) {
 	all := tally{store.Tally{}}
 	beyond := 0

@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// FindSubject is where the one instance of a workflow stands that is about a subject. The error has
-// CodeUnknownInstance when there is none, and CodeForbidden when it is another principal's.
+// FindSubject returns the position of the one instance of a workflow that is about a subject. The error
+// has CodeUnknownInstance if there is none, and CodeForbidden if it belongs to another principal.
 func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject string) (Position, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return Position{}, err
@@ -39,12 +39,11 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 	return instance{Instance: inst, definition: l, by: p}.position(), nil
 }
 
-// ReleaseRequest gives up the subject of an instance.
+// ReleaseRequest asks to release the subject of an instance.
 type ReleaseRequest struct{ ID, Reason string }
 
-// ReleaseSubject gives up the subject of an instance, so that another one may be about it: an
-// operator's doing. A call of the instance that is open, or of which nobody knows whether it
-// happened, keeps it.
+// ReleaseSubject releases the subject of an instance, so that another instance may be about it. Only
+// operators may. It fails while a call of the instance is open or has an unknown outcome.
 func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseRequest) (MovedResult, error) {
 	m := mutation{right: RightRelease, id: req.ID, settled: true, check: func() error { return e.CheckText("reason", req.Reason) }}
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (MovedResult, error) {
@@ -66,15 +65,15 @@ func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseReq
 	}, nil)
 }
 
-// endsWithSuccess reports whether an instance with a subject has come to its good end, with nothing
-// left to happen: then the subject is free again.
+// endsWithSuccess reports whether an instance with a subject has ended in a success state with no
+// unsettled call; then the subject is released.
 func (lib *library) endsWithSuccess(ctx context.Context, inst record.Instance) bool {
 	if inst.Subject == "" || inst.Status != record.Complete || len(inst.Facts.Calls) > 0 {
 		return false
 	}
 	l, err := lib.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil {
-		return false // it stays taken: an operator can release it
+		return false // the subject stays taken; an operator can release it
 	}
 	s := l.def.States[inst.State]
 	return s != nil && s.Outcome == "success"

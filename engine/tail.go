@@ -9,8 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// EventView is an event of any kind as callers see it: what happened, without context
-// and data.
+// EventView is an event of any kind as callers see it, without context and data.
 type EventView struct {
 	// Position orders all events of a store; it never changes.
 	Position  int64         `json:"position"`
@@ -27,42 +26,40 @@ type EventView struct {
 	From      string        `json:"from,omitempty"`
 	To        string        `json:"to,omitempty"`
 	Status    record.Status `json:"status"`
-	// Decision goes with events that carry one.
+	// Decision is set for events that carry one.
 	Decision *Decision `json:"decision,omitempty"`
-	// ReviewID is the review that the event opened or ended, ReviewStatus what it is then.
+	// ReviewID is the review that the event opened or ended, ReviewStatus its status after the event.
 	ReviewID     string              `json:"reviewId,omitempty"`
 	ReviewStatus record.ReviewStatus `json:"reviewStatus,omitempty"`
 	Hash         string              `json:"hash"`
 }
 
-// TailRequest asks for events in the order in which they were committed.
+// TailRequest asks for events in commit order.
 type TailRequest struct {
-	// After excludes events up to and including a position; 0 is from the first one that
-	// is kept. Negative is from the end: none of what was committed before.
+	// After excludes events up to and including a position; 0 starts at the first event that is kept. A
+	// negative value starts at the end and excludes everything committed so far.
 	After int64
 	Limit int // 0 is 100; at most 1000
-	// Instance, when not "", leaves only the events of one instance, Workflow those of
-	// one workflow.
+	// Instance and Workflow, if not "", restrict the events to one instance or one workflow.
 	Instance, Workflow string
 }
 
 // TailResult answers a TailRequest.
 type TailResult struct {
 	Events []EventView `json:"events"` // never nil
-	// Next is After of the request that continues, also when the caller may see nothing of
-	// what was committed.
+	// Next is the After of the request that continues, even if the caller may see none of the events.
 	Next int64 `json:"next"`
-	// More says that there is more already.
+	// More reports whether more events are available already.
 	More bool `json:"more"`
 }
 
-// Tail returns what was committed after a position, by this process or another one. An
-// agent sees the events of its own instances and of shared ones.
+// Tail returns the events committed after a position, by any process. Agents see the events of their own
+// instances and of shared ones.
 func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailResult, error) {
 	return e.readTail(ctx, p, req, pageBytes)
 }
 
-// readTail is Tail with pages of so many bytes.
+// readTail is Tail with a page limit of most bytes.
 func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, most int) (TailResult, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return TailResult{}, err
@@ -88,7 +85,7 @@ func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, mos
 	return e.tailPage(ctx, p, req, last, limit, most)
 }
 
-// mostTailed bounds how many events one request looks through.
+// mostTailed limits how many events one request examines.
 const mostTailed = 5000
 
 func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, last int64, limit, most int) (TailResult, error) {

@@ -24,7 +24,7 @@ func (s *lossyStore) Definition(ctx context.Context, name string, version int) (
 	return s.Store.Definition(ctx, name, version) //nolint:wrapcheck // what it loses
 }
 
-// What needs no definition is told without one: else nobody gets past it.
+// An event that needs no definition is shown without one: otherwise no reader could get past it.
 func TestTailNeedsNoDefinitionForWhatNobodySaid(t *testing.T) {
 	t.Parallel()
 	s := &lossyStore{Store: memstore.New()}
@@ -45,7 +45,7 @@ func TestTailNeedsNoDefinitionForWhatNobodySaid(t *testing.T) {
 	}
 }
 
-// loadsStore counts whole instances that are loaded.
+// loadsStore counts the complete instances that are loaded.
 type loadsStore struct {
 	*memstore.Store
 	loads int
@@ -56,8 +56,8 @@ func (s *loadsStore) Load(ctx context.Context, id string) (record.Instance, erro
 	return s.Store.Load(ctx, id) //nolint:wrapcheck // what it counts for
 }
 
-// A stream reads events of as many instances, beside everybody who waits for the store: it
-// loads none of them, unless there is something sensitive in what was said.
+// A stream reads events of many instances while others wait for the store. It loads none of them, unless
+// an event may hold sensitive values.
 func TestTailLoadsNoInstances(t *testing.T) {
 	t.Parallel()
 	s := &loadsStore{Store: memstore.New()}

@@ -23,8 +23,8 @@ var update = flag.Bool("update", false, "write the generated pages of docs/refer
 
 const tamperPage = "../docs/reference/tampering.md"
 
-// unseen says why verification does not find a manipulation: of a column, of a row, or of
-// whatever is done to a table.
+// unseen gives the reason why verification does not find a manipulation of a column, of a row, or of a
+// whole table.
 var unseen = map[string]string{
 	"refusals":                  "counters of the loop guard; no hash covers them",
 	"counters":                  "what was counted for a while; no hash covers them",
@@ -47,7 +47,7 @@ var unseen = map[string]string{
 	"(store): a trigger is added":                                          "it is no record; what it does later to rows is found as this list says",
 }
 
-// tamperTables are the tables of the schema; those of the full text index count as one.
+// tamperTables returns the tables of the schema; those of the full text index count as one.
 func tamperTables(t *testing.T, path string) (tables []string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -80,7 +80,7 @@ type tamperColumn struct {
 	unique     bool
 }
 
-// tamperColumns are those of a table, and which of them have to differ between rows.
+// tamperColumns returns the columns of a table, and which of them must be unique.
 func tamperColumns(t *testing.T, db *sql.DB, table string) (columns []tamperColumn) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `SELECT name, type, pk > 0 OR name IN (
@@ -102,7 +102,7 @@ func tamperColumns(t *testing.T, db *sql.DB, table string) (columns []tamperColu
 	return columns
 }
 
-// changed is the expression of another value of a column.
+// changed returns an SQL expression for another value of a column.
 func (c tamperColumn) changed() string {
 	switch {
 	case c.name == "operator":
@@ -115,7 +115,7 @@ func (c tamperColumn) changed() string {
 	return "CAST(coalesce(" + c.name + ", zeroblob(31)) || 'x' AS BLOB)"
 }
 
-// newTampered is a ledger with something in every table.
+// newTampered returns a ledger with data in every table.
 func newTampered(t *testing.T) *ledger {
 	t.Helper()
 	l := newLedger(t)
@@ -146,10 +146,10 @@ func newTampered(t *testing.T) *ledger {
 	return l
 }
 
-// manipulation is a row of the table: what was done, and what verification said.
+// manipulation is a row of the documented table: the change, and the result of verification.
 type manipulation struct{ table, what, found string }
 
-// outcome is what verification finds in a copy of the store that was changed.
+// outcome returns the finding of verification in a changed copy of the store.
 func (l *ledger) outcome(t *testing.T, change func(f file) error) string {
 	t.Helper()
 	return l.outcomeOf(t, l.path, ruleKey, l.notes, change)
@@ -193,7 +193,7 @@ func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []st
 
 func TestTamperTable(t *testing.T) {
 	t.Parallel()
-	sampled := storetest.RaceDetector || !storetest.Long() && !*update // one goroutine: a sample will do
+	sampled := storetest.RaceDetector || !storetest.Long() && !*update // it runs in one goroutine, so a sample is enough
 	l := newTampered(t)
 	if found := l.outcome(t, func(file) error { return nil }); found != "" {
 		t.Fatalf("untouched: %s", found)
@@ -284,7 +284,7 @@ func TestTamperTable(t *testing.T) {
 	l.writeTamperTable(t, rows, sampled)
 }
 
-// whyUnseen is the reason why something is not found.
+// whyUnseen returns the reason why a manipulation is not found.
 func whyUnseen(r manipulation) string {
 	column, _, _ := strings.Cut(strings.TrimPrefix(r.what, "`"), "`")
 	for _, key := range []string{r.table + "." + column, r.table + ": " + r.what, r.table} {

@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// TimelineEntry is one event of an instance, whatever its kind, without its documents.
+// TimelineEntry is one event of an instance, of any kind, without its documents.
 type TimelineEntry struct {
 	Seq       int64         `json:"seq"`
 	Revision  int64         `json:"revision"`
@@ -22,21 +22,21 @@ type TimelineEntry struct {
 	To        string        `json:"to"`
 	Status    record.Status `json:"status"`
 	Version   int           `json:"version"`
-	// Outcome of the decision, where there is one.
+	// Outcome is the outcome of the decision, if there is one.
 	Outcome judge.Outcome `json:"outcome,omitempty"`
-	// Restores is the revision that an undo, a redo or a rollback went to.
+	// Restores is the revision that an undo, a redo or a rollback restored.
 	Restores     int64  `json:"restores,omitempty"`
 	CheckpointID string `json:"checkpointId,omitempty"`
 	ReviewID     string `json:"reviewId,omitempty"`
-	// Tool is what a gated call, or the decision about one, was about.
+	// CallID, Tool and CallOutcome describe a gated call, or the call that a decision is about.
 	CallID      string      `json:"callId,omitempty"`
 	Tool        string      `json:"tool,omitempty"`
 	CallOutcome CallOutcome `json:"callOutcome,omitempty"`
-	// Stop says that the agent wanted to end where it may not.
+	// Stop reports that the agent tried to end in a state in which it may not.
 	Stop bool `json:"stop,omitempty"`
 	// FromVersion is the version before a migration.
 	FromVersion int `json:"fromVersion,omitempty"`
-	// Removed says, of a truncation, how many events it removed, now and before.
+	// Removed is how many events have been removed in total, for a truncation.
 	Removed int64  `json:"removed,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Hash    string `json:"hash"`
@@ -51,9 +51,8 @@ type TimelineResult struct {
 	NextAfter int64 `json:"nextAfter,omitempty"`
 }
 
-// Timeline lists everything that happened to an instance, oldest first: what History
-// says of decisions, and checkpoints, rollbacks, undos, migrations and all the rest
-// beside it.
+// Timeline lists all events of an instance, oldest first: the decisions that History returns, and also
+// checkpoints, rollbacks, undos, migrations and every other kind.
 func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) (TimelineResult, error) {
 	past, err := showPast(ctx, e, p, req, nil, func(ctx context.Context, show *view, ev record.Event) (TimelineEntry, error) {
 		entry := timelineEntry(ev)

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// TestTimeline lists every kind of event, where History lists decisions only.
+// TestTimeline lists every kind of event, while History lists only decisions.
 func TestTimeline(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s store.Store) {
@@ -71,7 +71,7 @@ func TestTimeline(t *testing.T) {
 		_, err := l.Timeline(t.Context(), other, engine.HistoryRequest{ID: l.id})
 		wantCode(t, err, engine.CodeUnknownInstance)
 
-		// A page of decisions says how many there are on all pages.
+		// A page of decisions includes the total of all pages.
 		for _, tt := range []struct {
 			req          engine.HistoryRequest
 			count, total int

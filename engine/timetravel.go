@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// When is a point in the past: a revision of an instance, or a time. The zero value is
-// now. A time stands for everything that was recorded up to it, that moment included.
+// When is a point in the past: a revision of an instance, or a time. The zero value is now. A time
+// includes everything recorded up to and including that moment.
 type When struct {
 	Revision int64 // from 1; 0 for none
 	At       time.Time
@@ -23,7 +23,7 @@ type When struct {
 
 func (w When) isNow() bool { return w.Revision == 0 && w.At.IsZero() }
 
-// validate looks at the request alone.
+// validate checks the request alone, without the instance.
 func (w When) validate() error {
 	switch {
 	case w.Revision < 0:
@@ -34,15 +34,15 @@ func (w When) validate() error {
 	return nil
 }
 
-// Past says that an answer is about the past.
+// Past marks a result about the past.
 type Past struct {
 	// Revision and State are the present ones.
 	Revision int64  `json:"currentRevision"`
 	State    string `json:"currentState"`
 }
 
-// loadPast is an instance as it was, with the version of the definition that it had then.
-// now is true when that is how it still is.
+// loadPast returns an instance as it was, with the version of the definition that it had then. now reports
+// that it is still unchanged.
 func (e *Engine) loadPast(ctx context.Context, inst record.Instance, w When) (then record.Instance, l definition, now bool, err error) {
 	if then, err = e.foldPast(ctx, inst, w); err != nil {
 		return record.Instance{}, definition{}, false, err
@@ -67,17 +67,17 @@ func (past history) foldPast(ctx context.Context, inst record.Instance, w When) 
 	return past.instanceAtTime(ctx, inst, w.At)
 }
 
-// instanceAtTime is the fold of what was recorded up to a time.
+// instanceAtTime folds the events that were recorded up to a time.
 func (past history) instanceAtTime(ctx context.Context, inst record.Instance, at time.Time) (record.Instance, error) {
 	cut, err := LoadTruncation(ctx, past.store, inst.ID)
 	if err != nil {
 		return record.Instance{}, err
 	}
-	// Times grow along a history, which can be long: few of its events are read. Should a clock
-	// have been turned back, this still finds a point at which what came before is not later, and
-	// what comes after is.
+	// Times increase along a history, which can be long, so a binary search reads few of its events. If a
+	// clock was turned back, it still finds a point at which the event before is not later than the time,
+	// and the event after is.
 	var failed error
-	var last record.Event // the last event that is not later
+	var last record.Event // the last event found that is not later
 	sort.Search(int(inst.Seq-cut.UpTo), func(i int) bool {
 		if failed != nil {
 			return true
@@ -85,7 +85,7 @@ func (past history) instanceAtTime(ctx context.Context, inst record.Instance, at
 		query := store.EventQuery{Instance: inst.ID, AfterSeq: cut.UpTo + int64(i), Limit: 1}
 		ev, err := store.First(past.store.Events(ctx, query), "an event")
 		switch {
-		case errors.Is(err, store.ErrNotFound): // lost, as all behind it
+		case errors.Is(err, store.ErrNotFound): // lost, with all after it
 			return true
 		case err != nil:
 			failed = StoreError("read the history", err)
@@ -126,7 +126,7 @@ type Histories interface {
 	Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error)
 }
 
-// LoadTruncation says how much of the beginning of a history was removed; zero for nothing.
+// LoadTruncation returns how much of the beginning of a history was removed; zero if nothing was.
 func LoadTruncation(ctx context.Context, from Histories, id string) (record.Truncation, error) {
 	var cut record.Truncation
 	for ev, err := range from.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
@@ -138,7 +138,7 @@ func LoadTruncation(ctx context.Context, from Histories, id string) (record.Trun
 	return cut, nil
 }
 
-// instanceAt is the fold of a revision, with all that happened in it.
+// instanceAt folds up to and including all events of a revision.
 func (past history) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
 	return past.foldTo(ctx, id, revision, 0)
 }
@@ -154,8 +154,8 @@ func (past history) foldTo(ctx context.Context, id string, revision, seq int64) 
 	return inst, nil
 }
 
-// FoldTo is the fold up to the last event of a revision, or up to the event with a seq
-// in it: the nearest snapshot, then the events after it. Sealed values stay sealed.
+// FoldTo folds an instance up to the last event of a revision, or up to the event with the given seq in
+// it. It starts at the nearest snapshot. Sealed values stay sealed.
 func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64) (record.Instance, error) {
 	inst, err := loadSnapshot(ctx, from, id, revision)
 	if err == nil && seq > 0 && inst.Seq > seq {
@@ -176,11 +176,11 @@ func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64)
 			return record.Instance{}, StoreError("read the history", err)
 		}
 		if ev.Seq != inst.Seq+1 {
-			break // what it would be folded onto was removed
+			break // the event before it was removed
 		}
 		inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return FoldTo(ctx, from, id, r, 0) })
 		if err != nil {
-			if slices.Contains([]Code{CodeUnknownRevision, CodeUnavailable, CodeCancelled}, CodeOf(err)) { // of the past that it goes back to
+			if slices.Contains([]Code{CodeUnknownRevision, CodeUnavailable, CodeCancelled}, CodeOf(err)) { // from folding the revision that it restores
 				return record.Instance{}, err
 			}
 			return record.Instance{}, InternalError("fold the history", err)
@@ -192,7 +192,7 @@ func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64)
 	return record.Instance{}, noRevision(ctx, from, id, revision)
 }
 
-// loadSnapshot is the newest one at or below a revision, the zero Instance when there is none.
+// loadSnapshot returns the newest snapshot at or below a revision, or the zero Instance if there is none.
 func loadSnapshot(ctx context.Context, from Histories, id string, revision int64) (record.Instance, error) {
 	inst, err := from.Snapshot(ctx, id, revision)
 	switch {
@@ -216,11 +216,11 @@ func noRevision(ctx context.Context, from Histories, id string, revision int64) 
 		hint(fmt.Sprintf("Give one from %d on.", cut.Revision)).because(record.ErrNoRevision)
 }
 
-// StatusAt is Status of the past: where an instance stood and what it knew then, under
-// the version of the definition that it had then. Masked is what either that version or
-// the present one calls sensitive.
+// StatusAt is Status at a point in the past: the position and context of the instance then, under the
+// version of the definition that it had then. Values that either that version or the present one marks as
+// sensitive are masked.
 //
-// The error has CodeUnknownRevision for what has not been, and for what was removed.
+// The error has CodeUnknownRevision if the instance did not exist then, or if its history was removed.
 func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (StatusResult, error) {
 	inst, err := e.see(ctx, p, id)
 	if err != nil {

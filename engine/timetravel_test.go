@@ -20,8 +20,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// lived is an instance with a long life: moves, a refusal, a checkpoint, a rollback, an
-// undo, a migration. After every event it keeps what the status said.
+// lived is an instance with a long history: moves, a refusal, a checkpoint, a rollback, an undo, a
+// migration. It keeps the status after every event.
 type lived struct {
 	*bench
 	id    string
@@ -72,7 +72,7 @@ func newLived(t *testing.T, s store.Store) *lived {
 	return l
 }
 
-// past is what a status of the past should be, from what it was.
+// past returns the expected status at a past event, from the status at that time.
 func (l *lived) past(seq int) engine.StatusResult {
 	want := l.after[seq-1]
 	now := l.after[len(l.after)-1]
@@ -97,7 +97,7 @@ func (l *lived) compare(what string, got engine.StatusResult, seq int) {
 	}
 }
 
-// countingStore counts the events that are read of it.
+// countingStore counts the events that are read from it.
 type countingStore struct {
 	*memstore.Store
 	read int
@@ -114,8 +114,8 @@ func (s *countingStore) Events(ctx context.Context, q store.EventQuery) iter.Seq
 	}
 }
 
-// TestATimeInALongHistory: whoever may see an instance may ask for any time again and again, so
-// that must not read the history.
+// TestATimeInALongHistory: anyone who may see an instance may ask for any time repeatedly, so that must
+// not read the whole history.
 func TestATimeInALongHistory(t *testing.T) {
 	t.Parallel()
 	const moves, between = 3000, 50 // between two snapshots
@@ -153,7 +153,7 @@ func TestATimeInALongHistory(t *testing.T) {
 	}
 }
 
-// TestStatusAtEveryPoint asks for every revision and every moment of a life.
+// TestStatusAtEveryPoint asks for every revision and every time of a history.
 func TestStatusAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s store.Store) {
@@ -252,8 +252,8 @@ func TestHistoryUntil(t *testing.T) {
 	})
 }
 
-// TestDescribeAt finds the version of a name and of an instance, and the judge's
-// settings, as they were.
+// TestDescribeAt returns past versions of a name and of an instance, with the judge's settings at that
+// time.
 func TestDescribeAt(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s store.Store) {
@@ -313,8 +313,8 @@ func TestDescribeAt(t *testing.T) {
 	})
 }
 
-// TestThePastIsMasked: who may not see a value now does not see it in the past, even
-// where only a later version calls it sensitive, or only an earlier one.
+// TestThePastIsMasked: a caller that may not see a value now does not see it in the past. That holds even
+// if only a later or only an earlier version marks it as sensitive.
 func TestThePastIsMasked(t *testing.T) {
 	t.Parallel()
 	flow := func(sensitive string) string {
@@ -355,7 +355,7 @@ func TestThePastIsMasked(t *testing.T) {
 	}
 }
 
-// TestThePastShowsItsReviews tells what waited then, and what became of it.
+// TestThePastShowsItsReviews returns the reviews that were open then, in their present state.
 func TestThePastShowsItsReviews(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
@@ -365,8 +365,8 @@ func TestThePastShowsItsReviews(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	got, err := b.StatusAt(t.Context(), agent, id, engine.When{Revision: 2})
-	// The review was resolved in the commit of the move, right before it: at the end of
-	// revision 2 nothing waits any more.
+	// The review was resolved in the commit of the move, right before it: at the end of revision 2 no
+	// review is open.
 	if err != nil || len(got.Reviews) != 0 || got.Seq != 4 {
 		t.Errorf("at the end of the revision: %+v, %v", got.Reviews, err)
 	}
@@ -376,7 +376,7 @@ func TestThePastShowsItsReviews(t *testing.T) {
 	}
 }
 
-// TestThePastThatWasRemoved: below the floor of a history nothing is known.
+// TestThePastThatWasRemoved: before the floor of a history nothing is known.
 func TestThePastThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s store.Store) {
@@ -424,7 +424,7 @@ func TestThePastThatWasRemoved(t *testing.T) {
 				t.Errorf("%+v: %s", w, e.Message)
 			}
 		}
-		for _, state := range []string{"b", "a", "c"} { // what is left can be undone
+		for _, state := range []string{"b", "a", "c"} { // the rest can be undone
 			b.undo(agent, id, state)
 		}
 		_, err = b.Undo(t.Context(), agent, engine.UndoRequest{ID: id})
@@ -434,7 +434,7 @@ func TestThePastThatWasRemoved(t *testing.T) {
 	})
 }
 
-// TestReadWholeHistoryGoesOnBehindAPage has decisions that one page has no room for.
+// TestReadWholeHistoryGoesOnBehindAPage has more decisions than fit on one page.
 func TestReadWholeHistoryGoesOnBehindAPage(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","requiredFields":["name"]}}}}}`)

@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// turns is a bench whose workflow asks for a model, and an instance of it.
+// turns returns a bench whose workflow asks a model, and an instance of it.
 func turns(t *testing.T) (*bench, string) {
 	t.Helper()
 	b := newBench(t)
@@ -24,7 +24,7 @@ func turns(t *testing.T) (*bench, string) {
 	return b, b.start(agent, "judged", "").ID
 }
 
-// One of those who ask for the same at once moves; the others are told.
+// Of several concurrent callers with the same request, one moves the instance; the others get a conflict.
 func TestWaitingForAMove(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memstore.New(), "m")
@@ -55,10 +55,10 @@ func TestWaitingForAMove(t *testing.T) {
 	}
 }
 
-// Nobody asks a model about a state that is past: who waited for a move is told
-// where the instance is now, without a call.
+// The model is never asked about an outdated state: a caller that waited for a move gets the present
+// position, without a model call.
 func TestAConflictWhileWaiting(t *testing.T) {
-	pool() // started outside of the bubble, where it stays
+	pool() // started outside the bubble, because it outlives it
 	synctest.Test(t, func(t *testing.T) {
 		b, id := turns(t)
 		entered, leave := make(chan struct{}), make(chan struct{})
@@ -87,7 +87,7 @@ func TestAConflictWhileWaiting(t *testing.T) {
 	})
 }
 
-// verdicts is a judge that always says the same.
+// verdicts is a judge that always returns the same verdict.
 type verdicts judge.Verdict
 
 func (v verdicts) Decide(context.Context, judge.Case) (judge.Verdict, error) {
@@ -98,7 +98,7 @@ func (v verdicts) Approve(context.Context, judge.Case, judge.Review) (judge.Verd
 	return judge.Verdict(v), nil
 }
 
-// Nobody waits for ever, and who leaves is let go at once.
+// No caller waits forever, and a caller that cancels stops waiting immediately.
 func TestWaitingHasAnEnd(t *testing.T) {
 	pool()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestWaitingHasAnEnd(t *testing.T) {
 		if after := b.load(id).Seq; after != before {
 			t.Errorf("who was not heard is on record: seq %d -> %d", before, after)
 		}
-		// Other data wait for nobody.
+		// Other data do not wait.
 		b.judge.before = nil
 		if d := b.advance(agent, id, "close", `{"note":"something else"}`).Decision; d.Code != judge.CodeJudgeNotConfigured {
 			t.Errorf("%+v", d)
@@ -144,7 +144,7 @@ func TestWaitingHasAnEnd(t *testing.T) {
 	})
 }
 
-// A defect costs one answer, not every later one about the same data.
+// A panic fails one request, not later ones about the same data.
 func TestAPanicEndsItsTurn(t *testing.T) {
 	t.Parallel()
 	b, id := turns(t)
@@ -163,7 +163,7 @@ func TestAPanicEndsItsTurn(t *testing.T) {
 	}
 }
 
-// A case that asks no model has no turn to wait for.
+// A case that asks no model does not wait for a turn.
 func TestNoTurnWithoutAModel(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -178,14 +178,14 @@ func TestNoTurnWithoutAModel(t *testing.T) {
 	b.moved(agent, id, "go", "", "b")
 }
 
-// forgetful is a store that cannot say what was refused.
+// forgetful is a store that cannot read refusals.
 type forgetful struct{ store.Store }
 
 func (forgetful) Refusals(context.Context, string, string, time.Time) (int, json.RawMessage, error) {
 	return 0, nil, errors.New("disk on fire")
 }
 
-// A count that cannot be read is no count of 0: nothing is decided.
+// A count that cannot be read does not count as 0: nothing is decided.
 func TestAMemoryThatFails(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, forgetful{memstore.New()}, "m")

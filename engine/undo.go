@@ -11,26 +11,28 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Undo takes the last move back: state, context and facts are again what they were
-// before it. Again, it takes the one before that back. It is an event like any other:
-// nothing is erased, and what was visited only by that move does not count as visited.
+// Undo takes the last move back: it restores the state, context and facts from before it. Another Undo
+// takes back the move before. Undo adds an event; nothing is erased. States that only that move visited no
+// longer count as visited.
 //
-// The owner of the instance may, when the definition is not an operator's; an operator
-// may always. A move with an effect outside is only the operator's to take back: one
-// that a person approved in a review, or that fetched evidence from a source that does
-// more than look.
+// Operators always may. The owner of the instance may if the definition is not an operator's, or if it
+// lets agents roll back: see mayTakeBack. Only an operator may take back a move with an external effect:
+// one that a person approved in a review, that called another server's tool, or that fetched evidence from
+// a source with side effects.
 //
-// The error has CodeNothingToUndo at the start, right after a migration, where the
-// history before was imported or removed, and where no move is among the last 10,000
-// events. It has CodeTooManyEvents when the caller had Limits.Events events recorded since
-// the last move: to undo and redo is none.
+// The error has CodeNothingToUndo in these cases:
+//   - at the start, and right after a migration;
+//   - if the earlier history was imported or removed;
+//   - if there is no move among the last 10,000 events.
+//
+// It has CodeTooManyEvents if the caller caused Limits.Events events since the last move; undo and redo by
+// others than operators do not count as moves.
 func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (MovedResult, error) {
 	return e.undoOrRedo(ctx, p, req, RightUndo)
 }
 
-// Redo makes the last undone move again, exactly as it was: nothing is judged anew. A
-// new move, a rollback and a migration leave nothing to make again. Who may is as for
-// Undo.
+// Redo makes the last undone move again, exactly as it was and without judging it again. After a new move,
+// a rollback or a migration there is nothing to redo. Principals that may undo a move may also redo it.
 func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (MovedResult, error) {
 	return e.undoOrRedo(ctx, p, req, RightRedo)
 }
@@ -78,8 +80,8 @@ func (e *Engine) planUndo(ctx context.Context, inst instance, op Right) (change,
 	return change{event: ev, restored: &restored}, err
 }
 
-// findGateOf is the gate whose call made a move, "" for none: a call that was only made after it has a
-// deadline.
+// findGateOf returns the gate whose call made a move, "" for none. A call with a deadline was only made
+// after the move.
 func findGateOf(move record.Event) string {
 	if move.Call == nil || !move.Call.Deadline.IsZero() {
 		return ""
@@ -116,12 +118,12 @@ func (i instance) nothingToUndo(op Right, line record.UndoHistory) *Error {
 	return out
 }
 
-// undoReach is how many events back undo and redo look: what they find is in memory.
+// undoReach limits how many events undo and redo look back, because the events are held in memory.
 const undoReach = 10_000
 
-// loadUndoHistory is what can be undone and redone of an instance, as it was loaded: events that
-// were committed since are not on it. It reads back only until there is enough: the newest moves
-// are on it whatever is before them.
+// loadUndoHistory returns what can be undone and redone of an instance as it was loaded, without later
+// commits. It reads back only until enough reports true: earlier events do not change which moves are the
+// newest.
 func (past history) loadUndoHistory(ctx context.Context, inst record.Instance, enough func(record.UndoHistory) bool) (line record.UndoHistory, err error) {
 	for _, reach := range []int64{snapshotEvery, 16 * snapshotEvery, undoReach} {
 		line, err = record.ReadUndoHistory(past.store.Events(ctx, store.EventQuery{
@@ -137,8 +139,8 @@ func (past history) loadUndoHistory(ctx context.Context, inst record.Instance, e
 	return line, nil
 }
 
-// describeEffect says what a move did that taking it back does not: "" for nothing. Of a source
-// that nobody knows here, the worst is believed.
+// describeEffect describes the external effect of a move, which taking it back does not revert; "" if
+// there is none. A source that is unknown here counts as one with side effects.
 func describeEffect(move record.Event, readOnly []string) string {
 	if move.Review != nil {
 		return "a person approved it in a review"
@@ -152,7 +154,7 @@ func describeEffect(move record.Event, readOnly []string) string {
 	for _, f := range move.Decision.Evidence {
 		switch f.Failure {
 		case judge.FailureNotConfigured, judge.FailureArgument, judge.FailureNotReadOnly, judge.FailureUnproven:
-			continue // nothing was asked
+			continue // the source was never queried
 		default:
 		}
 		if !slices.Contains(readOnly, f.Source) {
@@ -162,8 +164,8 @@ func describeEffect(move record.Event, readOnly []string) string {
 	return ""
 }
 
-// rejectCrossing refuses that somebody other than an operator goes to a revision, when an
-// effect outside or a migration lies between.
+// rejectCrossing rejects a rollback by anyone but an operator if an external effect or a migration lies in
+// between.
 func (e *Engine) rejectCrossing(ctx context.Context, inst instance, revision int64) error {
 	if inst.by.Role == RoleOperator {
 		return nil

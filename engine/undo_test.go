@@ -33,7 +33,7 @@ func onStores(t *testing.T, test func(t *testing.T, s store.Store)) {
 	})
 }
 
-// walkFlow goes from a to d, collecting what it is given, and may go round.
+// walkFlow goes from a to d, collecting its input, and can loop.
 const walkFlow = `{"name":"walk","initialState":"a","states":{
 	"a":{"transitions":{"go":{"target":"b","freezes":["/kept"]},"skip":"d"}},
 	"b":{"transitions":{"go":"c","back":"a"}},
@@ -115,13 +115,13 @@ func TestUndoKeepsTheLineThroughRefusalsAndCheckpoints(t *testing.T) {
 	}
 	b.redo(agent, id, "b")
 	b.undo(agent, id, "a")
-	b.moved(agent, id, "skip", `{}`, "d") // another move cuts the line
+	b.moved(agent, id, "skip", `{}`, "d") // another move discards what could be redone
 	_, err := b.Redo(t.Context(), agent, engine.UndoRequest{ID: id})
 	wantCode(t, err, engine.CodeNothingToUndo)
 	b.undo(agent, id, "a")
 }
 
-// TestUndoWhoMay plays every caller against every owner.
+// TestUndoWhoMay tries every caller against every owner.
 func TestUndoWhoMay(t *testing.T) {
 	t.Parallel()
 	const ok, no, none = engine.Code(""), engine.CodeForbidden, engine.CodeUnknownInstance
@@ -166,8 +166,7 @@ func TestUndoWhoMay(t *testing.T) {
 	}
 }
 
-// TestUndoAfterATakeover: an agent does not take back what it did before an operator
-// took the name over.
+// TestUndoAfterATakeover: an agent cannot undo its moves from before an operator took the name over.
 func TestUndoAfterATakeover(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -195,7 +194,7 @@ func TestUndoIsAnsweredOnce(t *testing.T) {
 		first, err1 := b.Undo(ctx, agent, req)
 		second, err2 := b.Undo(ctx, agent, req)
 		sameButReplayed(t, "undo", first, second, err1, err2, &second.Replayed)
-		r1, err1 := b.Redo(ctx, agent, req) // the same key is another operation's
+		r1, err1 := b.Redo(ctx, agent, req) // the same key for another operation
 		b.moved(agent, id, "back", `{}`, "a")
 		r2, err2 := b.Redo(ctx, agent, req)
 		sameButReplayed(t, "redo", r1, r2, err1, err2, &r2.Replayed)
@@ -242,7 +241,7 @@ func TestUndoOfWhatHasEnded(t *testing.T) {
 	wantCode(t, err, engine.CodeUnknownInstance)
 }
 
-// approved is an instance of an agent's own guardedFlow whose release a person approved.
+// approved returns an instance of an agent's own guardedFlow whose release a person approved.
 func approved(t *testing.T) (b *bench, id, before, after string) {
 	t.Helper()
 	b = newReviewBench(t)
@@ -263,8 +262,7 @@ func approved(t *testing.T) (b *bench, id, before, after string) {
 	return b, id, before, checkpoint()
 }
 
-// TestUndoAcrossAnApproval: what a person has approved, an agent neither takes back nor
-// brings back, by whatever way.
+// TestUndoAcrossAnApproval: an agent can neither undo nor redo a move that a person approved, in any way.
 func TestUndoAcrossAnApproval(t *testing.T) {
 	t.Parallel()
 	b, id, before, after := approved(t)
@@ -278,14 +276,14 @@ func TestUndoAcrossAnApproval(t *testing.T) {
 		t.Errorf("the reason is not told: %s", e.Message)
 	}
 	wantCode(t, back(before), engine.CodeForbidden)
-	if err := back(after); err != nil { // nothing lies between
+	if err := back(after); err != nil { // no such move in between
 		t.Error(err)
 	}
 	b.undo(operator, id, "ready")
 	_, err = b.Redo(ctx, agent, engine.UndoRequest{ID: id})
 	wantCode(t, err, engine.CodeForbidden)
 	wantCode(t, back(after), engine.CodeForbidden)
-	if err := back(before); err != nil { // the approval is not in force any more
+	if err := back(before); err != nil { // the approval is no longer in force
 		t.Error(err)
 	}
 	if got := b.load(id); got.State != "ready" {
@@ -294,7 +292,7 @@ func TestUndoAcrossAnApproval(t *testing.T) {
 	b.verify(id)
 }
 
-// TestUndoOfAMoveAfterAnApproval is the owner's: only that move is taken back.
+// TestUndoOfAMoveAfterAnApproval: the owner may undo it, because only that move is taken back.
 func TestUndoOfAMoveAfterAnApproval(t *testing.T) {
 	t.Parallel()
 	b, id, _, _ := approved(t)
@@ -328,7 +326,7 @@ func TestUndoClosesReviews(t *testing.T) {
 	})
 }
 
-// TestUndoneVisitsDoNotCount: mustPassThrough and notBy see what is in force only.
+// TestUndoneVisitsDoNotCount: mustPassThrough and notBy consider only moves in force.
 func TestUndoneVisitsDoNotCount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -348,7 +346,7 @@ func TestUndoneVisitsDoNotCount(t *testing.T) {
 	}
 }
 
-// TestUndoWithAMoveInBetween loses the race and says so.
+// TestUndoWithAMoveInBetween loses the race and returns a conflict.
 func TestUndoWithAMoveInBetween(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
@@ -365,7 +363,7 @@ func TestUndoWithAMoveInBetween(t *testing.T) {
 	}
 }
 
-// interruptedStore lets something happen right before the next commit.
+// interruptedStore runs a function right before the next commit.
 type interruptedStore struct {
 	store.Store
 	before func()
@@ -379,7 +377,7 @@ func (s *interruptedStore) Commit(ctx context.Context, c store.Commit) error {
 	return s.Store.Commit(ctx, c)
 }
 
-// TestEffectsOutside says what a move did that taking it back does not.
+// TestEffectsOutside describes the effects of a move that undo does not revert.
 func TestEffectsOutside(t *testing.T) {
 	t.Parallel()
 	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.ReadOnlySources = []string{"ci"} })

@@ -10,18 +10,19 @@ import (
 	"github.com/gavel-mcp/gavel/engine/values"
 )
 
-// InstanceKeys are the data keys of an instance, which seal its sensitive values.
+// InstanceKeys lists the data keys of an instance, which seal its sensitive values.
 type InstanceKeys struct {
 	ID string `json:"id"`
-	// Workflow is "" for an instance that came to nothing after its key was made.
+	// Workflow is "" for an instance that was never stored after its key was created.
 	Workflow string          `json:"workflow,omitempty"`
 	Keys     []store.DataKey `json:"keys"`
-	// PlainEvents is how many events hold sensitive values in plain, from before those were sealed.
+	// PlainEvents is the number of events with plain sensitive values, from before values were sealed.
 	PlainEvents int `json:"plainEvents"`
 }
 
-// ListKeys lists the data keys of one instance, or of all for "", and what is kept in plain. It
-// reads every history in which something may be. It is an operator's to do, as all about keys.
+// ListKeys lists the data keys of one instance, or of all if id is "", and counts the events with plain
+// values. It reads every history that may contain plain sensitive values. Only operators may call it, like
+// all operations on keys.
 func (e *Engine) ListKeys(ctx context.Context, p Principal, id string) ([]InstanceKeys, error) {
 	if err := Authorize(p, RightMigrate); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (e *Engine) ListKeys(ctx context.Context, p Principal, id string) ([]Instan
 			}
 			page = append(page, inst)
 		}
-		for _, inst := range page { // not while the store is read: this reads it too
+		for _, inst := range page { // outside the iteration, because look also reads the store
 			if err := look(inst); err != nil {
 				return nil, err
 			}
@@ -85,7 +86,7 @@ func (e *Engine) ListKeys(ctx context.Context, p Principal, id string) ([]Instan
 	}
 }
 
-// patched are the kinds of events that bring values into a context.
+// patched lists the kinds of events that bring values into a context.
 var patched = []record.Kind{record.Started, record.Advanced, record.Imported, record.Reconciled}
 
 func (e *Engine) countPlainEvents(ctx context.Context, inst record.Instance) (n int, err error) {
@@ -115,8 +116,8 @@ func (e *Engine) countPlainEvents(ctx context.Context, inst record.Instance) (n 
 	return n, nil
 }
 
-// RotateKey gives an instance another data key for what follows, and returns its number. What is
-// sealed stays as it is.
+// RotateKey gives an instance a new data key for later values, and returns its number. Values that are
+// already sealed stay unchanged.
 func (e *Engine) RotateKey(ctx context.Context, p Principal, id string) (int, error) {
 	if err := e.mayUseKeys(p); err != nil {
 		return 0, err
@@ -128,8 +129,8 @@ func (e *Engine) RotateKey(ctx context.Context, p Principal, id string) (int, er
 	return n, nil
 }
 
-// ShredInstance destroys the data keys of an instance, and returns how many there were: nobody reads
-// its sealed values again. What was recorded otherwise stays, and verifies.
+// ShredInstance destroys the data keys of an instance, and returns how many there were. Its sealed values
+// can never be read again. Everything else that was recorded stays, and still verifies.
 func (e *Engine) ShredInstance(ctx context.Context, p Principal, id string) (int, error) {
 	if err := e.mayUseKeys(p); err != nil {
 		return 0, err
@@ -141,18 +142,19 @@ func (e *Engine) ShredInstance(ctx context.Context, p Principal, id string) (int
 	return n, nil
 }
 
-// RewrapResult is what became of all data keys.
+// RewrapResult is the result for all data keys.
 type RewrapResult struct {
-	// Rewrapped are wrapped with the present key now, Kept were already or are destroyed.
+	// Rewrapped counts keys that are now wrapped with the present key, Kept those that already were or are
+	// destroyed.
 	Rewrapped int `json:"rewrapped"`
 	Kept      int `json:"kept"`
-	// Unreadable are of keys that are not here; they stay as they are.
+	// Unreadable lists keys whose wrapping key is not available; they stay unchanged.
 	Unreadable []store.DataKey `json:"unreadable"`
-	// Damaged do not unwrap with the key that they are wrapped with; they stay as they are.
+	// Damaged lists keys that do not unwrap with their wrapping key; they stay unchanged.
 	Damaged []store.DataKey `json:"damaged"`
 }
 
-// RewrapKeys wraps all data keys with the present key, those that are wrapped with an old one, too.
+// RewrapKeys wraps all data keys with the present key, including those that are wrapped with the old one.
 func (e *Engine) RewrapKeys(ctx context.Context, p Principal, old []byte) (RewrapResult, error) {
 	out := RewrapResult{Unreadable: []store.DataKey{}, Damaged: []store.DataKey{}}
 	if err := e.mayUseKeys(p); err != nil {
@@ -169,14 +171,14 @@ func (e *Engine) RewrapKeys(ctx context.Context, p Principal, old []byte) (Rewra
 				break
 			}
 		}
-		for _, row := range rows { // not while the store is read
+		for _, row := range rows { // outside the iteration over the store
 			done, err := e.values.Rewrap(ctx, row, old)
 			switch {
 			case errors.Is(err, values.ErrDamagedKey):
 				out.Damaged = append(out.Damaged, row)
 			case errors.Is(err, values.ErrUnreadable):
 				out.Unreadable = append(out.Unreadable, row)
-			case err != nil && !errors.Is(err, store.ErrConflict): // which is somebody else's doing the same, or a shred
+			case err != nil && !errors.Is(err, store.ErrConflict): // a conflict means that another process did the same, or a shred
 				return out, StoreError("write the key", err)
 			case done:
 				out.Rewrapped++

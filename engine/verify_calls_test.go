@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// Whatever is changed of a call in a store's file, by somebody without the key, is found.
+// Verification finds every change to a call in a store's file that was made without the key.
 func TestATamperedCallIsFound(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)

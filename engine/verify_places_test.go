@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// What is kept beside the events, or under another place or name than their own, is found
-// too: it would be shown in their stead, or leave them out.
+// Verification also finds data that is stored next to the events, or under a wrong place or name: it could
+// be shown instead of the events, or hide them.
 func TestVerifyFindsWhatIsKeptElsewhere(t *testing.T) {
 	l := newLedger(t)
 	b, closing := l.open(t, l.path)

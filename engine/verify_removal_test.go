@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// forge shortens a history as somebody can who writes the store without the key.
+// forge shortens a history as someone without the key could who can write the store.
 func (b *bench) forge(id string, upTo int64, change func(*record.Truncation)) {
 	b.t.Helper()
 	inst, floor := b.load(id), b.at(id, upTo)
@@ -32,7 +32,7 @@ func (b *bench) forge(id string, upTo int64, change func(*record.Truncation)) {
 	}
 }
 
-// noted signs a truncation as if it were that of an instance and of another cut.
+// noted signs a truncation as if it were that of another instance or of another cut.
 func noted(t *testing.T, key *record.Signer, id string, change func(*record.Truncation)) func(*record.Truncation) {
 	return func(cut *record.Truncation) {
 		t.Helper()
@@ -46,8 +46,8 @@ func noted(t *testing.T, key *record.Signer, id string, change func(*record.Trun
 	}
 }
 
-// Somebody who can write the store, but has not the key, removes anchored history behind
-// an event that says so. The next anchor signs what is left; it stays found.
+// Someone without the key who can write the store removes anchored history, with an event that records it.
+// The next anchor signs the rest; verification still finds the removal.
 func TestVerifyFindsAForgedRemoval(t *testing.T) {
 	l := newLedger(t)
 	same := func(*record.Truncation) {}
@@ -67,7 +67,7 @@ func TestVerifyFindsAForgedRemoval(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "gavel.db")
 			copyFile(t, l.path, path)
 			b, closing := l.open(t, path)
-			if upTo == 8 { // the floor is the newest but one
+			if upTo == 8 { // the floor is the second newest event
 				b.advance(agent, l.ids[0], "nonsense", `{}`)
 			}
 			b.forge(l.ids[0], upTo, forgery)
@@ -90,7 +90,7 @@ func TestVerifyFindsAForgedRemoval(t *testing.T) {
 	}
 }
 
-// What was removed before the first anchor needs no note: nothing spoke of it.
+// A removal before the first anchor needs no note: no anchor covered the history.
 func TestVerifyLetsOlderRemovalsBe(t *testing.T) {
 	key := newSigner(t)
 	b := anchorBench(t, memstore.New(), key)
@@ -107,7 +107,7 @@ func TestVerifyLetsOlderRemovalsBe(t *testing.T) {
 	}
 }
 
-// fadingBench is a bench of a workflow that keeps histories for a month.
+// fadingBench returns a bench of a workflow that keeps histories for 30 days.
 func fadingBench(t *testing.T, db store.Store, key audit.Signer) *bench {
 	t.Helper()
 	b := newBenchOn(t, db).signedBy(key)
@@ -115,7 +115,7 @@ func fadingBench(t *testing.T, db store.Store, key audit.Signer) *bench {
 	return b
 }
 
-// faded is an instance that ended.
+// faded returns an instance that has ended.
 func (b *bench) faded() string {
 	b.t.Helper()
 	id := b.start(agent, "fading", `{"n":1}`).ID
@@ -124,7 +124,7 @@ func (b *bench) faded() string {
 	return id
 }
 
-// What the engine removes itself verifies, whatever was anchored before and after.
+// Removals by the engine itself verify, whatever was anchored before and after.
 func TestVerifyAfterRetain(t *testing.T) {
 	for name, db := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -188,8 +188,8 @@ func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
 	}
 }
 
-// Retain does not sign away that a history was written anew: neither as it is, nor with
-// the heads beside the anchors changed for as long as it looks.
+// Retain does not sign away a rewritten history: neither as it is, nor if the heads stored with the
+// anchors are changed while it runs.
 func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
 	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: l.path})
@@ -234,7 +234,7 @@ func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 	}
 }
 
-// A forged removal is not removed by a signed one.
+// A signed removal must not hide a forged one.
 func TestRetainKeepsWhatSaysOfARemoval(t *testing.T) {
 	key := newSigner(t)
 	b := fadingBench(t, memstore.New(), key)
@@ -260,8 +260,8 @@ func TestRetainKeepsWhatSaysOfARemoval(t *testing.T) {
 	}
 }
 
-// A first anchor of another process during a removal without the key, and the removal
-// during that anchor: either way what is left verifies.
+// Without the key, another process writes the first anchor during a removal, or a removal happens during
+// that anchor: either way the rest verifies.
 func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 	check := func(t *testing.T, b *bench, key *record.Signer, shortened int64) {
 		t.Helper()

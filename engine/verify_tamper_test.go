@@ -31,7 +31,7 @@ func (f file) run(query string, args ...any) {
 	}
 }
 
-// n is the key of an instance's rows.
+// n returns the key of an instance's rows.
 func (f file) n(i int) (n int64) {
 	f.t.Helper()
 	if err := f.QueryRow("SELECT n FROM instances WHERE id = ?", f.ledger.ids[i]).Scan(&n); err != nil {
@@ -66,13 +66,13 @@ func (f file) history(i int) (all []record.Event) {
 	return all
 }
 
-// put writes an event over the one in its place.
+// put overwrites the event at the same place.
 func (f file) put(i int, e record.Event) {
 	f.t.Helper()
 	f.run("UPDATE events SET prev_hash = ?, hash = ?, body = ? WHERE n = ? AND seq = ?", raw(f.t, e.PrevHash), raw(f.t, e.Hash), e.Body(), f.n(i), e.Seq)
 }
 
-// stand writes where an instance stands.
+// stand writes the stored position of an instance.
 func (f file) stand(i int, inst record.Instance) {
 	f.t.Helper()
 	facts, err := json.Marshal(inst.Facts)
@@ -84,7 +84,7 @@ func (f file) stand(i int, inst record.Instance) {
 	f.run("UPDATE contexts SET context = ? WHERE n = ?", []byte(inst.Context), f.n(i))
 }
 
-// shift moves the numbers of all events behind one.
+// shift moves the numbers of all events after one.
 func (f file) shift(i int, behind, by int64) {
 	f.t.Helper()
 	f.run("UPDATE events SET seq = -seq WHERE n = ? AND seq > ?", f.n(i), behind)
@@ -99,8 +99,8 @@ func (f file) swap(i int, a, b int64) {
 	f.run("UPDATE events SET seq = ? WHERE n = ? AND seq = -1", b, f.n(i))
 }
 
-// rewrite seals a history anew, with a change of every event, and all that is kept
-// beside it: what someone can do who has the file and this program, but not the key.
+// rewrite seals a history again with every event changed, and everything stored with it. Someone who has
+// the file and this program, but not the key, could do that.
 func (f file) rewrite(i int, change func(*record.Event)) {
 	f.t.Helper()
 	var at record.Instance
@@ -156,7 +156,7 @@ func fromSeq(seq int64, principal string) func(*record.Event) {
 	}
 }
 
-// insert puts a well made refusal behind an event.
+// insert adds a well-formed refusal after an event.
 func (f file) insert(i int, behind int64) {
 	f.t.Helper()
 	all := f.history(i)
@@ -177,7 +177,7 @@ func (f file) insert(i int, behind int64) {
 		f.n(i), sealed.Seq, sealed.Revision, string(sealed.Kind), sealed.Time.UnixNano(), raw(f.t, sealed.PrevHash), raw(f.t, sealed.Hash), sealed.Body())
 }
 
-// cut removes the end of a history and lets the instance stand where it ends now.
+// cut removes the end of a history and sets the instance to the new end.
 func (f file) cut(i int, seq int64) {
 	f.t.Helper()
 	at, err := record.FoldAt(eachOf(f.history(i)[:seq]), 0)
@@ -198,8 +198,7 @@ func (f file) remove(i int) {
 	}
 }
 
-// reanchor makes the last anchor anew over the heads as they are now: with a key, or
-// with the note as it was.
+// reanchor recreates the last anchor over the present heads: signed with a key, or with the old note.
 func (f file) reanchor(key *record.Signer) {
 	f.t.Helper()
 	var heads []record.Head
@@ -237,7 +236,7 @@ func (f file) reanchor(key *record.Signer) {
 	f.run("UPDATE anchors SET note = ? WHERE number = 1", note)
 }
 
-// at is an instance as it was after an event.
+// at returns an instance as it was after an event.
 func (b *bench) at(id string, seq int64) record.Instance {
 	b.t.Helper()
 	var events []record.Event
@@ -256,8 +255,8 @@ func (b *bench) at(id string, seq int64) record.Instance {
 	return at
 }
 
-// shortened is the event that removes all up to a seq, and what it leads to. It is signed
-// unless the key is nil.
+// shortened returns the event that removes everything up to a seq, and the resulting instance. The event
+// is signed unless the key is nil.
 func shortened(t testing.TB, b *bench, inst record.Instance, upTo int64, key *record.Signer) ([]record.Event, record.Instance) {
 	t.Helper()
 	floor := b.at(inst.ID, upTo)

@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// ledger is a store file with three instances, and what was published of its anchors.
+// ledger is a store file with three instances, and the published notes of its anchors.
 type ledger struct {
 	path, older string // older is a copy from before the second anchor
 	ids         []string
@@ -29,8 +29,8 @@ const ledgerWorkflow = `{"name":"ledger","initialState":"a","states":{
 	"b":{"transitions":{"back":"a","end":"c"}},
 	"c":{"final":true}}}`
 
-// newLedger writes a store through the engine: moves, a refusal, a pre-check, a
-// checkpoint, a rollback, and two anchors.
+// newLedger writes a store through the engine: moves, a refusal, a pre-check, a checkpoint, a rollback,
+// and two anchors.
 func newLedger(t *testing.T) *ledger {
 	t.Helper()
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
@@ -102,7 +102,7 @@ func (b *bench) checkpoint(p engine.Principal, id string) string {
 	return cp.CheckpointID
 }
 
-// verify verifies the file with everything that could be known of it.
+// verify verifies the file with the key and all published anchors.
 func (l *ledger) verify(t *testing.T, path string) audit.VerifyReport {
 	t.Helper()
 	return l.verifyWith(t, path, audit.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: l.notes})
@@ -130,7 +130,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// break is what a report must say: kind, instance (an index, -1 for none) and event.
+// wantBreak is a break that a report must contain: kind, instance (an index, -1 for none) and event.
 type wantBreak struct {
 	kind     audit.Break
 	instance int
@@ -343,7 +343,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 	})
 }
 
-// What a shortened history begins with is vouched for by the event that says so.
+// The truncation event vouches for the beginning of a shortened history.
 func TestVerifyShortenedHistories(t *testing.T) {
 	l := newLedger(t)
 	b, closing := l.open(t, l.path)
@@ -397,7 +397,7 @@ func TestVerifyShortenedHistories(t *testing.T) {
 	}
 }
 
-// Every byte of every event counts, wherever it lies in the file.
+// Every byte of every event counts, wherever it is in the file.
 func TestVerifyFindsAFlippedByteOfTheFile(t *testing.T) {
 	l := newLedger(t)
 	db, err := sql.Open("sqlite", l.path)
@@ -417,7 +417,7 @@ func TestVerifyFindsAFlippedByteOfTheFile(t *testing.T) {
 	tried := 0
 	for i, history := range histories {
 		for _, e := range history {
-			start := e.Body()[:100] // long ones go over several pages
+			start := e.Body()[:100] // long ones span several pages
 			broken, offset := bytes.Clone(whole), int(e.Seq*13)%100
 			at := bytes.Index(broken, start)
 			if at < 0 {

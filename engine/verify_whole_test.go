@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Everything that is allowed, one after the other and by two processes, with a key that is
-// replaced on the way: what is verified is clean each time, as it is in a backup.
+// Every allowed operation is done in turn by two processes, with a key that is replaced on the way.
+// Verification is clean each time, also in a backup.
 func TestVerifyLetsBeWhatIsAllowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	var stores []*sqlitestore.Store

@@ -36,7 +36,7 @@ func TestTimesOfAnswers(t *testing.T) {
 	}
 }
 
-// Whose model it is sees what it cost; who was judged does not.
+// Roles that see all instances see the cost of a model; agents do not.
 func TestWhoSeesTheCost(t *testing.T) {
 	usd := 0.25
 	said := []judge.Opinion{{Layer: judge.LayerTransition}, {Layer: judge.LayerModel, Model: &judge.ModelRecord{CostUSD: &usd}}}

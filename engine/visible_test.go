@@ -18,8 +18,8 @@ const refundFlow = `{"name":"refund","initialState":"asked","states":{
 	"asked":{"transitions":{"ask":{"target":"asked","requireAssurance":"human"},"approve":"approved"}},
 	"approved":{"transitions":{"pay":"paid","back":"asked"}},"paid":{"final":true}}}`
 
-// After an operator took a name over, an instance of an agent's version goes nowhere until
-// an operator migrates it, and every look at it says whose version it is.
+// After an operator has taken a name over, an instance of an agent's version cannot move until an operator
+// migrates it. Every result about it names the owner of its version.
 func TestATakenNameStopsTheAgentsInstances(t *testing.T) {
 	t.Parallel()
 	b := newReviewBench(t)
@@ -104,8 +104,8 @@ func TestATakenNameStopsTheAgentsInstances(t *testing.T) {
 	}
 }
 
-// A workflow of another agent is as one that does not exist, in every operation that takes
-// a name, until an operator shares it.
+// A workflow of another agent looks missing in every operation that takes a name, until an operator shares
+// it.
 func TestAgentsSeeTheirOwnDefinitions(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -205,7 +205,7 @@ func TestAgentsSeeTheirOwnDefinitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	same()
-	b.moved(other, id, "approve", `{}`, "approved") // what was started goes on
+	b.moved(other, id, "approve", `{}`, "approved") // a started instance continues
 }
 
 // definitionsStore counts the definitions that are read.
@@ -219,8 +219,8 @@ func (s *definitionsStore) Definition(ctx context.Context, name string, version 
 	return s.Store.Definition(ctx, name, version) //nolint:wrapcheck // what it counts
 }
 
-// A move along an agent's newest version reads no definition to learn that no operator took
-// the name over, and still sees it when one did, in whatever process.
+// A move along an agent's newest version reads no definition to check for a takeover by an operator, and
+// still detects one by any process.
 func TestAMoveReadsNoDefinitionToSeeATakeover(t *testing.T) {
 	t.Parallel()
 	s := &definitionsStore{Store: memstore.New()}

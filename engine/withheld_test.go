@@ -10,14 +10,15 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// toldFlow has all that only who governs it is told, beside things with the same names.
+// toldFlow has every setting that only those who govern it may see, next to other fields with the same
+// names.
 const toldFlow = `{"name":"NAME","initialState":"a","judgeConfig":{"strictMode":true,"minConfidence":0.8123,"samples":7},
 	"states":{"a":{"transitions":{"go":{"target":"b","useLLM":true,"criteria":["it is said why"],"minConfidence":0.8456,"samples":9,
 		"reference":"because of the golden answer","exemplars":[{"data":{"why":"golden exemplar"},"outcome":"approve"}],
 		"schema":{"properties":{"samples":{"type":"integer","description":"a field"},"exemplars":{"type":"array"}}}}}},"b":{"final":true}}}`
 
-// How a judge is set up is told to who may change it, and to who sees everybody's work:
-// never to those who are judged by somebody else's definition.
+// The settings of a judge are shown to those who may change them and to roles that see all instances, but
+// never to principals judged by another principal's definition.
 func TestJudgesAreNotDescribedToTheJudged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -73,7 +74,7 @@ func TestJudgesAreNotDescribedToTheJudged(t *testing.T) {
 	wantTold(t, r, false)
 }
 
-// wantTold looks at everything that is said.
+// wantTold checks everything in a result.
 func wantTold(t *testing.T, answer any, told bool) {
 	t.Helper()
 	text, err := json.Marshal(answer)
@@ -90,7 +91,7 @@ func wantTold(t *testing.T, answer any, told bool) {
 	}
 }
 
-// Who owned a name before an operator took it over is not told what the operator demands.
+// A former owner cannot see the settings of the operator who took the name over.
 func TestFormerOwnersAreNotTold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -14,26 +14,26 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// AnchorResult is an anchor that was written, or the newest one when nothing had
-// happened since.
+// AnchorResult is an anchor that was written, or the newest existing one if nothing has happened
+// since.
 type AnchorResult struct {
-	Number int64     `json:"number"` // 0: there is none, and nothing to anchor
+	Number int64     `json:"number"` // 0: no anchor exists, and there is nothing to anchor
 	At     time.Time `json:"at"`
-	// Instances are those that this anchor adds, Events all events that were ever taken.
+	// Instances counts the instances that this anchor adds, Events all events ever recorded.
 	Instances int    `json:"instances"`
 	Events    int64  `json:"events"`
 	Note      string `json:"note"`
-	// Written is false when there was nothing to add.
+	// Written is false if there was nothing to add.
 	Written bool `json:"written"`
 }
 
-// anchorAttempts bounds how often an anchor is begun anew because a history was shortened
-// meanwhile.
+// anchorAttempts limits how often an anchor is started again because a history was shortened
+// in the meantime.
 const anchorAttempts = 5
 
-// Anchor signs where all instances stand: those that have moved since the last anchor
-// are added to the tree whose root is signed, so that the newest anchor covers all of
-// them. It is an operator's to do, and needs Config.Signer.
+// Anchor signs the heads of all instances: those that have moved since the last anchor are added to
+// the tree whose root is signed, so that the newest anchor covers all of them. Only operators may
+// call it, and it needs Config.Signer.
 func (a *Auditor) Anchor(ctx context.Context, p engine.Principal) (AnchorResult, error) {
 	if err := engine.Authorize(p, engine.RightAnchor); err != nil {
 		return AnchorResult{}, err
@@ -56,10 +56,10 @@ func (a *Auditor) Anchor(ctx context.Context, p engine.Principal) (AnchorResult,
 	return result, err
 }
 
-// leadPatience is how long a job waits for another process that does the same.
+// leadPatience is how long a job waits for another process that runs the same job.
 const leadPatience = 5 * time.Second
 
-// lead does a job that one process at a time does.
+// lead runs a job that only one process may run at a time.
 func (a *Auditor) lead(ctx context.Context, job string, do func(ctx context.Context) error) error {
 	err := a.engine.Lead(ctx, job, leadPatience, do)
 	if errors.Is(err, store.ErrLeaseTaken) || errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrConflict) {
@@ -68,14 +68,14 @@ func (a *Auditor) lead(ctx context.Context, job string, do func(ctx context.Cont
 	return err
 }
 
-// anchorOnce writes the next anchor. ErrConflict when another process was first.
+// anchorOnce writes the next anchor. It returns ErrConflict if another process was faster.
 func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 	last, tree, err := lastAnchor(ctx, a.store)
 	if err != nil {
 		return AnchorResult{}, err
 	}
-	// The position is read first: what is committed from now on is the next anchor's, whether
-	// the heads show it already or, as instances that start during the walk, not at all.
+	// Read the position first: anything committed from now on belongs to the next anchor, even if the heads
+	// include it already, or if an instance that starts during the walk is missing from them.
 	events, err := a.store.LastPosition(ctx)
 	if err != nil {
 		return AnchorResult{}, engine.StoreError("say how many events it has", err)
@@ -126,17 +126,17 @@ func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 	return AnchorResult{Number: next.Number, At: next.Time, Instances: instances, Events: counted, Note: note, Written: true}, nil
 }
 
-// anchorMark says up to where this process has seen that everything is anchored.
+// anchorMark is the position up to which this process knows that everything is anchored.
 type anchorMark struct {
 	number, position int64
 	rules            record.Head
 }
 
-// listMovedHeads are the heads that no anchor up to the last one names, by id. What an instance's
-// newest anchored head is, the anchors say: positions alone may have been used twice, in
-// a store that was repaired, or be what somebody wrote there. They save the first look
-// at everything from then on, which is one for each process. The end of the chain of rules
-// comes last, where that is another one.
+// listMovedHeads returns the heads, ordered by id, that no anchor up to the last one contains. The
+// newest anchored head of an instance is read from the anchors: in a repaired store a position may
+// have been used twice, and anyone who can write the store can change it. Positions are used only to
+// skip what this process has already seen anchored; its first call reads everything. The head of the
+// chain of rules comes last, if it has changed.
 func (a *Auditor) listMovedHeads(ctx context.Context, last int64, rules record.Head) ([]record.Head, error) {
 	var seen anchorMark
 	if mark := a.mark.Load(); mark != nil && mark.number <= last {
@@ -149,12 +149,12 @@ func (a *Auditor) listMovedHeads(ctx context.Context, last int64, rules record.H
 		if err != nil {
 			return nil, engine.StoreError("read the anchors", err)
 		}
-		if anchor.Number > last { // somebody was faster
+		if anchor.Number > last { // another process was faster
 			return nil, store.ErrConflict
 		}
 		_, heads, err := record.DecodeHeads(anchor.Heads)
 		if err != nil {
-			continue // what it named is anchored once more
+			continue // its heads are anchored again
 		}
 		for _, h := range heads {
 			newest[maphash.String(seed, h.Instance)] = maphash.Comparable(seed, h)
@@ -189,8 +189,8 @@ type anchorNote struct {
 	anchor record.Anchor
 }
 
-// lastAnchor returns the newest anchor, the zero one when there is none, and the tree
-// that it signed: a tree with the signed root is the signed one, wherever it was kept.
+// lastAnchor returns the newest anchor, zero if there is none, and its tree. The tree can be read from
+// anywhere: if its root is the signed root, it is the signed tree.
 func lastAnchor(ctx context.Context, db store.Store) (anchorNote, record.Tree, error) {
 	stored, err := store.First(db.Anchors(ctx, store.LastAnchor), "an anchor")
 	switch {
@@ -224,7 +224,7 @@ func newAnchorError(err error) error {
 	}
 }
 
-// Anchors lists the notes of all anchors above a number, oldest first: to be kept
+// Anchors lists the notes of all anchors above a number, oldest first, so that they can be kept
 // outside the store.
 func (a *Auditor) Anchors(ctx context.Context, p engine.Principal, after int64) iter.Seq2[store.Anchor, error] {
 	return func(yield func(store.Anchor, error) bool) {

@@ -1,9 +1,9 @@
-// Package audit shows whether what was recorded is still what was recorded: it signs
-// anchors over all histories, verifies a store against them, and removes what need not be
-// kept any longer without hiding that it did.
+// Package audit proves whether recorded data is unchanged. It signs anchors over all histories,
+// verifies a store against them, and removes data whose retention has ended without hiding the
+// removal.
 //
-// It stands over the engine, which never imports it, and changes nothing but by anchors and
-// by the truncated events of Retain.
+// It uses the engine, which never imports it. It changes nothing except by adding anchors and the
+// truncated events of Retain.
 package audit
 
 import (
@@ -17,24 +17,24 @@ import (
 
 // Signer signs anchors and removals; *record.Signer implements it. Its key is never in the store.
 type Signer interface {
-	// Name goes into every anchor.
+	// Name is part of every anchor.
 	Name() string
 	// Sign returns the text with a signature, as a note.
 	Sign(text string) (note string, err error)
-	// Verifier is the public half.
+	// Verifier returns the public half of the key.
 	Verifier() *record.Verifier
 }
 
-// Config is what an Auditor is made of.
+// Config configures an Auditor.
 type Config struct {
-	// Engine and its Store; both are required.
+	// Engine and its Store are both required.
 	Engine *engine.Engine
 	Store  store.Store
-	// Signer signs anchors; nil when nobody anchors here.
+	// Signer signs anchors; nil disables anchoring.
 	Signer Signer
 }
 
-// Auditor anchors, verifies and shortens what an engine recorded. It is safe for concurrent use.
+// Auditor anchors, verifies and shortens the records of an engine. It is safe for concurrent use.
 type Auditor struct {
 	engine *engine.Engine
 	store  store.Store

@@ -10,21 +10,21 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// DefaultForgottenAfter is how long a cursor stands still, with newer events above it, until it
+// DefaultForgottenAfter is how long a cursor must not have moved, with newer events above it, before it
 // counts as forgotten.
 const DefaultForgottenAfter = 30 * 24 * time.Hour
 
-// unexported says which events readers with cursors do not have yet.
+// unexported holds which events the readers with cursors have not received yet.
 type unexported struct {
 	store store.Store
 	// passed is the position that every cursor has passed.
 	passed int64
-	// letters are the least seqs of dead letters, by instance: somebody may send them again.
+	// letters are the lowest seqs of dead letters, by instance: they may be sent again.
 	letters map[string]int64
 }
 
-// readUnexported reads the cursors and dead letters, but for those that are forgotten where these are
-// passed over, and returns the forgotten cursors.
+// readUnexported reads the cursors and dead letters, and returns the forgotten cursors. If
+// req.PassForgotten is set, it ignores these cursors, and dead letters of that age.
 func (a *Auditor) readUnexported(ctx context.Context, req RetainRequest) (u unexported, forgotten []store.Cursor, err error) {
 	u = unexported{store: a.store, passed: math.MaxInt64, letters: map[string]int64{}}
 	old := a.engine.Now().Add(-cmp.Or(req.ForgottenAfter, DefaultForgottenAfter))
@@ -46,7 +46,7 @@ func (a *Auditor) readUnexported(ctx context.Context, req RetainRequest) (u unex
 		}
 	}
 	if u.passed >= last {
-		u.passed = math.MaxInt64 // what is recorded from now on is too young to go
+		u.passed = math.MaxInt64 // events recorded from now on are too recent to be removed
 	}
 	for l, err := range a.store.DeadLetters(ctx, "") {
 		if err != nil {
@@ -59,7 +59,7 @@ func (a *Auditor) readUnexported(ctx context.Context, req RetainRequest) (u unex
 	return u, forgotten, nil
 }
 
-// firstOf is the seq of the first event of an instance that a reader still needs.
+// firstOf returns the seq of the first event of an instance that a reader still needs.
 func (u unexported) firstOf(ctx context.Context, instance string) (int64, error) {
 	first, found := u.letters[instance]
 	if !found {

@@ -13,36 +13,36 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// RetainRequest asks to remove what definitions of operators say need not be kept.
+// RetainRequest selects histories to shorten as the definitions of operators allow.
 type RetainRequest struct {
-	// Workflow limits it to one; "" is all.
+	// Workflow limits it to one workflow; "" means all.
 	Workflow string
-	// DryRun says what would be removed, and removes nothing.
+	// DryRun reports what would be removed, and removes nothing.
 	DryRun bool
-	// Limit ends after that many histories; 0 is 10000.
+	// Limit stops after that many histories; 0 means 10000.
 	Limit int
-	// ForgottenAfter is how long a cursor stands still behind newer events until it is reported as
-	// forgotten; 0 is DefaultForgottenAfter. PassForgotten removes what only such cursors, and
-	// dead letters of that age, need.
+	// ForgottenAfter is how long a cursor must not have moved, with newer events above it, before it is
+	// reported as forgotten; 0 means DefaultForgottenAfter. PassForgotten also removes events that only
+	// such cursors, or dead letters of that age, need.
 	ForgottenAfter time.Duration
 	PassForgotten  bool
 }
 
-// RetainResult says what was removed, or would be.
+// RetainResult reports the shortened histories or, in a dry run, those that would be shortened.
 type RetainResult struct {
 	DryRun bool `json:"dryRun"`
-	// Ended is how many ended instances of workflows with a retention were looked at.
+	// Ended counts the ended instances that were examined, of workflows with a retention.
 	Ended int `json:"ended"`
-	// Events is how many events were removed of all Histories.
+	// Events counts the events removed from all Histories.
 	Events    int64      `json:"events"`
 	Histories []Retained `json:"histories"` // never nil
-	// Kept counts what was left alone, by reason (see the Kept constants).
+	// Kept counts the histories that were not shortened, by reason (see the Kept constants).
 	Kept map[string]int `json:"kept"`
-	// Broken are instances whose history does not verify: it is evidence, and stays.
+	// Broken are instances whose history does not verify: it is evidence and is kept.
 	Broken []string `json:"broken,omitempty"`
-	// Forgotten are cursors that have stood still for too long.
+	// Forgotten are cursors that have not moved for too long.
 	Forgotten []store.Cursor `json:"forgotten,omitempty"`
-	// More says that the limit was reached: ask again.
+	// More is true if the limit was reached and another request is needed.
 	More bool `json:"more,omitempty"`
 }
 
@@ -51,43 +51,44 @@ type Retained struct {
 	ID       string    `json:"id"`
 	Workflow string    `json:"workflow"`
 	EndedAt  time.Time `json:"endedAt"`
-	// UpTo is the last event that was removed, Events how many were, Left how many are left.
+	// UpTo is the seq of the last removed event, Events the number removed, Left the number left.
 	UpTo   int64 `json:"upTo"`
 	Events int64 `json:"events"`
 	Left   int64 `json:"left"`
-	// Pinned says why no more was removed; "" when only the end was to be kept.
+	// Pinned is why no more was removed; "" if only the end had to be kept.
 	Pinned string `json:"pinned,omitempty"`
 }
 
-// Why a history was left as it is, or not removed further.
+// Why a history was not shortened, or not further.
 const (
 	KeptNotDue     = "not_due"      // it ended too recently
-	KeptDone       = "done"         // only the end is left already
+	KeptDone       = "done"         // only the end is left
 	KeptReview     = "review"       // a review is open
 	KeptCall       = "call"         // a call is not settled
 	KeptCheckpoint = "checkpoint"   // a checkpoint may be rolled back to
 	KeptYoung      = "young"        // a retry may still be answered from it
-	KeptRestored   = "restored"     // a later event restores what it says
-	KeptRemoval    = "removal"      // an event says what was removed before
+	KeptRestored   = "restored"     // a later event restores it
+	KeptRemoval    = "removal"      // it holds the record of an earlier removal
 	KeptUnexported = "not_exported" // a reader with a cursor does not have it yet
-	KeptMoved      = "moved"        // something happened to it meanwhile
-	KeptBroken     = "broken"       // it does not verify, or is not what was anchored
+	KeptMoved      = "moved"        // something happened to it in the meantime
+	KeptBroken     = "broken"       // it does not verify, or differs from what was anchored
 )
 
 // retainMost is the default of RetainRequest.Limit.
 const retainMost = 10_000
 
-// Retain removes the beginning of the histories of instances that ended longer ago than
-// the newest version of their definition lets them be kept, where that is an operator's.
-// What is left verifies and folds from a snapshot; an event says what is gone. Never
-// removed is what a checkpoint needs, the event that ended the instance, and anything
-// of an instance that runs, has an open review or does not verify; nor what the reader of a
-// cursor does not have yet.
+// Retain removes the beginning of the histories of instances that ended longer ago than the retention
+// in the newest version of their definition, if that is an operator's. The rest verifies and folds
+// from a snapshot, and an event records the removal. Retain never removes:
 //
-// What is removed is signed with Config.Signer: without such a note nobody could tell it
-// from the work of somebody who can write the store. A store that has anchors is left
-// alone without the key (engine.CodeUnavailable), and so is an instance that is not what they
-// say. A dry run needs no key.
+//   - anything that a checkpoint needs, or the event that ended the instance
+//   - anything of an instance that is running, has an open review or does not verify
+//   - events that the reader of a cursor has not received yet
+//
+// The removal is signed with Config.Signer: without such a note it could not be distinguished from
+// tampering by someone who can write the store. Without the key, Retain removes nothing from a store
+// that has anchors (engine.CodeUnavailable). It also skips instances that differ from the anchors. A
+// dry run needs no key.
 func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequest) (RetainResult, error) {
 	if err := engine.Authorize(p, engine.RightRetain); err != nil {
 		return RetainResult{}, err
@@ -131,7 +132,7 @@ func (r *retainer) lookThrough(ctx context.Context, workflows []*workflow.Defini
 	return r.removeDue(ctx)
 }
 
-// operatorDefinitions are the newest versions of the definitions that belong to operators:
+// operatorDefinitions returns the newest versions of the definitions that belong to operators,
 // of one workflow, or of all for "".
 func (a *Auditor) operatorDefinitions(ctx context.Context, p engine.Principal, name string) ([]*workflow.Definition, error) {
 	names := []string{name}
@@ -163,15 +164,15 @@ type retainer struct {
 	by  engine.Principal
 	req RetainRequest
 	out RetainResult
-	// due are histories that are to be cut, together because all anchors have to be read
-	// for them; dueEvents counts their events.
+	// due are histories to shorten. They are processed in batches, because each batch must read all
+	// anchors; dueEvents counts their events.
 	due       []dueHistory
 	dueEvents int
 
 	unexported unexported
 }
 
-// dueHistory is a history that can be cut, and why no further.
+// dueHistory is a history that can be shortened, and why no further.
 type dueHistory struct {
 	inst   record.Instance
 	whole  survey
@@ -179,7 +180,7 @@ type dueHistory struct {
 	pinned string
 }
 
-// The bounds of what is cut together.
+// The limits of a batch.
 const (
 	dueMost       = 1000
 	dueEventsMost = 100_000
@@ -273,7 +274,7 @@ func (r *retainer) recordRemoval(d dueHistory) {
 	})
 }
 
-// recordSparing counts a history that was not cut because of what it is; other errors end the run.
+// recordSparing counts a history that was not shortened because of its state; other errors end the run.
 func (r *retainer) recordSparing(ctx context.Context, inst record.Instance, err error) error {
 	broken := errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrIllegalStep) || errors.Is(err, record.ErrNoRevision) ||
 		errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind)
@@ -289,15 +290,15 @@ func (r *retainer) recordSparing(ctx context.Context, inst record.Instance, err 
 	return nil
 }
 
-// hasChanged reports whether something was recorded of an instance since it was loaded. Then
-// its history may have been cut while it was read, and only looked broken.
+// hasChanged reports whether an event was recorded since the instance was loaded. Its history may then
+// have been shortened while it was read, and only looked broken.
 func (r *retainer) hasChanged(ctx context.Context, inst record.Instance) bool {
 	now, err := r.store.Load(ctx, inst.ID)
 	return err == nil && now.Seq != inst.Seq
 }
 
-// survey is a history that verifies, and what it folds from: the zero Instance unless
-// its beginning was removed before.
+// survey is a verified history, and the instance that it folds from: the zero Instance unless its
+// beginning was removed earlier.
 type survey struct {
 	floor  record.Instance
 	events []surveyEvent
@@ -307,7 +308,7 @@ type surveyEvent struct {
 	seq, revision int64
 	time          time.Time
 	kind          record.Kind
-	restores      int64 // 0 when it restores nothing
+	restores      int64 // 0 if it restores nothing
 	hash          string
 }
 
@@ -342,8 +343,8 @@ func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (sur
 	return out, nil
 }
 
-// floorOf is what the first event that is left follows: the snapshot that was made when
-// what came before was removed.
+// floorOf returns the instance that the first remaining event follows: the snapshot that was made
+// when the events before it were removed.
 func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Instance, error) {
 	cut, err := engine.LoadTruncation(ctx, r.store, first.Instance)
 	if err != nil {
@@ -356,7 +357,7 @@ func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Inst
 	return floor, err
 }
 
-// lastEvent is the event that made the instance what it is.
+// lastEvent returns the event that gave the instance its present state.
 func (s survey) lastEvent() surveyEvent {
 	for i := len(s.events) - 1; i >= 0; i-- {
 		if s.events[i].kind.Revises() {
@@ -366,8 +367,8 @@ func (s survey) lastEvent() surveyEvent {
 	return s.events[0]
 }
 
-// findCut is the seq of the last event that can go, and why not one more; young is when an event was
-// recorded recently, needed the seq of the first that a reader still needs. Pure.
+// findCut returns the seq of the last event that can be removed, and why no more can. Events after young
+// are too recent; needed is the seq of the first event that a reader still needs. It is pure.
 func (s survey) findCut(young time.Time, needed int64) (upTo int64, pinned string) {
 	upTo, pinned = s.lastEvent().seq-1, KeptDone
 	lower := func(to int64, why string) {
@@ -380,14 +381,14 @@ func (s survey) findCut(young time.Time, needed int64) (upTo int64, pinned strin
 		switch {
 		case e.kind == record.Checkpointed:
 			lower(e.seq-1, KeptCheckpoint)
-		case e.kind == record.Truncated: // a removal that nobody signed must not go with a signed one
+		case e.kind == record.Truncated: // an unsigned removal must not be removed by a signed one
 			lower(e.seq-1, KeptRemoval)
 		case e.time.After(young):
 			lower(e.seq-1, KeptYoung)
 		}
 	}
-	// What a later event restores must still be there to be folded. From the end, because
-	// each event that stays for it may restore something itself.
+	// The history must still contain what a later event restores. Go backwards, because each event that
+	// is kept for that may restore something itself.
 	for i := len(s.events) - 1; i >= 0 && s.events[i].seq > upTo; i-- {
 		if r := s.events[i].restores; r != 0 {
 			lower(s.lastOf(r), KeptRestored)
@@ -396,7 +397,7 @@ func (s survey) findCut(young time.Time, needed int64) (upTo int64, pinned strin
 	return upTo, pinned
 }
 
-// lastOf is the seq of the last event at or below a revision.
+// lastOf returns the seq of the last event at or below a revision.
 func (s survey) lastOf(revision int64) int64 {
 	last := s.floor.Seq
 	for _, e := range s.events {
@@ -438,8 +439,8 @@ func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, wh
 	return nil
 }
 
-// mayRemove refuses to remove anything of an anchored store without the key: nobody
-// could tell afterwards who removed it.
+// mayRemove rejects any removal from an anchored store without the key: afterwards it could not be
+// determined who removed the events.
 func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
 	if dryRun || a.signer != nil {
 		return nil
@@ -457,9 +458,9 @@ func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
 	}
 }
 
-// loadAnchoredHeads are the heads of histories that anchors name, by instance. They are what
-// the newest anchor was signed over: what is signed here must not hide that a history was
-// written anew since. nil where nothing is signed.
+// loadAnchoredHeads returns the anchored heads of the due histories, by instance, as the newest anchor
+// covers them: signing a removal must not hide that a history has been rewritten since. It returns nil
+// if nothing is signed.
 func (r *retainer) loadAnchoredHeads(ctx context.Context, due []dueHistory) (map[string][]record.Head, error) {
 	if r.signer == nil || len(due) == 0 {
 		return nil, nil //nolint:nilnil // nothing is anchored
@@ -517,8 +518,8 @@ func (r *retainer) checkSignature(newest store.Anchor, tree record.Tree) error {
 	return nil
 }
 
-// checkAnchored checks a history against the anchored heads of it. One below what
-// was removed before is for Verify to judge, with the event that says so.
+// checkAnchored checks a history against its anchored heads. Verify checks heads below an earlier
+// removal, with the event that records it.
 func (s survey) checkAnchored(id string, heads []record.Head) error {
 	first := s.events[0].seq
 	for _, h := range heads {

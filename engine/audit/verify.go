@@ -20,35 +20,35 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Break is how something that was recorded is not as it was written.
+// Break is the way in which recorded data has changed.
 type Break string
 
 // The kinds of breaks.
 const (
-	// BreakEdited: an event is not what its hash says, or not the one that the next names.
+	// BreakEdited: an event does not match its hash, or is not the one that the next event names.
 	BreakEdited Break = "edited"
 	// BreakDeleted: an event is missing from within a history, or from its beginning.
 	BreakDeleted Break = "deleted"
-	// BreakReordered: an event stands in the place of another.
+	// BreakReordered: an event is in the place of another.
 	BreakReordered Break = "reordered"
-	// BreakInserted: an event is there that was never written.
+	// BreakInserted: an event exists that was never written.
 	BreakInserted Break = "inserted"
 	// BreakTruncated: the end of a history is missing.
 	BreakTruncated Break = "truncated"
-	// BreakSwapped: a history stands where that of another instance should.
+	// BreakSwapped: the history of another instance is in the place of this one.
 	BreakSwapped Break = "swapped"
-	// BreakAnchor: something is not what was signed, or the signed anchors themselves
-	// are not as they were.
+	// BreakAnchor: data differs from what was signed, or the signed anchors themselves have
+	// changed.
 	BreakAnchor Break = "anchor_mismatch"
 	// BreakRolledBack: the store is older than an anchor that was published from it.
 	BreakRolledBack Break = "rolled_back"
-	// BreakMissing: an instance that was anchored is not there.
+	// BreakMissing: an anchored instance does not exist.
 	BreakMissing Break = "missing_instance"
-	// BreakRow: what is kept beside the events (where an instance stands, a snapshot, a
-	// definition) is not what the events lead to.
+	// BreakRow: data derived from the events or stored with them (the instance row, a snapshot, a
+	// definition) does not match them.
 	BreakRow Break = "row_mismatch"
-	// BreakRule: a definition or judge configuration is not as it was sealed, was put in,
-	// or is missing.
+	// BreakRule: a definition or judge configuration differs from its seal, was inserted, or is
+	// missing.
 	BreakRule Break = "untrusted_rule"
 	// BreakUnreadable: the store itself cannot be read at this place.
 	BreakUnreadable Break = "unreadable"
@@ -57,76 +57,76 @@ const (
 // Problem is one break.
 type Problem struct {
 	Instance string `json:"id,omitempty"`
-	// Seq is the event at which it breaks, 0 where it is about the whole instance.
+	// Seq is the event at which it breaks, 0 if it concerns the whole instance.
 	Seq int64 `json:"seq,omitempty"`
-	// Anchor is the number of the anchor that shows it, 0 where none is needed.
+	// Anchor is the number of the anchor that proves it, 0 if none is needed.
 	Anchor int64 `json:"anchor,omitempty"`
 	Kind   Break `json:"kind"`
 	// Message is one sentence.
 	Message string `json:"message"`
 }
 
-// VerifyRequest says what to verify, and against what.
+// VerifyRequest selects what to verify, and against what.
 type VerifyRequest struct {
-	// Instance is the one to verify, "" for the whole store. The anchors' own chain is
-	// verified either way.
+	// Instance is the instance to verify, "" for the whole store. The chain of anchors is verified in
+	// both cases.
 	Instance string
-	// Keys are those that may have signed anchors; without any, signatures are not checked.
+	// Keys are the keys that may have signed anchors; without any, signatures are not checked.
 	Keys []*record.Verifier
-	// Published are notes of anchors that were kept outside the store, in any order; nil
-	// when they are not asked about. That there are none where there should be is a problem.
+	// Published are notes of anchors that were kept outside the store, in any order; nil skips this
+	// check. An empty list is a problem.
 	Published []string
-	// Jobs is how many instances are verified at a time; 0 is the number of processors.
+	// Jobs is how many instances are verified in parallel; 0 means the number of processors.
 	Jobs int
-	// Progress is told now and then what has been verified; it may be nil. Calls do not
+	// Progress, if not nil, is called from time to time with the verified totals. Calls do not
 	// overlap.
 	Progress func(instances, events int64)
 }
 
-// VerifyReport is what was found.
+// VerifyReport is the result of Verify.
 type VerifyReport struct {
 	Instances int64 `json:"instances"`
 	Events    int64 `json:"events"`
-	// Shortened counts histories whose beginning was removed, and says so.
+	// Shortened counts histories with a recorded removal of their beginning.
 	Shortened int64 `json:"shortened"`
 	Anchors   int64 `json:"anchors"`
-	// Signed says that the anchors' signatures were checked.
+	// Signed is true if the signatures of the anchors were checked.
 	Signed bool `json:"signed"`
 	// Published counts notes from outside the store that were compared with it.
 	Published int `json:"published"`
-	// AnchoredAt is the time of the newest anchor, Unanchored how many events of what was
-	// verified no anchor covers: of those, only the chain of hashes speaks.
+	// AnchoredAt is the time of the newest anchor. Unanchored counts the verified events that no anchor
+	// covers: only their hash chain protects them.
 	AnchoredAt *time.Time `json:"anchoredAt,omitempty"`
 	Unanchored int64      `json:"unanchored"`
-	// Rules are the definitions and judge configurations, RuleKey whether their seals were
-	// compared with the key. UnanchoredRules counts those that no anchor covers.
+	// Rules counts the definitions and judge configurations. RuleKey is true if their seals were checked
+	// with the key. UnanchoredRules counts the rules that no anchor covers.
 	Rules           int64 `json:"rules"`
 	RuleKey         bool  `json:"ruleKey"`
 	UnanchoredRules int64 `json:"unanchoredRules"`
-	// Problems are sorted by instance and event. More counts those beyond the first 1000.
+	// Problems are sorted by instance and event. More counts the problems after the first 1000.
 	Problems []Problem `json:"problems"`
 	More     int64     `json:"more,omitempty"`
 }
 
-// Clean reports whether nothing is wrong.
+// Clean reports whether there are no problems.
 func (r VerifyReport) Clean() bool { return len(r.Problems) == 0 }
 
-// The bounds of a report.
+// The limits of a report.
 const (
 	maxProblems    = 1000
 	progressEvents = 1000
 )
 
-// Verify reads the whole store, or one instance, and looks for everything that is not
-// as it was written: every hash and the chain of them, every instance and snapshot
-// against the fold of its events, and the anchors, their signatures, their tree and
-// what they say of every history. It changes nothing, and needs no more memory than
-// the longest history's rollbacks, the changes between two anchors and some fifty bytes
-// for each instance. A store that is written to meanwhile is fine: instances are walked from the
-// newest down, so those that start after that are not counted here but verified the next time.
+// Verify reads the whole store, or one instance, and reports everything that has changed since it was
+// written. It checks every hash and the hash chains, every instance and snapshot against the fold of
+// its events, and the anchors: their signatures, their tree, and their heads against every history.
 //
-// It is for operators and auditors. An error means that it could not be found out; what
-// is broken is in the report.
+// It changes nothing. It needs memory only for the rollbacks of the longest history, the changes between
+// two anchors, and about fifty bytes for each instance. The store may be in use: instances are read from
+// the newest down, so an instance that starts in the meantime is not counted here but verified next time.
+//
+// Only operators and auditors may call it. An error means that verification could not be completed;
+// broken data is in the report.
 func (a *Auditor) Verify(ctx context.Context, p engine.Principal, req VerifyRequest) (VerifyReport, error) {
 	if err := engine.Authorize(p, engine.RightVerify); err != nil {
 		return VerifyReport{}, err
@@ -158,20 +158,20 @@ type verification struct {
 
 	mu           sync.Mutex
 	report       VerifyReport
-	broken       map[string]bool // instances whose history has a problem
-	absent       bool            // the one instance that was asked for is not there
+	broken       map[string]bool // instances with a problem in their history
+	absent       bool            // the requested instance does not exist
 	reported     int64           // events at the last call of Progress
 	definitions  map[string]string
-	configs      *lru.Cache[string, bool] // whether judge configurations that events name are there
-	unsigned     map[string][]int64       // the truncated events of instances that no key vouches for
-	reached      map[uint64]reach         // how far histories go, by a hash of the instance's id: there are many
+	configs      *lru.Cache[string, bool] // whether the judge configurations that events name exist
+	unsigned     map[string][]int64       // truncated events that no key signed, by instance
+	reached      map[uint64]reach         // how far histories go, by a hash of the instance's id, because there are many
 	seed         maphash.Seed
 	rules        map[int64]string // the hashes of the chain of rules, by place
-	ruleEnd      int64            // where it ends
-	ruleAnchored int64            // up to where anchors cover it
+	ruleEnd      int64            // the last place
+	ruleAnchored int64            // the last place that an anchor covers
 }
 
-// reach is how far a history goes, and how far anchors cover it.
+// reach is the last seq of a history, and the last seq that an anchor covers.
 type reach struct{ stands, anchored int64 }
 
 func (v *verification) run(ctx context.Context) error {
@@ -219,7 +219,7 @@ func (v *verification) result() VerifyReport {
 func (v *verification) addProblem(p Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if p.Instance != "" && p.Kind != BreakRow { // that says nothing of the events
+	if p.Instance != "" && p.Kind != BreakRow { // a row problem does not affect the events
 		v.broken[p.Instance] = true
 	}
 	if len(v.report.Problems) == maxProblems {
@@ -235,7 +235,7 @@ func (v *verification) isWhole(id string) bool {
 	return !v.broken[id]
 }
 
-// recordExtent notes how far a history goes, and which of its truncated events nobody signed.
+// recordExtent records how far a history goes, and which of its truncated events are unsigned.
 func (v *verification) recordExtent(row record.Instance, unsigned []int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -252,7 +252,7 @@ func (v *verification) recordAnchored(h record.Head) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	key := maphash.String(v.seed, h.Instance)
-	if r, known := v.reached[key]; known { // what is not there has nothing that is not anchored
+	if r, known := v.reached[key]; known { // an instance that does not exist has no unanchored events
 		r.anchored = max(r.anchored, h.Seq)
 		v.reached[key] = r
 	}
@@ -265,7 +265,7 @@ func (v *verification) countUnanchored() (n int64) {
 	return n
 }
 
-// findUnsignedAbove is a truncated event above a head that nobody signed, 0 when there is none.
+// findUnsignedAbove returns the seq of an unsigned truncated event above a head, 0 if there is none.
 func (v *verification) findUnsignedAbove(h record.Head) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -291,8 +291,8 @@ func (v *verification) reportProgress(events int64) {
 	}
 }
 
-// eachHead does something for all heads, a few at a time. The first error ends it; where the
-// store cannot list them is a problem of it.
+// eachHead calls do for all heads, a few in parallel, and stops at the first error. If the store
+// cannot list the heads because of damage, that is a problem.
 func (v *verification) eachHead(ctx context.Context, all iter.Seq2[record.Head, error], do func(context.Context, record.Head) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -329,7 +329,7 @@ func (v *verification) eachHead(ctx context.Context, all iter.Seq2[record.Head, 
 	return unlisted
 }
 
-// isDamage reports whether an error tells of what is stored, not of the way to it.
+// isDamage reports whether an error is about the stored data and not about access to it.
 func isDamage(err error) bool {
 	return errors.Is(err, store.ErrDamaged) || isUndecodable(err)
 }
@@ -339,7 +339,7 @@ func isUndecodable(err error) bool {
 	return errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind) || errors.Is(err, record.ErrOtherSchema)
 }
 
-// problemOf makes a problem of an error that tells of damage, and returns any other.
+// problemOf adds a problem for an error about damaged data, and returns any other error.
 func (v *verification) problemOf(err error, at Problem, what string) error {
 	if !isDamage(err) {
 		return engine.StoreError("be verified", err)

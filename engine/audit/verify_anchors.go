@@ -11,13 +11,13 @@ import (
 
 type anchorCheck struct {
 	*verification
-	last anchorNote // the zero one behind an anchor that cannot be read
+	last anchorNote // the zero value after an anchor that cannot be read
 	tree record.Tree
-	// lost says that tree is not what was signed, because something before is broken.
+	// lost is true if tree is not the signed one, because something before it is broken.
 	lost    bool
-	newest  anchorNote       // the last that could be read
+	newest  anchorNote       // the last readable anchor
 	highest int64            // the last number
-	notes   map[int64]string // the hashes of those that could be read; only what is published needs them
+	notes   map[int64]string // the hashes of the readable notes; used only to compare published ones
 }
 
 func (v *verification) checkAnchors(ctx context.Context) error {
@@ -54,9 +54,9 @@ func (c *anchorCheck) addMismatch(number int64, format string, args ...any) {
 	c.addProblem(Problem{Anchor: number, Kind: BreakAnchor, Message: fmt.Sprintf(format, args...)})
 }
 
-// checkAnchor checks one anchor: who signed it, that it follows from the one before, and that
-// the heads beside it are those that it signed. Those are returned; ok is false when
-// nothing can be said of them.
+// checkAnchor checks one anchor: its signature, that it follows from the previous one, and that the
+// heads stored with it are the signed ones. It returns these heads; ok is false unless they match the
+// signed root.
 func (c *anchorCheck) checkAnchor(a store.Anchor) (heads []record.Head, ok bool) {
 	c.highest = a.Number
 	said, err := c.readNote(a.Note)
@@ -88,7 +88,7 @@ func (c *anchorCheck) checkAnchor(a store.Anchor) (heads []record.Head, ok bool)
 	return c.growTree(a, said)
 }
 
-// growTree adds an anchor's heads to the tree and compares that with what was signed.
+// growTree adds an anchor's heads to the tree and compares the result with the signed root.
 func (c *anchorCheck) growTree(a store.Anchor, said record.Anchor) (heads []record.Head, ok bool) {
 	after, heads, err := record.DecodeHeads(a.Heads)
 	grown := c.tree.Clone()
@@ -108,7 +108,7 @@ func (c *anchorCheck) growTree(a store.Anchor, said record.Anchor) (heads []reco
 	known := !c.lost
 	kept := after.Size() == said.Size && after.Root() == said.Root
 	same := grown.Size() == said.Size && grown.Root() == said.Root
-	// What comes behind this one can be checked even where this one cannot.
+	// Later anchors can be checked even if this one cannot.
 	c.tree, c.lost = after, !kept
 	if same {
 		c.tree, c.lost = grown, false
@@ -122,7 +122,7 @@ func (c *anchorCheck) growTree(a store.Anchor, said record.Anchor) (heads []reco
 	return heads, same
 }
 
-// readNote returns what a note says, if one of the keys signed it.
+// readNote returns the content of a note if one of the keys signed it.
 func (c *anchorCheck) readNote(note string) (record.Anchor, error) {
 	text, err := record.ReadNoteText(note)
 	if err == nil && len(c.req.Keys) > 0 {
@@ -149,8 +149,8 @@ func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []reco
 	}, func(ctx context.Context, h record.Head) error { return c.checkHead(ctx, number, h) })
 }
 
-// checkHead looks for the event that an anchor names. An instance that is known to be
-// broken is passed over: what is wrong with it has been told.
+// checkHead checks the event that an anchor names. It skips an instance that is known to be broken,
+// because its problem has been reported.
 func (v *verification) checkHead(ctx context.Context, number int64, head record.Head) error {
 	if !v.isWhole(head.Instance) {
 		return nil
@@ -187,7 +187,7 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 		wrong(BreakTruncated, "anchor %d was signed over event %d, the history ends at event %d", number, head.Seq, row.Seq)
 	case head.Seq == cut.UpTo && head.Hash != cut.Hash:
 		wrong(BreakAnchor, "what was removed from the beginning ended with another event than the one that anchor %d was signed over", number)
-	default: // the event is gone, as it should be if the key says so
+	default: // the event was removed, which is right if the removal is signed
 		v.checkRemovals(head, number, wrong)
 	}
 	return nil
@@ -195,16 +195,16 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 
 type wronger func(kind Break, format string, args ...any)
 
-// checkRemovals asks for a signature of every removal that was made after a history was
-// anchored: the anchor covers what came before the event that it names, too.
+// checkRemovals requires a signature for every removal after a history was anchored: the anchor
+// covers the events before the named one, too.
 func (v *verification) checkRemovals(head record.Head, number int64, wrong wronger) {
 	if seq := v.findUnsignedAbove(head); seq > 0 {
 		wrong(BreakAnchor, "event %d removes what was anchored by anchor %d, and the key of the anchors did not sign the removal", seq, number)
 	}
 }
 
-// checkPublished compares the notes that were kept outside with the store. One that the
-// store has not, or has otherwise, shows that an older store was put in its place.
+// checkPublished compares the notes that were kept outside with the store. A note that is missing or
+// different in the store shows that the store was replaced by an older one.
 func (c *anchorCheck) checkPublished() {
 	if c.req.Published != nil && len(c.req.Published) == 0 {
 		c.addMismatch(0, "what was published holds no whole anchor, so it cannot be compared: it was emptied, or it is another file")

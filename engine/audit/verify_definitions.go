@@ -11,16 +11,16 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// unreadableHash stands for a definition that is not what its own hash says.
+// unreadableHash is used for a definition that does not match its own hash.
 const unreadableHash = "unreadable"
 
-// references is what the events of a history name that is kept beside it.
+// references holds what the events of a history refer to outside the history.
 type references struct {
 	definitions map[int]string // the hash of the document, by version
 	configs     map[string]int64
 }
 
-// addEvent notes what an event names, and the instance after it.
+// addEvent records the references of an event, and of the instance after it.
 func (n references) addEvent(i record.Instance, e record.Event) {
 	n.definitions[i.Version] = i.DefinitionHash
 	if _, known := n.configs[e.JudgeConfigHash]; !known && e.JudgeConfigHash != "" {
@@ -28,8 +28,8 @@ func (n references) addEvent(i record.Instance, e record.Event) {
 	}
 }
 
-// checkReferences compares the definitions that the instance was pinned to with the hashes that
-// its events name, and looks for the judge configurations that they name.
+// checkReferences compares the definitions that the instance was pinned to with the hashes in its
+// events, and checks that the judge configurations in its events exist.
 func (h *historyCheck) checkReferences(ctx context.Context) error {
 	h.references.definitions[h.row.Version] = h.row.DefinitionHash
 	for version, named := range h.references.definitions {
@@ -55,7 +55,7 @@ func (h *historyCheck) checkReferences(ctx context.Context) error {
 	return nil
 }
 
-// definitionHash is the hash of a stored definition's document, "" when there is none.
+// definitionHash returns the hash of a stored definition's document, "" if there is none.
 func (v *verification) definitionHash(ctx context.Context, name string, version int) (string, error) {
 	key := fmt.Sprintf("%d %s", version, name)
 	v.mu.Lock()
@@ -84,7 +84,7 @@ func (v *verification) definitionHash(ctx context.Context, name string, version 
 	return hash, nil
 }
 
-// mostConfigs bounds what is remembered of judge configurations: owners have their own.
+// mostConfigs limits the cached judge configurations: each owner can have separate ones.
 const mostConfigs = 10_000
 
 func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash string) (bool, error) {
@@ -104,8 +104,8 @@ func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash st
 	return known, nil
 }
 
-// checkDefinitions compares every definition and every judge configuration with its own
-// hash: those, too, that no instance is pinned to yet.
+// checkDefinitions compares every definition and every judge configuration with its own hash, even
+// if no instance is pinned to it yet.
 func (v *verification) checkDefinitions(ctx context.Context) error {
 	checked := map[string]bool{} // workflows whose judge configurations were checked
 	_, all, err := v.store.Rules(ctx, store.AllRules)
@@ -148,8 +148,8 @@ func (v *verification) checkConfigs(ctx context.Context, workflow string) error 
 	return nil
 }
 
-// checkRules follows the chain of definitions and judge configurations: each has a seal
-// that was made with the key and covers it, none is missing, and none was put in.
+// checkRules follows the chain of definitions and judge configurations: each has a seal that was made
+// with the key and covers it, and none is missing or inserted.
 func (v *verification) checkRules(ctx context.Context) error {
 	wrong := func(format string, args ...any) {
 		v.addProblem(Problem{Kind: BreakRule, Message: fmt.Sprintf(format, args...)})
@@ -181,7 +181,7 @@ func (v *verification) checkRules(ctx context.Context) error {
 
 func (v *verification) checkRuleHead(number int64, head record.Head) {
 	if v.req.Instance != "" {
-		return // then it was not read
+		return // the chain was not read
 	}
 	v.mu.Lock()
 	hash, there := v.rules[head.Seq]

@@ -15,33 +15,32 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// What follows runs only for a history that is known to be broken, and says how. It
-// looks at the events by their places: the numbers that the store keeps them under,
-// which need not be the numbers that they give themselves.
+// The code below runs only for a history that is known to be broken, to describe the damage. It uses
+// the numbers under which the store keeps the events, which may differ from the events' own seqs.
 
-// place is what stands at one place of a history.
+// place is the content of one stored number of a history.
 type place struct {
 	number int64
 	state  placeState
-	// seq is the number that the event gives itself; one whose hash does not cover its
-	// bytes may say anything, and counts where it stands.
+	// seq is the event's own seq. If the hash does not cover the event's bytes, its seq cannot be trusted,
+	// and the stored number is used.
 	seq        int64
 	hash, prev string
-	how        string // what is wrong with it, unless it is as it was written
+	how        string // the problem, if the event is not as it was written
 }
 
 type placeState int
 
 const (
 	placeSealed     placeState = iota // the hash covers the bytes and the previous hash
-	placeUnsealed                     // it does not
-	placeForeign                      // sealed, and of another instance
-	placeUndecoded                    // no event
-	placeUnreadable                   // the store cannot say, and nothing behind it
+	placeUnsealed                     // the hash does not cover them
+	placeForeign                      // sealed, but belongs to another instance
+	placeUndecoded                    // not an event
+	placeUnreadable                   // the store cannot read it, or anything after it
 )
 
-// diagnose says how the history is broken, from the last event that the chain took on.
-// why is what was noticed behind it, nil for an event of another instance.
+// diagnose describes how the history is broken, starting at the last event that the chain accepted.
+// why is the error of the next event, nil for an event of another instance.
 func (h *historyCheck) diagnose(ctx context.Context, why error) error {
 	h.folding = false
 	before := len(h.problems)
@@ -63,14 +62,14 @@ func (h *historyCheck) diagnose(ctx context.Context, why error) error {
 		return err
 	case stray:
 		h.addProblem(BreakInserted, 0, "an event is kept below the place of the first one")
-	default: // whatever was noticed is not to be lost
+	default: // report at least the original error
 		h.addProblem(BreakEdited, h.chain.Seq()+1, "%s", clauseOf(why))
 	}
 	return nil
 }
 
-// hasStrays reports whether something is kept below the place of event 1, where it could
-// pass for another event.
+// hasStrays reports whether an event is stored under a number below 1, where it could pass for another
+// event.
 func (h *historyCheck) hasStrays(ctx context.Context) (bool, error) {
 	var n [2]int
 	for i, after := range []int64{math.MinInt64, 0} {
@@ -84,11 +83,11 @@ func (h *historyCheck) hasStrays(ctx context.Context) (bool, error) {
 	return n[0] > n[1], nil
 }
 
-// readPlaces asks for every place by itself: what stands behind a place, when asked for
-// twice, is the same, and then the place between is empty.
+// readPlaces reads every number separately: if two queries with consecutive start numbers return the
+// same event, the number between them is empty.
 func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, error) {
 	var places []place
-	var waiting *place // what was found behind the last place; its number is not known yet
+	var waiting *place // the last event found; its number is not known yet
 	var body []byte
 	for number := from; ; number++ {
 		e, there, err := h.firstBehind(ctx, number-1)
@@ -133,7 +132,7 @@ func (h *historyCheck) placeOf(e record.Event, number int64) place {
 	return p
 }
 
-// clauseOf is what is wrong, without where.
+// clauseOf returns the description of an error without its place.
 func clauseOf(err error) string {
 	var broken *record.BrokenError
 	switch {
@@ -148,20 +147,20 @@ func clauseOf(err error) string {
 	return err.Error()
 }
 
-// diagnosis looks at a broken history by the numbers that the events give themselves.
+// diagnosis examines a broken history by the events' own seqs.
 type diagnosis struct {
 	*historyCheck
-	from  int64 // the first number in question
+	from  int64 // the first seq in question
 	bySeq map[int64][]place
-	// replaced are the numbers whose event is known not to be the one that was written.
+	// replaced are the seqs whose original event is known to have been replaced.
 	replaced map[int64]bool
-	// moved says that places and numbers have come apart, because something was put in
-	// or taken out; blind that what is behind the last place cannot be known.
+	// moved is true if numbers and seqs differ because something was inserted or removed. blind is true
+	// if the store cannot be read after the last place.
 	moved, blind bool
 }
 
-// sortPlaces tells of what can be said of single places, and sorts the rest by number. It is
-// false when there is nothing more to say.
+// sortPlaces reports the problems of single places, and groups the rest by seq. It returns false if
+// nothing else can be reported.
 func (d *diagnosis) sortPlaces(places []place) bool {
 	foreign := 0
 	for _, p := range places {
@@ -170,7 +169,7 @@ func (d *diagnosis) sortPlaces(places []place) bool {
 		}
 	}
 	if foreign > 0 && foreign == len(places) {
-		d.problems = nil // what stands beside it is as foreign
+		d.problems = nil // earlier problems are about the foreign history, too
 		d.addProblem(BreakSwapped, places[0].number, "%s, and another history than its own behind it", places[0].how)
 		return false
 	}
@@ -203,7 +202,7 @@ func (d *diagnosis) run() {
 	for _, seq := range numbers {
 		d.chooseEvent(seq)
 	}
-	due, prev := d.from, "" // the next number, and the hash that it should follow from
+	due, prev := d.from, "" // the next seq, and the hash that it should follow from
 	for _, seq := range numbers {
 		if seq > due {
 			d.reportGap(due, seq-1)
@@ -214,15 +213,15 @@ func (d *diagnosis) run() {
 		due, prev = seq+1, p.hash
 	}
 	d.reportMisplaced(numbers)
-	for ; due <= d.row.Seq && d.replaced[due]; due++ { // told of
+	for ; due <= d.row.Seq && d.replaced[due]; due++ { // already reported
 	}
 	if due <= d.row.Seq && !d.blind {
 		d.addProblem(BreakTruncated, due, "the history ends at event %d, the instance is at event %d", due-1, d.row.Seq)
 	}
 }
 
-// chooseEvent finds, of several events with one number, the one that the next event follows
-// from, or that the instance ends with. The others were never written.
+// chooseEvent selects, from several events with one seq, the one that the next event follows or that
+// the instance ends with. The others were never written by gavel.
 func (d *diagnosis) chooseEvent(seq int64) {
 	at := d.bySeq[seq]
 	if len(at) < 2 {
@@ -248,8 +247,8 @@ func (d *diagnosis) chooseEvent(seq int64) {
 	d.bySeq[seq] = []place{at[written]}
 }
 
-// reportGap tells of the events that are missing, from one number to another, unless it was
-// told already what stands in their places.
+// reportGap reports the missing events from one seq to another, except for those already reported as
+// replaced.
 func (d *diagnosis) reportGap(from, to int64) {
 	for from <= to && d.replaced[from] {
 		from++
@@ -270,8 +269,8 @@ func (d *diagnosis) reportGap(from, to int64) {
 	}
 }
 
-// checkLink checks one event: its hash, and that it follows from the one before, whose hash
-// is prev, "" where that is not known.
+// checkLink checks one event: its hash, and that it follows from the previous event, whose hash is
+// prev, or "" if it is not known.
 func (d *diagnosis) checkLink(p place, prev string) {
 	switch {
 	case p.state == placeUnsealed:
@@ -286,8 +285,8 @@ func (d *diagnosis) checkLink(p place, prev string) {
 	}
 }
 
-// reportMisplaced tells of events that stand in the places of others. Where something was put
-// in or taken out the numbers shift, and only the order can be wrong.
+// reportMisplaced reports events in the place of others. If something was inserted or removed, the
+// numbers shift, and only the order can be checked.
 func (d *diagnosis) reportMisplaced(numbers []int64) {
 	events := make([]place, 0, len(numbers))
 	for _, seq := range numbers {

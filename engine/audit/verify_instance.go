@@ -14,12 +14,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// instanceAttempts bounds how often an instance that seems broken is looked at again
-// because it has moved meanwhile.
+// instanceAttempts limits how often an instance that seems broken is read again because it has moved
+// in the meantime.
 const instanceAttempts = 10
 
-// checkInstance verifies one instance. What seems broken while it is written to is looked
-// at again: what was read before and after a write may not fit.
+// checkInstance verifies one instance. If it seems broken while it is being written to, it is read
+// again: data read before and after a write may not match.
 func (v *verification) checkInstance(ctx context.Context, id string) error {
 	for attempt := 1; ; attempt++ {
 		row, err := v.store.Load(ctx, id)
@@ -62,15 +62,15 @@ type historyCheck struct {
 
 	chain record.Chain
 	begun bool
-	// shortened is what the truncated event says, nil for a whole history.
+	// shortened is the newest truncation, nil for a whole history.
 	shortened *record.Truncation
-	unsigned  []int64 // the truncated events that no key vouches for
+	unsigned  []int64 // the truncated events that no key signed
 
-	// inst is the fold so far. It is behind the chain while folding is false.
+	// inst is the fold so far. If folding is false, it is behind the chain.
 	inst       record.Instance
 	folding    bool
-	restores   map[int64]bool // revisions that a rollback will ask for, nil when that is not known
-	again      bool           // it has to be known
+	restores   map[int64]bool // revisions that a rollback will restore, nil if they are not known
+	again      bool           // they are needed
 	revisions  map[int64]record.Instance
 	snapshots  map[int64]string // by seq
 	floor      *record.Instance // the oldest snapshot
@@ -81,8 +81,8 @@ func (h *historyCheck) addProblem(kind Break, seq int64, format string, args ...
 	h.problems = append(h.problems, Problem{Instance: h.row.ID, Seq: seq, Kind: kind, Message: fmt.Sprintf(format, args...)})
 }
 
-// run verifies the history in one pass, or, where it goes back to an earlier revision,
-// in a second one that knows which revisions to keep.
+// run verifies the history in one pass. If the history goes back to an earlier revision, a second pass
+// follows that knows which revisions to keep.
 func (h *historyCheck) run(ctx context.Context) error {
 	if err := h.checkOnce(ctx); err != nil || !h.again {
 		return err
@@ -102,12 +102,12 @@ func (h *historyCheck) checkOnce(ctx context.Context) error {
 	if err := h.readSnapshots(ctx); err != nil {
 		return err
 	}
-	// From the very beginning, because what is kept below event 1 is shown to others too.
+	// Start at the very beginning, because events stored below number 1 are shown to readers, too.
 	for e, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: math.MinInt64}) {
 		if err != nil && !isDamage(err) {
 			return engine.StoreError("be verified", err)
 		}
-		if h.begun && h.chain.Seq() == h.row.Seq { // what comes behind the last one
+		if h.begun && h.chain.Seq() == h.row.Seq { // events after the last one
 			if err := h.checkBeyond(ctx, e, err); err != nil {
 				return err
 			}
@@ -138,8 +138,8 @@ func (h *historyCheck) checkOnce(ctx context.Context) error {
 	return h.checkEnd(ctx)
 }
 
-// readSnapshots takes digests of all snapshots, from the newest down, and keeps the
-// oldest: a shortened history begins there.
+// readSnapshots computes digests of all snapshots, from the newest down, and keeps the oldest: a
+// shortened history begins there.
 func (h *historyCheck) readSnapshots(ctx context.Context) error {
 	h.snapshots = map[int64]string{}
 	above, reported := h.row.Seq+1, false
@@ -149,7 +149,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 		case errors.Is(err, store.ErrNotFound):
 			return nil
 		case err != nil && isDamage(err):
-			if !reported { // the same one is met from each revision above it
+			if !reported { // each revision above it finds the same snapshot
 				h.addProblem(BreakRow, 0, "a snapshot at or below revision %d cannot be read: %v", revision, err)
 			}
 			reported = true
@@ -160,7 +160,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 		case s.ID != h.row.ID || s.Revision < 1 || s.Revision > revision:
 			h.addProblem(BreakRow, 0, "a snapshot at or below revision %d is of revision %d of %s", revision, s.Revision, s.ID)
 			return nil
-		case s.Seq < 1 || s.Seq >= above: // they are as old as they say, or would hide another
+		case s.Seq < 1 || s.Seq >= above: // the order must match their seqs, or a snapshot could hide another
 			h.addProblem(BreakRow, 0, "the snapshot of revision %d says that it is of event %d", s.Revision, s.Seq)
 			return nil
 		}
@@ -179,7 +179,7 @@ func (h *historyCheck) readRollbacks(ctx context.Context) error {
 	}, record.RolledBack, record.Undone, record.Redone)
 }
 
-// eachOf reads the events of some kinds, up to one that is broken: that shows when all are read.
+// eachOf reads the events of some kinds, up to a broken one, which is reported when all events are read.
 func (v *verification) eachOf(ctx context.Context, id string, do func(record.Event), kinds ...record.Kind) error {
 	var last int64
 	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: id, Kinds: kinds}) {
@@ -195,8 +195,8 @@ func (v *verification) eachOf(ctx context.Context, id string, do func(record.Eve
 	return nil
 }
 
-// findStart finds out where a history starts: at its first event, or behind those that a
-// truncated event says were removed.
+// findStart finds where a history starts: at its first event, or after the events that a truncated
+// event records as removed.
 func (h *historyCheck) findStart(ctx context.Context, first record.Event) error {
 	h.begun = true
 	if first.Seq <= 1 || first.Instance != h.row.ID {
@@ -204,7 +204,7 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 	}
 	said, err := h.v.loadTruncation(ctx, h.row.ID)
 	if err != nil || said == nil || said.UpTo != first.Seq-1 || said.Hash != first.PrevHash {
-		return err // the chain stays at the beginning, and breaks at once
+		return err // the chain starts at the beginning, and so breaks at the first event
 	}
 	h.shortened = said
 	h.chain = record.NewChainFrom(record.Instance{ID: h.row.ID, Seq: said.UpTo, Revision: said.Revision, Head: said.Hash})
@@ -224,13 +224,13 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 	return nil
 }
 
-// loadTruncation is the newest one of an instance, nil when its history was never shortened.
+// loadTruncation returns the newest truncation of an instance, nil if its history was never shortened.
 func (v *verification) loadTruncation(ctx context.Context, id string) (newest *record.Truncation, err error) {
 	err = v.eachOf(ctx, id, func(e record.Event) { newest = e.Truncation }, record.Truncated)
 	return newest, err
 }
 
-// foldEvent takes the instance one step on and compares it with the snapshot of this place.
+// foldEvent applies an event to the instance and compares the result with the snapshot at this seq.
 func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 	if h.restores == nil && e.Rollback != nil {
 		h.again = true
@@ -258,8 +258,8 @@ func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 	}
 }
 
-// loadRevision is the instance at a revision that a rollback names. Below the beginning of a
-// shortened history only a snapshot can say.
+// loadRevision returns the instance at a revision that a rollback names. Below the beginning of a
+// shortened history, only a snapshot has it.
 func (h *historyCheck) loadRevision(ctx context.Context, revision int64) (record.Instance, error) {
 	if then, ok := h.revisions[revision]; ok {
 		return then, nil
@@ -294,8 +294,8 @@ func (h *historyCheck) checkEnd(ctx context.Context) error {
 	return h.checkReferences(ctx)
 }
 
-// checkBeyond looks at what stands behind the last event, unreadable or not: an event that
-// was written since the instance was loaded, or one that nobody wrote.
+// checkBeyond checks an event after the last one, readable or not: it was written since the instance
+// was loaded, or was never written by gavel.
 func (h *historyCheck) checkBeyond(ctx context.Context, e record.Event, unreadable error) error {
 	now, err := h.v.store.Load(ctx, h.row.ID)
 	if err != nil && !isDamage(err) {

@@ -1,7 +1,7 @@
-// Package enginetest is the bench of tests that need the real engine: one sandbox for a test
-// binary, an engine over a store in memory, and clocks and ids that repeat.
+// Package enginetest provides the fixtures for tests that need the real engine: one sandbox for a test
+// binary, an engine over a store in memory, and repeatable clocks and ids.
 //
-// It must never stand between a test and the engine: what New returns is what a program gets.
+// It must never stand between a test and the engine: New returns the engine that programs use.
 package enginetest
 
 import (
@@ -27,12 +27,12 @@ import (
 // Digester makes the digests of every engine of this package.
 var Digester = record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))
 
-// Main runs the tests of a TestMain and returns the exit code: the test binary is its own script
-// worker, and goroutines that are left are a failure, once stop has ended what the tests share.
+// Main runs the tests of a TestMain and returns the exit code. The test binary is its own script worker.
+// Goroutines that still run after stop has ended the shared resources are a failure.
 func Main(m *testing.M, stop ...func()) int {
 	worker.Main(workflow.AnswerLintRequest)
 	flag.Parse()
-	pool := Pool() // outside of the bubbles of tests
+	pool := Pool() // created outside the synctest bubbles of tests
 	code := m.Run()
 	err := pool.Close()
 	for _, end := range stop {
@@ -48,8 +48,8 @@ func Main(m *testing.M, stop ...func()) int {
 	return code
 }
 
-// Pool is the sandbox of the test binary. Its limits are far: a busy machine must not refuse
-// a script.
+// Pool returns the sandbox of the test binary. Its limits are generous, so that a busy machine does not
+// refuse a script.
 var Pool = sync.OnceValue(func() *script.Pool {
 	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second})
 	if err != nil {
@@ -58,8 +58,8 @@ var Pool = sync.OnceValue(func() *script.Pool {
 	return p
 })
 
-// New is an engine over a store in memory, with the judge that j configures over the sandbox.
-// Options change its configuration; the test closes the store.
+// New returns an engine over a store in memory, with a judge configured by j over the sandbox. Options
+// change its configuration. The test must close the store.
 func New(t testing.TB, j judge.Config, options ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
 	compiler := validators.NewCompiler(Pool(), validators.Options{})
@@ -82,8 +82,7 @@ func New(t testing.TB, j judge.Config, options ...func(*engine.Config)) *engine.
 // NoTime is a clock of a judge whose durations are all zero.
 func NoTime() time.Time { return time.Time{} }
 
-// Repeatable gives an engine a clock that goes on by a step each time it is read, and ids that
-// count.
+// Repeatable gives an engine a clock that advances by step each time it is read, and sequential ids.
 func Repeatable(step time.Duration) func(*engine.Config) {
 	return func(cfg *engine.Config) {
 		var mu sync.Mutex

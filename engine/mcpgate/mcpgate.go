@@ -1,11 +1,14 @@
-// Package mcpgate gates the tools of a server that is built with mcp-go: a tool can be called
-// in the states of a workflow that its gate names, with what was judged, and a call is recorded
-// together with the moves before and after it.
+// Package mcpgate gates the tools of a server built with mcp-go. A tool can be called only in the
+// workflow states that its gate names, and only with the judged arguments. A call is recorded together
+// with the moves before and after it.
 //
-// It promises that a gated handler does not run unless the engine has begun its call, that it runs
-// once for each call that was begun, that what could not be found out counts as no, and that every
-// call is settled: by the handler's result, or as unknown where it ended without one. Any program
-// may import it.
+// It promises:
+//
+//   - A gated handler runs only after the engine has begun its call, and once for each begun call.
+//   - If it cannot be determined whether a call is allowed, it is rejected.
+//   - Every call is settled: by the handler's result, or as unknown if it ended without one.
+//
+// Any program may import it.
 package mcpgate
 
 import (
@@ -28,51 +31,51 @@ import (
 // Gate binds a tool to the states in which it may be called.
 type Gate struct {
 	Tool   string
-	States []string // any of them
-	// Steps are actions that the handler performs itself with Gates.Perform, one after the other. Success
-	// is one of them then, and Error is performed where the handler fails after any.
+	States []string // a call is allowed in each of these
+	// Steps are actions that the handler performs itself with Gates.Perform, one after the other. They
+	// replace Success. Error is performed if the handler fails after at least one step.
 	Steps []string
-	// Action is performed before the handler runs, with the arguments as data: where it is
-	// refused, the handler does not run. Success or Error is performed after it. "" performs none.
-	// engine.Config.Gated keeps callers from performing them without the tool.
+	// Action is performed before the handler runs, with the arguments as data; if it is refused, the handler
+	// does not run. Success or Error is performed after the handler. "" performs none.
+	// engine.Config.Gated keeps callers from performing these actions without the tool.
 	Action, Success, Error string
-	// Data is that of Success and Error; nil is the arguments of the call.
+	// Data returns the data of Success and Error; nil uses the arguments of the call.
 	Data func(mcp.CallToolRequest, *mcp.CallToolResult) (json.RawMessage, error)
 	// Bound are arguments that must equal frozen fields of the context.
 	Bound []engine.Binding
-	// MaxCalls is how many calls one passage through the state is worth; 0 is any number.
+	// MaxCalls limits the calls per visit to the state; 0 means no limit.
 	MaxCalls int
-	// Repeatable says that the handler does a call with the same CallID once, however often it runs.
+	// Repeatable is true if the handler performs a call with the same CallID only once, however often it runs.
 	Repeatable bool
-	// Timeout is how long a call may stay open; then it counts as unknown, until its handler or a
-	// person says what happened. 0 is DefaultTimeout.
+	// Timeout is how long a call may stay open before it counts as unknown, until its handler or a person
+	// reports the outcome. 0 means DefaultTimeout.
 	Timeout time.Duration
 }
 
 // DefaultTimeout is the Timeout of a gate without one.
 const DefaultTimeout = 5 * time.Minute
 
-// metaKey is the member of a call's _meta with an idempotency key.
+// metaKey is the member of a call's _meta that holds an idempotency key.
 const metaKey = "gavel/idempotencyKey"
 
-// Engine is what is asked: an *engine.Engine.
+// Engine is the part of *engine.Engine that gates use.
 type Engine interface {
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
 	BeginCall(ctx context.Context, p engine.Principal, r engine.CallRequest) (engine.CallResult, error)
 	SettleCall(ctx context.Context, p engine.Principal, r engine.SettleRequest) (engine.SettleResult, error)
 }
 
-// Caller says on whose behalf a request is made, and which instance it belongs to.
+// Caller returns the principal of a request and the instance that it belongs to.
 type Caller func(context.Context) (p engine.Principal, instance string, err error)
 
-// Gates are those of one server.
+// Gates are the gates of one server.
 type Gates struct {
 	engine Engine
 	caller Caller
 	of     map[string]Gate
 }
 
-// New returns gates for some tools of a server; the others are not gated. A tool has one gate.
+// New returns gates for some tools of a server; other tools are not gated. A tool has at most one gate.
 func New(e Engine, caller Caller, gates ...Gate) (*Gates, error) {
 	g := &Gates{engine: e, caller: caller, of: map[string]Gate{}}
 	for _, gate := range gates {
@@ -90,11 +93,11 @@ func New(e Engine, caller Caller, gates ...Gate) (*Gates, error) {
 	return g, nil
 }
 
-// Filter leaves out the tools whose gates are closed: a server.ToolFilterFunc. mcp-go then knows
-// none of that name when it is called; without the filter such a call is answered with what to do
+// Filter removes the tools whose gates are closed: a server.ToolFilterFunc. mcp-go then reports such a
+// tool as unknown if it is called; without the filter, the answer to such a call names the steps to take
 // first.
 func (g *Gates) Filter(ctx context.Context, tools []mcp.Tool) []mcp.Tool {
-	at, _ := g.position(ctx) // no gate is open at none
+	at, _ := g.position(ctx) // a failure leaves the state empty, in which no gate is open
 	return slices.DeleteFunc(slices.Clone(tools), func(t mcp.Tool) bool {
 		gate, gated := g.of[t.Name]
 		return gated && !slices.Contains(gate.States, at.State)
@@ -112,13 +115,13 @@ func (g *Gates) position(ctx context.Context) (engine.Position, error) {
 
 type callIDKey struct{}
 
-// CallID is the id of the call that a handler runs for, "" outside of one.
+// CallID returns the id of the call that a handler runs for, "" outside a call.
 func CallID(ctx context.Context) string {
 	id, _ := ctx.Value(callIDKey{}).(string)
 	return id
 }
 
-// Guard runs a handler once its call has begun, and settles the call after it: a
+// Guard runs a handler after its call has begun, and then settles the call: a
 // server.ToolHandlerMiddleware.
 func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -138,7 +141,7 @@ func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	}
 }
 
-// CanExecute reports whether the caller's instance is in one of the states, and was not cancelled.
+// CanExecute reports whether the caller's instance is in one of the states and not cancelled.
 func (g *Gates) CanExecute(ctx context.Context, states ...string) (bool, error) {
 	at, err := g.position(ctx)
 	return err == nil && slices.Contains(states, at.State) && at.Status != record.Cancelled, err
@@ -146,9 +149,10 @@ func (g *Gates) CanExecute(ctx context.Context, states ...string) (bool, error) 
 
 type callKey struct{}
 
-// Perform performs one of the Steps of the gate whose handler asks; data encode to a JSON object.
-// What the handler has done so far is settled as done, and what follows belongs to the step: a crash in it
-// leaves that alone unknown. The error says why the step was not performed; then nothing has moved.
+// Perform performs one of the Steps of the gate from within its handler; data must encode to a JSON
+// object. The handler's work so far is settled as done, and work after it belongs to the step: after a
+// crash, only that part is unknown. An error explains why the step was not performed; then nothing has
+// moved.
 func (g *Gates) Perform(ctx context.Context, action string, data any) error {
 	c, ok := ctx.Value(callKey{}).(*begunCall)
 	if !ok || c.gates != g || !slices.Contains(c.gate.Steps, action) {
@@ -170,17 +174,17 @@ func (g *Gates) Perform(ctx context.Context, action string, data any) error {
 	begun, err := c.begin(ctx, action, raw)
 	if err == nil && begun.Answer != engine.CallGo {
 		gate := c.gate
-		gate.States = []string{c.state} // of the step
+		gate.States = []string{c.state} // the state of the step
 		err = errors.New(gate.explain(begun))
 	}
-	if err != nil { // what the handler does next belongs to a call as well
+	if err != nil { // the handler's next work needs an open call as well
 		_, again := c.begin(ctx, "", nil)
 		return errors.Join(err, again)
 	}
 	return nil
 }
 
-// begin begins the call for a step, "" for none. The caller holds mu.
+// begin begins the call for a step, "" for none. The caller must hold mu.
 func (c *begunCall) begin(ctx context.Context, action string, data json.RawMessage) (engine.CallResult, error) {
 	begun, err := c.gates.engine.BeginCall(ctx, c.principal, engine.CallRequest{
 		ID: c.instance, Gate: c.gate.Tool, Tool: c.gate.Tool, Arguments: json.RawMessage("{}"), States: []string{c.state},
@@ -222,7 +226,7 @@ func encodeArguments(req mcp.CallToolRequest) (json.RawMessage, error) {
 	return json.Marshal(arguments)
 }
 
-// explain says why a handler did not run, and what to do.
+// explain returns why a handler did not run, and what to do.
 func (g Gate) explain(r engine.CallResult) string {
 	switch r.Answer {
 	case engine.CallParked:
@@ -236,7 +240,7 @@ func (g Gate) explain(r engine.CallResult) string {
 		default:
 			return fmt.Sprintf("REPEATED: %s was not called again: the same call was made, and its outcome was %q.", g.Tool, r.Outcome)
 		}
-	case engine.CallRefused, engine.CallGo: // which is not asked about
+	case engine.CallRefused, engine.CallGo: // a refusal is explained below; CallGo never gets here
 	}
 	why := fmt.Sprintf("%s can be called in %s.", g.Tool, describeStates(g.States))
 	if slices.Contains(g.States, r.State) {
@@ -259,7 +263,7 @@ func describeStates(states []string) string {
 	return "the states " + strings.Join(states, ", ")
 }
 
-// begunCall is a call that has to be settled.
+// begunCall is a call that must be settled.
 type begunCall struct {
 	gates     *Gates
 	gate      Gate
@@ -270,8 +274,8 @@ type begunCall struct {
 	id, state string // "" while no call is open
 }
 
-// run runs the handler and settles the call: as unknown where it panics, or fails because its
-// request has ended.
+// run runs the handler and settles the call; the outcome is unknown if the handler panics, or fails
+// because its request has ended.
 func (c *begunCall) run(ctx context.Context, req mcp.CallToolRequest, next server.ToolHandlerFunc) (result *mcp.CallToolResult, err error) {
 	outcome := engine.CallUnknown
 	defer func() {
@@ -291,7 +295,7 @@ func (c *begunCall) run(ctx context.Context, req mcp.CallToolRequest, next serve
 	return result, err
 }
 
-// settle returns what the caller has to know besides the result, "" for nothing.
+// settle returns the text that the caller needs in addition to the result, "" for none.
 func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req mcp.CallToolRequest, result *mcp.CallToolResult) string {
 	const end = " Do not call the tool again for it."
 	c.mu.Lock()
@@ -299,11 +303,11 @@ func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req 
 	if c.id == "" {
 		return fmt.Sprintf("Not all steps of %s were recorded."+end, c.gate.Tool)
 	}
-	ctx = context.WithoutCancel(ctx) // the handler has run: what follows is owed
+	ctx = context.WithoutCancel(ctx) // the handler has run, so the call must be settled
 	r := engine.SettleRequest{ID: c.instance, CallID: c.id, Outcome: outcome}
 	var dataErr error
 	if r.Data, dataErr = c.data(req, result); dataErr != nil {
-		r.Data = json.RawMessage("null") // with which no action is performed
+		r.Data = json.RawMessage("null") // no action is performed with null
 	}
 	if result != nil {
 		r.Result, _ = json.Marshal(result) // only its digest is recorded

@@ -31,7 +31,7 @@ const release = `{"name":"release","initialState":"draft","states":{
 
 var ada = engine.Principal{ID: "ada", Role: engine.RoleAgent}
 
-// openRelease returns a system with one release that ada began.
+// openRelease returns a system with one release that ada started.
 func openRelease() (sys *gavel.System, caller mcpgate.Caller, id string) {
 	ctx := context.Background()
 	sys, err := gavel.Open(ctx, gavel.Config{})
@@ -54,7 +54,7 @@ func approve(sys *gavel.System, id string) {
 	}
 }
 
-// addTools adds one tool that is gated and one that is not.
+// addTools adds a gated and an ungated tool.
 func addTools(app *server.MCPServer) {
 	run := func(_ context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if req.GetString("target", "") == "nowhere" {
@@ -160,7 +160,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// guard is the middleware around a handler, with a gate of deploy.
+// guard returns the middleware around a handler, with a gate for deploy.
 func guard(t *testing.T, sys *gavel.System, caller mcpgate.Caller, gate mcpgate.Gate, handler server.ToolHandlerFunc) func(target, key string) (string, error) {
 	t.Helper()
 	gate.Tool, gate.States = "deploy", []string{"approved"}
@@ -186,7 +186,7 @@ func guard(t *testing.T, sys *gavel.System, caller mcpgate.Caller, gate mcpgate.
 	}
 }
 
-// While a handler runs, the same call does not, nor one too many, and the instance stays where it is.
+// While a handler runs, neither the same call nor one beyond MaxCalls runs, and the instance does not move.
 func TestOneCallAtATime(t *testing.T) {
 	t.Parallel()
 	sys, caller, id := openRelease()
@@ -225,7 +225,7 @@ func TestOneCallAtATime(t *testing.T) {
 	}
 }
 
-// How a handler ends is how its call does.
+// The end of a handler determines the end of its call.
 func TestHowCallsEnd(t *testing.T) {
 	t.Parallel()
 	crash := func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("out of memory") }
@@ -233,7 +233,7 @@ func TestHowCallsEnd(t *testing.T) {
 		gate    mcpgate.Gate
 		handler server.ToolHandlerFunc
 		want    string // of the first call
-		again   string // of the same one
+		again   string // of the same call again
 		state   string
 	}{
 		"an error": {
@@ -262,7 +262,7 @@ func TestHowCallsEnd(t *testing.T) {
 		approve(sys, id)
 		call := guard(t, sys, caller, c.gate, c.handler)
 		safely := func() (got string) {
-			defer func() { _ = recover() }() // mcp-go has a middleware for that
+			defer func() { _ = recover() }() // mcp-go has middleware for panics
 			got, _ = call("production", "")
 			return got
 		}
@@ -281,7 +281,7 @@ func TestHowCallsEnd(t *testing.T) {
 	}
 }
 
-// What cannot be found out is no.
+// An undecided call is rejected.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	gates, err := mcpgate.New(nil, func(context.Context) (engine.Principal, string, error) {

@@ -29,8 +29,8 @@ func (c *cloud) do(step string) error {
 	return nil
 }
 
-// openDeployment returns a server with the tool deploy_infrastructure, which goes from IDLE to DEPLOYED in
-// one call, and one reset.
+// openDeployment returns a server with the tool deploy_infrastructure, which goes from IDLE to DEPLOYED
+// in one call.
 func openDeployment(c *cloud) (sys *gavel.System, app *server.MCPServer, gates *mcpgate.Gates, ctx context.Context, id string) {
 	ctx = context.Background()
 	definition, err := os.ReadFile(filepath.Join("..", "..", "testdata", "workflows", "infrastructure-deployment.yaml"))
@@ -116,7 +116,7 @@ func Example_deployInfrastructure() {
 	// DEPLOYED true deployed
 }
 
-// A step that is refused moves nothing, and its error says why; outside of its handler's call there is none.
+// A refused step moves nothing, and its error gives the reason. Outside a call of its handler, no step exists.
 func TestPerform(t *testing.T) {
 	t.Parallel()
 	sys, app, gates, ctx, id := openDeployment(&cloud{})

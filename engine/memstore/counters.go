@@ -39,5 +39,5 @@ func (s *Store) Count(ctx context.Context, all ...store.Addition) (counts []stor
 	return counts, err
 }
 
-// leastPruned is from how many counters on it is looked for those that have ended.
+// leastPruned is the smallest number of counters at which expired ones are removed.
 const leastPruned = 1024

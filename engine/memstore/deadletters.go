@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// letterPlace is where a dead letter is kept.
+// letterPlace is the key of a dead letter.
 type letterPlace struct {
 	cursor   string
 	position int64

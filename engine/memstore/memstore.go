@@ -1,9 +1,7 @@
-// Package memstore keeps everything in memory: for tests, demonstrations and
-// "--store memory". It promises what store.Store promises but durability:
-// closing it, or the end of the process, forgets everything.
+// Package memstore keeps everything in memory: for tests, demonstrations and "--store memory". It guarantees what
+// store.Store guarantees, except durability: closing the store or ending the process discards everything.
 //
-// It must never hand out memory that it keeps, so that a caller cannot change
-// what was recorded.
+// It must never hand out memory that it keeps, so that callers cannot change recorded data.
 package memstore
 
 import (
@@ -33,23 +31,22 @@ type contents struct {
 	instances    map[string]*history
 	keys         map[string]place  // idempotency scope -> event
 	reviews      map[string]review // by id
-	refusals     []store.Lesson    // in the order in which they were written
-	order        []place           // of all events, as they were committed; only ever appended to
+	refusals     []store.Lesson    // in the order of their writes
+	order        []place           // of all events, in commit order; append-only
 	anchors      []store.Anchor
 	counters     map[string]counter // by name
-	pruneAt      int                // as many counters are looked through for those that have ended
+	pruneAt      int                // expired counters are removed at this number of counters
 	shared
 }
 
-// history is one instance with its events, only ever appended to.
+// history is an instance with its events; both are append-only.
 type history struct {
 	now       record.Instance
 	events    []record.Event
 	snapshots []record.Instance // by revision
 }
 
-// place names an event by what does not change when the beginning of its history is
-// removed.
+// place identifies an event independently of removals at the beginning of its history.
 type place struct {
 	instance string
 	seq      int64
@@ -66,7 +63,7 @@ func New() *Store {
 	}}
 }
 
-// Close forgets everything. It is idempotent.
+// Close discards everything. It is idempotent.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +77,7 @@ func (s *Store) read(ctx context.Context, do func() error) error {
 
 func (s *Store) write(ctx context.Context, do func() error) error { return s.locked(ctx, &s.mu, do) }
 
-// locked runs do under a lock unless the store is closed or ctx has ended.
+// locked runs do under a lock, unless the store is closed or ctx has ended.
 func (s *Store) locked(ctx context.Context, lock sync.Locker, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -93,7 +90,7 @@ func (s *Store) locked(ctx context.Context, lock sync.Locker, do func() error) e
 	return do()
 }
 
-// list yields what find selects under the read lock, each row as give copies it.
+// list yields the rows that find selects under the read lock; give copies each row.
 func list[K, T any](ctx context.Context, s *Store, find func() []K, give func(K) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var kept []K
@@ -115,7 +112,7 @@ func list[K, T any](ctx context.Context, s *Store, find func() []K, give func(K)
 	}
 }
 
-// firstOf cuts a list to a limit, where 0 is none.
+// firstOf cuts a list to a limit; 0 means no limit.
 func firstOf[T any](all []T, limit int) []T {
 	if limit != 0 && len(all) > limit {
 		return all[:limit]
@@ -175,8 +172,8 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	})
 }
 
-// append writes the events of a commit, or refuses it and writes nothing. The caller holds
-// the write lock.
+// append writes the events of a commit, or returns an error without writing anything. Callers must hold the write
+// lock.
 func (s *Store) append(c store.Commit) error {
 	for _, e := range c.Events {
 		if e.Key == nil {
@@ -220,7 +217,7 @@ func (s *Store) append(c store.Commit) error {
 	return nil
 }
 
-// hasSubject reports whether an instance has a subject. The caller holds the lock.
+// hasSubject reports whether an instance has a subject. Callers must hold the lock.
 func (s *Store) hasSubject(workflow, subject string) bool {
 	for _, h := range s.instances {
 		if h.now.Workflow == workflow && h.now.Subject == subject {
@@ -230,7 +227,7 @@ func (s *Store) hasSubject(workflow, subject string) bool {
 	return false
 }
 
-// truncate makes new lists: iterators may still go along the old ones.
+// truncate creates new slices, because iterators may still use the old ones.
 func (s *Store) truncate(h *history, floor record.Instance) {
 	at := slices.IndexFunc(h.events, func(e record.Event) bool { return e.Seq > floor.Seq })
 	for _, e := range h.events[:at] {
@@ -243,8 +240,7 @@ func (s *Store) truncate(h *history, floor record.Instance) {
 	h.snapshots = slices.Insert(h.snapshots, 0, floor)
 }
 
-// eventAt returns an event with its instance, and whether it is still there. The caller holds
-// the lock.
+// eventAt returns an event with its history, and whether it still exists. Callers must hold the lock.
 func (s *Store) eventAt(p place) (e record.Event, of *history, there bool) {
 	h := s.instances[p.instance]
 	if h == nil || len(h.events) == 0 {
@@ -308,7 +304,7 @@ func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst r
 
 // Instances implements store.Store.
 func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
-	return list(ctx, s, func() (found []record.Instance) { // what is kept is never written again
+	return list(ctx, s, func() (found []record.Instance) { // stored instances are never modified
 		moved := map[string]bool{}
 		if q.MovedAfter > 0 {
 			for _, p := range s.order[min(q.MovedAfter, int64(len(s.order))):] {
@@ -333,7 +329,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	})
 }
 
-// copyEvent reads an event back from its stored form, as a durable driver would.
+// copyEvent decodes an event from its stored form, as a durable driver would.
 func copyEvent(e record.Event) (record.Event, error) {
 	out, err := record.Decode(e.Body())
 	if err != nil {
@@ -343,13 +339,13 @@ func copyEvent(e record.Event) (record.Event, error) {
 	return out, nil
 }
 
-// LastPosition implements store.Store. Positions are places in the order of commits, from 1.
+// LastPosition implements store.Store. Positions count commits from 1.
 func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	err = s.read(ctx, func() error { n = int64(len(s.order)); return nil })
 	return n, err
 }
 
-// placed returns the event at a position as the store keeps it, and whether it is still there.
+// placed returns the stored event at a position, and whether it still exists.
 func (s *Store) placed(ctx context.Context, position int64) (p store.PlacedEvent, there bool, err error) {
 	err = s.read(ctx, func() error {
 		e, of, ok := s.eventAt(s.order[position-1])
@@ -388,7 +384,7 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 	}
 }
 
-// lookedEvery is how many events lie between two calls of DecisionQuery.Looked.
+// lookedEvery is the number of events between two calls of DecisionQuery.Looked.
 const lookedEvery = 64
 
 // Figures implements store.Store.

@@ -15,14 +15,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// review is one at rest. What it points to is never written again: a newer one
-// takes its place whole.
+// review is a stored review. The memory that it refers to is never modified: a newer review replaces it as a whole.
 type review struct {
 	place                         store.ReviewCursor
 	instance, workflow, principal string
 	status                        record.ReviewStatus
-	// body is the rest as JSON, as a durable driver would keep it: what is not meant
-	// to be kept is not in it. data is byte for byte what was given.
+	// body is the rest as JSON, as a durable driver would store it, so that fields that must not be stored are
+	// absent. data is returned byte for byte.
 	body, data []byte
 }
 
@@ -71,12 +70,12 @@ func (r review) matches(q store.ReviewQuery) bool {
 		(q.After == nil || compareCursors(r.place, *q.After) > 0)
 }
 
-// compareCursors orders by the highest rank first, then by the oldest id.
+// compareCursors orders by rank, highest first, then by id, oldest first.
 func compareCursors(a, b store.ReviewCursor) int {
 	return cmp.Or(cmp.Compare(b.Rank, a.Rank), strings.Compare(a.ID, b.ID))
 }
 
-// learn keeps a lesson, nil for none. The caller holds the write lock.
+// learn stores a lesson; nil does nothing. Callers must hold the write lock.
 func (s *Store) learn(l *store.Lesson) {
 	if l == nil {
 		return
@@ -92,7 +91,7 @@ func (s *Store) learn(l *store.Lesson) {
 		kept := *l
 		kept.Opinion = bytes.Clone(l.Opinion)
 		s.refusals = append(s.refusals, kept)
-		if l.Bound != "" && l.Opinion != nil { // a row of its own, which counts for nothing
+		if l.Bound != "" && l.Opinion != nil { // a separate row, which is not counted as a refusal
 			kept.Guard, kept.Identity = "", l.Bound
 			s.refusals = append(s.refusals, kept)
 		}
@@ -139,7 +138,7 @@ func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (n int,
 			}
 			return true
 		})
-		for i, l := range s.refusals { // what others were answered of the same case would answer it once more
+		for i, l := range s.refusals { // an opinion that other principals received on the same case would answer it again
 			if l.Guard != "" && identities[l.Identity] {
 				s.refusals[i].Opinion = nil
 			}

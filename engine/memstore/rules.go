@@ -107,7 +107,7 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 	return head, all, err
 }
 
-// listRules are all of them, by place.
+// listRules returns all rules, ordered by place.
 func (s *Store) listRules() (all []store.Rule, err error) {
 	for _, versions := range s.definitions {
 		for _, d := range versions {

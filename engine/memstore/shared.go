@@ -14,11 +14,11 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// shared is what processes share, where a store has more than one.
+// shared holds the data that processes share in stores with several processes.
 type shared struct {
-	leases   map[string]store.Lease // by name; one that has ended keeps its number
+	leases   map[string]store.Lease // by name; an ended lease keeps its number
 	cursors  map[string]store.Cursor
-	dataKeys map[string][]store.DataKey // by instance, in the order of their numbers
+	dataKeys map[string][]store.DataKey // by instance, ordered by number
 
 	deadLetters map[letterPlace]store.DeadLetter
 }
@@ -27,7 +27,7 @@ func newShared() shared {
 	return shared{leases: map[string]store.Lease{}, cursors: map[string]store.Cursor{}, dataKeys: map[string][]store.DataKey{}, deadLetters: map[letterPlace]store.DeadLetter{}}
 }
 
-// checkLease fails where a lease, nil for none, has ended. The caller holds the lock.
+// checkLease returns an error if a lease has ended; nil is always valid. Callers must hold the lock.
 func (s *Store) checkLease(l *store.Lease) error {
 	if l == nil {
 		return nil
@@ -47,7 +47,7 @@ func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Durati
 		case !ended && l.Owner != owner:
 			return fmt.Errorf("%w: %s", store.ErrLeaseTaken, name)
 		case l.Number == 0:
-			l.Number = now.UnixNano() // it may have been dropped
+			l.Number = now.UnixNano() // a dropped lease may have had a lower number
 		case ended:
 			l.Number++
 		}

@@ -17,38 +17,38 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// ErrAnchor is for a text or a list of heads that is not in an anchor's form.
+// ErrAnchor reports text or a list of heads that is not in the form of an anchor.
 var ErrAnchor = errors.New("not an anchor")
 
-// Head is an instance's last event and its hash, which covers all events before.
+// Head is an instance's last event and its hash, which covers all previous events.
 type Head struct {
 	Instance string
 	Seq      int64
 	Hash     string // hex
 }
 
-// Anchor is what a signed note says. All anchors of a store make one Merkle tree: each
-// appends a leaf for every instance that has moved since the one before, by id, so that
-// the newest one covers everything that was ever anchored.
+// Anchor is the content of a signed note. All anchors of a store form one Merkle tree: each appends
+// a leaf for every instance that has moved since the previous anchor, ordered by id, so that the
+// newest anchor covers everything that was ever anchored.
 type Anchor struct {
-	// Origin names the log: the name of the key.
+	// Origin names the log; it is the name of the signing key.
 	Origin string
-	// Size is the number of leaves, Root the tree's.
+	// Size is the number of leaves, Root the root of the tree.
 	Size int64
 	Root TreeHash
-	// Number counts the anchors from 1. Previous is the HashNote of the one before, ""
+	// Number counts the anchors from 1. Previous is the HashNote of the previous anchor, ""
 	// for the first.
 	Number   int64
 	Previous string
 	Time     time.Time
-	// Events is how many events the store had ever taken.
+	// Events is the total number of events that the store had recorded.
 	Events int64
 }
 
-// headDomain keeps leaves apart from every other use of the tree.
+// headDomain separates the hashes of leaves from every other use of the tree.
 const headDomain = "gavel/head/v1\x00"
 
-// Leaf returns what the tree holds of a head.
+// Leaf returns the tree's leaf for a head, or ErrAnchor if the head is invalid.
 func (h Head) Leaf() ([]byte, error) {
 	hash, err := hex.DecodeString(h.Hash)
 	if err != nil || len(hash) != sha256.Size || h.Seq < 1 || h.Instance == "" {
@@ -62,13 +62,13 @@ func (h Head) Leaf() ([]byte, error) {
 	return append(leaf, hash...), nil
 }
 
-// HashNote is the hex SHA-256 of a whole note, by which the next anchor names it.
+// HashNote returns the hex SHA-256 of a whole note; the next anchor refers to it.
 func HashNote(note string) string {
 	sum := sha256.Sum256([]byte(note))
 	return hex.EncodeToString(sum[:])
 }
 
-// The lines of an anchor behind those of a checkpoint.
+// The lines of an anchor after those of a checkpoint.
 const (
 	numberLine   = "anchor "
 	previousLine = "previous "
@@ -78,8 +78,8 @@ const (
 	anchorLines  = 7
 )
 
-// Text is the anchor in the form of a C2SP tlog-checkpoint: origin, size, root, and a
-// line for each of the rest.
+// Text formats the anchor as a C2SP tlog-checkpoint: origin, size and root, and one line for each
+// other field.
 func (a Anchor) Text() string {
 	previous := a.Previous
 	previous = cmp.Or(previous, noPrevious)
@@ -87,7 +87,7 @@ func (a Anchor) Text() string {
 		numberLine, a.Number, previousLine, previous, timeLine, a.Time.UTC().Format(time.RFC3339Nano), eventsLine, a.Events)
 }
 
-// ParseAnchor reads what Text wrote, and nothing else: the same anchor has one text.
+// ParseAnchor reads the output of Text and rejects any other form: an anchor has exactly one text.
 func ParseAnchor(text string) (Anchor, error) {
 	lines := strings.Split(text, "\n")
 	if len(lines) != anchorLines+1 || lines[anchorLines] != "" {
@@ -124,8 +124,8 @@ func ParseAnchor(text string) (Anchor, error) {
 
 const headsTitle = "gavel/heads/v1"
 
-// EncodeHeads returns the heads that an anchor adds, with the tree that they lead to:
-// what the next anchor goes on from.
+// EncodeHeads encodes the heads that an anchor adds and the tree that results from them, from
+// which the next anchor continues.
 func EncodeHeads(after Tree, heads []Head) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %d %d", headsTitle, after.size, len(heads))
@@ -139,8 +139,8 @@ func EncodeHeads(after Tree, heads []Head) []byte {
 	return b.Bytes()
 }
 
-// DecodeHeads reads what EncodeHeads wrote. Only the root of a signed anchor proves it.
-// ErrAnchor.
+// DecodeHeads reads the output of EncodeHeads. Only the root of a signed anchor proves the result.
+// It returns ErrAnchor for any other input.
 func DecodeHeads(encoded []byte) (after Tree, heads []Head, err error) {
 	broken := func(what string) error { return fmt.Errorf("%w: its heads: %s", ErrAnchor, what) }
 	first, rest, _ := strings.Cut(string(encoded), "\n")
@@ -190,18 +190,18 @@ func parseHead(line string) (Head, bool) {
 // TreeHash is a hash of a Merkle tree.
 type TreeHash = tlog.Hash
 
-// ErrTree is for peaks that do not fit a tree of the given size.
+// ErrTree reports peaks that do not fit a tree of the given size.
 var ErrTree = errors.New("not a tree of this size")
 
-// Tree is an append-only Merkle tree as RFC 6962 defines it, of which only the peaks
-// are kept: the roots of its complete subtrees, the largest first. So appending and
-// the root cost its logarithm, however large it has become. The zero value is empty.
+// Tree is an append-only Merkle tree as defined by RFC 6962. It stores only the peaks: the roots
+// of its complete subtrees, the largest first. Appending and computing the root therefore take
+// logarithmic time, whatever the size. The zero value is empty.
 type Tree struct {
 	size  int64
 	peaks []TreeHash
 }
 
-// NewTree returns the tree of a size with these peaks, as Peaks returned them.
+// NewTree returns a tree of the given size with these peaks, as returned by Peaks. It returns ErrTree if they do not fit.
 func NewTree(size int64, peaks []TreeHash) (Tree, error) {
 	if size < 0 || bits.OnesCount64(uint64(size)) != len(peaks) {
 		return Tree{}, ErrTree
@@ -209,19 +209,19 @@ func NewTree(size int64, peaks []TreeHash) (Tree, error) {
 	return Tree{size: size, peaks: slices.Clone(peaks)}, nil
 }
 
-// Size is the number of leaves.
+// Size returns the number of leaves.
 func (t *Tree) Size() int64 { return t.size }
 
-// Peaks are what NewTree needs to go on from here.
+// Peaks returns the peaks from which NewTree can continue this tree.
 func (t *Tree) Peaks() []TreeHash { return slices.Clone(t.peaks) }
 
-// Clone returns a tree that grows apart from t.
+// Clone returns an independent copy of t.
 func (t *Tree) Clone() Tree { return Tree{size: t.size, peaks: slices.Clone(t.peaks)} }
 
 // Append adds a leaf with this data.
 func (t *Tree) Append(data []byte) {
 	t.peaks = append(t.peaks, tlog.RecordHash(data))
-	for size := t.size; size&1 == 1; size >>= 1 { // two subtrees of one size become one
+	for size := t.size; size&1 == 1; size >>= 1 { // two subtrees of the same size become one
 		last := len(t.peaks) - 1
 		t.peaks[last-1] = tlog.NodeHash(t.peaks[last-1], t.peaks[last])
 		t.peaks = t.peaks[:last]
@@ -229,7 +229,7 @@ func (t *Tree) Append(data []byte) {
 	t.size++
 }
 
-// Root is the hash of the whole tree; that of an empty one is the hash of nothing.
+// Root returns the hash of the whole tree; for an empty tree, the hash of nothing.
 func (t *Tree) Root() TreeHash {
 	if len(t.peaks) == 0 {
 		return sha256.Sum256(nil)

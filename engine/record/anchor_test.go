@@ -82,7 +82,7 @@ func TestOnlyTheKeyOpensANote(t *testing.T) {
 	}
 }
 
-// A file of notes may end in the middle of one.
+// A file of notes may be cut off in the middle of one.
 func TestNoteThatWasCutShort(t *testing.T) {
 	note, err := signer(t, "a").Sign("text\n")
 	if err != nil {
@@ -223,7 +223,7 @@ func TestHeadsRoundTrip(t *testing.T) {
 	}
 }
 
-// What is in a note can come from anywhere: it never panics, and what parses is
+// The text of a note is untrusted: reading it never panics, and a text that parses is
 // written again byte for byte.
 func FuzzAnchorNote(f *testing.F) {
 	f.Add(exampleNote)

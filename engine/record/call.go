@@ -16,41 +16,41 @@ type CallOutcome string
 const (
 	CallOK      CallOutcome = "ok"       // the tool answered
 	CallError   CallOutcome = "error"    // the tool answered that it failed
-	CallNotSent CallOutcome = "not_sent" // nothing happened: it counts as no call
-	CallUnknown CallOutcome = "unknown"  // no answer: a person has to say whether it happened
+	CallNotSent CallOutcome = "not_sent" // nothing happened: it does not count as a call
+	CallUnknown CallOutcome = "unknown"  // no answer: a person must decide whether it happened
 )
 
-// IsKnown reports whether the program knows the outcome.
+// IsKnown reports whether o is one of the defined outcomes.
 func (o CallOutcome) IsKnown() bool {
 	return o == CallOK || o == CallError || o == CallNotSent || o == CallUnknown
 }
 
-// Call is what an event says of a call of another server's tool: all of it when it begins, the
+// Call is the part of an event about a call of another server's tool: all fields when it begins, the
 // outcome when it ends. A decision about a call names the gate and the arguments.
 type Call struct {
-	ID string `json:"id,omitempty"` // "call-" and a UUIDv7; "" where none was begun
+	ID string `json:"id,omitempty"` // "call-" and a UUIDv7; "" if no call was begun
 	// Gate is the public name of the tool, Tool its name at Upstream, Pin the digest of the
 	// definition that it was pinned to.
 	Gate     string `json:"gate"`
 	Upstream string `json:"upstream,omitempty"`
 	Tool     string `json:"tool,omitempty"`
 	Pin      string `json:"pin,omitempty"`
-	// Arguments is a keyed digest of exactly what is sent.
+	// Arguments is a keyed digest of exactly the arguments that are sent.
 	Arguments string    `json:"arguments,omitempty"`
 	Deadline  time.Time `json:"deadline,omitzero"`
-	// Success and Error are the actions after it, "" for none.
+	// Success and Error are the actions to perform after it, "" for none.
 	Success string `json:"success,omitempty"`
 	Error   string `json:"error,omitempty"`
-	// Repeats says that a call whose outcome was unknown is sent again.
+	// Repeats is true if a call whose outcome was unknown is sent again.
 	Repeats bool `json:"repeats,omitempty"`
-	// Outcome and Result, a keyed digest of the answer, are a settled event's.
+	// Outcome and Result, a keyed digest of the answer, are set in a settled event.
 	Outcome CallOutcome `json:"outcome,omitempty"`
 	Result  string      `json:"result,omitempty"`
 }
 
-// checkCall checks that an event fits the calls of an instance: nothing moves past an open
-// call, a call is begun and settled once, and what nobody knows the outcome of keeps its gate
-// closed until somebody does.
+// checkCall checks that an event fits the calls of an instance: nothing moves past an open call, a
+// call is begun and settled once, and a call with an unknown outcome keeps its gate closed until
+// the outcome is known.
 func checkCall(f workflow.Facts, e Event) error {
 	at := -1
 	if e.Call != nil {
@@ -135,7 +135,7 @@ func closesCallReview(c workflow.OpenCall, e Event) bool {
 	return resolved && e.Kind == Settled || r.Status == ReviewStale && r.Resolution == ""
 }
 
-// updateCalls returns the facts after a called or settled event, sharing no written memory.
+// updateCalls returns the facts after a called or settled event. It does not modify shared memory.
 func updateCalls(f workflow.Facts, e Event) workflow.Facts {
 	c := e.Call
 	open := slices.Clone(f.Calls)
@@ -158,7 +158,7 @@ func updateCalls(f workflow.Facts, e Event) workflow.Facts {
 	}
 	f.Calls = open
 	if len(open) == 0 {
-		f.Calls = nil // as it is stored
+		f.Calls = nil // the stored form
 	}
 	return f
 }
@@ -174,8 +174,8 @@ func addCalls(counts map[string]workflow.CallCount, gate string, n int) map[stri
 	return counts
 }
 
-// startPassage returns the counts as an event enters another state: what was called before counts no
-// more, but for the gate whose call makes the move, which would renew its own allowance.
+// startPassage returns the counts after an event that enters another state: earlier calls no longer
+// count, except for the gate whose call makes the move, which would renew its own allowance.
 func startPassage(counts map[string]workflow.CallCount, e Event) map[string]workflow.CallCount {
 	counts = maps.Clone(counts)
 	for gate, c := range counts {
@@ -186,9 +186,9 @@ func startPassage(counts map[string]workflow.CallCount, e Event) map[string]work
 	return counts
 }
 
-// mergeCounts returns the counts after going back to a passage of the past: what was called since
-// it began counts in it, although the moves are undone. A call that turned out not to have been made
-// since then is given back once.
+// mergeCounts returns the counts after going back to an earlier visit to a state: calls made since it
+// began count in it, although the moves are undone. A call that has since turned out not to have been
+// made is given back only once.
 func mergeCounts(now, then map[string]workflow.CallCount) map[string]workflow.CallCount {
 	counts := maps.Clone(now)
 	for gate, c := range counts {

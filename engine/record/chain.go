@@ -10,11 +10,11 @@ import (
 	"iter"
 )
 
-// hashDomain keeps these hashes apart from every other use of SHA-256.
+// hashDomain separates these hashes from every other use of SHA-256.
 const hashDomain = "gavel/event/v1\x00"
 
-// computeHash is hex(SHA-256(domain, schema, prev, body)), lengths in front of what
-// varies. prev is hex, "" for the first event.
+// computeHash returns hex(SHA-256(domain, schema, prev, body)); fields of variable length are preceded
+// by their length. prev is hex, "" for the first event.
 func computeHash(schema int, prev string, body []byte) (string, error) {
 	before, err := hex.DecodeString(prev)
 	if err != nil || (len(before) != 0 && len(before) != sha256.Size) {
@@ -41,17 +41,16 @@ type Chain struct {
 	head     string
 }
 
-// Seq is the number of the last event that was added, 0 before the first.
+// Seq returns the seq of the last added event, 0 before the first.
 func (c *Chain) Seq() int64 { return c.seq }
 
-// Head is the hash of the last event that was added, "" before the first.
-// Compared with the instance's Head it shows a history that was cut at its end,
-// which the events alone cannot.
+// Head returns the hash of the last added event, "" before the first. Comparing it with the
+// instance's Head detects a history that was cut at its end, which the events alone cannot show.
 func (c *Chain) Head() string { return c.head }
 
-// Add checks that e follows: same instance, next seq, the hash of the event
-// before, a hash that covers its bytes, and fields that are what the bytes say.
-// The error is a *BrokenError, and the chain stays where it was.
+// Add checks that e follows: same instance, next seq, the hash of the previous event, a hash that
+// covers its bytes, and fields that match the bytes. The error is a *BrokenError, and the chain
+// is left unchanged.
 func (c *Chain) Add(e Event) error {
 	broken := func(format string, args ...any) error {
 		id := c.instance
@@ -89,7 +88,7 @@ func (c *Chain) Add(e Event) error {
 	return nil
 }
 
-// describeMismatch says how the fields differ from the sealed bytes, "" when they agree:
+// describeMismatch describes how the fields differ from the sealed bytes, "" if they agree:
 // a changed field must not pass because its bytes are untouched.
 func (e Event) describeMismatch() string {
 	now, err := Encode(e)
@@ -102,9 +101,9 @@ func (e Event) describeMismatch() string {
 	return ""
 }
 
-// Verify recomputes the hash chain of one instance's whole history. It returns
-// nil, the first error of events, or a *BrokenError that names the event. Whether
-// the end is missing shows only against the instance's Head: see Chain.
+// Verify recomputes the hash chain of one instance's whole history. It returns nil, the first error
+// of events, or a *BrokenError that names the event. To detect a missing end, compare with the
+// instance's Head: see Chain.
 func Verify(events iter.Seq2[Event, error]) error {
 	var c Chain
 	for e, err := range events {

@@ -132,7 +132,7 @@ func drawObject(t *rapid.T) string {
 	return string(out)
 }
 
-// reread takes events through their stored form.
+// reread encodes and decodes events.
 func reread(events []record.Event) ([]record.Event, error) {
 	out := make([]record.Event, len(events))
 	for i, e := range events {
@@ -186,7 +186,7 @@ func TestTamperingIsFound(t *testing.T) {
 		}
 		edited, err := record.Decode(body)
 		if err != nil {
-			return // found by reading it
+			return // detected on reading
 		}
 		edited.PrevHash, edited.Hash = events[i].PrevHash, events[i].Hash
 		events[i] = edited

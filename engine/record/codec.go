@@ -13,13 +13,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Encode returns the canonical bytes of an event: compact JSON with the fields
-// in the order of the format, schema first, and without prevHash and hash, which
-// are stored next to it. The same event always has the same bytes; documents inside
-// it keep the order of their keys and the digits of their numbers.
+// Encode returns the canonical bytes of an event: compact JSON with the fields in the order of the
+// format, schema first, and without prevHash and hash, which are stored next to it. The same event
+// always has the same bytes; documents inside it keep the order of their keys and the digits of
+// their numbers.
 //
-// It refuses what would not come back as it was: text that is not UTF-8, an
-// unknown kind, a time outside the years 1678 to 2261.
+// It rejects anything that would not decode to the same value: text that is not UTF-8, an unknown
+// kind, a time outside the years 1678 to 2261.
 func Encode(e Event) ([]byte, error) {
 	if err := checkEncodable(e); err != nil {
 		return nil, err
@@ -35,8 +35,8 @@ func Encode(e Event) ([]byte, error) {
 	return body, nil
 }
 
-// plain has Event's fields without its methods; stored hides the two that stand
-// beside the body, by the shallower field of the same name that is always empty.
+// plain has Event's fields without its methods. stored hides the two fields that are kept next to
+// the body, by shallower fields of the same names that are always empty.
 type (
 	plain  Event
 	stored struct {
@@ -46,7 +46,7 @@ type (
 	}
 )
 
-// canonicalTime drops the monotonic clock and the zone, which storing loses.
+// canonicalTime drops the monotonic clock and the zone, which are not stored.
 func canonicalTime(t time.Time) time.Time { return t.Round(0).UTC() }
 
 // The times that fit 64 bits of nanoseconds, so that drivers can index them.
@@ -64,7 +64,7 @@ func checkEncodable(e Event) error {
 	case e.Time.Before(minTime) || !e.Time.Before(maxTime):
 		return fmt.Errorf("%w: the time %s cannot be stored", ErrMalformed, e.Time)
 	}
-	// Text that is not UTF-8 would be replaced silently by the encoder.
+	// The encoder would silently replace text that is not UTF-8.
 	texts := []string{e.Instance, e.Principal, e.Role, e.Workflow, e.Action, e.From, e.To, e.Reason, e.Subject}
 	if e.Checkpoint != nil {
 		texts = append(texts, e.Checkpoint.ID, e.Checkpoint.Description, e.Checkpoint.State)
@@ -86,13 +86,12 @@ func checkEncodable(e Event) error {
 	return nil
 }
 
-// Decode reads what Encode wrote. PrevHash and Hash are left empty: they stand beside the
-// body, and the caller fills them in.
+// Decode reads the output of Encode. PrevHash and Hash are left empty: they are stored next to the
+// body, and the caller sets them.
 //
-// Nothing is skipped: an unknown kind is ErrUnknownKind, another schema ErrOtherSchema, and a
-// field that the schema does not have ErrMalformed, because to ignore it would be to show a
-// history that is not the one recorded. So every change of the format, an added field too,
-// needs a new schema version.
+// Nothing is skipped: an unknown kind is ErrUnknownKind, another schema is ErrOtherSchema, and an
+// unknown field is ErrMalformed, because ignoring it would show a history that differs from the
+// recorded one. Every change of the format, even an added field, therefore needs a new schema version.
 func Decode(body []byte) (Event, error) {
 	schema, err := readSchemaVersion(body)
 	if err != nil {
@@ -136,8 +135,8 @@ func parseBody(body []byte) (Event, error) {
 
 const schemaPrefix = `{"schema":`
 
-// readSchemaVersion reads the schema version, which Encode always writes first: a body
-// can be told apart before anything else in it is understood.
+// readSchemaVersion reads the schema version, which Encode always writes first, so that the version
+// of a body is known before anything else in it is read.
 func readSchemaVersion(body []byte) (int, error) {
 	rest, ok := bytes.CutPrefix(body, []byte(schemaPrefix))
 	end := bytes.IndexByte(rest, ',')

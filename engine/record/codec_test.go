@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// fixture is an event with every field of the format set, also those that later
+// fixture is an event with every field of the format set, including those that later
 // packages add to a verdict or a finding.
 func fixture() record.Event {
 	var e record.Event
@@ -58,7 +58,7 @@ func populate(v reflect.Value, n *int) {
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		populate(v.Index(0), n)
-	case reflect.Map: // by text
+	case reflect.Map: // as text
 		key, value := fmt.Sprintf("key %d", *n), reflect.New(v.Type().Elem()).Elem()
 		*n--
 		populate(value, n)
@@ -75,8 +75,8 @@ func populate(v reflect.Value, n *int) {
 	}
 }
 
-// TestGoldenFormat notices every change of what is written: a field added,
-// renamed, moved or removed, here or in the verdict that a decision embeds.
+// TestGoldenFormat detects every change of the written form: a field added, renamed, moved or
+// removed, here or in the verdict that a decision embeds.
 func TestGoldenFormat(t *testing.T) {
 	path := filepath.Join("testdata", fmt.Sprintf("event-v%d.json", record.SchemaVersion))
 	body, err := record.Encode(fixture())
@@ -118,7 +118,7 @@ func TestGoldenVersionsAreRead(t *testing.T) {
 	}
 }
 
-// TestGoldenHistory pins the hashes: a history written today verifies for good.
+// TestGoldenHistory pins the hashes: a history written today verifies forever.
 func TestGoldenHistory(t *testing.T) {
 	history := func(version int) string {
 		return filepath.Join("testdata", fmt.Sprintf("history-v%d.jsonl", version))
@@ -184,7 +184,7 @@ func TestEncodeIsCanonical(t *testing.T) {
 	same := e
 	same.Time = e.Time.In(time.FixedZone("elsewhere", 3600))
 	same.Patch = json.RawMessage(" { \"b\" : " + string(e.Patch[len(`{"b":`):]) + "\n")
-	same.Hash, same.PrevHash = "00", "11" // stand beside the body
+	same.Hash, same.PrevHash = "00", "11" // stored next to the body
 	for range 3 {
 		got, err := record.Encode(same)
 		if err != nil || !bytes.Equal(got, want) {

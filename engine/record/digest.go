@@ -21,8 +21,8 @@ import (
 // keySize is the size of a digest key in bytes.
 const keySize = 32
 
-// Digester makes keyed digests: without the key a short value cannot be guessed from
-// one. It is safe for concurrent use.
+// Digester makes keyed digests: without the key, a short value cannot be guessed from its digest.
+// It is safe for concurrent use.
 type Digester struct {
 	key []byte
 
@@ -30,32 +30,32 @@ type Digester struct {
 	scoped map[Scope][]byte // keys of whole documents
 }
 
-// mostScoped bounds the keys that a Digester remembers.
+// mostScoped limits the number of keys that a Digester caches.
 const mostScoped = 1024
 
-// Scope is what a digest is about. Every scope has a key of its own, so that a caller who
-// gets digests of values of his choice learns nothing about digests in another scope.
+// Scope is the subject of a digest. Every scope has its own key, so that a caller who gets digests of
+// chosen values learns nothing about digests in another scope.
 type Scope struct {
 	Purpose string // a constant of the form "gavel/what/v1"
-	// Owner is the principal that the instance belongs to; Path points to the value in its
-	// document, "" for all of it.
+	// Owner is the principal that owns the instance; Path points to the value in its document, "" for
+	// the whole document.
 	Owner, Workflow, Path string
 }
 
-// The forms of digests as text, before the hex digits. A salted one has its salt, 32 hex
-// digits and a colon, between the two.
+// The prefixes of digests as text, before the hex digits. In a salted digest, the salt (32 hex
+// digits) and a colon come between the two.
 const (
 	unscopedForm = "hmac-sha256:"
 	scopedForm   = "hmac-sha256-v2:"
 )
 
-// digestText is every form of a keyed digest; the first group is the salt of a salted one.
+// digestText matches every form of a keyed digest; the first group is the salt, if any.
 var digestText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^hmac-sha256(?:-v2:([0-9a-f]{32})|-v2)?:[0-9a-f]{64}$`)
 })
 
-// IsDigest reports whether a text has the form of a keyed digest, and with which salt; ""
-// for none.
+// IsDigest reports whether a string has the form of a keyed digest, and returns its salt; ""
+// if it has none.
 func IsDigest(text string) (salt string, ok bool) {
 	m := digestText().FindStringSubmatch(text)
 	if m == nil {
@@ -71,21 +71,21 @@ func NewSalt() string {
 	return hex.EncodeToString(salt)
 }
 
-// NewDigester returns a Digester with a key, as LoadOrCreateKey returns it.
+// NewDigester returns a Digester for a key from LoadOrCreateKey.
 func NewDigester(key []byte) *Digester {
 	return &Digester{key: bytes.Clone(key), scoped: map[Scope][]byte{}}
 }
 
-// Digest returns "hmac-sha256:" and the hex digest of value, the same in every scope. It
-// is for what no caller ever gets.
+// Digest returns "hmac-sha256:" and the hex digest of value, the same in every scope. Callers must
+// never show it to a client.
 func (d *Digester) Digest(value []byte) string { return unscopedForm + computeHexMAC(d.key, value) }
 
-// DigestIn returns "hmac-sha256-v2:" and the hex digest of value in a scope.
+// DigestIn returns "hmac-sha256-v2:" and the hex digest of value within a scope.
 func (d *Digester) DigestIn(s Scope, value []byte) string {
 	return scopedForm + computeHexMAC(d.keyOf(s), value)
 }
 
-// keyOf is the key of a scope. That of whole documents is derived once: every decision
+// keyOf returns the key of a scope. The key for whole documents is cached, because every decision
 // needs it.
 func (d *Digester) keyOf(s Scope) []byte {
 	if s.Path != "" {
@@ -102,13 +102,13 @@ func (d *Digester) keyOf(s Scope) []byte {
 	return d.scoped[s]
 }
 
-// Salt returns a digest of text that can be compared only with digests of the same salt,
-// which is part of it.
+// Salt returns a digest of text that is comparable only with digests of the same salt. The salt is
+// part of the result.
 func (d *Digester) Salt(salt, text string) string {
 	return scopedForm + salt + ":" + computeHexMAC(DeriveKey(d.key, "gavel/salt/v1", salt), []byte(text))
 }
 
-// Matches reports whether a digest is that of value in a scope.
+// Matches reports whether digest is the digest of value in scope s.
 func (d *Digester) Matches(digest string, s Scope, value []byte) bool {
 	return hmac.Equal([]byte(d.DigestIn(s, value)), []byte(digest))
 }
@@ -119,11 +119,10 @@ func computeHexMAC(key, value []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// LoadOrCreateKey returns the 32-byte key in a file, which holds it as a line
-// of hex. A file that does not exist is created with a random key, readable by
-// its owner only, in a directory that is created if need be; of two processes
-// that start at once one creates it and both get the same key. A file that
-// others can read or that holds no key is refused (ErrKeyFile).
+// LoadOrCreateKey returns the 32-byte key from a file, which holds it as a line of hex. If the file
+// does not exist, it is created with a random key, readable only by its owner; missing directories
+// are created. If two processes start at the same time, one creates the key and both get it. A
+// file that others can read, or that holds no key, is rejected with ErrKeyFile.
 func LoadOrCreateKey(path string) ([]byte, error) {
 	key, err := loadKey(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -139,8 +138,8 @@ func LoadOrCreateKey(path string) ([]byte, error) {
 	return loadKey(path)
 }
 
-// SaveKey writes the key of a store to a file, as LoadOrCreateKey reads it. A file
-// that is there already must hold the same key (ErrKeyFile).
+// SaveKey writes the key of a store to a file that LoadOrCreateKey can read. An existing file must
+// hold the same key (ErrKeyFile).
 func SaveKey(path string, key []byte) error {
 	if err := createKey(path, key); err != nil {
 		return fmt.Errorf("create the key file: %w", err)
@@ -173,8 +172,8 @@ func loadKey(path string) ([]byte, error) {
 	return parseKeyFile(path, text)
 }
 
-// createKey puts a whole file in place or leaves the one that is there: it is
-// written and synced under another name first, and linked, which never replaces.
+// createKey creates a complete file or keeps the existing one: the key is written and synced under
+// another name first and then linked, which never replaces a file.
 func createKey(path string, key []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -184,14 +183,14 @@ func createKey(path string, key []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp) }() // at worst a stray temporary file stays
+	defer func() { _ = os.Remove(tmp) }() // at worst a temporary file is left over
 	if err := os.Link(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return SyncDir(dir)
 }
 
-// SyncDir makes a new name in a directory durable.
+// SyncDir makes a new file name in a directory durable.
 func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil // a directory cannot be synced there
@@ -203,10 +202,9 @@ func SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// DeriveKey returns a 32-byte key of its own for one purpose: HKDF-SHA256 of
-// master, with the purpose and each part in the info, their lengths in front.
-// Different purposes or parts give independent keys, and none leads back to
-// master. A purpose is a constant of the form "gavel/what/v1".
+// DeriveKey derives a separate 32-byte key for one purpose: HKDF-SHA256 of master, with the purpose
+// and each part in the info, each preceded by its length. Different purposes or parts give independent
+// keys, and none reveals master. A purpose is a constant of the form "gavel/what/v1".
 func DeriveKey(master []byte, purpose string, parts ...string) []byte {
 	info := appendPart(nil, purpose)
 	for _, p := range parts {

@@ -55,7 +55,7 @@ func TestDigestsOfScopes(t *testing.T) {
 			t.Errorf("%s: %s does not compare", name, got)
 		}
 	}
-	// What was made once is in stores.
+	// Stores hold digests that were made this way.
 	if got, want := seen["the scope"], "hmac-sha256-v2:050e1c040742d815ac6fb1bc635aed1d70a4e012cc5fcb662c2dcd27c37b73c1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -66,7 +66,7 @@ func TestDigestsOfScopes(t *testing.T) {
 	}
 }
 
-// A digester remembers keys, and forgets them: each digest is that of a new one.
+// A digester caches keys and drops them: each digest equals that of a new digester.
 func TestDigestsOfManyScopes(t *testing.T) {
 	d := record.NewDigester([]byte("a key"))
 	var wg sync.WaitGroup

@@ -1,12 +1,14 @@
-// Package record is what happened to an instance, and how that is kept: events,
-// their canonical bytes, the hash chain over them, and the fold that turns them
-// back into an instance.
+// Package record defines the history of an instance and its stored form: events, their canonical
+// bytes, the hash chain over them, and the fold that turns them back into an instance.
 //
-// It promises that the same event always has the same bytes, that the hash of an
-// event covers exactly the bytes that are stored, that no event is skipped or
-// guessed at when it is read back, and that sealing an event and folding it again
-// take the same step. Everything but LoadOrCreateKey and GenerateSigner is pure: no
-// clock, no disk.
+// It promises:
+//
+//   - The same event always has the same bytes.
+//   - The hash of an event covers exactly the stored bytes.
+//   - No event is skipped or guessed when it is read back.
+//   - Sealing an event and folding it later apply the same step.
+//   - Everything is pure (no clock, disk or randomness) except LoadOrCreateKey, SaveKey, SyncDir, NewSalt
+//     and GenerateSigner.
 //
 // It must never decide anything: whether a move is allowed is settled before an
 // event exists.
@@ -22,7 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Kind says what happened.
+// Kind is the type of an event.
 type Kind string
 
 // The kinds. An unknown kind is an error, never skipped.
@@ -34,38 +36,37 @@ const (
 	Checkpointed Kind = "checkpointed"
 	RolledBack   Kind = "rolled_back"
 	Cancelling   Kind = "cancelled"
-	// Escalated parks a move for a person, Reviewed says what became of that.
+	// Escalated holds a move until a person decides, Reviewed records the end of the review.
 	Escalated Kind = "escalated"
 	Reviewed  Kind = "reviewed"
-	// Undone takes the last move back, Redone makes it again: rollbacks by one step.
+	// Undone takes back the last move, Redone makes it again: both are rollbacks by one step.
 	Undone Kind = "undone"
 	Redone Kind = "redone"
 	// Migrated pins the instance to another version of its definition.
 	Migrated Kind = "migrated"
-	// Imported is one step of a history that was kept elsewhere, Reconciled what makes
-	// up for a difference between such a history and what it says it led to.
+	// Imported is one step of a history from another program. Reconciled corrects a difference between
+	// such a history and the result that it claims.
 	Imported   Kind = "imported"
 	Reconciled Kind = "reconciled"
-	// Called begins a call of another server's tool, Settled says how it ended.
+	// Called begins a call of another server's tool, Settled records how it ended.
 	Called  Kind = "called"
 	Settled Kind = "settled"
-	// Released gives up the subject of an instance, so that another one may have it.
+	// Released gives up the subject of an instance, so that another instance may have it.
 	Released Kind = "released"
-	// Truncated says that the beginning of the history was removed.
+	// Truncated records that the beginning of the history was removed.
 	Truncated Kind = "truncated"
 )
 
-// SchemaVersion is the version of the event format. Every body says its own, so that a later
-// version can be told apart; another one is an error.
+// SchemaVersion is the version of the event format. Every body contains its version; any other
+// version is an error.
 const SchemaVersion = 1
 
-// Event is one entry of an instance's history. Seq, Revision, PrevHash and Hash
-// are set by Seal.
+// Event is one entry of an instance's history. Seal sets Seq, Revision, PrevHash and Hash.
 type Event struct {
 	Schema   int       `json:"schema"`
 	Instance string    `json:"instance"`
 	Seq      int64     `json:"seq"`
-	Revision int64     `json:"revision"` // the instance's after this event
+	Revision int64     `json:"revision"` // revision of the instance after this event
 	Kind     Kind      `json:"kind"`
 	Time     time.Time `json:"time"`
 
@@ -83,10 +84,10 @@ type Event struct {
 	// Status of the instance after this event; Seal fills it in.
 	Status Status `json:"status,omitempty"`
 
-	// Patch is what was merged into the context: the start context, or the
-	// action's data when the move was applied. Top-level merge, null removes.
+	// Patch is merged into the context at the top level (null removes a key): the start context, or the
+	// action's data if the move was applied.
 	Patch json.RawMessage `json:"patch,omitempty"`
-	// Freezes are the pointers that this transition froze.
+	// Freezes are the JSON pointers that this transition froze.
 	Freezes []string `json:"freezes,omitempty"`
 
 	Decision   *Decision   `json:"decision,omitempty"`
@@ -96,13 +97,13 @@ type Event struct {
 	Migration  *Migration  `json:"migration,omitempty"`
 	Import     *Import     `json:"import,omitempty"`
 	Truncation *Truncation `json:"truncation,omitempty"`
-	// Call is the call that a called or settled event is about, and that a decision was about.
+	// Call is the call that a called or settled event is about, or that a decision was about.
 	Call *Call `json:"call,omitempty"`
-	// Grant is what a person's approval of an escalated call leaves.
+	// Grant is the permission that a person's approval of an escalated call creates.
 	Grant *workflow.Grant `json:"grant,omitempty"`
-	// Subject is what a started event is about, of which one instance lives.
+	// Subject is the subject of a started event. Only one live instance may have it.
 	Subject string `json:"subject,omitempty"`
-	// Reason of a cancel, as given.
+	// Reason is the given reason of a cancel.
 	Reason string `json:"reason,omitempty"`
 
 	// Key is the idempotency key that this event answers, nil without one.
@@ -111,11 +112,10 @@ type Event struct {
 	PrevHash string `json:"prevHash"` // hex; "" for the first event
 	Hash     string `json:"hash"`     // hex
 
-	// seal is what the hash covers: the bytes as they were sealed or read, in the
-	// schema they were written in. Later versions of this program verify these
-	// bytes and never their own rendering of the fields.
+	// seal is the input of the hash: the bytes as they were sealed or read, and the schema they were
+	// written in. Later versions of this program verify these bytes and never a new encoding of the fields.
 	seal seal
-	// merged is what Patch makes of a context, see SetMerged.
+	// merged holds a context and the result of merging Patch into it; see SetMerged.
 	merged struct{ before, after json.RawMessage }
 }
 
@@ -124,13 +124,13 @@ type seal struct {
 	body   []byte
 }
 
-// SetMerged gives Seal the result of workflow.Merge(before, e.Patch), which saves merging
-// again. It counts only where before is the very context of the instance.
+// SetMerged gives Seal the result of workflow.Merge(before, e.Patch), so that it does not merge
+// again. Seal uses it only if before is the same slice as the context of the instance.
 func (e *Event) SetMerged(before, after json.RawMessage) {
 	e.merged.before, e.merged.after = before, after
 }
 
-// Merged is what SetMerged was given for this very context, nil where it was given nothing.
+// Merged returns the result that SetMerged stored for this exact context, nil if there is none.
 func (e Event) Merged(context json.RawMessage) json.RawMessage {
 	if is := e.merged; isSame(is.before, context) {
 		return is.after
@@ -138,7 +138,7 @@ func (e Event) Merged(context json.RawMessage) json.RawMessage {
 	return nil
 }
 
-// isSame reports whether two documents are one, and not only equal.
+// isSame reports whether two documents share the same memory, not only the same content.
 func isSame(a, b json.RawMessage) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
@@ -150,21 +150,20 @@ func (e Event) mergePatch(context json.RawMessage) (json.RawMessage, error) {
 	return workflow.Merge(context, e.Patch)
 }
 
-// Body returns the stored form: the canonical bytes that Hash covers, together
-// with PrevHash. It is nil for an event that was neither sealed nor decoded. The
-// caller must not change it.
+// Body returns the stored form: the canonical bytes, which Hash covers together with PrevHash. It is
+// nil for an event that was neither sealed nor decoded. The caller must not modify it.
 func (e Event) Body() []byte { return e.seal.body }
 
-// Decision is a verdict with what was asked: transition and identity stand in
-// the event around it.
+// Decision is a verdict with its inputs. The transition and the principal are in the surrounding
+// event.
 type Decision struct {
 	ID string `json:"id"` // "dec-" and a UUIDv7
 	judge.Verdict
 	// Data is the action's data with sensitive values as keyed digests.
 	Data json.RawMessage `json:"data,omitempty"`
-	// ContextDigest is the keyed digest of the context that was examined.
+	// ContextDigest is the keyed digest of the context that was judged.
 	ContextDigest string `json:"contextDigest,omitempty"`
-	// Rubric in force, so that a reader knows which thresholds applied.
+	// Rubric is the rubric in force, which shows the thresholds that applied.
 	Rubric judge.Rubric `json:"rubric"`
 	// Took is the wall time of the whole judgement.
 	Took time.Duration `json:"tookNs"`
@@ -175,7 +174,7 @@ type Checkpoint struct {
 	ID          string          `json:"id"` // "cp-" and a UUIDv7
 	Description string          `json:"description,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
-	// Revision and State are the named ones.
+	// Revision and State are those that the checkpoint names.
 	Revision int64  `json:"revision"`
 	State    string `json:"state"`
 }
@@ -184,51 +183,51 @@ type Checkpoint struct {
 // checkpoint.
 type Rollback struct {
 	CheckpointID string `json:"checkpointId"`
-	// Restores is the revision whose state, context and facts are in force again.
+	// Restores is the revision whose state, context and facts are restored.
 	Restores int64 `json:"restores"`
 }
 
-// Migration says what an instance was pinned to before.
+// Migration is the version that an instance was pinned to before.
 type Migration struct {
 	FromVersion int    `json:"fromVersion"`
 	FromHash    string `json:"fromHash"`
-	// States are new names of states by their old ones: a state that was visited counts
-	// as visited under its new name from then on.
+	// States maps old names of states to new ones: a visited state counts as visited under its new
+	// name from then on.
 	States map[string]string `json:"states,omitempty"`
 }
 
-// Import says where a step of an imported history comes from.
+// Import is the origin of a step of an imported history.
 type Import struct {
-	// Source names the folder or program, Line the line in its log, from 1; 0 is for what
-	// stood in no log.
+	// Source names the folder or program. Line is the line in its log, from 1; 0 if the step was not
+	// in a log.
 	Source string `json:"source"`
 	Line   int    `json:"line"`
-	// SourceHash is the hex SHA-256 of the line's bytes, or of the file's.
+	// SourceHash is the hex SHA-256 of the bytes of the line or file.
 	SourceHash string `json:"sourceHash,omitempty"`
-	// By is the principal that imported it, At when; Principal and Time of the event are
-	// whose step it is said to be, and when.
+	// By is the principal that imported it, At the time of the import. Principal and Time of the event
+	// are those that the source claims for the step.
 	By string    `json:"by,omitempty"`
 	At time.Time `json:"at,omitzero"`
-	// Counts says that an operator lets the step count toward mustPassThrough.
+	// Counts is true if an operator lets the step count toward mustPassThrough.
 	Counts bool `json:"counts,omitempty"`
-	// Kind is that of the event that the source says it was, "" where it does not, and Call the
-	// call that it was about, without its values.
+	// Kind is the kind of event that the source claims, "" if it claims none. Call is the call of that
+	// event, without its values.
 	Kind Kind  `json:"kind,omitempty"`
 	Call *Call `json:"call,omitempty"`
 }
 
-// Truncation says which events were removed from the beginning of a history.
+// Truncation describes the events removed from the beginning of a history.
 type Truncation struct {
-	// UpTo is the seq of the last event that was removed, Hash its hash and Count how
-	// many were removed, now and before.
+	// UpTo is the seq of the last removed event, Hash its hash, and Count the total number of removed
+	// events, including earlier removals.
 	UpTo  int64  `json:"upTo"`
 	Hash  string `json:"lastHash"`
 	Count int64  `json:"count"`
-	// Revision is the one that the snapshot at the beginning of what is left has, Floor
-	// its DigestState: nothing else can vouch for it any more.
+	// Revision is the revision of the snapshot at which the remaining history begins, and Floor its
+	// DigestState. Nothing else can verify that snapshot.
 	Revision int64  `json:"revision"`
 	Floor    string `json:"floor,omitempty"`
-	// Note is Text, signed with the key of the anchors; "" where nothing was anchored.
+	// Note is Text, signed with the key of the anchors; "" if nothing was anchored.
 	Note string `json:"note,omitempty"`
 }
 
@@ -244,16 +243,16 @@ type Key struct {
 
 // The limits of the format, in bytes.
 const (
-	// MaxEvent bounds the canonical bytes of one event.
+	// MaxEvent limits the canonical bytes of one event.
 	MaxEvent = 128 << 10
-	// MaxContext bounds the accumulated context of an instance as it is kept, in which sealed
-	// values are longer than they were.
+	// MaxContext limits the stored context of an instance, in which sealed values are longer than the
+	// original values.
 	MaxContext = 512 << 10
 )
 
-// Errors of this package; errors.Is finds them.
+// Errors of this package; check them with errors.Is.
 var (
-	// ErrTooLarge: the event or the context that it leads to is over its limit.
+	// ErrTooLarge: the event, or the context that it leads to, exceeds its limit.
 	ErrTooLarge = errors.New("too large")
 	// ErrUnknownKind: an event of a kind that this program does not know.
 	ErrUnknownKind = errors.New("unknown kind of event")
@@ -267,21 +266,21 @@ var (
 	ErrBroken = errors.New("broken history")
 	// ErrNoRevision: the history has no such revision.
 	ErrNoRevision = errors.New("no such revision")
-	// ErrKeyFile: the key file exists and cannot be used as it is.
+	// ErrKeyFile: the key file exists but cannot be used.
 	ErrKeyFile = errors.New("unusable key file")
 )
 
-// BrokenError says where a history stops verifying. It matches ErrBroken.
+// BrokenError locates the first event at which a history fails verification. It matches ErrBroken.
 type BrokenError struct {
 	Instance string
-	// Seq is the position at which the history breaks: that of the first event
-	// that does not follow from the one before.
+	// Seq is the seq at which the history breaks: that of the first event that does not follow from
+	// the previous one.
 	Seq int64
-	// How says what is wrong, in one clause.
+	// How describes the problem in one clause.
 	How string
 }
 
-// Error names the instance and the event.
+// Error returns a message with the instance and the event.
 func (e *BrokenError) Error() string {
 	return fmt.Sprintf("broken history: instance %s, event %d: %s", e.Instance, e.Seq, e.How)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// A history is sealed event by event; each carries the hash of the one before,
-// so a later change shows, and where.
+// A history is sealed event by event. Each event has the hash of the previous one, so a later
+// change is detected and located.
 func Example() {
 	var instance record.Instance
 	var history []record.Event

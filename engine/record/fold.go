@@ -5,9 +5,9 @@ import (
 	"iter"
 )
 
-// Fold takes one step back through a history: it returns the instance after e.
-// It checks that the step is legal, not that the hashes are right; Verify does.
-// restore is asked for the instance at the revision that a rollback names.
+// Fold applies one recorded event and returns the instance after it. It checks that the step is
+// legal, but not the hashes; Verify does that. restore returns the instance at the revision that a
+// rollback names.
 func Fold(prev Instance, e Event, restore func(revision int64) (Instance, error)) (Instance, error) {
 	if !e.Kind.isRestore() || e.Rollback == nil {
 		return applyEvent(prev, e, nil)
@@ -19,10 +19,9 @@ func Fold(prev Instance, e Event, restore func(revision int64) (Instance, error)
 	return applyEvent(prev, e, &restored)
 }
 
-// FoldAt folds a whole history from its first event up to a revision and the
-// events that left it as it was; 0 is the newest one. The events are held in
-// memory meanwhile, of the contexts only those that a rollback restores. A
-// revision that the history does not reach is ErrNoRevision.
+// FoldAt folds a whole history from its first event through the last event of the given revision; 0
+// means the newest. It holds all events in memory, but only those contexts that a rollback restores.
+// It returns ErrNoRevision if the history does not reach the revision.
 func FoldAt(events iter.Seq2[Event, error], revision int64) (Instance, error) {
 	return foldFrom(Instance{}, events, revision)
 }

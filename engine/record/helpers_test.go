@@ -12,7 +12,7 @@ import (
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-// history seals events one after the other and keeps what each led to.
+// history seals events one after the other and keeps the instance after each.
 type history struct {
 	tb interface {
 		Helper()
@@ -84,7 +84,7 @@ func decision(applied bool) *record.Decision {
 	return d
 }
 
-// sample is a history with every kind in it.
+// sample is a history with every kind of event.
 func sample(tb testing.TB) *history {
 	tb.Helper()
 	h := &history{tb: tb}

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Status is where an instance is in its life.
+// Status is the stage of an instance's life.
 type Status string
 
 // The statuses.
@@ -34,35 +34,35 @@ type Instance struct {
 	State          string          `json:"state"`
 	Status         Status          `json:"status"`
 	Context        json.RawMessage `json:"context"`
-	// Seq counts all events; Revision counts changes of state or context and is
-	// what optimistic concurrency compares. Both start at 1 with the started event.
+	// Seq counts all events. Revision counts changes of state or context, and is compared for optimistic
+	// concurrency. Both start at 1 with the started event.
 	Seq      int64          `json:"seq"`
 	Revision int64          `json:"revision"`
 	Facts    workflow.Facts `json:"facts"`
-	// Subject is what the instance is about while no other instance of the workflow may be
-	// about the same, "" for nothing.
+	// Subject is the subject of the instance, "" for none. No other live instance of the workflow may
+	// have the same one.
 	Subject string `json:"subject,omitempty"`
 	// Head is the hash of the last event, hex.
 	Head      string    `json:"head"`
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
 
-	// kept is the context as it is kept, where Context was opened; nil where they are the same.
+	// kept is the stored context if Context was opened, nil otherwise.
 	kept      json.RawMessage
 	destroyed bool
 }
 
-// Opened returns i with its context as people and judges see it: sealed values stand open in
-// it, or destroyed says that some cannot be opened ever again. Seal and Fold go on from the
-// context that is kept.
+// Opened returns i with its context as people and judges see it: sealed values are replaced by their
+// plain values. destroyed reports that some can never be opened again. Seal and Fold still use the
+// stored context.
 func (i Instance) Opened(context json.RawMessage, destroyed bool) Instance {
 	i = i.Kept()
 	i.Context, i.kept, i.destroyed = context, i.Context, destroyed
 	return i
 }
 
-// OpenedLike returns i opened as prev was, where both are kept with the same context; false where they
-// are not.
+// OpenedLike returns i opened as prev was, if both have the same stored context; it returns false if
+// they do not.
 func (i Instance) OpenedLike(prev Instance) (Instance, bool) {
 	if prev.kept == nil || !isSame(prev.kept, i.Context) {
 		return i, false
@@ -70,7 +70,7 @@ func (i Instance) OpenedLike(prev Instance) (Instance, bool) {
 	return i.Opened(prev.Context, prev.destroyed), true
 }
 
-// Kept returns i as it is kept: what Opened opened is sealed again.
+// Kept returns i in its stored form, with the values sealed that Opened had opened.
 func (i Instance) Kept() Instance {
 	if i.kept != nil {
 		i.Context, i.kept, i.destroyed = i.kept, nil, false
@@ -78,7 +78,7 @@ func (i Instance) Kept() Instance {
 	return i
 }
 
-// IsDestroyed reports whether the context holds values whose key was destroyed.
+// IsDestroyed reports whether the context contains values whose key was destroyed.
 func (i Instance) IsDestroyed() bool { return i.destroyed }
 
 // Clone returns a copy that shares no memory with i.
@@ -100,12 +100,12 @@ func (i Instance) Clone() Instance {
 
 const stateDomain = "gavel/state/v1\x00"
 
-// DigestState is the hex SHA-256 of an instance's whole state. A truncated event names
-// with it the state that the removed events led to.
+// DigestState returns the hex SHA-256 of an instance's whole state. A truncated event records it to
+// identify the state that the removed events led to.
 func DigestState(i Instance) string {
 	i = i.Kept()
 	facts, err := json.Marshal(i.Facts)
-	if err != nil { // texts and numbers always encode
+	if err != nil { // strings and numbers always encode
 		facts = []byte(err.Error())
 	}
 	h := sha256.New()

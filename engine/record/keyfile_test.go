@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// A saved key is read back, and takes the place of no other one.
+// A saved key is read back, and never replaces another key.
 func TestKeyIsSaved(t *testing.T) {
 	dir := t.TempDir()
 	key, other := bytes.Repeat([]byte{0xab}, 32), bytes.Repeat([]byte{0xcd}, 32)

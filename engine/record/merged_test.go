@@ -7,8 +7,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// What was merged before counts for that very context alone: an
-// event that is sealed onto another one is merged anew.
+// An earlier merge is used only for the same context in memory: an event that is sealed onto
+// another context is merged again.
 func TestSetMerged(t *testing.T) {
 	h := history{tb: t}
 	h.seal(started(`{"a":1}`), nil)

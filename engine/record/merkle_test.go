@@ -10,8 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// The leaves and roots are the published ones of Certificate Transparency's own tests
-// of RFC 6962.
+// The leaves and roots are from the published RFC 6962 tests of Certificate Transparency.
 func TestTreeIsThatOfRFC6962(t *testing.T) {
 	leaves := []string{"", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"}
 	roots := []string{
@@ -40,7 +39,7 @@ func TestTreeIsThatOfRFC6962(t *testing.T) {
 	}
 }
 
-// slowRoot is the definition of RFC 6962, section 2.1, word for word.
+// slowRoot implements the definition in RFC 6962, section 2.1, literally.
 func slowRoot(leaves [][]byte) record.TreeHash {
 	switch len(leaves) {
 	case 0:

@@ -16,21 +16,21 @@ import (
 
 // Errors of keys and signed notes.
 var (
-	// ErrSigningKey: a text that is no Ed25519 key in one of the forms that are read.
+	// ErrSigningKey: a string that is not an Ed25519 key in a supported form.
 	ErrSigningKey = errors.New("unusable signing key")
-	// ErrNote: a text that is not a signed note.
+	// ErrNote: a string that is not a signed note.
 	ErrNote = errors.New("not a signed note")
-	// ErrSignature: a note that none of the given keys signed.
+	// ErrSignature: a note that was signed by none of the given keys.
 	ErrSignature = errors.New("not signed by the key")
 )
 
 const (
 	maxNote      = 64 << 10
 	maxKeyName   = 100
-	pemName      = "gavel" // the name of a key that came without one
+	pemName      = "gavel" // the name of a key that was read without one
 	privateLabel = "PRIVATE+KEY+"
 	ed25519Note  = 1 // the algorithm's number in a signed-note key
-	// shortestSignature is that of Ed25519 after the id of its key; every other kind is
+	// shortestSignature is the length of an Ed25519 signature with its key id; every other kind is
 	// longer.
 	shortestSignature = 4 + ed25519.SignatureSize
 )
@@ -48,8 +48,8 @@ type Verifier struct {
 	public   string
 }
 
-// GenerateSigner makes a new key. The name goes into every signature: no spaces, no
-// plus signs, at most 100 bytes.
+// GenerateSigner creates a key. The name is part of every signature: no spaces, no plus signs,
+// at most 100 bytes.
 func GenerateSigner(name string) (*Signer, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -58,8 +58,8 @@ func GenerateSigner(name string) (*Signer, error) {
 	return newSigner(name, key)
 }
 
-// NewSigner reads a private key: the text that Export returns (one line, as C2SP
-// signed-note has it), or PEM (PKCS #8, Ed25519), whose name is "gavel".
+// NewSigner reads a private key: the text that Export returns (one line in the C2SP signed-note
+// form), or PEM (PKCS #8, Ed25519), which gets the name "gavel".
 func NewSigner(text string) (*Signer, error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "-----BEGIN") {
@@ -72,7 +72,7 @@ func NewSigner(text string) (*Signer, error) {
 	if _, err := note.NewSigner(text); err != nil {
 		return nil, fmt.Errorf("%w: %w; a private key is PEM, or one whole line %sNAME+ID+KEY", ErrSigningKey, err, privateLabel)
 	}
-	// The library has checked the form: PRIVATE+KEY+name+id+base64(algorithm, seed).
+	// The library has checked the form PRIVATE+KEY+name+id+base64(algorithm, seed).
 	parts := strings.SplitN(text, "+", 5)
 	raw, err := base64.StdEncoding.DecodeString(parts[4])
 	if err != nil {
@@ -149,13 +149,13 @@ func parsePEM[K any](text, kind string, parse func([]byte) (any, error)) (key K,
 // Verifier returns the public half.
 func (s *Signer) Verifier() *Verifier { return s.public }
 
-// Export returns the private key as one line, for its file and for nothing else.
+// Export returns the private key as one line. Write it only to its key file.
 func (s *Signer) Export() string { return s.private }
 
-// Name is the name in the signer's signatures.
+// Name returns the name used in the signatures.
 func (s *Signer) Name() string { return s.signer.Name() }
 
-// Sign returns the note: the text, which must end with a line feed, and the signature.
+// Sign returns the note: the text, which must end with a newline, and the signature.
 func (s *Signer) Sign(text string) (string, error) {
 	signed, err := note.Sign(&note.Note{Text: text}, s.signer)
 	if err != nil {
@@ -167,13 +167,13 @@ func (s *Signer) Sign(text string) (string, error) {
 	return string(signed), nil
 }
 
-// Name is the name in the signatures.
+// Name returns the name used in the signatures.
 func (v *Verifier) Name() string { return v.verifier.Name() }
 
 // String returns the public key as one line.
 func (v *Verifier) String() string { return v.public }
 
-// ReadNoteText returns the text of a note without verifying who signed it. ErrNote.
+// ReadNoteText returns the text of a note without verifying its signatures, or ErrNote.
 func ReadNoteText(signed string) (string, error) {
 	text, err := OpenNote(signed)
 	unverified, ok := errors.AsType[*note.UnverifiedNoteError](err)
@@ -188,8 +188,8 @@ func ReadNoteText(signed string) (string, error) {
 	return unverified.Note.Text, nil
 }
 
-// OpenNote returns the text of a note that one of the keys signed. Signatures of
-// others are skipped. ErrNote, ErrSignature.
+// OpenNote returns the text of a note that is signed with one of the keys. Signatures of
+// others are skipped. It returns ErrNote or ErrSignature.
 func OpenNote(signed string, keys ...*Verifier) (string, error) {
 	if len(signed) > maxNote {
 		return "", fmt.Errorf("%w: %d bytes", ErrNote, len(signed))

@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// ReviewStatus is where a review is in its life: open, then one of the others for
-// good, but that a rejected one can be reopened.
+// ReviewStatus is the state of a review: first open, then finally one of the others, except that a
+// rejected review can be reopened.
 type ReviewStatus string
 
 // The statuses of a review.
@@ -18,20 +18,20 @@ const (
 	ReviewOpen ReviewStatus = "open"
 	// ReviewResolved was approved or rejected by a person.
 	ReviewResolved ReviewStatus = "resolved"
-	// ReviewStale was overtaken: the instance moved, or what was fetched has changed.
+	// ReviewStale is no longer valid: the instance moved, or the fetched evidence has changed.
 	ReviewStale ReviewStatus = "stale"
 	// ReviewExpired was not resolved in time.
 	ReviewExpired ReviewStatus = "expired"
-	// ReviewSuperseded gave way to a newer one of the same action with other data.
+	// ReviewSuperseded was replaced by a newer review of the same action with other data.
 	ReviewSuperseded ReviewStatus = "superseded"
-	// ReviewReopened was rejected, and a person lets the same be asked for again.
+	// ReviewReopened was rejected, but a person allows the same request again.
 	ReviewReopened ReviewStatus = "reopened"
 )
 
-// GiveUp is how a person resolves the review of a step whose call may have happened: the step fails.
+// GiveUp is the resolution of a review of a step whose call may have happened: the step fails.
 const GiveUp judge.Outcome = "give-up"
 
-// Priority orders reviews for those who resolve them.
+// Priority orders reviews for the people who resolve them.
 type Priority string
 
 // The priorities, lowest first.
@@ -42,7 +42,7 @@ const (
 	PriorityUrgent Priority = "urgent"
 )
 
-// Rank is 0 for PriorityLow to 3 for PriorityUrgent; what is unknown counts as normal.
+// Rank returns 0 for PriorityLow to 3 for PriorityUrgent; an unknown priority counts as normal.
 func (p Priority) Rank() int {
 	switch p {
 	case PriorityLow:
@@ -56,7 +56,7 @@ func (p Priority) Rank() int {
 	}
 }
 
-// Channel says how a person's word reached the gate.
+// Channel is the way a person's decision reached the gate.
 type Channel string
 
 // The channels.
@@ -67,35 +67,35 @@ const (
 	ChannelMCP Channel = "mcp"
 	// ChannelAPI is a program over the engine's Go or HTTP interface.
 	ChannelAPI Channel = "api"
-	// ChannelClient is a form that the agent's own client showed: what it says came
-	// from a person only if that client is honest.
+	// ChannelClient is a form that the agent's own client showed: the input came from a person only
+	// if that client is honest.
 	ChannelClient Channel = "human_via_client"
 )
 
-// Review is what an event says of a review: that it was opened (an escalated
-// event), how it ended, that it was raised or reopened (a reviewed event), which one let
-// a move happen (an advanced event), or whose rejection was repeated (a refused event).
+// Review is the part of an event about a review: that it was opened (an escalated event), how it
+// ended or that it was raised or reopened (a reviewed event), which review allowed a move (an
+// advanced event), or whose rejection was repeated (a refused event).
 type Review struct {
 	ID     string       `json:"id"` // "rev-" and a UUIDv7
 	Status ReviewStatus `json:"status"`
-	// RequestedBy asked for the move, where the event was made by this process. The event that
-	// opened the review records it.
+	// RequestedBy is the principal that asked for the move, set only in events made by this process. It
+	// is not stored here: the event that opened the review records it.
 	RequestedBy string `json:"-"`
-	// Digest binds an open review to exactly what was asked: a keyed digest over
-	// instance, revision, action, data, context, evidence and definition.
+	// Digest binds an open review to the exact request: a keyed digest over instance, revision,
+	// action, data, context, evidence and definition.
 	Digest string `json:"digest,omitempty"`
-	// Priority and ExpiresAt (zero: never) of an open one.
+	// Priority and ExpiresAt are set for an open review; a zero ExpiresAt means never.
 	Priority  Priority  `json:"priority,omitempty"`
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
-	// Resolution is approve or reject, By who resolved it, through which Channel.
+	// Resolution is approve or reject, By the person who resolved it, Channel the way it arrived.
 	Resolution judge.Outcome `json:"resolution,omitempty"`
 	By         string        `json:"by,omitempty"`
 	Channel    Channel       `json:"channel,omitempty"`
-	// Reason is the reviewer's, or why it is stale.
+	// Reason is given by the reviewer, or explains why the review is stale.
 	Reason string `json:"reason,omitempty"`
 }
 
-// updateReviews returns the open reviews after an event, sharing no written memory.
+// updateReviews returns the open reviews after an event. It does not modify shared memory.
 func updateReviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	switch {
 	case e.Kind == Escalated:
@@ -103,7 +103,7 @@ func updateReviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	case e.Kind == Reviewed && e.Review.Status != ReviewOpen:
 		left := slices.DeleteFunc(slices.Clone(open), func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
 		if len(left) == 0 {
-			return nil // as it is stored
+			return nil // the stored form
 		}
 		return left
 	default:
@@ -111,8 +111,8 @@ func updateReviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	}
 }
 
-// checkReview checks that an event fits the open reviews: at most one per action, only an
-// open one ends, and nothing moves past an open one.
+// checkReview checks that an event fits the open reviews: at most one per action, only an open
+// review can end, and nothing moves past an open one.
 func checkReview(open []workflow.OpenReview, e Event) error {
 	at := -1
 	if e.Review != nil {

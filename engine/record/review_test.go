@@ -64,7 +64,7 @@ func TestReviewsAreFolded(t *testing.T) {
 	if who := h.last().Facts.Performed["go"]; !reflect.DeepEqual(who, []string{"local:agent", "rita"}) {
 		t.Errorf("performed by %v", who)
 	}
-	// What is restored is about a revision that is past: nobody waits for it any more.
+	// The rollback restores a past revision, so its review is no longer pending.
 	h.seal(record.Event{Kind: record.RolledBack, Rollback: &record.Rollback{CheckpointID: "cp", Restores: 1}}, &at)
 	if got := h.last(); got.State != "draft" || got.Facts.Reviews != nil {
 		t.Errorf("after the rollback: %+v", got)

@@ -9,35 +9,34 @@ import (
 	"fmt"
 )
 
-// ErrRule is for a definition or a judge configuration that differs from its seal.
+// ErrRule reports a definition or a judge configuration that differs from its seal.
 var ErrRule = errors.New("not as it was sealed")
 
-// RuleSeal is the place of a rule (a version of a definition, or a revision of a
-// judge configuration) in the one chain of all rules of a store. The zero value is
-// a rule that was never sealed.
+// RuleSeal links a rule (a version of a definition, or a revision of a judge configuration) into the
+// single chain of all rules of a store. The zero value means that the rule was never sealed.
 type RuleSeal struct {
-	// Place counts the rules of a store from 1, in the order in which they were made.
+	// Place numbers the rules of a store from 1, in the order in which they were made.
 	Place int64 `json:"place"`
-	// Prev is the Hash of the rule before, "" for the first. All are hex.
+	// Prev is the Hash of the previous rule, "" for the first. All hashes are hex.
 	Prev string `json:"prev"`
 	// Hash covers the place, Prev and the rule.
 	Hash string `json:"hash"`
-	// MAC is keyed, over Hash: only a holder of the key can make one. "" without a key.
+	// MAC is a keyed MAC over Hash, which only a holder of the key can make; "" without a key.
 	MAC string `json:"mac"`
 }
 
-// RuleChain stands for an instance's id in the heads that an anchor adds: where the chain
-// of rules ends. No instance can have it.
+// RuleChain takes the place of an instance id in the heads of an anchor, for the head of the chain
+// of rules. No instance can have this id.
 const RuleChain = "\x00rules"
 
-// ruleDomain keeps these hashes apart from every other use of SHA-256.
+// ruleDomain separates these hashes from every other use of SHA-256.
 const ruleDomain = "gavel/rule/v1"
 
 // RuleSealer seals rules and checks seals. It is safe for concurrent use.
 type RuleSealer struct{ key []byte }
 
-// NewRuleSealer returns a RuleSealer with a key of its own, derived from master. Without
-// one it makes and checks hashes alone.
+// NewRuleSealer returns a RuleSealer with its own key, derived from master. Without a master key it
+// makes and checks only hashes.
 func NewRuleSealer(master []byte) *RuleSealer {
 	if len(master) == 0 {
 		return &RuleSealer{}
@@ -45,7 +44,7 @@ func NewRuleSealer(master []byte) *RuleSealer {
 	return &RuleSealer{key: DeriveKey(master, "gavel/rule-mac/v1")}
 }
 
-// Seal gives a rule the place behind another one. The parts are all that the rule says.
+// Seal returns the seal of a rule that follows the rule with hash prev. parts is the complete content of the rule.
 func (s *RuleSealer) Seal(place int64, prev string, parts ...string) RuleSeal {
 	hash := hashRule(place, prev, parts)
 	seal := RuleSeal{Place: place, Prev: prev, Hash: hex.EncodeToString(hash)}
@@ -55,7 +54,7 @@ func (s *RuleSealer) Seal(place int64, prev string, parts ...string) RuleSeal {
 	return seal
 }
 
-// Check returns nil when this sealer's key sealed these parts at this place, else
+// Check returns nil if this sealer's key sealed these parts at this place, else
 // ErrRule.
 func (s *RuleSealer) Check(seal RuleSeal, parts ...string) error {
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// Every field counts, also one that is added later: a digest that leaves something out
-// would let it be changed unseen.
+// Every field counts, even one that is added later: a digest that omits a field
+// would let it be changed undetected.
 func TestStateDigestCoversEveryField(t *testing.T) {
 	h := sample(t)
 	whole := h.last()
@@ -25,13 +25,13 @@ func TestStateDigestCoversEveryField(t *testing.T) {
 	if err := json.Unmarshal(text, &again); err != nil {
 		t.Fatal(err)
 	}
-	again.Context = whole.Context // stores keep it apart, byte for byte
+	again.Context = whole.Context // stores keep it separately, byte for byte
 	if record.DigestState(again) != want || record.DigestState(whole.Clone()) != want {
 		t.Error("the same instance has another digest")
 	}
 	seen := map[string]string{want: "nothing"}
 	for field := range reflect.TypeFor[record.Instance]().Fields() {
-		if !field.IsExported() { // how it is opened is no part of it
+		if !field.IsExported() { // whether it is opened does not count
 			continue
 		}
 		changed := whole.Clone()

@@ -17,16 +17,16 @@ var kinds = []Kind{
 	Undone, Redone, Migrated, Imported, Reconciled, Called, Settled, Released, Truncated,
 }
 
-// Kinds are all that this program can fold.
+// Kinds returns all kinds that this program can fold.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
-// RevisingKinds are the kinds that Revises is true of.
+// RevisingKinds returns the kinds for which Revises is true.
 func RevisingKinds() []Kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool { return !k.Revises() })
 }
 
-// Revises reports whether an event of this kind changes state, status or
-// context, and so begins a new revision.
+// Revises reports whether an event of this kind changes state, status or context, and so
+// begins a new revision.
 func (k Kind) Revises() bool {
 	switch k {
 	case Started, Advanced, RolledBack, Cancelling, Undone, Redone, Migrated, Imported, Reconciled:
@@ -38,12 +38,12 @@ func (k Kind) Revises() bool {
 
 func (k Kind) isRestore() bool { return k == RolledBack || k == Undone || k == Redone }
 
-// Seal makes e the next event of prev and returns it with the instance that it
-// leads to. It is pure. Schema, Seq, Revision, PrevHash and Hash are set, whatever
-// they were; an empty Instance, Workflow, Version, DefinitionHash, From, To,
-// Status (and a checkpoint's Revision and State) is filled in; a given one must
-// be right. prev is the zero Instance for a started event (an ID may be set). A
-// rolled-back event needs restored: the instance at the revision it restores.
+// Seal makes e the next event of prev and returns it with the instance that it leads to. It is pure.
+//
+// Seal always sets Schema, Seq, Revision, PrevHash and Hash. It fills in an empty Instance, Workflow,
+// Version, DefinitionHash, From, To and Status, and a checkpoint's Revision and State; if they are
+// given, they must be right. prev is the zero Instance for a started event (an ID may be set). A
+// rolled-back event needs restored: the instance at the revision that it restores.
 //
 // Errors: ErrIllegalStep, ErrUnknownKind, ErrMalformed, ErrTooLarge.
 func Seal(prev Instance, e Event, restored *Instance) (Event, Instance, error) {
@@ -72,7 +72,7 @@ func Seal(prev Instance, e Event, restored *Instance) (Event, Instance, error) {
 	return e, next, nil
 }
 
-// completeEvent fills in what follows from prev.
+// completeEvent sets the fields that follow from prev.
 func completeEvent(prev Instance, e Event, restored *Instance) Event {
 	e.Schema, e.seal = SchemaVersion, seal{}
 	e.Time = canonicalTime(e.Time)
@@ -114,8 +114,8 @@ func fillDefault[T comparable](field *T, value T) {
 	}
 }
 
-// applyEvent is the one place that says what an event does to an instance: Seal and
-// Fold share it, so reading gives what was written.
+// applyEvent is the only function that applies an event to an instance. Seal and Fold share it, so
+// that reading gives the result that was written.
 func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	if err := checkOrder(prev, e); err != nil {
 		return Instance{}, err
@@ -175,7 +175,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	case Prechecked, Checkpointed, Truncated:
 	}
 	if e.Kind.Revises() {
-		next.Facts.Grants, next.Facts.Stops = nil, workflow.Stops{} // they were about the revision before
+		next.Facts.Grants, next.Facts.Stops = nil, workflow.Stops{} // they belong to the previous revision
 	}
 	if err != nil {
 		return Instance{}, fmt.Errorf("%w: event %d: %w", ErrIllegalStep, e.Seq, err)
@@ -230,7 +230,7 @@ func checkOrder(prev Instance, e Event) error {
 	return nil
 }
 
-// checkContent checks that an event holds what its kind needs and changes no more than
+// checkContent checks that an event has the fields that its kind needs and changes no more than
 // its kind may.
 func checkContent(e Event) error {
 	merges := e.Kind == Started || e.Kind == Advanced
@@ -255,7 +255,7 @@ func checkContent(e Event) error {
 		return newIllegalStep("a %s event and its rollback do not go together", e.Kind)
 	case (e.Kind == Migrated) != (e.Migration != nil):
 		return newIllegalStep("a %s event and its migration do not go together", e.Kind)
-	case brought != (e.Import != nil) && e.Kind != Checkpointed: // a checkpoint may have been brought too
+	case brought != (e.Import != nil) && e.Kind != Checkpointed: // a checkpoint may be imported too
 		return newIllegalStep("a %s event and its import do not go together", e.Kind)
 	case e.Kind != Started && e.Subject != "":
 		return newIllegalStep("a %s event with a subject", e.Kind)
@@ -269,9 +269,9 @@ func checkContent(e Event) error {
 	return nil
 }
 
-// applyImport applies a step that was made elsewhere and not seen here: it counts as
-// visited only where an operator said so, and as performed by no one. What it froze is
-// frozen: that takes rights and gives none.
+// applyImport applies a step that was made elsewhere: it counts as visited only if an operator
+// allowed that, and has no performer. A field that it froze is frozen: that takes rights away and
+// grants none.
 func applyImport(next Instance, e Event) (Instance, error) {
 	if next.ID == "" {
 		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
@@ -298,14 +298,14 @@ func restoreRevision(next *Instance, e Event, restored *Instance) error {
 		return fmt.Errorf("it says %q, %s; revision %d was in %q, %s", e.To, e.Status, restored.Revision, restored.State, restored.Status)
 	}
 	from := restored.Kept()
-	calls, called := next.Facts.Calls, next.Facts.Called // what was done stays done
+	calls, called := next.Facts.Calls, next.Facts.Called // calls are not undone
 	next.State, next.Status, next.Context, next.Facts = from.State, from.Status, from.Context, from.Facts
-	next.Facts.Reviews = nil // they were about a revision that is past
+	next.Facts.Reviews = nil // they belong to a past revision
 	next.Facts.Calls, next.Facts.Called = calls, mergeCounts(called, from.Facts.Called)
 	return nil
 }
 
-// addVisit and addPerformer return facts that share no written memory.
+// addVisit returns facts that share no modified memory; so does addPerformer.
 func addVisit(f workflow.Facts, e Event) workflow.Facts {
 	f.Visited = appendOnce(f.Visited, e.To)
 	f.Frozen = addFrozen(f.Frozen, e)
@@ -319,7 +319,7 @@ func addFrozen(pointers []string, e Event) []string {
 	return pointers
 }
 
-// RenameVisits returns the facts with visits under the states' new names: the old name may
+// RenameVisits returns the facts with visits under the states' new names: an old name may
 // belong to another state now.
 func RenameVisits(f workflow.Facts, states map[string]string) workflow.Facts {
 	if len(states) == 0 {
@@ -338,7 +338,7 @@ func RenameVisits(f workflow.Facts, states map[string]string) workflow.Facts {
 
 func addPerformer(f workflow.Facts, e Event) workflow.Facts {
 	who := appendOnce(f.Performed[e.Action], e.Principal)
-	if e.Review != nil { // who approved the move had a part in it
+	if e.Review != nil { // the approver took part in the move
 		who = appendOnce(who, e.Review.By)
 	}
 	f.Performed = maps.Clone(f.Performed)

@@ -21,7 +21,7 @@ func truncated(upTo int64, hash string) record.Event {
 	return record.Event{Kind: record.Truncated, Truncation: &record.Truncation{UpTo: upTo, Hash: hash, Count: upTo, Revision: 1}}
 }
 
-// begun is a history in "reviewing" at revision 2, with a freeze and a doer in its facts.
+// begun adds events up to "reviewing" at revision 2, with a freeze and a performer in the facts.
 func begun(h *history) {
 	h.seal(started(`{"n":1}`), nil)
 	e := advanced("submit", "reviewing", `{"n":2}`)
@@ -29,7 +29,7 @@ func begun(h *history) {
 	h.seal(e, nil)
 }
 
-// TestWhatTheRarerKindsDo says what is left of an instance after each of them.
+// TestWhatTheRarerKindsDo checks the instance after each of them.
 func TestWhatTheRarerKindsDo(t *testing.T) {
 	tests := map[string]struct {
 		event    record.Event
@@ -85,7 +85,7 @@ func TestWhatTheRarerKindsDo(t *testing.T) {
 	}
 }
 
-// TestUndoneTakesTheFactsBack: what was frozen and who did it is as it was before.
+// TestUndoneTakesTheFactsBack: the frozen fields and performers are as they were before.
 func TestUndoneTakesTheFactsBack(t *testing.T) {
 	h := &history{tb: t}
 	begun(h)
@@ -99,7 +99,7 @@ func TestUndoneTakesTheFactsBack(t *testing.T) {
 	}
 }
 
-// TestMigratedRenamesVisits: a visit counts under the new name, and no more under the
+// TestMigratedRenamesVisits: a visit counts under the new name and no longer under the
 // old one, which may mean another state now.
 func TestMigratedRenamesVisits(t *testing.T) {
 	tests := map[string]struct {
@@ -130,7 +130,7 @@ func TestMigratedRenamesVisits(t *testing.T) {
 	}
 }
 
-// TestMigratedCanEnd: the new version may call the state final.
+// TestMigratedCanEnd: the state may be final in the new version.
 func TestMigratedCanEnd(t *testing.T) {
 	h := &history{tb: t}
 	begun(h)
@@ -142,7 +142,7 @@ func TestMigratedCanEnd(t *testing.T) {
 	}
 }
 
-// TestImportedBegins: a history that was kept elsewhere starts without a start.
+// TestImportedBegins: an imported history begins without a started event.
 func TestImportedBegins(t *testing.T) {
 	h := &history{tb: t}
 	e := applyImport("draft", `{"a":1}`, false)
@@ -158,7 +158,7 @@ func TestImportedBegins(t *testing.T) {
 	}
 }
 
-// TestImportedFreezes: what an imported step froze is frozen, counted or not.
+// TestImportedFreezes: a field that an imported step froze is frozen, whether the step counts or not.
 func TestImportedFreezes(t *testing.T) {
 	for _, counts := range []bool{false, true} {
 		h := &history{tb: t}
@@ -172,7 +172,7 @@ func TestImportedFreezes(t *testing.T) {
 	}
 }
 
-// TestImportedCheckpoint: a checkpoint may come from elsewhere, a refusal may not.
+// TestImportedCheckpoint: a checkpoint may be imported, a truncation may not.
 func TestImportedCheckpoint(t *testing.T) {
 	h := &history{tb: t}
 	begun(h)

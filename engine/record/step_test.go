@@ -85,7 +85,7 @@ func TestSealDoesNotShareFactsBetweenSteps(t *testing.T) {
 	base := h.last()
 	before := base.Clone()
 	var forks, wants []record.Instance
-	for _, to := range []string{"x", "y", "z"} { // from the same base: none may see another's
+	for _, to := range []string{"x", "y", "z"} { // from the same base: none may see another fork's facts
 		e := advanced("go", to, `{}`)
 		e.Time, e.Principal, e.Freezes = epoch, "by "+to, []string{"/" + to}
 		_, next, err := record.Seal(base, e, nil)

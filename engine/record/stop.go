@@ -7,31 +7,31 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// IsStop reports whether an event is about an agent's wish to end, and not about an action or a
-// call: it was refused, or let through and put to a person.
+// IsStop reports whether an event is about an agent's attempt to end its session, and not about an
+// action or a call. The attempt was refused, or allowed and put to a person.
 func (e Event) IsStop() bool {
 	return (e.Kind == Refused || e.Kind == Escalated) && e.Action == "" && e.Call == nil
 }
 
-// stopData is what the decision about a stop says of it.
+// stopData is the data of a decision about a stop.
 type stopData struct {
 	Session string `json:"session"`
 }
 
-// NewStopData returns the data of the decision about a stop of a client session.
+// NewStopData returns the data of the decision about a stop in a client session.
 func NewStopData(session string) json.RawMessage {
-	data, _ := json.Marshal(stopData{session}) // a string can be encoded
+	data, _ := json.Marshal(stopData{session}) // a string always encodes
 	return data
 }
 
-// stopSession is the session that wanted to end, "" where the event does not say it.
+// stopSession returns the session that attempted to end, "" if the event has none.
 func (e Event) stopSession() string {
 	var data stopData
-	_ = json.Unmarshal(e.Decision.Data, &data) // NewStopData made it
+	_ = json.Unmarshal(e.Decision.Data, &data) // written by NewStopData
 	return data.Session
 }
 
-// updateStops returns what became of the wishes to end after a refused, escalated or reviewed event.
+// updateStops returns the stops after a refused, escalated or reviewed event.
 func updateStops(s workflow.Stops, e Event) workflow.Stops {
 	switch {
 	case e.Kind == Refused && e.IsStop():

@@ -32,7 +32,7 @@ func TestDerivedKeysAreIndependent(t *testing.T) {
 	}
 }
 
-// What was derived once is in stores: another derivation would lose them.
+// Stores hold data under derived keys; another derivation would lose it.
 func TestDerivedKeyStaysTheSame(t *testing.T) {
 	got := hex.EncodeToString(record.DeriveKey(bytes.Repeat([]byte{7}, 32), "gavel/a/v1", "x", "y"))
 	if want := "e2fbc8cbdb7901909eae0625cfa8aedb5698b894308b835857709e5cc9f638f7"; got != want {

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// NewChainFrom verifies a history whose beginning was removed: it expects the event right
+// NewChainFrom returns a Chain for a history whose beginning was removed: it expects the event right
 // after floor, the instance after the last removed event. It cannot verify floor itself.
 func NewChainFrom(floor Instance) Chain {
 	return Chain{instance: floor.ID, seq: floor.Seq, revision: floor.Revision, head: floor.Head}
@@ -21,7 +21,8 @@ func VerifyEvent(e Event) error {
 	return alone.Add(e)
 }
 
-// FoldFrom is FoldAt for a history whose beginning was removed: it folds from floor on. A rollback to a revision below it is ErrNoRevision.
+// FoldFrom is FoldAt for a history whose beginning was removed: it folds from floor. A rollback to a revision below it
+// is ErrNoRevision.
 func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (Instance, error) {
 	if revision != 0 && revision < floor.Revision {
 		return Instance{}, fmt.Errorf("%w: %d, the history begins at %d", ErrNoRevision, revision, floor.Revision)
@@ -29,8 +30,8 @@ func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (I
 	return foldFrom(floor, events, revision)
 }
 
-// CheckTruncation checks before a store removes the beginning of a history that the last
-// event records the removal, and that floor is where it ends.
+// CheckTruncation checks, before a store removes the beginning of a history, that the last event
+// records the removal and that floor is the instance at its end.
 func CheckTruncation(events []Event, floor Instance) error {
 	if len(events) == 0 {
 		return newIllegalStep("no event names what is removed")
@@ -50,19 +51,19 @@ func CheckTruncation(events []Event, floor Instance) error {
 	return nil
 }
 
-// truncationTitle begins what is signed of a truncation. The name of a key, which begins
-// an anchor, holds no space: neither passes for the other.
+// truncationTitle begins the signed text of a truncation. An anchor begins with the name of a key,
+// which has no space, so neither can pass for the other.
 const truncationTitle = "gavel truncation v1"
 
-// Text is what a note about a removal signs: enough that the note fits this truncation of
-// this instance and no other.
+// Text returns the text that a note about a removal signs. It identifies this truncation of this
+// instance and no other.
 func (t Truncation) Text(instance string) string {
 	return fmt.Sprintf("%s\ninstance %q\nup to %d\nlast hash %s\ncount %d\nrevision %d\nfloor %s\n",
 		truncationTitle, instance, t.UpTo, t.Hash, t.Count, t.Revision, t.Floor)
 }
 
-// CheckNote checks that Note was signed with one of the keys for this truncation of this
-// instance; without keys, only that it names it. ErrNote, ErrSignature.
+// CheckNote checks that Note was signed with one of the keys for this truncation of this instance.
+// Without keys, it checks only that the note names them. It returns ErrNote or ErrSignature.
 func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 	if t.Note == "" {
 		return fmt.Errorf("%w: the note is missing", ErrNote)
@@ -80,9 +81,9 @@ func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 	return nil
 }
 
-// CheckAppend checks before a store writes that events are sealed, follow one another
-// in one instance from seq expect+1 on, lead to next and keep to the limits. It guards
-// against a caller's mistake and verifies no hash.
+// CheckAppend checks, before a store writes, that events are sealed, follow one another in one
+// instance from seq expect+1, lead to next and stay within the limits. It guards against mistakes
+// of the caller and verifies no hash.
 func CheckAppend(expect int64, events []Event, next Instance) error {
 	if len(events) == 0 {
 		return newIllegalStep("nothing to append")

@@ -7,7 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// A note is good for one cut of one instance, and for nothing else.
+// A note is valid for one truncation of one instance, and for nothing else.
 func TestANoteIsOfOneTruncation(t *testing.T) {
 	key := signer(t, "a")
 	said := record.Truncation{UpTo: 3, Hash: record.HashNote("h"), Count: 3, Revision: 2, Floor: record.HashNote("f")}
@@ -48,7 +48,7 @@ func TestANoteIsOfOneTruncation(t *testing.T) {
 		if err := cut.CheckNote(tt.instance, key.Verifier()); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
-		// Without keys nobody can say who signed it.
+		// Without keys, CheckNote cannot tell who signed the note.
 		if err := cut.CheckNote(tt.instance); (err == nil) != (tt.want == nil || name == "another's note") {
 			t.Errorf("%s, without keys: %v", name, err)
 		}

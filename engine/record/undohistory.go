@@ -8,37 +8,37 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// UndoHistory holds the moves that undo can take back, those under the present revision,
-// and the moves that redo can make again, those undone since the last new one.
+// UndoHistory holds the moves that undo can take back, up to the present revision, and the moves
+// that redo can make again, those undone since the last new one.
 //
-// It holds only moves that were judged here. A migration, an imported step and a
-// reconciliation start it anew: nothing before them is undone step by step. A rollback
-// goes back to the history of the revision that it restores.
+// It holds only moves that were judged here. A migration, an imported step and a reconciliation
+// reset it: nothing before them can be undone step by step. A rollback returns to the history of
+// the revision that it restores.
 type UndoHistory struct {
 	done, undone *link
-	at           map[int64]*link // what each revision stands on, since the last migration
-	first        int64           // the lowest revision that is known
+	at           map[int64]*link // the moves that led to each revision, since the last migration
+	first        int64           // the lowest known revision
 	migrated     int64           // the revision of the last migration, 0 for none
-	incomplete   bool            // something before the first revision was restored, or cut off
+	incomplete   bool            // a revision before the first was restored, or moves before it may be cut off
 }
 
 // Move is an applied move.
 type Move struct {
-	// Event is the move without its patch, and of its decision only the evidence: histories
+	// Event is the move without its patch, and with only the evidence of its decision, because histories
 	// are held in memory.
 	Event Event
-	// Before is the revision that it started from.
+	// Before is the revision that the move started from.
 	Before int64
 }
 
-// link is a list that grows at its head; its tails are shared and never change.
+// link is a list that grows at its head; tails are shared and never modified.
 type link struct {
 	move  *Move
 	under *link
 }
 
-// ReadUndoHistory reads events in order, possibly from a truncated history. Events that
-// begin no revision may be left out, but for Called ones: they are what a move cannot take back.
+// ReadUndoHistory reads events in order, possibly from a truncated history. Events that begin no
+// revision may be left out, except Called events: a move cannot take calls back.
 func ReadUndoHistory(events iter.Seq2[Event, error]) (UndoHistory, error) {
 	l := UndoHistory{at: map[int64]*link{}}
 	for e, err := range events {
@@ -63,7 +63,7 @@ func (l *UndoHistory) add(e Event) {
 	e = trimEvent(e)
 	if l.first == 0 {
 		l.first = e.Revision
-		if e.Seq > 1 { // what came before was removed
+		if e.Seq > 1 { // earlier events were removed
 			l.first = e.Revision - 1
 		}
 	}
@@ -94,14 +94,14 @@ func (l *UndoHistory) add(e Event) {
 		clear(l.at)
 	case Started, Imported, Reconciled:
 		l.done, l.undone = nil, nil
-		l.incomplete = l.incomplete || l.first > 1 // what it cuts off is before the first revision
+		l.incomplete = l.incomplete || l.first > 1 // the moves that it cuts off are before the first revision
 	case Refused, Prechecked, Checkpointed, Cancelling, Escalated, Reviewed, Called, Settled, Released, Truncated:
 	}
 	l.at[e.Revision] = l.done
 }
 
-// addCall marks the move to the revision in which a call was made: who takes the move back leaves
-// the call behind.
+// addCall marks the move to the revision in which a call was made: undoing the move does not undo
+// the call.
 func (l *UndoHistory) addCall(e Event) {
 	if l.done == nil || l.done.move.Event.Call != nil || l.first == 0 {
 		l.incomplete = l.incomplete || l.done == nil && l.first > 1 // it was made after a move before the first revision
@@ -128,25 +128,25 @@ func trimEvent(e Event) Event {
 	return e
 }
 
-// LastMove returns the move that an undo takes back; false when there is none.
+// LastMove returns the move that an undo takes back, and false if there is none.
 func (l UndoHistory) LastMove() (Move, bool) { return l.done.firstMove() }
 
-// LastUndone returns the move that a redo makes again; false when there is none.
+// LastUndone returns the move that a redo makes again, and false if there is none.
 func (l UndoHistory) LastUndone() (Move, bool) { return l.undone.firstMove() }
 
 // MigratedAt returns the revision of the last migration, 0 without one.
 func (l UndoHistory) MigratedAt() int64 { return l.migrated }
 
-// FirstRevision returns the lowest known revision; above 1, earlier ones were removed.
+// FirstRevision returns the lowest known revision; if it is above 1, earlier ones were removed.
 func (l UndoHistory) FirstRevision() int64 { return l.first }
 
 // IsIncomplete reports whether a rollback went before FirstRevision, or moves before it may have been
-// cut off: then moves may be missing, from MovesBetween too. LastMove and LastUndone are right where they
-// return a move.
+// cut off. Moves may then be missing, also from MovesBetween. If LastMove or LastUndone returns a
+// move, it is right.
 func (l UndoHistory) IsIncomplete() bool { return l.incomplete }
 
-// MovesBetween returns the moves that going from the present revision to another takes
-// back or makes again. Moves before the last migration are unknown.
+// MovesBetween returns the moves that are taken back or made again when going from the present
+// revision to another. Moves before the last migration are unknown.
 func (l UndoHistory) MovesBetween(revision int64) []Move {
 	var out []Move
 	here, there := l.done.listMoves(), l.at[revision].listMoves()

@@ -14,12 +14,12 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// restoring is an event that goes back to a revision.
+// restoring returns an event that goes back to a revision.
 func restoring(kind record.Kind, revision int64) record.Event {
 	return record.Event{Kind: kind, Rollback: &record.Rollback{Restores: revision}}
 }
 
-// migrated is an event that pins version 2.
+// migrated returns an event that pins version 2.
 func migrated(to string) record.Event {
 	return record.Event{Kind: record.Migrated, Version: 2, DefinitionHash: "sha256:bb", To: to, Migration: &record.Migration{FromVersion: 1, FromHash: "sha256:aa"}}
 }
@@ -30,7 +30,7 @@ func (h *history) back(kind record.Kind, revision int64) {
 	h.seal(restoring(kind, revision), h.at(revision))
 }
 
-// at is the instance as a revision left it.
+// at returns the instance at the end of a revision.
 func (h *history) at(revision int64) *record.Instance {
 	h.tb.Helper()
 	for i := len(h.after) - 1; i >= 0; i-- {
@@ -60,7 +60,7 @@ func TestLine(t *testing.T) {
 	migrate := func(h *history) { h.seal(migrated("c"), nil) }
 	tests := map[string]struct {
 		steps []func(*history)
-		// undo and redo are the revisions that each would restore; 0 for nothing.
+		// undo and redo are the revisions that each would restore; 0 for none.
 		undo, redo int64
 	}{
 		"the start":                      {nil, 0, 0},
@@ -114,7 +114,7 @@ func TestLineTellsWhatLiesBetween(t *testing.T) {
 	h.back(record.RolledBack, 1)                    // 4
 	h.seal(advanced("three", "d", `{}`), nil)       // 5
 	h.seal(advanced("four", "e", `{}`), nil)        // 6
-	for revision, want := range map[int64][]string{ // from the present one, which stands on three and four
+	for revision, want := range map[int64][]string{ // from the present revision, which three and four led to
 		1: {"four", "three"}, 2: {"four", "three", "one"}, 3: {"four", "three", "two", "one"},
 		4: {"four", "three"}, 5: {"four"}, 6: nil,
 	} {
@@ -155,15 +155,15 @@ func TestReadLineFails(t *testing.T) {
 	}
 }
 
-// twoStacks is the model of undo and redo: what everybody's editor does.
+// twoStacks is the model of undo and redo, as in any editor.
 type twoStacks struct {
 	now        string
 	undo, redo []string
-	then       map[int64]twoStacks // what was, by revision, since the last migration
+	then       map[int64]twoStacks // the stacks at each revision, since the last migration
 }
 
-// TestLineIsTwoStacks plays random moves, undos, redos and rollbacks, and compares what
-// the fold says with two stacks of contexts.
+// TestLineIsTwoStacks plays random moves, undos, redos and rollbacks, and compares the result with
+// two stacks of contexts.
 func TestLineIsTwoStacks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{tb: t}
@@ -222,7 +222,7 @@ func TestLineIsTwoStacks(t *testing.T) {
 	})
 }
 
-// TestLineOfTheNewest: the newest events alone tell nothing that all of them do not.
+// TestLineOfTheNewest: the newest events alone give no answer that the whole history does not give.
 func TestLineOfTheNewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{tb: t}
@@ -280,7 +280,7 @@ func TestLineOfTheNewest(t *testing.T) {
 	})
 }
 
-// actions are those of moves, sorted.
+// actions returns the actions of moves, sorted.
 func actions(moves []record.Move) (out []string) {
 	for _, m := range moves {
 		out = append(out, m.Event.Action)
@@ -289,7 +289,7 @@ func actions(moves []record.Move) (out []string) {
 	return out
 }
 
-// A line is held in memory, so it has nothing of what moves carried but who fetched what.
+// A line is held in memory, so of each move it keeps only the sources of its evidence.
 func TestLineHoldsLittle(t *testing.T) {
 	h := &history{tb: t}
 	h.seal(started(`{}`), nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// What the newest events of a history say of the last move and the last undone one is right, whatever was
-// before them; and so is what lies between two revisions of theirs that nothing before them was restored to.
+// The last move and the last undone move that the newest events of a history give are right, whatever
+// precedes them. So are the moves between two of their revisions, unless an earlier revision was restored.
 func TestTheEndOfAHistoryIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := drawKinds(t)

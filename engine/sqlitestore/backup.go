@@ -13,18 +13,17 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// Errors of copies.
+// Errors of Copy and Restore.
 var (
-	// ErrExists: there is a file where one was to be written.
+	// ErrExists is returned if the target file already exists.
 	ErrExists = errors.New("there is a file of this name already; give another name")
-	// ErrInUse: another process has the store open.
+	// ErrInUse is returned if another process has the store open.
 	ErrInUse = errors.New("another process has the store open; end it first")
 )
 
-// Copy writes a store as it is at one moment to another file, while others read and
-// write it, and says what is in the copy. The copy gets its name only when it is whole,
-// durable and has been inspected: a file of that name is a good one. It is one file,
-// with the rights 0600; replace lets it take the place of another one.
+// Copy writes a consistent copy of a store to another file, while other processes read and write it, and returns the
+// copy's contents. The copy gets its final name only once it is complete, durable and inspected, so that a file with
+// that name is always good. It is a single file with mode 0600. If replace is set, it replaces an existing file.
 //
 // Errors: ErrExists, ErrDiskFull, and those of Inspect.
 func Copy(ctx context.Context, from, to string, replace bool) (Contents, error) {
@@ -57,7 +56,7 @@ func copyStore(ctx context.Context, from, to string, replace bool) (c Contents, 
 	return c, publishFile(part, to, replace)
 }
 
-// checkTarget refuses targets that cannot be meant.
+// checkTarget rejects targets that must not be overwritten.
 func checkTarget(from, to string, replace bool) error {
 	source, err := os.Stat(from)
 	if err != nil {
@@ -77,9 +76,9 @@ func checkTarget(from, to string, replace bool) error {
 	return nil
 }
 
-// vacuumInto writes what one read transaction sees to a new file, and makes it durable.
+// vacuumInto writes the state seen by a read transaction to a new file and makes it durable.
 func vacuumInto(ctx context.Context, from, to string) (err error) {
-	f, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // VACUUM INTO takes an empty file as it is
+	f, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // VACUUM INTO accepts an existing file if it is empty
 	if err != nil {
 		return err
 	}
@@ -91,7 +90,7 @@ func vacuumInto(ctx context.Context, from, to string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.close()) }()
-	// VACUUM INTO writes to the other file only, but query_only forbids that too.
+	// VACUUM INTO writes only to the other file, but query_only would forbid it.
 	if _, err := src.db.ExecContext(ctx, "PRAGMA query_only = OFF"); err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func vacuumInto(ctx context.Context, from, to string) (err error) {
 	return syncFile(to)
 }
 
-// isStore keeps strange files from being copied for nothing.
+// isStore checks that a file is a store before it is copied.
 func isStore(ctx context.Context, db *sql.DB) error {
 	return checkIdentity(ctx, db, "main")
 }
@@ -114,17 +113,17 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// publishFile gives a finished file its name, durably. Without replace, a file that has
-// appeared meanwhile is not written over.
+// publishFile durably renames a finished file to its final name. Without replace, it does not overwrite a file that
+// appeared in the meantime.
 func publishFile(part, to string, replace bool) error {
 	if !replace {
 		switch err := os.Link(part, to); {
 		case err == nil:
-			return record.SyncDir(filepath.Dir(to)) // part goes away with its caller
+			return record.SyncDir(filepath.Dir(to)) // the caller removes part
 		case errors.Is(err, fs.ErrExist):
 			return ErrExists
 		}
-		// This file system has no links. Somebody would have to be very quick.
+		// This file system has no hard links; the window in which another process can create the file is tiny.
 		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 			return ErrExists
 		}

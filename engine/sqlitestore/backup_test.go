@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// filled is a store of n instances with three events each, one of them cut.
+// filled creates a store with n instances of three events each; one history is truncated.
 func filled(t testing.TB, path string, n int) {
 	t.Helper()
 	s := openAt(t, path)
@@ -45,7 +45,7 @@ func filled(t testing.TB, path string, n int) {
 	}
 }
 
-// names are the files in a path's directory.
+// names lists the files in the directory of a path.
 func names(t testing.TB, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -71,7 +71,7 @@ func TestBackupIsOneGoodFile(t *testing.T) {
 	filled(t, path, 20)
 	s := openAt(t, path)
 	defer s.Close()
-	if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(99), `{}`)); err != nil { // in the log only
+	if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(99), `{}`)); err != nil { // only in the log
 		t.Fatal(err)
 	}
 	target := filepath.Join(t.TempDir(), "a copy?#.db")
@@ -114,8 +114,8 @@ func TestBackupIsOneGoodFile(t *testing.T) {
 	}
 }
 
-// What another process had acknowledged when a backup began is in it, and a backup
-// verifies, whatever is being written meanwhile.
+// A backup contains everything that another process had acknowledged when it began, and it verifies even if writes
+// continue during the backup.
 func TestBackupWhileAnotherProcessWrites(t *testing.T) {
 	path := newPath(t)
 	p := spawn(t, "load", path, "")
@@ -248,7 +248,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreGivesWayToAnotherProcess: locks of this process would not show.
+// TestRestoreGivesWayToAnotherProcess uses a second process because this process would not see its own locks.
 func TestRestoreGivesWayToAnotherProcess(t *testing.T) {
 	backup, target := filepath.Join(t.TempDir(), "backup.db"), newPath(t)
 	filled(t, backup, 2)
@@ -268,7 +268,7 @@ func TestRestoreGivesWayToAnotherProcess(t *testing.T) {
 	if _, err := sqlitestore.Restore(t.Context(), req); !errors.Is(err, sqlitestore.ErrInUse) {
 		t.Errorf("while another process has it open: %v", err)
 	}
-	// Damaged, and still open over there.
+	// The store is damaged but still open in the other process.
 	header := make([]byte, 100)
 	f, err := os.OpenFile(target, os.O_RDWR, 0)
 	if err != nil {
@@ -298,7 +298,7 @@ func TestRestoreGivesWayToAnotherProcess(t *testing.T) {
 	}
 }
 
-// A write-ahead log that outlived its file must not be played into the next one.
+// A write-ahead log that outlived its file must not be replayed into the next one.
 func TestRestoreSetsAsideWhatIsLeft(t *testing.T) {
 	backup, target := filepath.Join(t.TempDir(), "backup.db"), newPath(t)
 	filled(t, backup, 2)

@@ -18,14 +18,14 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// contender is one way to write, with a file of its own.
+// contender is a way to write, with its own file.
 type contender struct {
 	name   string
-	store  *sqlitestore.Store // reads, and writes unless commit says otherwise
+	store  *sqlitestore.Store // reads, and also writes unless commit differs
 	commit func(context.Context, store.Commit) error
 }
 
-// load is what the contenders are put under.
+// load describes the load on the contenders.
 type load struct {
 	writers   int
 	context   int // bytes
@@ -40,13 +40,13 @@ func document(bytes int) string {
 	return `{"title":"` + strings.Repeat("x", bytes*2/5) + `","body":"` + strings.Repeat("y", bytes*3/5) + `","n":0}`
 }
 
-// opener makes contenders; each starts with the same instances.
+// opener creates a contender; all start with the same instances.
 type opener func(tb testing.TB, path string, l load) contender
 
-// grouped is the store as it is.
+// grouped is the store as released.
 func grouped(tb testing.TB, path string, _ load) contender {
 	tb.Helper()
-	s, err := sqlitestore.Open(tb.Context(), sqlitestore.Config{Path: path}) // with all that runs beside the writers
+	s, err := sqlitestore.Open(tb.Context(), sqlitestore.Config{Path: path}) // with all background work
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func grouped(tb testing.TB, path string, _ load) contender {
 	return contender{"grouped", s, s.Commit}
 }
 
-// scanAll commits in groups and folds the log in the background after so many pages.
+// scanAll commits in groups and checkpoints the log in the background after this many pages.
 func scanAll(pages int) opener {
 	return func(tb testing.TB, path string, _ load) contender {
 		tb.Helper()
@@ -62,7 +62,7 @@ func scanAll(pages int) opener {
 	}
 }
 
-// auto commits in groups and leaves the log to the commit that makes it so long.
+// auto commits in groups; the commit that brings the log to this length checkpoints it.
 func auto(pages int) opener {
 	return func(tb testing.TB, path string, _ load) contender {
 		tb.Helper()
@@ -80,7 +80,7 @@ func checkpointed(tb testing.TB, path, name string, background, inCommit int) co
 	return contender{name, s, s.Commit}
 }
 
-// naive is one transaction per write: the baseline.
+// naive is the baseline: one transaction per write.
 func naive(tb testing.TB, path string, l load) contender {
 	tb.Helper()
 	c := grouped(tb, path, l)
@@ -92,7 +92,7 @@ func naive(tb testing.TB, path string, l load) contender {
 	return contender{"naive", c.store, n.Commit}
 }
 
-// seed gives every writer its instances.
+// seed creates the instances of every writer.
 func (c contender) seed(tb testing.TB, l load) {
 	tb.Helper()
 	doc := document(l.context)
@@ -116,7 +116,7 @@ func (c contender) advance(tb testing.TB, l load) func(w, i int) {
 	}
 }
 
-// advancing advances the instance that id names for each turn.
+// advancing advances the instance that id returns for each iteration.
 func (c contender) advancing(tb testing.TB, id func(i int) string) func(w, i int) {
 	return func(_, i int) {
 		inst, err := c.store.Load(context.Background(), id(i))
@@ -134,21 +134,20 @@ func benchAdvance(tb testing.TB, inst record.Instance, i int) store.Commit {
 	return storetest.Advance(tb, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
 }
 
-// figures are what a contender did.
+// figures holds the measurements of a contender.
 type figures struct {
 	rate  float64 // per second
-	disk  float64 // rate by the disk's rate of fdatasync before and after, the median of the windows
+	disk  float64 // rate divided by the disk's fdatasync rate before and after; the median of the windows
 	took  []time.Duration
 	ratio []float64
 	rates []float64 // of each window
 	p99s  []float64 // of each window, ms
-	// p50s are the p50 of each window by that of fdatasync before and after it.
+	// p50s holds the p50 of each window, divided by that of fdatasync before and after it.
 	p50s []float64
 }
 
-// contest lets the contenders work in turns, window after window, with a probe of the
-// disk before and after each: on a shared machine only ratios of neighbours say
-// something.
+// contest runs the contenders in turns, window after window, and probes the disk before and after each. On a shared
+// machine, only ratios of adjacent measurements are meaningful.
 func contest(tb testing.TB, l load, openers ...opener) (map[string]*figures, *figures) {
 	tb.Helper()
 	all, disk, probe := map[string]*figures{}, &figures{}, newProbe(tb)
@@ -187,7 +186,7 @@ func contest(tb testing.TB, l load, openers ...opener) (map[string]*figures, *fi
 	return all, disk
 }
 
-// during adds a window to the figures and returns its rate.
+// during measures one window, adds it to the figures and returns its rate.
 func (f *figures) during(window time.Duration, workers int, do func(w, i int)) float64 {
 	start := time.Now()
 	took := during(window, workers, do)
@@ -197,11 +196,10 @@ func (f *figures) during(window time.Duration, workers int, do func(w, i int)) f
 	return rate
 }
 
-// p99 is the median of the windows, in ms: one slow moment of a shared machine is not
-// the contender's.
+// p99 is the median of the windows in ms, so that a single slow moment of a shared machine does not count.
 func (f *figures) p99() float64 { return median(f.p99s) }
 
-// over is the median of the rates by those of another's windows just before.
+// over is the median of the rates, each divided by that of the other contender's preceding window.
 func (f *figures) over(other *figures) float64 {
 	all := make([]float64, len(f.rates))
 	for i := range all {
@@ -217,7 +215,7 @@ func median[T cmp.Ordered](all []T) T {
 	return all[len(all)/2]
 }
 
-// during lets workers call do for a while and returns how long each call took.
+// during lets workers call do repeatedly for a duration, and returns how long each call took.
 func during(window time.Duration, workers int, do func(w, i int)) []time.Duration {
 	all := make([][]time.Duration, workers)
 	end := time.Now().Add(window)
@@ -246,7 +244,7 @@ func micros(all []time.Duration, percentile int) float64 {
 	return float64(all[min(len(all)-1, len(all)*percentile/100)].Nanoseconds()) / 1e3
 }
 
-// probe writes 4 KiB into a file that has its size already, and syncs it.
+// probe writes 4 KiB into a preallocated file and syncs it.
 type probe struct {
 	tb   testing.TB
 	file *os.File
@@ -284,8 +282,8 @@ func (p *probe) sync(_, i int) {
 	}
 }
 
-// BenchmarkAdvance is one writer's durable advance; `make bench-store` has the table
-// with the baselines.
+// BenchmarkAdvance measures a durable advance by a single writer. `make bench-store` prints the table with the
+// baselines.
 func BenchmarkAdvance(b *testing.B) {
 	l := load{writers: 1, context: kilobyte, instances: 8}
 	c := grouped(b, filepath.Join(b.TempDir(), "gavel.db"), l)
@@ -298,7 +296,7 @@ func BenchmarkAdvance(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad measures reads of an instance beside each other.
+// BenchmarkLoad measures concurrent reads of an instance.
 func BenchmarkLoad(b *testing.B) {
 	s := openAt(b, filepath.Join(b.TempDir(), "gavel.db"))
 	defer s.Close()

@@ -18,14 +18,14 @@ var (
 	benchCheckpoints = flag.Bool("store.checkpoints", false, "measure when the log is best folded")
 )
 
-// target is a line of the table: a figure and what it is to reach.
+// target is a row of the table: a figure and its bounds.
 type target struct {
 	figure       string
 	got          float64
 	atLeast, aim float64
-	less         bool // at most instead of at least
+	less         bool // the bounds are maximums
 	unit         string
-	wall         string // what stands in the way of the aim
+	wall         string // what keeps the figure from the aim
 }
 
 func (g target) reaches(bound float64) bool {
@@ -35,7 +35,7 @@ func (g target) reaches(bound float64) bool {
 	return g.got >= bound
 }
 
-// verdict says what was reached.
+// verdict describes which bound was reached.
 func (g target) verdict() string {
 	switch {
 	case g.reaches(g.aim):
@@ -54,8 +54,8 @@ func (g target) String() string {
 	return fmt.Sprintf("%s\t%.4g%s\t%s %g\t%s %g\t%s", g.figure, g.got, g.unit, sign, g.atLeast, sign, g.aim, g.verdict())
 }
 
-// TestBenchStore prints the store's figures beside the naive baseline and the disk's
-// own rate, all of one run, and fails where a figure is below what it must reach.
+// TestBenchStore prints the store's figures next to the naive baseline and the disk's own rate, all measured in the
+// same run. It fails if a figure misses its required bound.
 func TestBenchStore(t *testing.T) {
 	if !*benchStore {
 		t.Skip("a measurement: make bench-store")
@@ -77,8 +77,8 @@ func TestBenchStore(t *testing.T) {
 	}
 }
 
-// TestEveryContenderAdvances has the baseline do what the store does, so that make bench-store
-// still measures it when the statements of a commit change.
+// TestEveryContenderAdvances checks that the baseline does the same work as the store, so that make bench-store
+// remains valid when the statements of a commit change.
 func TestEveryContenderAdvances(t *testing.T) {
 	l := load{writers: 1, instances: 1, context: 1 << 10}
 	for _, open := range []opener{grouped, naive} {
@@ -94,7 +94,7 @@ func TestEveryContenderAdvances(t *testing.T) {
 	}
 }
 
-// rows is a table on its way to standard output.
+// rows collects the rows of a table before it is printed.
 type rows struct{ lines []string }
 
 func (r *rows) add(format string, args ...any) {
@@ -147,8 +147,8 @@ func benchWriters(t *testing.T, raw *rows) []target {
 	}
 }
 
-// benchContexts is the load of big contexts: 64 KB, of which an advance changes a few
-// bytes. Above that the store writes the context anew, not into the event.
+// benchContexts measures large contexts: 64 KB, of which an advance changes a few bytes. Above that size, the store
+// rewrites the context instead of writing the change into the event.
 func benchContexts(t *testing.T, raw *rows) target {
 	t.Helper()
 	l := load{writers: 64, context: 63 * kilobyte, instances: 2, windows: 3, window: 1500 * time.Millisecond}
@@ -194,8 +194,8 @@ func benchOpen(t *testing.T, raw *rows) target {
 	return target{"open an empty store, p50", f.micros(50) / 1e3, 20, 10, true, " ms", "statements are prepared when it is opened"}
 }
 
-// TestBenchCheckpoints compares folding the log in the commit with folding it in the
-// background, with logs of several lengths.
+// TestBenchCheckpoints compares checkpointing in the commit with checkpointing in the background, for several log
+// lengths.
 func TestBenchCheckpoints(t *testing.T) {
 	if !*benchCheckpoints {
 		t.Skip("a measurement: go test -run TestBenchCheckpoints -store.checkpoints -v")

@@ -14,49 +14,47 @@ import (
 	"modernc.org/sqlite"
 )
 
-// When the write-ahead log is folded into the file, in pages of 4 KiB.
+// When the write-ahead log is checkpointed, in pages of 4 KiB.
 const (
-	// checkpointEvery is how many pages this process writes between two rounds
-	// (16 MiB): smaller logs are folded too often, larger ones make bigger waves.
+	// checkpointEvery is how many pages this process writes between two checkpoints (16 MiB). Smaller values
+	// checkpoint too often; larger ones cause bigger bursts.
 	checkpointEvery = 4000
-	// hugeLog is how many rounds long a log is whose file is cut once it is folded (64 MiB).
+	// hugeLog is the length, in multiples of checkpointEvery, above which the log file is truncated (64 MiB).
 	hugeLog = 4
-	// longLog is how many rounds long a log is that the writer has begin anew, although
+	// longLog is the length, in multiples of checkpointEvery, from which the writer makes the log restart even while
 	// readers use it (32 MiB).
 	longLog = 2
-	// triesPerRound is how often the writer tries that while a round is written, for the
-	// first promptTries times. Then a reader is in the way that stays, and it tries once a
-	// round.
+	// triesPerRound is how often the writer tries this per checkpointEvery pages, for the first promptTries tries.
+	// After that a reader is evidently long-lived, and it tries once per checkpointEvery pages.
 	triesPerRound, promptTries = 8, 16
 )
 
-// How long the writer waits for readers to end. Everyone who wants to write or to begin
-// reading waits with it.
+// How long the writer waits for readers to finish. New writers and readers wait with it.
 const (
 	shortPatience = 100 * time.Millisecond
 	longPatience  = 250 * time.Millisecond
 )
 
-// How the log's file is kept ahead of what is written into it, in frames of a page each.
+// How far the log file is grown ahead of the writes, in frames of one page each.
 const (
-	growFrom  = 64  // pages written: who writes a few and ends needs no room
-	growBy    = 256 // (1 MiB), as little as the next commit's sync hardly feels
+	growFrom  = 64  // pages written; short sessions need no space ahead
+	growBy    = 256 // 1 MiB, which adds hardly any time to the next commit's sync
 	frameSize = frameHeader + pageSize4K
 )
 
-// growLog writes zeros behind the log where its file will soon be full. To sync what was written
-// over something is half as dear as to sync a file that became longer: that changes the file
-// system too. SQLite takes zeros for the end of the log. Nobody appends meanwhile, in whatever
-// process: the lock of writing is held. What fails here leaves the file to grow with the commits.
+// growLog appends zeros to the log file before it is full. Syncing overwritten bytes costs half as much as syncing a
+// file that grew, because growth also changes file system metadata. SQLite takes zeros for the end of the log. The
+// write lock is held, so that no other process appends at the same time. If growLog fails, the file grows with the
+// commits instead.
 func (w *writer) growLog(written int) {
 	w.growAt = written + growBy/2
-	limit := int64(w.checkpointer.every) * 5 / 4 // what a round leaves is written while it runs
+	limit := int64(w.checkpointer.every) * 5 / 4 // a checkpoint leaves pages that are written while it runs
 	pages, _, err := runCheckpoint(w.conn, "NOOP")
 	if err != nil || pages <= 0 || w.tryBegin() != nil {
 		return
 	}
 	defer w.rollback()
-	f, err := os.OpenFile(w.path+"-wal", os.O_RDWR, 0) // SQLite locks other files than this one
+	f, err := os.OpenFile(w.path+"-wal", os.O_RDWR, 0) // SQLite does not lock this file
 	if err != nil {
 		return
 	}
@@ -81,7 +79,7 @@ func (w *writer) growLog(written int) {
 	}
 }
 
-// gate holds readers back for a bounded time.
+// gate blocks readers for a limited time.
 type gate struct{ shut atomic.Pointer[chan struct{}] }
 
 // wait returns when the gate is open.
@@ -91,7 +89,7 @@ func (g *gate) wait() {
 	}
 }
 
-// close holds back who comes from now on, until open is called. One at a time may close it.
+// close blocks new readers until open is called. Only one caller at a time may close the gate.
 func (g *gate) close() (open func()) {
 	c := make(chan struct{})
 	g.shut.Store(&c)
@@ -101,19 +99,19 @@ func (g *gate) close() (open func()) {
 	}
 }
 
-// longLogs is what the writer knows of a log that does not begin anew by itself.
+// longLogs is the writer's state about a log that does not restart on its own.
 type longLogs struct {
-	tries   int // in a row that failed
-	next    int // pages written when it tries again; 0 while the log is short
+	tries   int // consecutive failed tries
+	next    int // pages written at the next try; 0 while the log is short
 	blocked atomic.Uint64
 	warned  bool
 }
 
-// isDue reports whether to look at the length of the log again.
+// isDue reports whether to check the log's length again.
 func (l *longLogs) isDue(written int) bool { return l.next > 0 && written >= l.next }
 
-// restartLog has a long log begin anew. A checkpoint waits, with short patience, for the
-// readers in progress; those of this process that come meanwhile are held back.
+// restartLog makes a long log restart. Its checkpoint waits briefly for readers in progress; new readers of this
+// process are blocked until it ends.
 func (w *writer) restartLog(pages, written int) {
 	l := &w.long
 	if pages < longLog*w.checkpointer.every {
@@ -144,8 +142,8 @@ func (w *writer) restartLog(pages, written int) {
 	}
 }
 
-// checkpointWithin folds the log and has it begin anew, waiting for readers for a bounded
-// time, and reports whether it did.
+// checkpointWithin checkpoints the log and makes it restart, waiting for readers for a limited time. It reports
+// whether it succeeded.
 func (w *writer) checkpointWithin(patience time.Duration, mode string) bool {
 	ctx := context.Background()
 	timeout := func(d time.Duration) error {
@@ -165,25 +163,24 @@ func (w *writer) checkpointWithin(patience time.Duration, mode string) bool {
 	return timeout(0) == nil && err == nil && busy == 0
 }
 
-// checkpointer folds the write-ahead log into the file beside the writer, on a
-// connection of its own: a passive checkpoint waits for nobody, and nobody waits
-// for it. While it copies, the writer appends; a log starts anew only when all of
-// it is folded, so the little that came meanwhile is left to the writer, who is
-// the one that can be sure that nothing more comes.
+// checkpointer checkpoints the write-ahead log concurrently with the writer, on its own connection. A passive
+// checkpoint neither waits nor makes others wait, and the writer appends while it copies. A log restarts only once
+// all of its frames are checkpointed. Frames appended during the checkpoint are left to the writer: only the writer
+// can be sure that no more follow.
 type checkpointer struct {
 	db      *sql.DB
 	log     *slog.Logger
 	every   int
-	working sync.Mutex    // two checkpoints at a time are refused
-	due     chan struct{} // one place: a round that waits is enough
-	rest    atomic.Bool   // the writer is to fold what is left
-	cut     atomic.Bool   // and to cut the log's file
+	working sync.Mutex    // concurrent checkpoints are refused
+	due     chan struct{} // capacity 1: one pending checkpoint is enough
+	rest    atomic.Bool   // the writer must checkpoint the rest
+	cut     atomic.Bool   // the writer must also truncate the log file
 	stopped chan struct{}
 	warned  bool
 }
 
 func newCheckpointer(cfg Config) (*checkpointer, error) {
-	db, err := sql.Open(driverName, checkpointerDSN(cfg)) // connects when it is first needed
+	db, err := sql.Open(driverName, checkpointerDSN(cfg)) // connects on first use
 	if err != nil {
 		return nil, err
 	}
@@ -192,18 +189,18 @@ func newCheckpointer(cfg Config) (*checkpointer, error) {
 	return c, nil
 }
 
-// run folds whenever it is due, until stop.
+// run checkpoints whenever a checkpoint is due, until stop.
 func (c *checkpointer) run() {
 	defer close(c.stopped)
 	for range c.due {
 		if err := c.foldLog(); err != nil && !isBusy(err) && !c.warned {
-			c.warned = true // what is acknowledged is in the log: slower, not lost
+			c.warned = true // acknowledged writes are in the log: this is slower, but nothing is lost
 			c.log.Warn("the write-ahead log could not be folded into the store", "error", classifyError(err))
 		}
 	}
 }
 
-// stop ends run, after the round in progress. wake must not be called any more.
+// stop ends run after the checkpoint in progress. wake must not be called afterwards.
 func (c *checkpointer) stop() error {
 	close(c.due)
 	<-c.stopped
@@ -217,9 +214,8 @@ func (c *checkpointer) wake() {
 	}
 }
 
-// foldLog copies what there is, and once more what came meanwhile, so that little is
-// left to the writer. How much that is cannot be told here: a checkpoint knows the
-// log as it was when it began.
+// foldLog checkpoints the log twice, the second time for frames appended during the first, so that the writer has
+// little left to do. The remainder is unknown here: a checkpoint reports the log's length as of its start.
 func (c *checkpointer) foldLog() error {
 	c.working.Lock()
 	defer c.working.Unlock()
@@ -231,8 +227,8 @@ func (c *checkpointer) foldLog() error {
 		}
 	}
 	if c.isHuge(pages, folded) {
-		// A long reader let it grow and is gone. To cut the file takes the lock of writing:
-		// against a writer who never rests it would not be had from here.
+		// A long-running reader let the log grow and has ended. Truncation needs the write lock, which the
+		// checkpointer may never get from a writer that is always busy.
 		c.cut.Store(true)
 		return nil
 	}
@@ -240,27 +236,27 @@ func (c *checkpointer) foldLog() error {
 	return nil
 }
 
-// isHuge reports whether a log is one to cut: a long one, of which all is folded.
+// isHuge reports whether a log should be truncated: it is long and entirely checkpointed.
 func (c *checkpointer) isHuge(pages, folded int) bool {
 	return pages > hugeLog*c.every && pages == folded
 }
 
-// querier is what a pool, a connection and a transaction have in common.
+// querier is implemented by pools, connections and transactions.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// runCheckpoint returns how many pages the log has and how many of them are folded; both
-// are -1 while another checkpoint runs.
+// runCheckpoint returns the number of pages in the log and how many of them are checkpointed. Both are -1 while
+// another checkpoint runs.
 func runCheckpoint(on querier, mode string) (pages, folded int, err error) {
 	var busy int
 	err = on.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint("+mode+")").Scan(&busy, &pages, &folded)
 	return pages, folded, err
 }
 
-// pagesWritten is how many pages the writer has written so far.
+// pagesWritten returns the number of pages that the writer has written so far.
 func (w *writer) pagesWritten() (n int) {
-	_ = w.conn.Raw(func(conn any) error { // a connection of this driver has the counter
+	_ = w.conn.Raw(func(conn any) error { // the connections of this driver provide the counter
 		if status, ok := conn.(sqlite.DBStatus); ok {
 			n, _, _ = status.Status(sqlite.DBStatusCacheWrite, false)
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// folding opens a store whose log is folded after so many pages, and returns what
-// writes some 10 pages.
+// folding opens a store that checkpoints its log after this many pages. It also returns a function that writes about
+// 10 pages.
 func folding(t *testing.T, path string, pages int) (*sqlitestore.Store, func()) {
 	t.Helper()
 	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Config{Path: path}, pages, 0)
@@ -37,7 +37,7 @@ func folding(t *testing.T, path string, pages int) (*sqlitestore.Store, func()) 
 	}
 }
 
-// until repeats a write until something holds.
+// until repeats a write until a condition holds.
 func until(t *testing.T, what string, write func(), holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !holds(); write() {
@@ -56,8 +56,8 @@ func logPages(t *testing.T, s *sqlitestore.Store) (pages int) {
 	return pages
 }
 
-// The log begins anew again and again while writers write without a pause, although
-// nothing but the checkpointer folds it; closing ends the checkpointer.
+// The log restarts repeatedly while writers write without a pause and only the checkpointer checkpoints it. Close
+// ends the checkpointer.
 func TestLogIsFoldedBesideTheWriter(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	s, write := folding(t, newPath(t), 500)
@@ -90,7 +90,7 @@ func TestLogIsFoldedBesideTheWriter(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// A long reader lets the log grow; when it is gone, the log's file is cut.
+// A long-running reader lets the log grow; when it has ended, the log file is truncated.
 func TestLogIsCutAfterALongReader(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -128,8 +128,8 @@ func logBytes(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// The file of a log that grows is longer than the log: a sync that finds it so is cheaper. What
-// is behind the log's end is no damage of a log that is all that is left of a store.
+// The file of a growing log is longer than the log, which makes syncs cheaper. The zeros after the end of the log are
+// not taken for damage when the log is all that is left of a store.
 func TestLogHasRoomAhead(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the log's file cannot be opened beside SQLite")
@@ -144,7 +144,7 @@ func TestLogHasRoomAhead(t *testing.T) {
 	}
 	until(t, "a log that has used some room up", write, func() bool { return logPages(t, s) > 1000 })
 	until(t, "room", write, room)
-	if size := logBytes(t, path); size > 3000*(24+pageBytes) { // a log that begins anew has room in any case
+	if size := logBytes(t, path); size > 3000*(24+pageBytes) { // a restarted log has free space in any case
 		t.Errorf("there was no room before the log had %d bytes", size)
 	}
 	alone := filepath.Join(t.TempDir(), "gavel.db")
@@ -161,8 +161,7 @@ func TestLogHasRoomAhead(t *testing.T) {
 	}
 }
 
-// A huge log is cut although somebody writes whenever the checkpointer looks: the writer
-// sees to it.
+// A huge log is truncated even if a write is in progress whenever the checkpointer runs: the writer does it.
 func TestLogIsCutBehindTheWriter(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -182,7 +181,7 @@ func TestLogIsCutBehindTheWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := 0
-	for range 10 { // the last write's upkeep may take it up at once, and find the lock
+	for range 10 { // the upkeep of the last write may take the flag immediately, or hold the lock
 		if _, cut, err := s.Fold(); err != nil {
 			t.Fatal(err)
 		} else if cut {
@@ -196,8 +195,8 @@ func TestLogIsCutBehindTheWriter(t *testing.T) {
 	until(t, "a file that is cut", func() { s.LeaveCut(); write() }, func() bool { return logBytes(t, path) < 1<<20 })
 }
 
-// A huge log of which the writer has folded the rest is cut too: it would begin anew, and its
-// file would stay as long as it was.
+// A huge log is also truncated if the writer checkpointed its rest. Otherwise the log would restart and its file keep
+// its length.
 func TestRestOfAHugeLogIsCut(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -214,7 +213,7 @@ func TestRestOfAHugeLogIsCut(t *testing.T) {
 	}
 }
 
-// Acknowledged is what a writer may read at once, whoever folds meanwhile.
+// Acknowledged writes are immediately visible to the writer, even during a checkpoint.
 func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
 	t.Parallel()
 	s, write := folding(t, newPath(t), 20)
@@ -237,8 +236,8 @@ func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
 	}
 }
 
-// What is appended while the checkpointer copies, the writer folds, or under load the
-// log would never begin anew.
+// The writer checkpoints frames that were appended while the checkpointer copied. Otherwise a log under load would
+// never restart.
 func TestTheWriterFoldsTheRest(t *testing.T) {
 	t.Parallel()
 	s, write := folding(t, newPath(t), 1<<30)
@@ -253,7 +252,7 @@ func TestTheWriterFoldsTheRest(t *testing.T) {
 	if pages := logPages(t, s); pages < 100 {
 		t.Fatalf("the log has %d pages", pages)
 	}
-	folded := func() bool { // the writer folds when the write has its answer already
+	folded := func() bool { // the writer checkpoints after it has acknowledged the write
 		for range 100 {
 			if pages, folded, err := s.Log(); err == nil && pages == folded {
 				return true

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// isolatedChild plays the roles that need namespaces, and reports whether role is one.
+// isolatedChild runs the roles that need namespaces, and reports whether role is one.
 func isolatedChild(role string, cfg sqlitestore.Config, out io.Writer) bool {
 	switch role {
 	case "write once":
@@ -34,8 +34,8 @@ func isolatedChild(role string, cfg sqlitestore.Config, out io.Writer) bool {
 	return true
 }
 
-// namespaced runs a child in namespaces of its own: it may mount there what it wants
-// (as the superuser of that namespace), or has no right that modes would not give it.
+// namespaced runs a child in its own namespaces. There it may mount file systems (as the superuser of that
+// namespace), or has only the rights that file modes grant.
 func namespaced(superuser bool) func(*exec.Cmd) {
 	id := 1000
 	if superuser {
@@ -50,7 +50,7 @@ func namespaced(superuser bool) func(*exec.Cmd) {
 	}
 }
 
-// needNamespaces skips a test where the kernel does not let this user have them.
+// needNamespaces skips a test if the kernel does not allow this user to create namespaces.
 func needNamespaces(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/true")
@@ -60,7 +60,7 @@ func needNamespaces(t *testing.T) {
 	}
 }
 
-// lines is what a child wrote, by the word before the first colon.
+// lines returns the output of a child, keyed by the word before the first colon.
 func lines(t *testing.T, p process) map[string]string {
 	t.Helper()
 	text, err := io.ReadAll(p.acks)
@@ -86,8 +86,7 @@ func writeOnce(cfg sqlitestore.Config, out io.Writer) {
 	say(out, "close", s.Close())
 }
 
-// fillDisk writes into a store on a file system of 2 MiB until it is full, makes room
-// and goes on.
+// fillDisk writes to a store on a file system of 2 MiB until it is full, frees some space and continues.
 func fillDisk(cfg sqlitestore.Config, out io.Writer) {
 	ctx, dir := context.Background(), filepath.Dir(cfg.Path)
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
-// isolatedChild plays roles that need what only Linux has.
+// isolatedChild returns false, because its roles need Linux.
 func isolatedChild(string, sqlitestore.Config, io.Writer) bool { return false }
 
 func fdatasync(f *os.File) error { return f.Sync() }

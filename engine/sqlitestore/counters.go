@@ -9,12 +9,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// counterStatements are those of the writer that count.
+// counterStatements are the writer's statements for counters.
 type counterStatements struct{ pruneCounters, addCounter *sql.Stmt }
 
 func (s *counterStatements) all() map[**sql.Stmt]string {
 	return map[**sql.Stmt]string{
-		&s.pruneCounters: `DELETE FROM counters WHERE name IN (SELECT name FROM counters WHERE ends <= ? ORDER BY ends LIMIT 4)`, // more than come in
+		&s.pruneCounters: `DELETE FROM counters WHERE name IN (SELECT name FROM counters WHERE ends <= ? ORDER BY ends LIMIT 4)`, // more than are usually added
 		&s.addCounter: `INSERT INTO counters AS c (name, n, ends) SELECT ?1, max(?2, 0), ?5 + ?4 WHERE ?3 = 0 OR ?2 <= ?3
 			ON CONFLICT (name) DO UPDATE SET
 				n = CASE WHEN c.ends <= ?5 THEN excluded.n ELSE max(c.n + ?2, 0) END,

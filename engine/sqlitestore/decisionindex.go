@@ -13,38 +13,37 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// The index of decisions, and the figures that are counted with it, are behind the events. A
-// goroutine brings them up in transactions of the writer that are short, because others wait
-// for it meanwhile (decision 0061). A search that finds them far behind does the same, for a
-// bounded time.
+// The index of decisions, and the figures counted with it, lag behind the events. A goroutine updates them in short
+// writer transactions, because other writes wait for each (decision 0061). A search that finds the index far behind
+// does the same for a limited time.
 const (
-	// indexedAtOnce is how many events one transaction indexes.
+	// indexedAtOnce is the number of events that one transaction indexes.
 	indexedAtOnce = 256
-	// unindexed is how many events a search rather looks through than indexes.
+	// unindexed is the number of recent events that a search scans instead of indexing them.
 	unindexed = 256
-	// indexFor is how long one search indexes before it looks through what is left, from
-	// the newest: the first search of a large store must not take a minute.
+	// indexFor limits how long a search indexes before it scans the rest, newest first. The first search of a large
+	// store must not take a minute.
 	indexFor = 3 * time.Second
-	// indexPatience is how long a search waits for the writer.
+	// indexPatience limits how long a search waits for the writer.
 	indexPatience = time.Second
-	// indexAgain is how long nothing is indexed after the index could not be written.
+	// indexAgain is how long indexing pauses after a failed write of the index.
 	indexAgain = 10 * time.Second
-	// indexPause is how long less than indexedAtOnce events wait to be indexed.
+	// indexPause is how long fewer than indexedAtOnce events wait to be indexed.
 	indexPause = 2 * time.Second
-	// indexRests is how many times as long as a step took the next one waits while others write.
+	// indexRests is the pause after a step while others write, as a multiple of the step's duration.
 	indexRests = 15
 )
 
-// indexer is the goroutine that indexes, and what it is told.
+// indexer is the indexing goroutine with the signals that it receives.
 type indexer struct {
-	due     chan struct{} // one place: something was committed
-	many    chan struct{} // one place: a batch or more was
-	behind  atomic.Int64  // events that are not indexed, as far as this process knows
+	due     chan struct{} // capacity 1: something was committed
+	many    chan struct{} // capacity 1: at least one full batch was committed
+	behind  atomic.Int64  // events not indexed yet, as far as this process knows
 	cancel  context.CancelFunc
 	stopped chan struct{}
 }
 
-// startIndexer begins with what was left by whoever had the store open before.
+// startIndexer starts with the events that earlier processes left unindexed.
 func (s *Store) startIndexer(pause time.Duration) {
 	ctx, cancel := context.WithCancel(store.BulkRead(context.Background()))
 	x := &indexer{due: make(chan struct{}, 1), many: make(chan struct{}, 1), cancel: cancel, stopped: make(chan struct{})}
@@ -66,7 +65,7 @@ func (s *Store) startIndexer(pause time.Duration) {
 	}()
 }
 
-// rest waits for a time, or until it is woken.
+// rest waits for a duration, or until it is woken.
 func (x *indexer) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -77,7 +76,7 @@ func (x *indexer) rest(ctx context.Context, d time.Duration, wake <-chan struct{
 	}
 }
 
-// stop ends the goroutine, after the transaction in progress.
+// stop ends the goroutine after the transaction in progress.
 func (x *indexer) stop() {
 	if x != nil {
 		x.cancel()
@@ -85,7 +84,7 @@ func (x *indexer) stop() {
 	}
 }
 
-// tell says that events were committed.
+// tell signals that events were committed.
 func (x *indexer) tell(events int) {
 	if x == nil || events == 0 {
 		return
@@ -96,7 +95,7 @@ func (x *indexer) tell(events int) {
 	}
 }
 
-// signalOnce fills the one place of a channel, unless it is full.
+// signalOnce sends on a channel of capacity 1, unless it is full.
 func signalOnce(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -104,13 +103,13 @@ func signalOnce(c chan<- struct{}) {
 	}
 }
 
-// runStep indexes one batch, a full one unless it may be of few, or counts one block, and rests.
-// It reports whether there may be more to do now.
+// runStep indexes one batch or counts one block, and then pauses. It indexes a partial batch only if few is set. It
+// reports whether there may be more to do right away.
 func (s *Store) runStep(ctx context.Context, few bool) bool {
 	began, writes := time.Now(), s.writer.writes.Load()
 	reached, last, err := s.indexPosition(ctx)
 	s.indexer.behind.Store(last - reached)
-	if behind := last - reached; err == nil && !few && behind > 0 && behind < indexedAtOnce { // in a while
+	if behind := last - reached; err == nil && !few && behind > 0 && behind < indexedAtOnce { // indexed later
 		signalOnce(s.indexer.due)
 		return false
 	}
@@ -123,7 +122,7 @@ func (s *Store) runStep(ctx context.Context, few bool) bool {
 	}
 	rest := time.Duration(0)
 	switch {
-	case ctx.Err() != nil, errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrConflict): // another process does the same
+	case ctx.Err() != nil, errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrConflict): // another process indexes the same events
 		return false
 	case err != nil:
 		s.pauseIndexing(ctx, err)
@@ -138,14 +137,14 @@ func (s *Store) runStep(ctx context.Context, few bool) bool {
 	return true
 }
 
-// indexStep is one transaction of the index. What others do to what it was made of makes it a
+// indexStep is one transaction of the index. If the data that it was built from has changed, it returns
 // store.ErrConflict, or leaves a block to be counted later.
 type indexStep struct {
 	size  int
 	apply func(*statements) error
 }
 
-// nextStep is the next one, nil where nothing is left to do.
+// nextStep returns the next step, or nil if there is nothing left to do.
 func (s *Store) nextStep(ctx context.Context, reached, last int64) (*indexStep, error) {
 	if last > reached {
 		return s.indexBehind(ctx, reached)
@@ -159,7 +158,7 @@ func (s *Store) applyStep(ctx context.Context, step *indexStep) error {
 	return s.write(ctx, step.size, "index decisions", step.apply)
 }
 
-// indexPosition is how far the index is, and the position of the newest event.
+// indexPosition returns the position up to which events are indexed, and the position of the newest event.
 func (s *Store) indexPosition(ctx context.Context) (reached, last int64, err error) {
 	err = s.read(ctx, "the index of decisions", func(ctx context.Context) error {
 		const query = `SELECT pos, max(pos, (SELECT coalesce(max(pos), 0) FROM events)) FROM decision_index`
@@ -168,15 +167,14 @@ func (s *Store) indexPosition(ctx context.Context) (reached, last int64, err err
 	return reached, last, err
 }
 
-// pauseIndexing says why the index cannot be written, and has searches leave it alone for a while.
+// pauseIndexing logs why the index cannot be written, and makes searches leave it alone for indexAgain.
 func (s *Store) pauseIndexing(ctx context.Context, err error) {
 	s.indexAfter.Store(time.Now().Add(indexAgain).UnixNano())
 	s.log.WarnContext(ctx, "the index of decisions cannot be written; searches are slower", "cause", err.Error())
 }
 
-// updateIndex brings the index towards the events that are there now, all but the newest few,
-// for a bounded time, and returns the position that it has reached. Where nothing can be
-// written it stays where it is, and the search looks through more.
+// updateIndex indexes the events present at its start, except the newest few, for a limited time. It returns the
+// position that the index has reached. If the index cannot be written, it stays as it is and the search scans more.
 func (s *Store) updateIndex(ctx context.Context) (reached int64, err error) {
 	newest, until := int64(-1), time.Now().Add(s.indexFor)
 	for {
@@ -185,7 +183,7 @@ func (s *Store) updateIndex(ctx context.Context) (reached int64, err error) {
 			return 0, err
 		}
 		if newest < 0 {
-			newest = last // what is committed while this indexes is not its affair
+			newest = last // events committed from here on are left to later updates
 		} else if time.Now().After(until) {
 			return reached, nil
 		}
@@ -207,7 +205,7 @@ func (s *Store) updateIndex(ctx context.Context) (reached int64, err error) {
 	}
 }
 
-// indexBehind indexes events behind a position, all of one block.
+// indexBehind returns a step that indexes the events after a position, all in the same block.
 func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, error) {
 	b := indexBatch{from: reached, tally: store.Tally{}}
 	for p, err := range s.EventsAfter(ctx, store.TailQuery{After: reached, Limit: indexedAtOnce}) {
@@ -219,17 +217,17 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, err
 		}
 		b.add(p)
 	}
-	if b.events == 0 { // all of them were removed meanwhile
+	if b.events == 0 { // all of them have been removed
 		return nil, fmt.Errorf("%w: nothing is behind position %d", store.ErrConflict, reached)
 	}
 	err := s.read(ctx, "figures of decisions", func(ctx context.Context) error {
 		const query = `SELECT figures FROM decision_times WHERE block = ?`
 		err := s.poolFor(ctx).QueryRowContext(ctx, query, blockOf(b.to)).Scan(&b.was)
 		if err == nil && !rows.AddFigures(b.tally, b.was) {
-			b.was, b.tally = nil, nil // the block is not counted
+			b.was, b.tally = nil, nil // the block is not counted yet
 		}
 		if errors.Is(err, sql.ErrNoRows) {
-			return nil // it begins here
+			return nil // the block begins here
 		}
 		return err
 	})
@@ -241,12 +239,12 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, err
 
 type indexBatch struct {
 	from, to int64
-	events   int // that were read
+	events   int // events read
 	entries  []indexEntry
-	times    span // in nanoseconds, both ends included
+	times    span // in nanoseconds, both ends inclusive
 	tally    store.Tally
-	was      []byte // figures of the block before
-	figures  []byte // and with the batch
+	was      []byte // the block's figures before this batch
+	figures  []byte // the block's figures with this batch
 	size     int
 }
 
@@ -276,7 +274,7 @@ func (b *indexBatch) apply(st *statements) error {
 	if err := st.execOne(overtaken, st.moveIndex, b.to, b.from, b.events); err != nil {
 		return err
 	}
-	for _, e := range b.entries { // one row each: what could fail halfway makes FTS5 write after every row
+	for _, e := range b.entries { // row by row: FTS5 writes after every row of a statement that may fail halfway
 		if err := st.exec(st.addTerms, e.pos, e.terms); err != nil {
 			return err
 		}

@@ -11,13 +11,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// blockBits is how many bits of a position are within a block of decision_times.
+// blockBits is the number of position bits within a block of decision_times.
 const blockBits = 12
 
-// decisionColumns are an event's with its place, and owner and version of its instance.
+// decisionColumns are the columns of an event with its position and the owner and version of its instance.
 const decisionColumns = `e.pos, e.seq, i.owner, i.version, ` + eventColumns
 
-// placed is an event as it is searched.
+// placed is an event as scanned by searches.
 type placed struct {
 	store.PlacedEvent
 	seq int64
@@ -33,7 +33,7 @@ func scanPlaced(r row) (placed, error) {
 	return p, err
 }
 
-// prefixed scans the first columns itself.
+// prefixed scans the first columns into first.
 type prefixed struct {
 	row
 	first []any
@@ -41,22 +41,21 @@ type prefixed struct {
 
 func (p prefixed) Scan(dest ...any) error { return p.row.Scan(append(p.first, dest...)...) }
 
-// span are the positions from one up to and without another.
+// span is the half-open range of positions [from, to).
 type span struct{ from, to int64 }
 
 func (s span) below(pos int64) span { return span{s.from, min(s.to, pos)} }
 
 func (s span) above(pos int64) span { return span{max(s.from, pos), s.to} }
 
-// Decisions implements store.Store. One instance's are read along its history. All
-// others come in two parts: what is not indexed is looked through, the newest first, and what
-// is older is found by its terms.
+// Decisions implements store.Store. Decisions of a single instance are read along its history. Other queries take two
+// steps: events that are not indexed are scanned, newest first; older ones are found by their terms.
 func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	return func(yield func(store.PlacedEvent, error) bool) {
 		given, matches := 0, q.Matcher()
 		more := func(p placed, err error) bool {
 			switch {
-			case err != nil: // tells of it, and has had enough
+			case err != nil: // reports the error and stops
 				yield(store.PlacedEvent{}, fmt.Errorf("find decisions: %w", err))
 				return false
 			case !matches(p.Event, p.Owner):
@@ -101,7 +100,7 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 	}
 }
 
-// pagesOf says along what a query is answered, and within which positions.
+// pagesOf returns the access path of a query and the positions that it covers.
 func pagesOf(q store.DecisionQuery) (pageOf, span) {
 	all := span{1, math.MaxInt64}
 	if q.Before > 0 {
@@ -116,12 +115,11 @@ func pagesOf(q store.DecisionQuery) (pageOf, span) {
 	return alongPositions, all
 }
 
-// A pageOf is the query of the page of events below a place, which is the zero value
-// for the first page.
+// A pageOf builds the query for the page of events that follows after, which is zero for the first page.
 type pageOf func(q store.DecisionQuery, within span, after placed, n int) (string, []any)
 
-// searchPages gives more what is on the pages of a span, until it has had enough, and
-// reports whether the search goes on.
+// searchPages passes the events of a span to more, page by page, until more returns false. It reports whether the
+// search continues.
 func (s *Store) searchPages(ctx context.Context, q store.DecisionQuery, within span, page pageOf, more func(placed, error) bool) bool {
 	n := pageSize
 	if q.Limit > 0 {
@@ -147,7 +145,7 @@ func (s *Store) searchPages(ctx context.Context, q store.DecisionQuery, within s
 		}
 		after = found[len(found)-1]
 		within = within.below(after.Position)
-		n = pageSize // what was found does not all match
+		n = pageSize // not all events found match
 		if q.Looked != nil && !q.Looked(after.Position) {
 			return false
 		}
@@ -192,7 +190,7 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 func tailPage(q store.TailQuery, n int) (string, []any) {
 	var w where
 	from, order := "events e", "e.pos"
-	if q.Instance != "" { // along its history, where positions rise too
+	if q.Instance != "" { // along its history, where positions also increase
 		from, order = "events e INDEXED BY events_seq", "e.seq"
 		w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
 	}
@@ -217,8 +215,8 @@ func alongTerms(q store.DecisionQuery, within span, _ placed, n int) (string, []
 		[]any{matchAll(q.Terms()), within.from, within.to, n}
 }
 
-// matchAll is FTS5's expression for one term of each list. Terms stand in quotes, with
-// quotes in them doubled, so nothing in them is syntax.
+// matchAll returns the FTS5 expression for at least one term of each list. Terms are quoted, and quotes in them
+// doubled, so that they contain no syntax.
 func matchAll(terms [][]string) string {
 	quoted := strings.NewReplacer(`"`, `""`)
 	all := make([]string, len(terms))
@@ -232,7 +230,7 @@ func matchAll(terms [][]string) string {
 	return strings.Join(all, " AND ")
 }
 
-// narrowByTime narrows a span to the blocks in which times can be that the query asks for.
+// narrowByTime narrows a span to the blocks that may contain events within the query's times.
 func (s *Store) narrowByTime(ctx context.Context, q store.DecisionQuery, all span) (span, error) {
 	out := all
 	err := s.read(ctx, "times of decisions", func(ctx context.Context) error {

@@ -15,8 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// No search reads what it does not give, but for a few neighbours: every one goes along
-// an index, and none sorts.
+// A search reads only its results and a few neighbours: each uses an index, and none sorts.
 func TestDecisionPlans(t *testing.T) {
 	s := openAt(t, newPath(t))
 	defer s.Close()
@@ -66,7 +65,7 @@ func TestDecisionPlans(t *testing.T) {
 	}
 }
 
-// grown is a store with n refusals of one instance.
+// grown adds n refusals to an instance.
 func grown(t *testing.T, s *sqlitestore.Store, inst record.Instance, n int) record.Instance {
 	t.Helper()
 	for range n {
@@ -103,8 +102,8 @@ const (
 	indexed        = `SELECT count(*) FROM decision_terms`
 )
 
-// Writing indexes nothing, a search what is behind it but the newest, and what is there
-// before the index existed is indexed in the same way.
+// Writes index nothing. A search indexes all older events except the newest few, including those from before the
+// index existed.
 func TestDecisionsAreIndexedOnSearch(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, newPath(t))
@@ -130,14 +129,14 @@ func TestDecisionsAreIndexedOnSearch(t *testing.T) {
 	}
 	db := raw(t, s.Path())
 	defer db.Close()
-	run(t, db, `DELETE FROM decision_times; DELETE FROM decision_terms; UPDATE decision_index SET pos = 0`) // as it was before
+	run(t, db, `DELETE FROM decision_times; DELETE FROM decision_terms; UPDATE decision_index SET pos = 0`) // as before the index existed
 	grown(t, s, inst, 3)
 	if got := found(t, s, rejected); len(got) != 1002 {
 		t.Errorf("found %d of 1002 after the index began anew", len(got))
 	}
 }
 
-// What is removed from the table of events is not found any more.
+// Decisions that were removed from the table of events are no longer found.
 func TestRemovedDecisionsAreNotFound(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, newPath(t))
@@ -163,7 +162,7 @@ func TestRemovedDecisionsAreNotFound(t *testing.T) {
 	}
 }
 
-// An event that cannot be read is told of by its place; nothing is found past it.
+// An unreadable event is reported with its position, and the search ends there.
 func TestUnreadableDecision(t *testing.T) {
 	s := openAt(t, newPath(t))
 	defer s.Close()
@@ -187,7 +186,7 @@ func TestUnreadableDecision(t *testing.T) {
 	}
 }
 
-// A search by time begins at the block that it must and finds all, although clocks step.
+// A search by time starts at the right block and finds everything, even if clocks jump.
 func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, newPath(t))
@@ -195,7 +194,7 @@ func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
 	var inst record.Instance
 	events, perHour := 5000, 50 // two blocks
 	if storetest.Long() {
-		events, perHour = 10_000, 100 // three
+		events, perHour = 10_000, 100 // three blocks
 	}
 	at := func(i int) time.Time {
 		return storetest.Epoch.Add(time.Duration(i/perHour) * time.Hour).Add(-time.Duration(i%7) * 3 * time.Hour)
@@ -236,8 +235,8 @@ func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
 	}
 }
 
-// A search ends in bounded time, however much there is to index: it looks through the
-// rest, and the next one goes on.
+// A search takes a limited time, however much there is to index: it scans the rest, and the next search continues
+// indexing.
 func TestDecisionsAreIndexedForABoundedTime(t *testing.T) {
 	t.Parallel()
 	s, err := sqlitestore.OpenIndexing(t.Context(), sqlitestore.Config{Path: newPath(t)}, 1)
@@ -261,8 +260,7 @@ func TestDecisionsAreIndexedForABoundedTime(t *testing.T) {
 	}
 }
 
-// BenchmarkDecisions measures a page of a search in a store with many decisions, and
-// indexing them.
+// BenchmarkDecisions measures a page of a search in a store with many decisions, and indexing them.
 func BenchmarkDecisions(b *testing.B) {
 	s := openAt(b, b.TempDir()+"/gavel.db")
 	defer s.Close()

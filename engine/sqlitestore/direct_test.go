@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// A writer alone does not wait for another goroutine; where writes came together, they
-// are left to it again, for a while.
+// A single writer does not wait for another goroutine. After concurrent writes, the writer goroutine takes over again
+// for a while.
 func TestALoneWriterWritesItself(t *testing.T) {
 	path := newPath(t)
 	s := openAt(t, path)
@@ -31,7 +31,7 @@ func TestALoneWriterWritesItself(t *testing.T) {
 			t.Errorf("write %d was made by its caller already", i)
 		}
 	}
-	for tries := 0; !itself(); tries++ { // the other goroutine may still see to the log
+	for tries := 0; !itself(); tries++ { // the other goroutine may still be doing upkeep
 		if tries > 1000 {
 			t.Fatal("a writer that has been alone still waits for another goroutine")
 		}
@@ -43,7 +43,7 @@ func TestALoneWriterWritesItself(t *testing.T) {
 		c := storetest.Start(t, storetest.ID(i), `{}`)
 		go func() { errs <- s.Commit(t.Context(), c) }()
 	}
-	for s.Queued() == 0 { // one waits for the lock, and the other behind it
+	for s.Queued() == 0 { // one waits for the lock, and the other after it in the queue
 		runtime.Gosched()
 	}
 	release()
@@ -57,8 +57,8 @@ func TestALoneWriterWritesItself(t *testing.T) {
 	}
 }
 
-// A panic in the middle of a write ends the process, whoever survives panics around it: the
-// transaction would stay open, and nobody could write any more.
+// A panic in the middle of a write ends the process, even if a caller would recover from it. Otherwise the
+// transaction would stay open and block all further writes.
 func TestPanicOfALoneWriterEndsTheProcess(t *testing.T) {
 	p := spawn(t, "panic", newPath(t), "")
 	if err := p.Wait(); err == nil || !strings.Contains(p.stderr.String(), "in the middle of a write") {
@@ -66,7 +66,7 @@ func TestPanicOfALoneWriterEndsTheProcess(t *testing.T) {
 	}
 }
 
-// Who writes itself can still be called off while another process has the lock.
+// A direct write can still be cancelled while another process holds the lock.
 func TestALoneWriterCanBeCalledOff(t *testing.T) {
 	path := newPath(t)
 	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path, BusyTimeout: 10 * time.Minute})

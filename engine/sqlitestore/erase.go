@@ -6,18 +6,18 @@ import (
 	"fmt"
 )
 
-// SQLite's file format: the header of a leaf page, and where its fields are.
+// SQLite's file format: the header of a leaf page and the offsets of its fields.
 const (
 	leafHeader   = 8
-	countAt      = 3 // how many cells the page has
-	contentAt    = 5 // where they begin
+	countAt      = 3 // the page's cell count
+	contentAt    = 5 // start of the cell content
 	tableLeaf    = 13
-	largestStart = 65536 // is written as 0
+	largestStart = 65536 // stored as 0
 )
 
-// zeroGap writes zeros between the pointers to the cells of a leaf of a table and the cells, and reports
-// whether something else was there. Where SQLite divides rows among pages anew it writes them without
-// clearing what was there before, whatever secure_delete says.
+// zeroGap zeroes the unused space between the cell pointers and the cells of a table leaf, and reports whether it
+// contained anything else. When SQLite redistributes rows among pages, it rewrites them without clearing their old
+// content, regardless of secure_delete.
 func zeroGap(page []byte) (changed bool, err error) {
 	if len(page) < leafHeader || page[0] != tableLeaf {
 		return false, fmt.Errorf("%w: a page of the data keys is not a leaf of a table", ErrCorrupt)
@@ -39,7 +39,7 @@ func zeroGap(page []byte) (changed bool, err error) {
 
 type keyPage struct {
 	number int
-	data   []byte // nil where nothing is to be cleared
+	data   []byte // nil if there is nothing to clear
 }
 
 func scanKeyPage(r row) (p keyPage, err error) {
@@ -48,13 +48,13 @@ func scanKeyPage(r row) (p keyPage, err error) {
 	}
 	changed, err := zeroGap(p.data)
 	if !changed {
-		p.data = nil // not every page is kept until the last one was read
+		p.data = nil // do not keep unchanged pages until all are read
 	}
 	return p, err
 }
 
-// eraseKeyRemnants clears, within the transaction that is open, what is left of data keys in pages that
-// their rows have left. It reads the whole table.
+// eraseKeyRemnants clears remnants of data keys in pages that their rows have left, within the open transaction. It
+// reads the whole table.
 func eraseKeyRemnants(ctx context.Context, on handle) error {
 	pages, err := queryAll(ctx, on, scanKeyPage, `SELECT pgno, data FROM dbstat JOIN sqlite_dbpage ON pgno = pageno
 		WHERE name = 'data_keys' AND pagetype = 'leaf'`)
@@ -72,8 +72,8 @@ func eraseKeyRemnants(ctx context.Context, on handle) error {
 	return nil
 }
 
-// setSecureDelete says how a connection clears what is deleted: FAST within the pages that are written
-// anyway, ON also in pages that become free.
+// setSecureDelete sets how a connection clears deleted data: FAST only in pages that are written anyway, ON also in
+// pages that become free.
 func setSecureDelete(ctx context.Context, on handle, mode string) error {
 	_, err := on.ExecContext(ctx, `PRAGMA secure_delete = `+mode)
 	return err

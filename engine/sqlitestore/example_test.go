@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// A store is one file, which is created when it is not there.
+// A store is a single file, which Open creates if it does not exist.
 func Example() {
 	dir, err := os.MkdirTemp("", "gavel")
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// WriteLock is what a line of /proc/locks says of a write lock.
+// WriteLock parses a write lock from a line of /proc/locks.
 func WriteLock(line string, inode uint64, first, last int64) (pid int, ok bool) {
 	return writeLock(line, inode, first, last)
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// WriterConn is the writer's own connection. It may be used while nothing is written.
+// WriterConn returns the writer's connection. It may be used while no writes are in progress.
 func (s *Store) WriterConn() *sql.Conn { return s.writer.conn }
 
-// ReaderDB is the pool of readers.
+// ReaderDB returns the pool of readers.
 func (s *Store) ReaderDB() *sql.DB { return s.readers }
 
-// BulkDB is the pool of bulk reads.
+// BulkDB returns the pool of bulk reads.
 func (s *Store) BulkDB() *sql.DB { return s.bulk }
 
-// SeesIndex reports whether anything is answered from memory.
+// SeesIndex reports whether the cache of heads works here.
 func (s *Store) SeesIndex() bool { return s.heads.index != nil }
 
-// HoldReaders takes all connections of the readers, until release.
+// HoldReaders takes all connections of the readers until release is called.
 func (s *Store) HoldReaders(tb testing.TB) (release func()) {
 	tb.Helper()
 	var all []*sql.Conn
@@ -44,13 +44,13 @@ func (s *Store) HoldReaders(tb testing.TB) (release func()) {
 	}
 }
 
-// Queued is how many writes wait behind the one in the writer's hands.
+// Queued returns how many writes are waiting in the queue.
 func (s *Store) Queued() int { return len(s.writer.queue) }
 
-// Alone makes callers write themselves, as after a while in which nobody else wrote.
+// Alone makes callers write directly, as after a time without other writers.
 func (s *Store) Alone() { s.writer.lonely.Store(lonelyEnough) }
 
-// WritesItself makes a write that changes nothing, and reports whether the caller did it.
+// WritesItself makes a write that changes nothing, and reports whether it ran on the caller's goroutine.
 func (s *Store) WritesItself(ctx context.Context) (itself bool, err error) {
 	err = s.writer.submit(ctx, 1, func(*statements) error {
 		stack := make([]byte, 1<<16)
@@ -60,13 +60,13 @@ func (s *Store) WritesItself(ctx context.Context) (itself bool, err error) {
 	return itself, err
 }
 
-// PanicAlone makes a caller panic while it writes itself.
+// PanicAlone makes a caller panic during a direct write.
 func (s *Store) PanicAlone(ctx context.Context) {
 	s.Alone()
 	_ = s.writer.submit(ctx, 1, func(*statements) error { panic("in the middle of a write") })
 }
 
-// Writing reports whether somebody has his turn.
+// Writing reports whether a write is in progress.
 func (s *Store) Writing() bool {
 	free := s.writer.turn.TryLock()
 	if free {
@@ -75,7 +75,7 @@ func (s *Store) Writing() bool {
 	return !free
 }
 
-// Enter begins a call that goes on until leave; write writes within it.
+// Enter begins a call that lasts until leave is called; write writes within it.
 func (s *Store) Enter(ctx context.Context) (write func(store.Commit) error, leave func(), err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, nil, err
@@ -90,19 +90,19 @@ func (s *Store) Enter(ctx context.Context) (write func(store.Commit) error, leav
 	return write, s.inside.Done, nil
 }
 
-// OpenOn opens a store as if its directory were on a file system.
+// OpenOn opens a store as if its directory were on the given file system.
 func OpenOn(ctx context.Context, cfg Config, fileSystem string) (*Store, error) {
 	cfg.fileSystem = func(string) string { return fileSystem }
 	return Open(ctx, cfg)
 }
 
-// Query is one of the queries of this package with arguments.
+// Query is a query of this package with its arguments.
 type Query struct {
 	SQL  string
 	Args []any
 }
 
-// Queries lists what is read and how rows are found for writing.
+// Queries lists the queries for reading, and those that find rows for writing.
 func (s *Store) Queries() []Query {
 	out := []Query{
 		{s.stmts.all()[&s.stmts.load], []any{"id"}},
@@ -144,14 +144,14 @@ func (s *Store) Queries() []Query {
 	return out
 }
 
-// ReviewsQuery is the query of a list of reviews.
+// ReviewsQuery returns the query for a list of reviews.
 func ReviewsQuery(q store.ReviewQuery) Query {
 	query, args := reviewsQuery(q)
 	return Query{query, args}
 }
 
-// Naive commits as a program without a writer would: one transaction per write
-// on a pool of connections, BEGIN IMMEDIATE and busy_timeout. It is the baseline.
+// Naive is the baseline. It commits as a program without a writer goroutine would: one transaction per write on a
+// pool of connections, with BEGIN IMMEDIATE and busy_timeout.
 type Naive struct {
 	db    *sql.DB
 	stmts statements
@@ -201,28 +201,28 @@ func (n *Naive) Commit(ctx context.Context, c store.Commit) error {
 // Close releases the baseline.
 func (n *Naive) Close() error { return errors.Join(n.stmts.close(), n.db.Close()) }
 
-// OpenCheckpointing opens a store that folds its log in the background after so many
-// pages, or, where inCommit is not 0, in the commit that makes it so long.
+// OpenCheckpointing opens a store that checkpoints its log in the background after this many pages. If inCommit is
+// not 0, the commit that brings the log to that length checkpoints it.
 func OpenCheckpointing(ctx context.Context, cfg Config, background, inCommit int) (*Store, error) {
 	cfg.checkpointEvery, cfg.autocheckpoint = background, inCommit
 	return Open(ctx, cfg)
 }
 
-// OpenIndexing opens a store each search of which indexes for so long, and one batch at
-// the least. Nothing is indexed in the background.
+// OpenIndexing opens a store whose searches index for this long, and at least one batch. Nothing is indexed in the
+// background.
 func OpenIndexing(ctx context.Context, cfg Config, indexFor time.Duration) (*Store, error) {
 	cfg.indexFor = indexFor
 	return Open(ctx, Foreground(cfg))
 }
 
-// Foreground is a configuration with which nothing is indexed in the background.
+// Foreground returns a configuration without background indexing.
 func Foreground(cfg Config) Config {
 	cfg.indexPause = -1
 	return cfg
 }
 
-// IndexOnce indexes a batch or, where all is indexed, counts a block, as the indexer does; what
-// happens between reading and writing comes before the latter.
+// IndexOnce indexes a batch, or counts a block if everything is indexed, as the indexer does. It calls between after
+// reading and before writing.
 func (s *Store) IndexOnce(ctx context.Context, between func()) (more bool, err error) {
 	reached, last, err := s.indexPosition(ctx)
 	if err != nil {
@@ -236,20 +236,20 @@ func (s *Store) IndexOnce(ctx context.Context, between func()) (more bool, err e
 	return true, s.applyStep(ctx, step)
 }
 
-// Log returns how many pages the write-ahead log has and how many are folded.
+// Log returns how many pages the write-ahead log has and how many are checkpointed.
 func (s *Store) Log() (pages, folded int, err error) { return runCheckpoint(s.readers, "NOOP") }
 
-// ReplayLog writes what a log holds to a new file.
+// ReplayLog writes the contents of a log to a new file.
 func ReplayLog(logPath, to string) (*ReplayedLog, error) { return replayLog(logPath, to) }
 
-// DecisionsQuery is the query of a page of decisions, as Decisions chooses it.
+// DecisionsQuery returns the query for a page of decisions, as Decisions chooses it.
 func DecisionsQuery(q store.DecisionQuery) Query {
 	page, all := pagesOf(q)
 	query, args := page(q, all, placed{}, pageSize)
 	return Query{query, args}
 }
 
-// SpanOf are the positions among which a search looks for indexed decisions.
+// SpanOf returns the positions within which a search looks for indexed decisions.
 func SpanOf(ctx context.Context, s *Store, q store.DecisionQuery) [2]int64 {
 	_, all := pagesOf(q)
 	got, err := s.narrowByTime(ctx, q, all)
@@ -259,8 +259,7 @@ func SpanOf(ctx context.Context, s *Store, q store.DecisionQuery) [2]int64 {
 	return [2]int64{got.from, got.to}
 }
 
-// Fold runs a round of the checkpointer, and reports whether it left the rest, or cutting
-// the file, to the writer.
+// Fold runs the checkpointer once, and reports whether it left the rest or the truncation of the file to the writer.
 func (s *Store) Fold() (rest, cut bool, err error) {
 	f := s.writer.checkpointer
 	err = f.foldLog()
@@ -274,18 +273,17 @@ func (s *Store) NeverFold() {
 	s.writer.folded = math.MaxInt
 }
 
-// LeaveCut makes the writer cut the log's file after its next transaction.
+// LeaveCut makes the writer truncate the log file after its next transaction.
 func (s *Store) LeaveCut() { s.writer.checkpointer.cut.Store(true) }
 
-// LeaveRest makes the writer fold what is left after its next transaction.
+// LeaveRest makes the writer checkpoint the rest after its next transaction.
 func (s *Store) LeaveRest() { s.writer.checkpointer.rest.Store(true) }
 
-// FailedWhileAnsweringQueues has a writer whose file is gone answer one write after the
-// other that waits, and queues another one before it takes the second answer. It returns
-// the answers, and whether the one that came later was answered too.
+// FailedWhileAnsweringQueues makes a writer whose file is gone fail the queued writes, and queues another one before
+// the second result is taken. It returns the results, and whether the later write also received one.
 func FailedWhileAnsweringQueues(path string) (told []error, later bool) {
 	w := &writer{queue: make(chan *request, 4), files: files{path: fileID{}}}
-	ask := func() *request { return &request{done: make(chan error)} } // unbuffered: the writer waits to be heard
+	ask := func() *request { return &request{done: make(chan error)} } // unbuffered: the writer blocks until the result is received
 	first, second := ask(), ask()
 	w.queue <- second
 	go func() {
@@ -300,27 +298,27 @@ func FailedWhileAnsweringQueues(path string) (told []error, later bool) {
 	return told, third.state.Load() != waiting
 }
 
-// LogSaved reports whether a log that was deleted is in the database.
+// LogSaved reports whether the contents of a deleted log are in the database.
 func (s *Store) LogSaved() bool {
 	s.writer.turn.Lock()
 	defer s.writer.turn.Unlock()
 	return s.writer.saved
 }
 
-// AgeHealth makes the outcome of the last write one of a while ago.
+// AgeHealth makes the result of the last write older.
 func (s *Store) AgeHealth(by time.Duration) {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	s.health.at = s.health.at.Add(-by)
 }
 
-// FailureClass is what a failure is counted as.
+// FailureClass returns the class of a failure.
 func FailureClass(err error) string { return failureClass(err) }
 
-// KnownCode is the error of this package for a code of SQLite.
+// KnownCode returns this package's error for a SQLite error code.
 func KnownCode(code int) error { return knownCode(code) }
 
-// Watched asks before each step of a restore that changes what is there; an error ends it.
+// Watched calls before ahead of each step of a restore that changes the target; an error aborts the restore.
 func Watched(req RestoreRequest, before func(step string) error) RestoreRequest {
 	req.before = before
 	return req

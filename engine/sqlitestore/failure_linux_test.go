@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
-// A disk that is full says so and loses nothing; once there is room the store goes on.
+// A full disk is reported and loses nothing; the store continues once there is space.
 func TestFullDisk(t *testing.T) {
 	needNamespaces(t)
 	path := filepath.Join(t.TempDir(), "gavel.db")
@@ -27,8 +27,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A file and a directory that this user may not write are told as such, also where
-// the tests run as the superuser, whom modes do not stop.
+// A file and a directory that this user may not write to are reported as such, even if the tests run as the
+// superuser, to whom modes do not apply.
 func TestNoRightToWrite(t *testing.T) {
 	needNamespaces(t)
 	for name, tt := range map[string]struct {

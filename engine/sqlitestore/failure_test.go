@@ -16,8 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// Reads and writes that meet a damaged page say that the store is damaged, which file
-// it is and what to do.
+// Reads and writes that meet a damaged page report the damage, the file and what to do.
 func TestDamagedPage(t *testing.T) {
 	path := newPath(t)
 	s := openAt(t, path)
@@ -37,7 +36,7 @@ func TestDamagedPage(t *testing.T) {
 		t.Run(table, func(t *testing.T) {
 			damaged := newPath(t)
 			damage(t, path, damaged, page)
-			s := openAt(t, damaged) // what it needs to open is whole
+			s := openAt(t, damaged) // the pages needed to open it are intact
 			defer s.Close()
 			errs := map[string]error{"write": s.Commit(t.Context(), storetest.Advance(t, inst, "reviewing", `{"n":1}`))}
 			if table != "events_seq" {
@@ -70,7 +69,7 @@ func rootPages(t *testing.T, s *sqlitestore.Store, names ...string) map[string]i
 
 const pageBytes = 4096
 
-// damage copies a closed store with one page overwritten in part.
+// damage copies a closed store and overwrites part of a page.
 func damage(t *testing.T, from, to string, page int64) {
 	t.Helper()
 	content, err := os.ReadFile(from)
@@ -83,8 +82,7 @@ func damage(t *testing.T, from, to string, page int64) {
 	}
 }
 
-// A store whose files are taken away acknowledges nothing any more: what it wrote
-// would be gone with the process.
+// A store whose files were removed acknowledges no more writes, because they would be lost with the process.
 func TestFilesTakenAway(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be taken away there")
@@ -116,7 +114,7 @@ func TestFilesTakenAway(t *testing.T) {
 	}
 }
 
-// A file that is put back is the store again: nothing has to be opened anew.
+// Once a file is put back, the store works again without being reopened.
 func TestFilePutBack(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be taken away there")
@@ -139,8 +137,8 @@ func TestFilePutBack(t *testing.T) {
 	}
 }
 
-// Who writes after somebody was told that the file is gone is not told the same without
-// a look at it: the file may be back.
+// A write that arrives after another one failed because the file is gone does not fail without a new check: the file
+// may be back.
 func TestWhatFailedIsToldToThoseWhoWaited(t *testing.T) {
 	told, later := sqlitestore.FailedWhileAnsweringQueues(filepath.Join(t.TempDir(), "gone"))
 	for i, err := range told {

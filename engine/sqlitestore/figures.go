@@ -12,12 +12,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// blocksPage is pageSize for blocks, whose figures can be many.
+// blocksPage is the page size for blocks, whose figures can be large.
 const blocksPage = 16
 
-// block is a row of decision_times, without a number where there is none.
+// block is a row of decision_times. It has no number if there are no rows.
 type block struct {
-	reached     int64 // by the index when the row was read
+	reached     int64 // indexed up to this position when the row was read
 	number      sql.NullInt64
 	first, last sql.NullInt64
 	figures     []byte
@@ -28,18 +28,17 @@ func scanBlock(r row) (b block, err error) {
 	return b, err
 }
 
-// span are the positions of the block that the index has reached.
+// span returns the indexed positions of the block.
 func (b block) span() span {
 	return span{b.number.Int64 << blockBits, (b.number.Int64 + 1) << blockBits}.below(b.reached + 1)
 }
 
-// Figures implements store.Store: what the index has counted, and what it has not from the
-// decisions themselves.
+// Figures implements store.Store. It uses the figures of the index and counts the remaining decisions itself.
 func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.Figures, error] {
 	q.Limit = 0
 	whole := store.DecisionQuery{Workflow: q.Workflow, Owner: q.Owner, Since: q.Since, Until: q.Until}
 	if q.Empty() || q.Before != 0 || q.Instance != "" || len(q.Terms()) != len(whole.Terms()) {
-		return store.CountDecisions(s.Decisions(ctx, q)) // of a part of what is counted together
+		return store.CountDecisions(s.Decisions(ctx, q)) // the index does not count by these fields
 	}
 	return func(yield func(store.Figures, error) bool) {
 		_, err := s.updateIndex(ctx)
@@ -90,8 +89,8 @@ func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[st
 	}
 }
 
-// blocks lists the blocks that are indexed, the newest first; one without a number where there
-// are none. The index had reached what the first one says when all of that was counted.
+// blocks lists the indexed blocks, newest first. If there are none, it yields a block without a number. The figures
+// include everything up to the position reached in the first block.
 func (s *Store) blocks(ctx context.Context) iter.Seq2[block, error] {
 	return rows.Pages(ctx, 0, blocksPage, func(ctx context.Context, after *block, n int) (page []block, err error) {
 		below := int64(math.MaxInt64)
@@ -108,8 +107,8 @@ func (s *Store) blocks(ctx context.Context) iter.Seq2[block, error] {
 	})
 }
 
-// countBlock counts the newest block that is not counted, if there is one, as far as the index
-// has reached.
+// countBlock returns a step that counts the newest uncounted block, up to the indexed position; nil if every block is
+// counted.
 func (s *Store) countBlock(ctx context.Context, reached int64) (*indexStep, error) {
 	b := block{reached: reached}
 	err := s.read(ctx, "blocks that are not counted", func(ctx context.Context) error {

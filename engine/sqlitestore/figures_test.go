@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// indexAll indexes and counts all that there is.
+// indexAll indexes and counts everything.
 func indexAll(t testing.TB, s *sqlitestore.Store) {
 	t.Helper()
 	for more := true; more; {
@@ -28,8 +28,8 @@ func indexAll(t testing.TB, s *sqlitestore.Store) {
 	}
 }
 
-// Whatever is written, removed, indexed, by whom and after however many restarts: the figures
-// are what the decisions come to.
+// The figures equal a recount of the decisions, whatever was written, removed and indexed, by any process and after
+// any number of restarts.
 func TestFiguresAreARecount(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -58,7 +58,7 @@ func TestFiguresAreARecount(t *testing.T) {
 		commit(storetest.Start(t, storetest.ID(0), `{}`, at))
 		db := raw(t, path)
 		defer db.Close()
-		// So that blocks begin: a position never changes but here.
+		// This creates several blocks. Positions never change otherwise.
 		run(t, db, fmt.Sprintf("UPDATE events SET pos = pos + %d", rapid.SampledFrom([]int{0, 4090, 8191}).Draw(r, "first position")))
 		last := func() (inst record.Instance) {
 			h := histories[storetest.ID(rapid.IntRange(0, len(histories)-1).Draw(r, "instance"))]
@@ -109,8 +109,7 @@ func TestFiguresAreARecount(t *testing.T) {
 	})
 }
 
-// Figures read no decision that is counted: those of a block are one row, until one of its
-// decisions is removed.
+// Figures read no decision that is already counted: a block is a single row, until one of its decisions is removed.
 func TestFiguresAreKept(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, newPath(t))
@@ -130,7 +129,7 @@ func TestFiguresAreKept(t *testing.T) {
 		}
 		return n
 	}
-	if n := parts(); n != 2 { // a start, and refusals
+	if n := parts(); n != 2 { // a start and refusals
 		t.Errorf("%d parts, want 2", n)
 	}
 	db := raw(t, s.Path())
@@ -149,7 +148,7 @@ func TestFiguresAreKept(t *testing.T) {
 	storetest.RequireFigures(t, s, store.DecisionQuery{})
 }
 
-// Decisions are indexed while nobody searches, and nothing of that outlives the store.
+// Decisions are indexed in the background, and no goroutine outlives the store.
 func TestDecisionsAreIndexedInTheBackground(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: newPath(t)})
@@ -178,7 +177,7 @@ func TestDecisionsAreIndexedInTheBackground(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// Lists by what changes of instances, where there are more than are looked at one by one.
+// Lists by changing columns of instances, with more matches than are counted one by one.
 func TestListsOfManyInstances(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, newPath(t))

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// files are the three files of an open store as they were when it was opened.
+// files identifies the three files of an open store as they were when it was opened.
 //
-// They are looked at by name only: to open and close one of them would drop every
-// POSIX lock that SQLite holds on it in this process.
+// They are checked by name only: opening and closing one of them would drop every POSIX lock that SQLite holds on it
+// in this process.
 type files map[string]fileID
 
 func filesOf(path string, suffixes ...string) (files, error) {
@@ -26,10 +26,10 @@ func filesOf(path string, suffixes ...string) (files, error) {
 	return f, nil
 }
 
-// isSame reports whether a name still leads to the file that is open.
+// isSame reports whether a name still refers to the open file.
 func (f files) isSame(name string) bool { return f.check(name) == nil }
 
-// isOpen reports whether f is the file that was open under a name.
+// isOpen reports whether file is the one that was opened under a name.
 func (f files) isOpen(name string, file *os.File) bool {
 	was, ok := f[name]
 	if !ok {
@@ -43,8 +43,8 @@ func (f files) isOpen(name string, file *os.File) bool {
 	return err == nil && was.isSame(id)
 }
 
-// checkPresent returns ErrGone unless each name still leads to the file that is open.
-// SQLite would go on writing into files that have no name.
+// checkPresent returns ErrGone unless every name still refers to the open file. SQLite would continue to write to
+// files that have no name.
 func (f files) checkPresent() error {
 	for name := range f {
 		if err := f.check(name); err != nil {
@@ -57,7 +57,7 @@ func (f files) checkPresent() error {
 func (f files) check(name string) error {
 	was, ok := f[name]
 	if !ok {
-		return nil // where files cannot be taken away
+		return nil // this platform does not allow open files to be removed
 	}
 	now, err := identifyFile(name)
 	if err != nil {
@@ -69,13 +69,13 @@ func (f files) check(name string) error {
 	return nil
 }
 
-// ErrLostFile says that the write-ahead log is there and the database that it belongs to is missing
-// or empty. SQLite would delete the log and begin a new database.
+// ErrLostFile is returned if the write-ahead log exists but its database is missing or empty. SQLite would delete the
+// log and create a new database.
 var ErrLostFile = errors.New("the database is missing or empty, but its write-ahead log is there; " +
 	"put the database back, or replay the log with gavel repair")
 
-// checkFiles refuses a database that is missing or empty next to a log. It looks at the log
-// first: a store that another process is creating gets its log last.
+// checkFiles rejects a database that is missing or empty next to a log. It checks the log first: a store that another
+// process is creating gets its log last.
 func checkFiles(path string) error {
 	size := fileSize(path + "-wal")
 	if size == 0 {
@@ -88,14 +88,14 @@ func checkFiles(path string) error {
 	return nil
 }
 
-// IsLogAlone reports whether all that is left of a store is its write-ahead log.
+// IsLogAlone reports whether only the write-ahead log of a store is left.
 func IsLogAlone(path string) bool { return checkFiles(path) != nil }
 
-// watchEvery is how often an idle store looks whether its files are still there. What was
-// written since the last checkpoint is at risk for no longer when its log is deleted.
+// watchEvery is how often an idle store checks that its files still exist. It limits how long writes since the last
+// checkpoint are at risk when the log is deleted.
 const watchEvery = 250 * time.Millisecond
 
-// watch looks after the files while nobody writes, until stop.
+// watch checks the files while no writes happen, until stop.
 func (w *writer) watch() {
 	defer close(w.watched)
 	ticker := time.NewTicker(watchEvery)
@@ -115,9 +115,9 @@ func (w *writer) watch() {
 	}
 }
 
-// saveLog folds a log that has lost its name into the file, through the descriptors that
-// are still open: with the process, all that only the log holds would be lost. Whoever calls
-// it has the turn. A reader may keep a part of the log from being folded; watch tries again.
+// saveLog checkpoints a log that has lost its name into the database, through the descriptors that are still open.
+// Otherwise the writes that only the log holds would be lost when the process ends. Callers must hold turn. Readers
+// may keep part of the log from being checkpointed; watch tries again.
 func (w *writer) saveLog() {
 	if w.files.isSame(w.path + "-wal") {
 		w.saved = false

@@ -9,34 +9,33 @@ import (
 	"github.com/gavel-mcp/gavel/internal/sharedcache"
 )
 
-// How much memory instances take, and how much of it those of one owner.
+// How much memory the cached instances may take, in total and for each owner.
 const (
 	headBytes     = 16 << 20
 	headBytesEach = 8 << 20
-	// emptyHead is what an instance takes without its texts.
+	// emptyHead is the size of an instance without its texts.
 	emptyHead = 1 << 10
 )
 
-// heads answers what each move asks for from memory: instances, and where the chain of rules
-// ends. It answers only while the index of the write-ahead log, which all processes share, is
-// as it was when what it holds was the newest: nobody has committed since. What this process
-// commits it takes over; what another one commits empties it (decision 0063).
+// heads caches what every move needs: instances, and the end of the chain of rules. It is valid only while the index
+// of the write-ahead log, which all processes share, is unchanged: until then no one has committed. Commits of this
+// process update it; commits of other processes empty it (decision 0063).
 //
-// The lock is held while the index is compared, so that an answer is the state at that moment.
+// The lock is held while the index is compared, so that a cached result is the state at that moment.
 type heads struct {
-	index *walIndex // nil where it cannot be seen: nothing is kept then
+	index *walIndex // nil if it cannot be mapped: nothing is cached then
 
 	mu         sync.Mutex
-	stamp      stamp // of the state that is kept
+	stamp      stamp // of the cached state
 	generation uint64
-	committing bool // this process is in its COMMIT: whether it counts yet is not known
+	committing bool // this process is in its COMMIT: whether it has taken effect is unknown
 	instances  *sharedcache.Cache[string, record.Instance]
 	ruleHead   *store.RuleHead
 }
 
-// committed is what a write has changed of what heads keeps.
+// committed is a write's change to the data that heads caches.
 type committed struct {
-	next        record.Instance // without an ID it changed none
+	next        record.Instance // has no ID if no instance changed
 	keepContext bool            // the stored context was not written
 	rules       bool
 }
@@ -47,16 +46,15 @@ func newHeads(index *walIndex) *heads {
 	return h
 }
 
-// reset forgets everything. What is read from now on is the state of a stamp. The caller
-// holds the lock.
+// reset empties the cache. What is cached from now on belongs to stamp now. Callers must hold the lock.
 func (h *heads) reset(now stamp) {
 	h.stamp, h.ruleHead = now, nil
 	h.instances = sharedcache.New[string, record.Instance](headBytes, headBytesEach)
 	h.generation++
 }
 
-// isCurrent reports whether what is kept is the newest, and forgets it when somebody else
-// has committed. The caller holds the lock.
+// isCurrent reports whether the cache is current, and empties it if another process has committed. Callers must hold
+// the lock.
 func (h *heads) isCurrent() bool {
 	now, ok := h.index.read()
 	if ok && now != h.stamp && !h.committing {
@@ -65,8 +63,8 @@ func (h *heads) isCurrent() bool {
 	return ok && now == h.stamp
 }
 
-// read gives look what is kept where it is the newest. The generation is what keep wants to
-// know of a read from the file that begins after it; 0 is that it is not to be kept.
+// read calls look if the cache is current, and returns the generation. A caller that then reads from the file passes
+// the generation to keep; 0 means that the result must not be cached.
 func (h *heads) read(look func()) (generation uint64) {
 	if h == nil || h.index == nil {
 		return 0
@@ -80,7 +78,7 @@ func (h *heads) read(look func()) (generation uint64) {
 	return h.generation
 }
 
-// keep has put keep what was read, unless anything was committed meanwhile.
+// keep calls put to cache the result of a read, unless something was committed since.
 func (h *heads) keep(generation uint64, put func()) {
 	if generation == 0 {
 		return
@@ -92,7 +90,7 @@ func (h *heads) keep(generation uint64, put func()) {
 	}
 }
 
-// loadInstance loads an instance from memory, else with load.
+// loadInstance returns an instance from the cache, or else from load.
 func (h *heads) loadInstance(id string, load func() (record.Instance, error)) (record.Instance, error) {
 	var inst record.Instance
 	var ok bool
@@ -108,8 +106,8 @@ func (h *heads) loadInstance(id string, load func() (record.Instance, error)) (r
 	return inst, err
 }
 
-// detachInstance returns a copy that shares the context alone, which nobody writes into: it can be
-// large, and most moves leave it as it is.
+// detachInstance returns a copy that shares only the context, which no one modifies. The context can be large, and
+// most moves leave it unchanged.
 func detachInstance(i record.Instance) record.Instance {
 	context := i.Context
 	i.Context = nil
@@ -118,7 +116,7 @@ func detachInstance(i record.Instance) record.Instance {
 	return i
 }
 
-// putInstance keeps an instance. The caller holds the lock.
+// putInstance caches an instance. Callers must hold the lock.
 func (h *heads) putInstance(i record.Instance) {
 	bytes := emptyHead + len(i.Context)
 	for _, texts := range [][]string{i.Facts.Visited, i.Facts.Frozen} {
@@ -137,7 +135,7 @@ func (h *heads) putInstance(i record.Instance) {
 	h.instances.Put(i.ID, i.Owner, bytes, i)
 }
 
-// loadRuleHead loads the end of the chain of rules from memory, else with load.
+// loadRuleHead returns the end of the chain of rules from the cache, or else from load.
 func (h *heads) loadRuleHead(load func() (store.RuleHead, error)) (store.RuleHead, error) {
 	var known *store.RuleHead
 	generation := h.read(func() { known = h.ruleHead })
@@ -151,8 +149,7 @@ func (h *heads) loadRuleHead(load func() (store.RuleHead, error)) (store.RuleHea
 	return head, err
 }
 
-// beforeCommit is called by the writer when it holds the lock of writing: nobody else
-// commits before it has.
+// beforeCommit is called by the writer when it holds the write lock, so that no other process commits first.
 func (h *heads) beforeCommit() {
 	if h.index == nil {
 		return
@@ -165,8 +162,8 @@ func (h *heads) beforeCommit() {
 	h.committing = true
 }
 
-// afterCommit takes over what was committed, unless another process has committed since or
-// the commit failed.
+// afterCommit applies the committed changes to the cache, unless the commit failed or another process has committed
+// since.
 func (h *heads) afterCommit(done bool, changes []committed) {
 	if h.index == nil {
 		return
@@ -180,13 +177,13 @@ func (h *heads) afterCommit(done bool, changes []committed) {
 		return
 	}
 	h.stamp = now
-	h.generation++ // who reads meanwhile may have read what was before
+	h.generation++ // concurrent reads may have seen the old state
 	for _, c := range changes {
 		h.take(c)
 	}
 }
 
-// take takes over a change of this process. The caller holds the lock.
+// take applies a change of this process. Callers must hold the lock.
 func (h *heads) take(c committed) {
 	if c.rules {
 		h.ruleHead = nil
@@ -204,7 +201,7 @@ func (h *heads) take(c committed) {
 	h.putInstance(c.next)
 }
 
-// newCommitted is what an instance is when it is loaded after a commit.
+// newCommitted returns an instance as it would be loaded after the commit.
 func newCommitted(p *pending) committed {
 	next := p.Next
 	keepContext := p.Expect != 0 && p.Context == nil
@@ -216,20 +213,20 @@ func newCommitted(p *pending) committed {
 	return committed{next: next, keepContext: keepContext}
 }
 
-// stamp is the head of the index of the write-ahead log: SQLite changes it with every commit.
+// stamp is the header of the index of the write-ahead log. SQLite changes it with every commit.
 type stamp struct {
 	words  [12]uint32
-	folded int64 // when the database was written, while the log says nothing of itself
+	folded int64 // when the database was written, if the log is empty and its header carries no information
 }
 
-// The words of a stamp.
+// Indexes of words in a stamp.
 const (
-	changeWord = 2 // counts commits
-	initWord   = 3 // its first byte says that the index is set up
-	saltWord   = 8 // and the next: made anew when the log begins anew; 0 for an empty log that had no begin
+	changeWord = 2 // commit counter
+	initWord   = 3 // its first byte is set once the index is initialised
+	saltWord   = 8 // and the next one: changed when the log restarts; 0 for an empty log that was never started
 )
 
-// isNextTo reports whether exactly one commit lies between two stamps.
+// isNextTo reports whether there was exactly one commit between two stamps.
 func (s stamp) isNextTo(was stamp) bool {
 	return was != stamp{} && s.words[changeWord] == was.words[changeWord]+1
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// newRule is a definition that can be added to a store of n rules.
+// newRule returns a definition that can be added to a store with n rules.
 func newRule(n int64) store.Rule {
 	d := &store.Definition{Name: fmt.Sprintf("rule-%d", n), Version: 1, Hash: fmt.Sprint(n), Document: []byte(`{}`), CreatedAt: storetest.Epoch}
 	d.Seal = record.RuleSeal{Place: n + 1, Hash: fmt.Sprintf("%064x", n+1)}
 	return store.Rule{Definition: d}
 }
 
-// takeTurns answers each line with a line: what it reads of an instance and the rules, and then it
-// moves the instance and adds a rule.
+// takeTurns answers each input line with a line: what it reads of an instance and the rules. It then moves the
+// instance and adds a rule.
 func takeTurns(s *sqlitestore.Store, in io.Reader, out io.Writer) {
 	for lines := json.NewDecoder(in); ; {
 		var line json.RawMessage
@@ -39,10 +39,10 @@ func takeTurns(s *sqlitestore.Store, in io.Reader, out io.Writer) {
 	}
 }
 
-// turn is what was read before a turn, and what was acknowledged in it.
+// turn holds what was read before a turn and what was acknowledged in it.
 type turn struct {
 	Read, Made record.Instance
-	Rules      int64 // read
+	Rules      int64 // as read
 }
 
 func takeTurn(tb testing.TB, s *sqlitestore.Store) turn {
@@ -59,7 +59,7 @@ func takeTurn(tb testing.TB, s *sqlitestore.Store) turn {
 	t.Rules = head.Place
 	c := storetest.Advance(tb, t.Read, "reviewing", fmt.Sprintf(`{"turn":%d}`, t.Read.Seq))
 	if t.Read.Seq%3 == 0 {
-		c = storetest.Refuse(tb, t.Read, "go") // leaves the context
+		c = storetest.Refuse(tb, t.Read, "go") // keeps the context
 	}
 	if err := s.Commit(tb.Context(), c); err != nil {
 		tb.Fatalf("commit: %v", err)
@@ -71,8 +71,8 @@ func takeTurn(tb testing.TB, s *sqlitestore.Store) turn {
 	return t
 }
 
-// Two processes that write in turns read what the other one has acknowledged, at once, and their
-// own: also while one of them writes several times in a row, and reads only.
+// Two processes that write in turns immediately read what either has acknowledged, even if one of them writes several
+// times in a row or only reads.
 func TestProcessesInTurns(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -108,13 +108,13 @@ func TestProcessesInTurns(t *testing.T) {
 	}
 }
 
-// Whatever is read is not older than what was acknowledged before the read began, while this
-// process and another one write as fast as they can, and the log is folded and begins anew.
+// A read never returns a state older than what was acknowledged before it began. Meanwhile this process and another
+// one write as fast as they can, and the log is checkpointed and restarts.
 func TestReadsAreNotStale(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	const instances, perWriter = 4, 120
-	var stores [2]*sqlitestore.Store // one is somebody else to the other
+	var stores [2]*sqlitestore.Store // each acts as another process to the other
 	for i := range stores {
 		var err error
 		if stores[i], err = sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Config{Path: path}, childPages, 0); err != nil {
@@ -135,7 +135,7 @@ func TestReadsAreNotStale(t *testing.T) {
 	var rules atomic.Int64
 	var writers, readers sync.WaitGroup
 	for w := range 4 {
-		s := stores[min(w, 3)/3] // three of the first, one of the second
+		s := stores[min(w, 3)/3] // three for the first, one for the second
 		writers.Go(func() {
 			for i := range perWriter {
 				n := (w + i) % instances
@@ -205,7 +205,7 @@ func TestReadsAreNotStale(t *testing.T) {
 	}
 }
 
-// requireOneState compares what stores answer with what is in the file, and with the events.
+// requireOneState compares the results of stores with the file and with the events.
 func requireOneState(t *testing.T, stores []*sqlitestore.Store, path, id string) {
 	t.Helper()
 	fresh := openAt(t, path)
@@ -228,7 +228,7 @@ func requireOneState(t *testing.T, stores []*sqlitestore.Store, path, id string)
 	}
 }
 
-// What a store answers from memory is what it reads from the file, whatever was committed.
+// Results from memory equal what is in the file, whatever was committed.
 func TestMemoryIsWhatTheFileSays(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -245,7 +245,7 @@ func TestMemoryIsWhatTheFileSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if own, err := s.Load(t.Context(), storetest.ID(1)); err == nil {
-			clear(own.Facts.Visited) // what a caller does to its own is not kept
+			clear(own.Facts.Visited) // a caller's changes to its own copy must have no effect
 		}
 		next := []func() store.Commit{
 			func() store.Commit { return storetest.Advance(t, inst, "reviewing", `{"n":1}`) },
@@ -263,7 +263,7 @@ func TestMemoryIsWhatTheFileSays(t *testing.T) {
 	}
 }
 
-// While nobody writes, no read reaches the file.
+// Without writes, no read reaches the file.
 func TestReadsStayInMemory(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, newPath(t))
@@ -283,7 +283,7 @@ func TestReadsStayInMemory(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	read() // the rules are kept from here
+	read() // the rules are cached from here
 	next := storetest.Advance(t, inst.Next, "reviewing", `{"n":1}`)
 	if err := s.Commit(t.Context(), next); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// failureClasses lists why a call to the store failed, as it is counted, but for what is
-// none of these errors.
+// failureClasses maps errors to the classes by which failed calls are counted. All other errors are classOther.
 var failureClasses = []struct {
 	class string
 	err   error
@@ -39,15 +38,14 @@ func failureClass(err error) string {
 	return classOther
 }
 
-// probeAfter is how long the outcome of the last write says whether the store can be
-// written; after that, CheckWritable makes a write of its own.
+// probeAfter is how long the result of the last write is trusted; after that, CheckWritable makes a write of its own.
 const probeAfter = time.Second
 
 type health struct {
 	mu       sync.Mutex
 	failures map[string]uint64 // by class
 	last     error             // of the last write
-	at       time.Time         // when it ended, zero before the first
+	at       time.Time         // when it ended; zero before the first
 }
 
 func (h *health) countFailure(err error) {
@@ -65,14 +63,14 @@ func (h *health) recordWrite(err error) {
 	h.last, h.at = err, time.Now()
 }
 
-// lastWrite returns how the last write ended, and whether that was just now.
+// lastWrite returns the result of the last write, and whether it is recent.
 func (h *health) lastWrite() (last error, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last, !h.at.IsZero() && time.Since(h.at) < probeAfter
 }
 
-// counts returns the failures by class, with those that never happened.
+// counts returns the number of failures by class, including classes without failures.
 func (h *health) counts() map[string]uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,9 +82,8 @@ func (h *health) counts() map[string]uint64 {
 	return out
 }
 
-// CheckWritable reports why nothing can be written now; nil when something can. What the
-// last write came to counts. When that was a while ago, it makes a write that changes
-// nothing but goes all the way to the disk.
+// CheckWritable returns the reason why the store cannot be written, or nil. It uses the result of the last write. If
+// that is too old, it makes a write that changes nothing but reaches the disk.
 func (s *Store) CheckWritable(ctx context.Context) error {
 	if s.writer == nil {
 		return ErrReadOnly
@@ -104,15 +101,15 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 	return err
 }
 
-// recordOutcome counts what a write came to. What the caller asked for wrongly, or gave up, says
-// nothing about the store.
+// recordOutcome records the result of a write. Refusals, and calls that the caller gave up, are ignored because they
+// do not reflect on the store.
 func (s *Store) recordOutcome(err error) {
 	switch {
 	case err == nil:
 		s.health.recordWrite(nil)
 	case isRefusal(err): // nothing was written
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):
-	case failureClass(err) == classOther: // one write that the schema refuses
+	case failureClass(err) == classOther: // a single write that the schema rejects
 		s.health.countFailure(err)
 	default:
 		s.health.countFailure(err)
@@ -120,7 +117,7 @@ func (s *Store) recordOutcome(err error) {
 	}
 }
 
-// Stats returns the figures of this process.
+// Stats returns the counters of this process.
 func (s *Store) Stats() store.Stats {
 	stats := store.Stats{Bytes: fileSize(s.path), LogBytes: fileSize(s.path + "-wal"), Failures: s.health.counts()}
 	if w := s.writer; w != nil {
@@ -141,7 +138,7 @@ func fileSize(path string) int64 {
 	return info.Size()
 }
 
-// count notes a transaction that was committed with so many writes.
+// count records a committed transaction with this number of writes.
 func (w *writer) count(writes int) {
 	if writes > 0 {
 		w.batches.Add(1)

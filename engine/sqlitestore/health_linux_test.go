@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// The process that holds the lock is named.
+// The error names the process that holds the lock.
 func TestLockHolderIsNamed(t *testing.T) {
 	path := newPath(t)
 	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path, BusyTimeout: 20 * time.Millisecond})
@@ -48,7 +48,7 @@ func TestLockHolderIsNamed(t *testing.T) {
 	check("a probe that is given up", s.CheckWritable(ctx))
 }
 
-// holdElsewhere has another process hold the lock of a store until release.
+// holdElsewhere makes another process hold the lock of a store until release is called.
 func holdElsewhere(t *testing.T, path string) (pid int, release func()) {
 	t.Helper()
 	p := spawn(t, "hold the lock", path, "")
@@ -62,7 +62,7 @@ func holdElsewhere(t *testing.T, path string) (pid int, release func()) {
 	}
 }
 
-// Of the lines of /proc/locks, those that are a write lock on the byte count.
+// Only lines of /proc/locks with a write lock on the byte count.
 func TestWriteLocksAreRecognized(t *testing.T) {
 	for line, want := range map[string]bool{
 		"1: POSIX  ADVISORY  WRITE 3568 fd:00:77 120 120": true,
@@ -80,7 +80,7 @@ func TestWriteLocksAreRecognized(t *testing.T) {
 	}
 }
 
-// A process that may open no more files says so, and not that its rights are wrong.
+// A process that may open no more files reports that, and not missing rights.
 func TestTooManyFilesIsNamed(t *testing.T) {
 	path := newPath(t)
 	if err := openAt(t, path).Close(); err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// An idle store is written to when somebody asks whether it can be; one that was just
-// written to is not.
+// CheckWritable writes to an idle store, but not to one with a recent write.
 func TestCheckWritableProbes(t *testing.T) {
 	path := newPath(t)
 	s := openAt(t, path)
@@ -51,8 +50,8 @@ func readLog(t *testing.T, path string) []byte {
 	return content
 }
 
-// What the last write came to is what CheckWritable says, and a failure is counted by its
-// class; what a caller does wrong is not.
+// CheckWritable returns the result of the last write. Failures are counted by class; errors of the caller are not
+// counted.
 func TestFailuresAreCounted(t *testing.T) {
 	path := newPath(t)
 	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path, BusyTimeout: 20 * time.Millisecond})
@@ -91,7 +90,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// A store without its log is not writable, whether or not anybody writes.
+// A store without its log is not writable, with or without writes.
 func TestCheckWritableSeesFilesTakenAway(t *testing.T) {
 	path := newPath(t)
 	s := openAt(t, path)
@@ -108,7 +107,7 @@ func TestCheckWritableSeesFilesTakenAway(t *testing.T) {
 	}
 }
 
-// Errors of reading are not called errors of writing.
+// Read errors are not reported as write errors.
 func TestReadErrorsAreNamed(t *testing.T) {
 	for want, codes := range map[error][]int{
 		sqlitestore.ErrDiskRead: {266, 522, 1802, 5642, 8458}, // SQLITE_IOERR_READ, _SHORT_READ, _FSTAT, _SEEK, _CORRUPTFS

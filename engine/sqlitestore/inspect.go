@@ -12,20 +12,21 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// Contents says what is in a store.
+// Contents summarises a store.
 type Contents struct {
 	Definitions int64 `json:"definitions"` // versions
 	Instances   int64 `json:"instances"`
 	Events      int64 `json:"events"`
-	// Newest is the time of the last event, zero without one.
+	// Newest is the time of the last event; zero if there are no events.
 	Newest time.Time `json:"newestEvent,omitzero"`
 	Bytes  int64     `json:"bytes"`
 }
 
-// Inspect reads the whole of a store and returns what is in it: pages, indexes, and the
-// chain of every history up to where its instance is. It changes nothing, and works
-// while others write. Errors: fs.ErrNotExist, ErrNotAStore, store.ErrOtherSchema,
-// ErrCorrupt, and a *record.BrokenError for a history that does not verify.
+// Inspect reads the whole store and returns a summary. It verifies pages, indexes, and the chain of every history up
+// to its instance. It changes nothing and works while others write.
+//
+// Errors: fs.ErrNotExist, ErrNotAStore, store.ErrOtherSchema, ErrCorrupt, and a *record.BrokenError for a history
+// that does not verify.
 func Inspect(ctx context.Context, path string) (Contents, error) {
 	c, err := inspectFile(ctx, path)
 	if err != nil {
@@ -40,7 +41,7 @@ func inspectFile(ctx context.Context, path string) (c Contents, err error) {
 		return Contents{}, err
 	}
 	defer func() { err = errors.Join(err, src.close()) }()
-	tx, err := src.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one state of the store, whoever writes
+	tx, err := src.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // a consistent state, regardless of concurrent writes
 	if err != nil {
 		return Contents{}, err
 	}
@@ -60,7 +61,7 @@ type inspector struct {
 	found Contents
 }
 
-// pages asks SQLite whether every page and index is as it should be.
+// pages runs SQLite's integrity check of pages and indexes.
 func (in *inspector) pages(ctx context.Context) error {
 	said, err := queryAll(ctx, in, scanOne[string], "PRAGMA integrity_check(3)")
 	if err != nil {
@@ -83,8 +84,7 @@ func (in *inspector) count(ctx context.Context) error {
 	return err
 }
 
-// chains verifies every history from its first event, or from where its beginning was
-// removed, up to where the instance is.
+// chains verifies every history, from its first event or its floor up to the event of its instance.
 func (in *inspector) chains(ctx context.Context) (err error) {
 	rows, err := in.QueryContext(ctx, `SELECT n, id, seq, head FROM instances ORDER BY n`)
 	if err != nil {
@@ -146,8 +146,8 @@ func (in *inspector) chain(ctx context.Context, n int64, id string) (chain recor
 	return chain, events, errors.Join(rows.Err(), &record.BrokenError{Instance: id, Seq: 1, How: "it has no events"})
 }
 
-// floor is the snapshot that stands for what was removed, the zero Instance when there
-// is none: then the chain says what is missing.
+// floor returns the snapshot that represents removed events. It returns the zero Instance if there is none; the chain
+// check then reports what is missing.
 func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance, err error) {
 	var body []byte
 	err = in.QueryRowContext(ctx, `SELECT body FROM events WHERE n = ? AND kind = ? ORDER BY seq DESC LIMIT 1`, n, string(record.Truncated)).Scan(&body)
@@ -173,7 +173,7 @@ func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance,
 		return record.Instance{}, asCorrupt(err)
 	}
 	if t := cut.Truncation; floor.Seq != t.UpTo || floor.Head != t.Hash || t.Floor != record.DigestState(floor) {
-		return record.Instance{}, nil // it stands for something else
+		return record.Instance{}, nil // it represents something else
 	}
 	return floor, nil
 }

@@ -14,15 +14,14 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// pageSize is how many rows an iterator reads at a time. Between two pages it
-// holds no connection and no snapshot: a slow or nested consumer blocks nobody,
-// and the write-ahead log can be reset.
+// pageSize is how many rows an iterator reads at a time. Between pages it holds no connection and no snapshot, so
+// that slow or nested consumers block no one and the write-ahead log can restart.
 const pageSize = 64
 
-// headsPage is pageSize for instances without their contexts.
+// headsPage is the page size for rows without contexts.
 const headsPage = 1024
 
-// where gathers the conditions of a query.
+// where collects the conditions of a query.
 type where struct {
 	conditions []string
 	args       []any
@@ -54,7 +53,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 			return err
 		})
 		page = q.UpToRevision(page)
-		// What an event says of its place may not be where it is kept. Then the next page could be this one again.
+		// An event's own seq may differ from the one it is stored under (damage). The next page could then repeat
+		// this one.
 		if from := startOf(q, after); err == nil && len(page) == pageSize && page[pageSize-1].Seq <= from {
 			err = fmt.Errorf("%w: events of %s behind number %d lead back", ErrCorrupt, q.Instance, from)
 		}
@@ -62,7 +62,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 	})
 }
 
-// startOf is the number behind which a page begins.
+// startOf returns the event number after which a page begins.
 func startOf(q store.EventQuery, after *record.Event) int64 {
 	if after != nil {
 		return after.Seq
@@ -96,7 +96,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 		size, scan = headsPage, scanHead
 	}
 	if q.MovedAfter > 0 {
-		size = math.MaxInt32 // to find them again for each page would cost what is saved
+		size = math.MaxInt32 // finding the moved instances again for each page would cost more than pages save
 	}
 	return rows.Pages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
@@ -112,17 +112,17 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	})
 }
 
-// fewInstances is how many entries of an index a page may pass over before another index is tried.
+// fewInstances is how many index entries a page may skip before another index is tried.
 const fewInstances = 1000
 
-// listIndex is an index in the order of lists.
+// listIndex is an index in list order.
 type listIndex struct {
-	name, prefix string // the columns that are compared before id
+	name, prefix string // columns that are compared before id
 	values       []any
 }
 
-// listIndexes returns the indexes that a query can use. The first holds every column that the query
-// filters by, so that it needs no row to pass one over.
+// listIndexes returns the indexes that a query can use. The first includes every column that the query filters by, so
+// that it skips entries without reading rows.
 func listIndexes(q store.InstanceQuery) (all []listIndex) {
 	switch {
 	case q.Workflow != "" && q.State != "":
@@ -142,8 +142,8 @@ func listIndexes(q store.InstanceQuery) (all []listIndex) {
 	return all
 }
 
-// chooseIndex returns the name of the index to list along: the first in which few instances
-// match, or the default. It is empty where the planner needs no help.
+// chooseIndex returns the name of the index to use: the first in which few instances match, or the default. It
+// returns "" if the planner needs no hint.
 func (s *Store) chooseIndex(ctx context.Context, q store.InstanceQuery) (string, error) {
 	all := listIndexes(q)
 	switch {
@@ -164,7 +164,7 @@ func (s *Store) chooseIndex(ctx context.Context, q store.InstanceQuery) (string,
 	return all[0].name, nil
 }
 
-// instancesPage finds the instances of a page in the index alone, and reads then only their rows.
+// instancesPage builds a query that finds a page's instances in the index alone and then reads only their rows.
 func instancesPage(q store.InstanceQuery, index string, after *record.Instance, n int) (string, []any) {
 	var w where
 	before := q.BeforeID

@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// Events that are kept behind where they say that they are must not be read for ever.
+// Events stored under a later number than their own must not cause an endless read.
 func TestEventsThatLeadBackEnd(t *testing.T) {
 	path := newPath(t)
 	s := openAt(t, path)

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// A page of a list reads about as much in a large store as in a small one, whatever it asks for.
+// A list page reads about as much in a large store as in a small one, for every kind of list.
 func TestListsReadOnlyWhatTheyShow(t *testing.T) {
 	few, many := 1000, 6000
 	if storetest.Long() {
@@ -25,9 +25,9 @@ func TestListsReadOnlyWhatTheyShow(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(largePages)) {
 		before, after := pagesRead(t, small, smallPages[name]), pagesRead(t, large, largePages[name])
 		t.Logf("%-60s %4d pages of %d instances, %4d of %d", name, before, few, after, many)
-		// Each row is at its own place in trees that are one level deeper. A filter that no index begins
-		// with passes over entries of one, of which a page of the file holds more than 32; decisions are
-		// looked at one by one, two pages each, in a block of positions at most.
+		// Each row is at a different place in trees that are one level deeper. A filter without its own index skips
+		// the entries of another index, of which a page of the file holds more than 32. Decisions are examined one by
+		// one, two pages each, within at most one block of positions.
 		limit := before + 5*storetest.PageRows
 		switch q := largePages[name].(type) {
 		case store.InstanceQuery:
@@ -36,7 +36,7 @@ func TestListsReadOnlyWhatTheyShow(t *testing.T) {
 			}
 		case store.DecisionQuery:
 			limit = 2 * 4096
-		case store.TailQuery: // what others did is passed over, event by event
+		case store.TailQuery: // events of others are skipped one by one
 			if q.Owner != "" || q.Workflow != "" {
 				continue
 			}
@@ -47,7 +47,7 @@ func TestListsReadOnlyWhatTheyShow(t *testing.T) {
 	}
 }
 
-// A part of a history is found without a look at the rest.
+// Reading a part of a history does not read the rest.
 func TestHistoriesReadOnlyWhatTheyGive(t *testing.T) {
 	pages := func(moves int) map[string]int {
 		s := openAt(t, newPath(t))
@@ -82,12 +82,12 @@ func TestHistoriesReadOnlyWhatTheyGive(t *testing.T) {
 	}
 }
 
-// fillStore makes a store of n instances (storetest.Grown). Every list reads on one connection.
+// fillStore creates a store with n instances (storetest.Grown). All lists read on a single connection.
 func fillStore(t *testing.T, n int) *sqlitestore.Store {
 	t.Helper()
 	s := openAt(t, newPath(t))
 	t.Cleanup(func() { s.Close() })
-	for first := 0; first < n; first += 64 { // in the order of their times, nearly
+	for first := 0; first < n; first += 64 { // roughly in the order of their times
 		var wg sync.WaitGroup
 		for i := first; i < min(n, first+64); i++ {
 			wg.Go(func() {
@@ -101,7 +101,7 @@ func fillStore(t *testing.T, n int) *sqlitestore.Store {
 		wg.Wait()
 	}
 	s.ReaderDB().SetMaxOpenConns(1)
-	storetest.ReadPage(t, s, store.DecisionQuery{Text: "missing"}) // the index catches up
+	storetest.ReadPage(t, s, store.DecisionQuery{Text: "missing"}) // brings the index up to date
 	return s
 }
 
@@ -114,7 +114,7 @@ func listPages(t *testing.T, s *sqlitestore.Store, n int) map[string]any {
 	return storetest.ListPages(n, last)
 }
 
-// pagesRead is how many pages of the file a page of a list looks at.
+// pagesRead returns how many pages of the file a list page reads.
 func pagesRead(t *testing.T, s *sqlitestore.Store, q any) int {
 	t.Helper()
 	read := func() (n int) {

@@ -18,27 +18,27 @@ import (
 
 var realLog = flag.Bool("log.real", false, "let TestLogStaysShortUnderSteadyReading write with the real bounds, most of a gigabyte")
 
-// The log keeps its bound while streams and clients read without a pause: none of them
-// holds it for long, but at any moment one does.
+// The log stays within its bound under continuous reads by streams and clients. None of them holds it for long, but
+// at any moment one does.
 func TestLogStaysShortUnderSteadyReading(t *testing.T) {
-	pages, volume, clients, atOnce := 130, int64(5<<20), 20, 5 // a thirtieth of the real bounds; no read is longer than the writer waits
+	pages, volume, clients, atOnce := 130, int64(5<<20), 20, 5 // a thirtieth of the real bounds; no read takes longer than the writer waits
 	switch {
 	case *realLog:
-		pages, volume, clients, atOnce = 4000, 256<<20, 100, 100 // the log gets several times as much
+		pages, volume, clients, atOnce = 4000, 256<<20, 100, 100 // the log receives several times as much
 	case storetest.Long():
 		pages, volume, clients, atOnce = 200, 24<<20, 100, 100
 	}
-	storetest.UseDisk(t) // what it bounds is a log whose writers wait for syncs
-	// A quarter more than the limit, as 80 MB are of 64; half a limit more for what is
-	// written while a slow disk syncs, which takes as long for a thirtieth; and what two
-	// groups of eight commits add, which is not a thirtieth of its real size either.
+	storetest.UseDisk(t) // the bound applies to a log whose writers wait for syncs
+	// A quarter above the limit, as 80 MB are for 64 MB. Half a limit more for writes during a sync on a slow disk,
+	// which takes just as long at a thirtieth of the size. Two groups of eight commits more, whose size is not scaled
+	// down either.
 	limit := int64(pages) * 4 * pageBytes
 	bound := limit*80/64 + limit/2 + 2*8*8*pageBytes
 	if *realLog {
 		bound = limit * 80 / 64
 	}
 	path := newPath(t)
-	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Foreground(sqlitestore.Config{Path: path}), pages, 0) // no thirtieth of a batch is indexed
+	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Foreground(sqlitestore.Config{Path: path}), pages, 0) // indexing batches do not scale down
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestLogStaysShortUnderSteadyReading(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var readers, writers sync.WaitGroup
-	for range 24 { // streams: pages of events, one behind the other
+	for range 24 { // streams: consecutive pages of events
 		readers.Go(func() {
 			for ctx.Err() == nil {
 				var last int64
@@ -100,7 +100,7 @@ func TestLogStaysShortUnderSteadyReading(t *testing.T) {
 	}
 }
 
-// A reader that does not end is waited for only now and then, is counted and warned of.
+// A reader that does not end is waited for only occasionally, and is counted and logged.
 func TestReaderThatStaysIsReported(t *testing.T) {
 	t.Parallel()
 	var warned strings.Builder

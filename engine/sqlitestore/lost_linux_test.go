@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// On read-only media a store without a log is read as it is, and one with a log from a
-// temporary copy; where that cannot be made, the unread log is named.
+// On read-only media, a store without a log is read in place, and one with a log from a temporary copy. If no copy
+// can be made, the error names the unread log.
 func TestReadOnlyMedia(t *testing.T) {
 	needNamespaces(t)
 	quiet, busy := newPath(t), newPath(t)

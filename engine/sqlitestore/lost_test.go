@@ -19,8 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// writtenStore returns an open store with some instances, all of it in the log, and the
-// heads that were acknowledged.
+// writtenStore returns an open store with some instances, all still in the log, and the acknowledged heads.
 func writtenStore(t *testing.T, path string) (*sqlitestore.Store, map[string]string) {
 	t.Helper()
 	s := openAt(t, path)
@@ -35,7 +34,7 @@ func writtenStore(t *testing.T, path string) (*sqlitestore.Store, map[string]str
 	return s, heads
 }
 
-// logAlone copies the log of an open store to a folder of its own.
+// logAlone copies only the log of an open store to a separate folder.
 func logAlone(t *testing.T, from string) string {
 	t.Helper()
 	path := newPath(t)
@@ -63,7 +62,7 @@ func checkHeads(t *testing.T, path string, heads map[string]string) {
 	}
 }
 
-// Nothing opens a database that is missing or empty next to its log, and the log stays.
+// A database that is missing or empty next to its log cannot be opened, and the log stays.
 func TestLostDatabaseIsRefused(t *testing.T) {
 	first := newPath(t)
 	s, _ := writtenStore(t, first)
@@ -100,8 +99,8 @@ func TestLostDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// A log that is deleted while the store is open is folded into the database at once: with
-// the process, nothing of it is lost.
+// A log that is deleted while the store is open is immediately checkpointed into the database, so that nothing is
+// lost when the process ends.
 func TestDeletedLogIsFolded(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be deleted there")
@@ -117,7 +116,7 @@ func TestDeletedLogIsFolded(t *testing.T) {
 			t.Fatal("the deleted log was not folded into the database")
 		}
 	}
-	left := newPath(t) // what is on disk if the process is killed now
+	left := newPath(t) // the file that remains if the process is killed now
 	if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o700), os.Link(path, left)); err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +126,7 @@ func TestDeletedLogIsFolded(t *testing.T) {
 	}
 }
 
-// While the database has no name, the log that has one stays as it is, also when the store
-// is closed.
+// While the database has no name, the log that has one stays unchanged, even when the store is closed.
 func TestLogStaysWhenTheDatabaseIsDeleted(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be deleted there")
@@ -151,7 +149,7 @@ func TestLogStaysWhenTheDatabaseIsDeleted(t *testing.T) {
 	checkHeads(t, out, heads)
 }
 
-// To read a store makes nothing but the -shm file, whether there is a log or not.
+// Reading a store creates only the -shm file, with or without a log.
 func TestReadingMakesNothing(t *testing.T) {
 	path := newPath(t)
 	s, heads := writtenStore(t, path)
@@ -203,8 +201,7 @@ func folderOf(t *testing.T, path string) (names []string, database []byte) {
 	return names, database
 }
 
-// Repair replays a log alone into a new store, which goes on from there. What the log does
-// not hold is reported.
+// Repair replays a lone log into a usable new store, and reports what the log does not contain.
 func TestRepairOfALogAlone(t *testing.T) {
 	first := newPath(t)
 	s, heads := writtenStore(t, first)
@@ -243,7 +240,7 @@ func TestRepairOfALogAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		written := len(bytes.TrimRight(content, "\x00")) // behind it is room for more
+		written := len(bytes.TrimRight(content, "\x00")) // preallocated space follows
 		content[written*3/4] ^= 1
 		if err := os.WriteFile(path+"-wal", content, 0o600); err != nil {
 			t.Fatal(err)
@@ -263,7 +260,7 @@ func TestRepairOfALogAlone(t *testing.T) {
 		if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(50), `{}`)); err != nil {
 			t.Fatal(err)
 		}
-		// The list of the tables was in the database only, and with it most pages.
+		// The list of tables was only in the database, and so were most pages.
 		saved, out := salvage(t, logAlone(t, first))
 		if saved.Whole() || saved.Log.MissingPages == 0 {
 			t.Fatalf("called whole: %+v, %+v", saved, saved.Log)
@@ -274,7 +271,7 @@ func TestRepairOfALogAlone(t *testing.T) {
 	})
 }
 
-// A log that is deleted under load, and a process that then ends at once, lose nothing.
+// Deleting a log under load loses nothing, even if the process then ends immediately.
 func TestDeletedLogUnderLoadLosesNothing(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be deleted there")
@@ -283,7 +280,7 @@ func TestDeletedLogUnderLoadLosesNothing(t *testing.T) {
 		path, acks := newPath(t), map[string][]acked{}
 		p := spawn(t, "load", path, "")
 		count := 0
-		err := p.read(func(a acked) { // until it finds that the log is gone, and panics
+		err := p.read(func(a acked) { // until it finds the log gone and panics
 			acks[a.id] = append(acks[a.id], a)
 			if count++; count == 50+100*round {
 				if err := os.Remove(path + "-wal"); err != nil {
@@ -298,13 +295,12 @@ func TestDeletedLogUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
-// The log of a killed process gives back what it holds on its own, and is called whole only
-// if nothing that was acknowledged is missing. One without the list of tables, which was
-// folded into the database before, is refused by name.
+// The log of a killed process yields what it contains, and counts as whole only if no acknowledged write is missing.
+// A log without the list of tables, which had been checkpointed before, is rejected with a specific error.
 func TestLogAloneAfterAKill(t *testing.T) {
-	storetest.UseDisk(t) // else the process has folded its log before it is killed
+	storetest.UseDisk(t) // otherwise the process has checkpointed its log before it is killed
 	whole, refused := 0, 0
-	for round := 0; round < max(2, *crashRounds/2) || whole == 0 && round < 20; round++ { // a late kill finds a log that was folded
+	for round := 0; round < max(2, *crashRounds/2) || whole == 0 && round < 20; round++ { // a late kill finds a checkpointed log
 		path, acks := newPath(t), map[string][]acked{}
 		p := spawn(t, "load", path, "")
 		count, after := 0, 5+200*(round%2)

@@ -22,9 +22,8 @@ import (
 
 var millionOf = flag.Int("store.instances", 0, "compare a file with so many instances to a small one (make million)")
 
-// TestMillion compares a file that holds many instances with a small one: an
-// advance, a list page, a page of reviews and of decisions, and opening must not grow
-// with the file.
+// TestMillion compares a file with many instances with a small one. An advance, a list page, a page of reviews and of
+// decisions, and opening must not slow down as the file grows.
 func TestMillion(t *testing.T) {
 	if *millionOf == 0 {
 		t.Skip("a measurement: make million")
@@ -51,19 +50,19 @@ func TestMillion(t *testing.T) {
 	}
 }
 
-// few is how many instances the small file has: enough to fill a page of each list.
+// few is the number of instances in the small file: enough to fill a page of each list.
 const few = 2000
 
-// generate writes a store of n instances through its own door: started, and every
-// second one moved or refused; every hundredth waits for a person.
+// generate writes a store of n instances through the Store API. Every second one is moved or refused after its start;
+// every hundredth waits for a review.
 func generate(tb testing.TB, path string, n int) {
 	tb.Helper()
 	s := openAt(tb, path)
 	ctx := context.Background()
-	if _, err := s.WriterConn().ExecContext(ctx, "PRAGMA synchronous = OFF"); err != nil { // no acknowledgement of these counts
+	if _, err := s.WriterConn().ExecContext(ctx, "PRAGMA synchronous = OFF"); err != nil { // durability does not matter here
 		tb.Fatal(err)
 	}
-	const workers = 256 // a batch is full
+	const workers = 256 // fills a batch
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
@@ -97,7 +96,7 @@ func grow(ctx context.Context, tb testing.TB, s *sqlitestore.Store, i int) error
 	return s.Commit(ctx, storetest.Advance(tb, c.Next, "reviewing", `{"n":1}`))
 }
 
-// compare measures both files in turns.
+// compare measures both files alternately.
 func compare(t *testing.T, full, small string) []target {
 	t.Helper()
 	var opened [2]figures
@@ -118,8 +117,7 @@ func compare(t *testing.T, full, small string) []target {
 		a, b := turns(func(_, _ int) { do(f, *millionOf) }, func(_, _ int) { do(s, few) })
 		return bounded(name, a, b, 2, 1.2)
 	}
-	// A page is 20 rows, each in another place of a big file; a scan would be hundreds
-	// of times slower.
+	// A page has 20 rows, each in a different place of a big file. A scan would be hundreds of times slower.
 	pageRatio := func(name string, do func(s *sqlitestore.Store, instances int)) target {
 		g := ratio(name, do)
 		g.atLeast, g.aim = 10, 2
@@ -159,8 +157,7 @@ func bounded(name string, full, small, atLeast, aim float64) target {
 	return target{name, full / small, atLeast, aim, true, fmt.Sprintf(" (%.0f and %.0f µs)", full, small), wall}
 }
 
-// turns measures two ways in short windows after each other and returns the p50 of
-// each in µs.
+// turns measures two operations alternately in short windows, and returns the p50 of each in µs.
 func turns(one, other func(w, i int)) (a, b float64) {
 	var f, e figures
 	for range 8 {
@@ -179,7 +176,7 @@ func drain[T any](tb testing.TB, all func(yield func(T, error) bool)) {
 	}
 }
 
-// The generator's instances are whole: it is also run by the ordinary tests.
+// The generated instances are valid. This also runs with the ordinary tests.
 func TestGenerate(t *testing.T) {
 	path := newPath(t)
 	generate(t, path, 300)

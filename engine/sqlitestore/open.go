@@ -22,25 +22,23 @@ import (
 
 const driverName = "sqlite"
 
-// applicationID marks the file as gavel's ("gavl").
+// applicationID is the SQLite application id of stores ("gavl").
 const applicationID = 0x6761766c
 
-// minSize is the smallest page. SQLite takes a smaller file for an empty one and
-// would write over it.
+// minSize is the smallest page size. SQLite treats a smaller file as empty and would overwrite it.
 const minSize = 512
 
 //go:embed schema.sql
 var schemaScript string
 
-// schemaVersion is the version of schema.sql, which the file keeps in user_version. A file of
-// another version is refused.
+// schemaVersion is the version of schema.sql. It is stored in user_version, and files with another version are
+// rejected.
 const schemaVersion = 1
 
-// prepareFile makes sure that the file is there, regular and on a disk that can
-// keep it, and returns its absolute path.
+// prepareFile checks that the file is regular and on a suitable disk, creates it if it is missing, and returns its
+// absolute path.
 //
-// A file that exists is never opened here: to close it again would drop every
-// POSIX lock that SQLite holds on it in this process.
+// It never opens an existing file: closing it would drop every POSIX lock that SQLite holds on it in this process.
 func prepareFile(cfg Config) (string, error) {
 	if cfg.Path == "" {
 		return "", errors.New("no path")
@@ -86,14 +84,14 @@ func dataSourceName(path string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + q.Encode()
 }
 
-// writerDSN leaves busy_timeout at 0: the writer itself waits for the lock, so
-// that callers and Close need not. What secure_delete leaves of data keys eraseKeyRemnants removes.
+// writerDSN leaves busy_timeout at 0, because the writer itself waits for the lock; callers and Close need not.
+// eraseKeyRemnants removes the data keys that secure_delete misses.
 func writerDSN(cfg Config) string {
 	return dataSourceName(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint("+strconv.Itoa(cfg.autocheckpoint)+")", "cache_size(-32000)",
 		"journal_size_limit(67108864)", "temp_store(memory)", "foreign_keys(ON)", "secure_delete(FAST)")
 }
 
-// checkpointerDSN waits for nobody either.
+// checkpointerDSN also leaves busy_timeout at 0.
 func checkpointerDSN(cfg Config) string {
 	return dataSourceName(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint(0)", "cache_size(-256)", "journal_size_limit(67108864)")
 }
@@ -103,9 +101,8 @@ func readerDSN(cfg Config) string {
 		"query_only(ON)", "cache_size(-8000)", "temp_store(memory)")
 }
 
-// setUp brings a new connection to a store, creating the schema in an
-// empty file. It leaves a file that is not a store as it is. Any step may find
-// another process in the way; to repeat all of them does no harm.
+// setUp connects to a store and creates the schema in an empty file. It leaves a file that is not a store unchanged.
+// Any step may fail because another process is busy; repeating all of them is harmless.
 func setUp(ctx context.Context, conn *sql.Conn) error {
 	if err := identifyStore(ctx, conn); err != nil {
 		return err
@@ -116,7 +113,7 @@ func setUp(ctx context.Context, conn *sql.Conn) error {
 	return createSchema(ctx, conn)
 }
 
-// retryWhileBusy repeats do while another process is in the way.
+// retryWhileBusy repeats do while another process holds a lock.
 func retryWhileBusy(ctx context.Context, busy time.Duration, do func() error) error {
 	for end, wait := time.Now().Add(busy), shortestWait; ; wait = min(2*wait, longestWait) {
 		err := do()
@@ -131,8 +128,8 @@ func retryWhileBusy(ctx context.Context, busy time.Duration, do func() error) er
 	}
 }
 
-// identifyStore accepts a store and an empty file, and refuses everything else.
-// It looks within one transaction: another process may be creating the store.
+// identifyStore accepts a store or an empty file, and rejects all others. It checks within one transaction, because
+// another process may be creating the store.
 func identifyStore(ctx context.Context, conn *sql.Conn) (err error) {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -145,7 +142,8 @@ func identifyStore(ctx context.Context, conn *sql.Conn) (err error) {
 	return checkIdentity(ctx, tx, "main")
 }
 
-// checkIdentity refuses what is no store of this version; of names the file on the connection.
+// checkIdentity rejects a file that is not a store of this version. of is the schema name of the file on the
+// connection.
 func checkIdentity(ctx context.Context, on querier, of string) error {
 	var id, version int
 	if err := on.QueryRowContext(ctx, "PRAGMA "+of+".application_id").Scan(&id); err != nil {
@@ -174,7 +172,7 @@ func useWAL(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// createSchema makes the tables of an empty file under an exclusive lock.
+// createSchema creates the tables in an empty file under an exclusive lock.
 func createSchema(ctx context.Context, conn *sql.Conn) (err error) {
 	if empty, err := isEmptyFile(ctx, conn); err != nil || !empty {
 		return err
@@ -184,7 +182,7 @@ func createSchema(ctx context.Context, conn *sql.Conn) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // the first error is the one to tell
+			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // the first error is returned
 		}
 	}()
 	empty, err := isEmptyFile(ctx, conn) // another process may have been first

@@ -66,7 +66,7 @@ func TestOpenWarnsOfAPublicFile(t *testing.T) {
 	}
 }
 
-// A store of an earlier version has a page that says where every other page belongs. It stays as it is.
+// A store written by an earlier version has a pointer-map page. It is left as it is.
 func TestStoreWithPointersOfPagesIsOpened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	db := raw(t, path)
@@ -115,13 +115,13 @@ func TestSettingsInForce(t *testing.T) {
 	}
 }
 
-// TestQueryPlans keeps every query off whole-table scans, whatever its filters.
+// TestQueryPlans checks that no query scans a whole table, whatever its filters.
 func TestQueryPlans(t *testing.T) {
 	s := openAt(t, newPath(t))
 	defer s.Close()
 	for _, q := range s.Queries() {
 		for _, step := range plan(t, s, q) {
-			scan := strings.HasPrefix(step, "SCAN") && !strings.Contains(step, "USING INDEX") && !strings.Contains(step, "COVERING INDEX sqlite_autoindex_instances_1") && !strings.HasPrefix(step, "SCAN (subquery") && step != "SCAN p" // of the page
+			scan := strings.HasPrefix(step, "SCAN") && !strings.Contains(step, "USING INDEX") && !strings.Contains(step, "COVERING INDEX sqlite_autoindex_instances_1") && !strings.HasPrefix(step, "SCAN (subquery") && step != "SCAN p" // the page
 			if scan || strings.Contains(step, "TEMP B-TREE") {
 				t.Errorf("%s\n%s", q.SQL, step)
 			}
@@ -267,7 +267,7 @@ func TestLockedByAnotherProcess(t *testing.T) {
 		t.Errorf("a read beside the lock: %v", err)
 	}
 	release()
-	// 50 ms can pass on a busy machine before a lock that is gone is seen to be.
+	// On a busy machine, 50 ms can pass before a released lock is noticed.
 	for end := time.Now().Add(2 * time.Minute); ; {
 		err := s.Commit(t.Context(), c)
 		if err == nil {
@@ -292,7 +292,7 @@ func TestCloseDoesNotWaitForAnotherProcess(t *testing.T) {
 		c := storetest.Start(t, storetest.ID(i), `{}`)
 		go func() { errs <- s.Commit(t.Context(), c) }()
 	}
-	for s.Queued() == 0 { // until one is on its way at least
+	for s.Queued() == 0 { // until at least one is queued
 		runtime.Gosched()
 	}
 	start := time.Now()
@@ -325,7 +325,7 @@ func TestCloseWaitsForCallsInProgress(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close() }()
 	for _, err := s.Load(t.Context(), "wf-none"); !errors.Is(err, store.ErrClosed); _, err = s.Load(t.Context(), "wf-none") {
-		runtime.Gosched() // until the door is shut
+		runtime.Gosched() // until the store is closed to new calls
 	}
 	for i := range 20 {
 		if err := write(storetest.Start(t, storetest.ID(i), `{}`)); err != nil {
@@ -376,7 +376,7 @@ func TestDiskFull(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
-	t.Run("a connection that may not write", func(t *testing.T) { // also for a superuser, whom modes do not stop
+	t.Run("a connection that may not write", func(t *testing.T) { // also for the superuser, to whom modes do not apply
 		s := openAt(t, newPath(t))
 		defer s.Close()
 		if _, err := s.WriterConn().ExecContext(t.Context(), "PRAGMA query_only = ON"); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// Reads that a decision needs never wait for a connection that bulk reads hold.
+// Reads that decisions need never wait for a connection held by bulk reads.
 func TestBulkReadsHaveConnectionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
@@ -26,7 +26,7 @@ func TestBulkReadsHaveConnectionsOfTheirOwn(t *testing.T) {
 	if err := s.Commit(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	for range s.BulkDB().Stats().MaxOpenConnections { // as many bulk reads as there can be
+	for range s.BulkDB().Stats().MaxOpenConnections { // as many bulk reads as possible
 		conn, err := s.BulkDB().Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestBulkReadsHaveConnectionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Streams read next to writers, not behind them: while every commit waits for the file, a tail reads to the end.
+// Streams read concurrently with writers: while every commit waits for the file, a tail reads to the end.
 func TestTailNextToWriters(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gavel.db")

@@ -25,11 +25,10 @@ import (
 
 var powerRounds = flag.Int("power.rounds", 0, "how often TestPowerCut cuts (make power)")
 
-// TestPowerCut takes the power away from a store under load. The store is on a file
-// system of its own, in an image on a loop device: the process is stopped, and a copy
-// of the image is what had reached the disk at that moment, the page cache lost. The
-// copy is mounted, which replays the file system's journal, and must hold everything
-// that was acknowledged. It models no disk that lies about its own cache.
+// TestPowerCut simulates power cuts of a store under load. The store is on its own file system, in an image on a loop
+// device. The process is stopped, and a copy of the image contains what had reached the disk at that moment, without
+// the page cache. Mounting the copy replays the file system's journal; it must contain everything that was
+// acknowledged. Disks that lie about their own cache are not simulated.
 func TestPowerCut(t *testing.T) {
 	if *powerRounds == 0 {
 		t.Skip("mounts file systems: make power, as the superuser")
@@ -51,8 +50,8 @@ func TestPowerCut(t *testing.T) {
 	t.Logf("%d cuts, %d acknowledged writes, none lost", *powerRounds, total)
 }
 
-// checkLogAlone replays the log without its database: it is called whole only if everything
-// that was acknowledged is in it.
+// checkLogAlone replays the log without its database. It must count as whole only if it contains everything that was
+// acknowledged.
 func checkLogAlone(t *testing.T, path string, acks map[string][]acked) {
 	t.Helper()
 	if logBytes(t, path) == 0 {
@@ -66,8 +65,8 @@ func checkLogAlone(t *testing.T, path string, acks map[string][]acked) {
 	}
 }
 
-// A log that is deleted under load is in the database, durably, when the store refuses the
-// next write: a power cut after that takes nothing.
+// When the store rejects the next write after its log was deleted under load, the log's contents are durable in the
+// database: a power cut after that loses nothing.
 func TestPowerCutAfterTheLogIsDeleted(t *testing.T) {
 	if *powerRounds == 0 {
 		t.Skip("mounts file systems: make power, as the superuser")
@@ -77,7 +76,7 @@ func TestPowerCutAfterTheLogIsDeleted(t *testing.T) {
 		d := newDisk(t)
 		p := spawn(t, "load", d.store(), "")
 		acks, total, after := map[string][]acked{}, 0, 500+rand.IntN(2000)
-		err := p.read(func(a acked) { // until it finds that the log is gone, and panics
+		err := p.read(func(a acked) { // until it finds the log gone and panics
 			acks[a.id] = append(acks[a.id], a)
 			if total++; total == after {
 				if err := os.Remove(d.store() + "-wal"); err != nil {
@@ -98,7 +97,7 @@ func TestPowerCutAfterTheLogIsDeleted(t *testing.T) {
 	}
 }
 
-// checkVerifies lets the engine verify the store, as gavel verify does.
+// checkVerifies verifies the store with the engine, as gavel verify does.
 func checkVerifies(t *testing.T, path string, instances int) {
 	t.Helper()
 	s := openAt(t, path)
@@ -124,9 +123,8 @@ func checkVerifies(t *testing.T, path string, instances int) {
 	}
 }
 
-// A store that does not sync loses something: otherwise the test above could not tell. The
-// kernel writes now and then on its own, or because somebody on the machine asks it to, and
-// a cut just after that takes nothing.
+// A store that does not sync must lose something; otherwise the test above proves nothing. The kernel sometimes
+// writes on its own or on request of another process, and a cut right after that loses nothing.
 func TestPowerCutCanTell(t *testing.T) {
 	if *powerRounds == 0 {
 		t.Skip("mounts file systems: make power, as the superuser")
@@ -246,8 +244,8 @@ func tool(name string, args ...string) error {
 	return nil
 }
 
-// cut puts the store under load for a while, copies the image with the process held,
-// and returns what had been acknowledged.
+// cut puts the store under load for a while, copies the image while the process is stopped, and returns what had been
+// acknowledged.
 func (d *disk) cut(t *testing.T, role string) (acks map[string][]acked, total int) {
 	t.Helper()
 	p := spawn(t, role, d.store(), "")
@@ -278,17 +276,17 @@ func (d *disk) cut(t *testing.T, role string) (acks map[string][]acked, total in
 	if err := p.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	ended.Wait() // what was acknowledged before the stop is still in the pipe
+	ended.Wait() // acknowledgements from before the stop are still in the pipe
 	if total < after {
 		t.Fatalf("the process ended by itself: %v\n%s", err, p.stderr)
 	}
 	return acks, total
 }
 
-// waitStopped waits until no thread of a process runs any more.
+// waitStopped waits until all threads of a process are stopped.
 func waitStopped(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); <-time.After(time.Millisecond) { // no event tells of it
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); <-time.After(time.Millisecond) { // there is no event for this
 		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(stats) == 0 {
 			t.Fatalf("no threads of %d: %v", pid, err)
@@ -322,7 +320,7 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// restart mounts what the cut left, in place of what it took.
+// restart mounts the copied image in place of the original.
 func (d *disk) restart(t *testing.T) {
 	t.Helper()
 	d.drop(t)

@@ -24,8 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// The other processes are this test binary again, told by the environment what
-// to do.
+// The other processes are this test binary again, controlled by environment variables.
 const (
 	childRole = "GAVEL_SQLITESTORE_TEST_CHILD"
 	childPath = "GAVEL_SQLITESTORE_TEST_PATH"
@@ -34,8 +33,8 @@ const (
 
 var crashRounds = flag.Int("crash.rounds", 5, "how often TestKilledProcessLosesNothing kills")
 
-// childPages is how long the log of a process under load gets before it is folded:
-// short, so that kills meet the folding too.
+// childPages is the log length after which a process under load checkpoints. It is short, so that kills also hit
+// checkpoints.
 const childPages = 100
 
 // child is the main function of another process.
@@ -55,21 +54,21 @@ func child(role string, in io.Reader, out io.Writer) int {
 	switch role {
 	case "load":
 		loadForever(s, out)
-	case "load without sync": // what the tests of power cuts must be able to tell
+	case "load without sync": // the control for the power cut tests
 		if _, err := s.WriterConn().ExecContext(ctx, "PRAGMA synchronous = OFF"); err != nil {
 			orphan{}.Fatalf("%v", err)
 		}
 		loadForever(s, out)
 	case "panic":
 		func() {
-			defer func() { _ = recover() }() // as whoever serves requests does
+			defer func() { _ = recover() }() // as servers do for each request
 			s.PanicAlone(ctx)
 		}()
 	case "take turns":
 		takeTurns(s, in, out)
 	case "contend":
 		fmt.Fprintln(out, "ready 0 -")
-		_, _ = io.Copy(io.Discard, in) // until the parent lets all go at once
+		_, _ = io.Copy(io.Discard, in) // until the parent releases all children together
 		contend(s, out)
 	}
 	if err := s.Close(); err != nil {
@@ -81,11 +80,11 @@ func child(role string, in io.Reader, out io.Writer) int {
 func holdTheLock(path string, in io.Reader, out io.Writer) {
 	release := lock(orphan{}, path)
 	fmt.Fprintln(out, "locked")
-	_, _ = io.Copy(io.Discard, in) // until the parent has looked
+	_, _ = io.Copy(io.Discard, in) // until the parent has checked
 	release()
 }
 
-// orphan stands in for the test that a child process does not have.
+// orphan replaces the testing.TB that a child process does not have.
 type orphan struct{ testing.TB }
 
 func (orphan) Helper() {}
@@ -94,17 +93,16 @@ func (orphan) Context() context.Context { return context.Background() }
 
 func (orphan) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// ack tells the parent, who outlives this process, of a commit that returned nil.
+// ack reports a commit that returned nil to the parent, which outlives this process.
 func ack(out io.Writer, i record.Instance) { fmt.Fprintf(out, "%s %d %s\n", i.ID, i.Seq, i.Head) }
 
 const loaders = 16
 
-// loadWorkflow is the definition that the instances under load name: verification
-// compares it with what their events say.
+// loadWorkflow is the definition of the instances under load. Verification compares it with the events.
 const loadWorkflow = `{"name":"doc","initialState":"draft","states":{
 	"draft":{"transitions":{"to-reviewing":"reviewing"}},"reviewing":{"transitions":{"to-reviewing":"reviewing"}}}}`
 
-// defined stores the definition unless it is there, and returns what its instances say.
+// defined stores the definition unless it exists, and returns the change that makes instances refer to it.
 func defined(s *sqlitestore.Store) storetest.Change {
 	d, err := workflow.Parse("test", []byte(loadWorkflow))
 	if err == nil {
@@ -133,7 +131,7 @@ func loadForever(s *sqlitestore.Store, out io.Writer) {
 					c = storetest.Advance(orphan{}, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, inst.Seq),
 						storetest.WithKey(fmt.Sprint(n, inst.Seq)))
 				}
-				c.Reviews = []store.Review{storetest.Review(n, c.Next)} // says at which event it was written
+				c.Reviews = []store.Review{storetest.Review(n, c.Next)} // records at which event it was written
 				if err = s.Commit(context.Background(), c); err != nil {
 					orphan{}.Fatalf("commit: %v", err)
 				}
@@ -164,12 +162,12 @@ func contend(s *sqlitestore.Store, out io.Writer) {
 	}
 }
 
-// process is a child that is running.
+// process is a running child.
 type process struct {
 	*exec.Cmd
 	gate io.WriteCloser // standard input
 	acks io.Reader
-	// stderr is what it complained of, complete when it has ended.
+	// stderr is complete once the process has ended.
 	stderr *bytes.Buffer
 }
 
@@ -200,15 +198,14 @@ func spawn(t *testing.T, role, path, name string, changes ...func(*exec.Cmd)) pr
 	return process{cmd, gate, acks, &stderr}
 }
 
-// acked is one acknowledgement as the parent read it.
+// acked is an acknowledgement as read by the parent.
 type acked struct {
 	id   string
 	seq  int64
 	head string
 }
 
-// read passes the acknowledgements on until the process has ended. A line that
-// a kill tore is none.
+// read passes on the acknowledgements until the process has ended. It ignores a line that was cut off by a kill.
 func (p process) read(each func(acked)) error {
 	lines := bufio.NewReader(p.acks)
 	for {
@@ -224,13 +221,11 @@ func (p process) read(each func(acked)) error {
 	}
 }
 
-// roundsPerFile is how many kills one file lives through: each is followed by a look
-// at all that it holds.
+// roundsPerFile is how many kills a file goes through; its contents are checked after each.
 const roundsPerFile = 20
 
-// TestKilledProcessLosesNothing kills a process in the middle of its writes, again
-// and again on one file. What it had acknowledged must be there, and the rest must
-// be whole.
+// TestKilledProcessLosesNothing kills a process in the middle of its writes, repeatedly on the same file.
+// Acknowledged writes must be present, and the rest must be consistent.
 func TestKilledProcessLosesNothing(t *testing.T) {
 	t.Parallel()
 	total := 0
@@ -244,13 +239,13 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 	t.Logf("%d kills, %d acknowledged writes, none lost", *crashRounds, total)
 }
 
-// killOnce starts a process and kills it: some time after one of its first writes, or,
-// every fifth time, while it is starting.
+// killOnce starts a process and kills it, some time after one of its first writes or, every fifth time, during
+// startup.
 func killOnce(t *testing.T, path string, round int, acks map[string][]acked) (count int) {
 	t.Helper()
 	p := spawn(t, "load", path, "")
 	kill := func(within time.Duration) {
-		<-time.After(rand.N(within)) // any moment will do: nothing is waited for
+		<-time.After(rand.N(within)) // any moment will do: there is no event to wait for
 		if err := p.Process.Kill(); err != nil {
 			t.Error(err)
 		}
@@ -317,8 +312,7 @@ func checkAcks(t *testing.T, path string, acks map[string][]acked) {
 	}
 }
 
-// checkReview looks whether the review of an instance is the one that was written
-// with its last event.
+// checkReview checks that the review of an instance is the one written with its last event.
 func checkReview(t *testing.T, s *sqlitestore.Store, inst record.Instance) {
 	t.Helper()
 	n := 0
@@ -335,8 +329,7 @@ func checkReview(t *testing.T, s *sqlitestore.Store, inst record.Instance) {
 	}
 }
 
-// TestTwoProcesses lets two processes fight for one instance: every event has one
-// winner, and both get through.
+// TestTwoProcesses makes two processes compete for an instance: every event has one winner, and both make progress.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -356,7 +349,7 @@ func TestTwoProcesses(t *testing.T) {
 		wg.Go(func() { <-open; p.gate.Close() })
 		isReady := sync.OnceFunc(ready.Done)
 		wg.Go(func() {
-			defer isReady() // also of one that failed to start
+			defer isReady() // also if it failed to start
 			err := p.read(func(a acked) {
 				if a.id == "ready" {
 					isReady()
@@ -399,12 +392,12 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestMain lets the test binary play the other processes of the tests.
+// TestMain lets the test binary act as the other processes of the tests.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(childRole); role != "" {
 		os.Exit(child(role, os.Stdin, os.Stdout))
 	}
-	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // many wait for a lock, or for a reader that stays
+	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // many wait for a lock or a long-running reader
 	storetest.UseMemory()
 	storetest.SampleProperties(10)
 	os.Exit(m.Run())

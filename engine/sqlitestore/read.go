@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// readStatements are the pool's.
+// readStatements are the prepared statements of the reader pool.
 type readStatements struct {
 	load, byKey, snapshot    *sql.Stmt
 	refusals, refusedOpinion *sql.Stmt
@@ -52,11 +52,10 @@ func (s *readStatements) prepare(ctx context.Context, db *sql.DB) error {
 
 func (s *readStatements) close() error { return closeAll(s.all()) }
 
-// row is what a *sql.Row and a *sql.Rows have in common.
+// row is implemented by *sql.Row and *sql.Rows.
 type row interface{ Scan(dest ...any) error }
 
-// poolFor is where a read gets its connection: bulk reads have their own, so that the others
-// never wait for them.
+// poolFor returns the pool of a read. Bulk reads have their own, so that other reads never wait for them.
 func (s *Store) poolFor(ctx context.Context) *sql.DB {
 	if store.IsBulkRead(ctx) {
 		return s.bulk
@@ -64,8 +63,8 @@ func (s *Store) poolFor(ctx context.Context) *sql.DB {
 	return s.readers
 }
 
-// read takes a read through a pool. It looks at the context before and
-// not during it: to interrupt a read costs more than to finish it.
+// read runs a read through a pool. It checks the context only beforehand: interrupting a read costs more than
+// finishing it.
 func (s *Store) read(ctx context.Context, what string, do func(context.Context) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -90,7 +89,7 @@ func (s *Store) read(ctx context.Context, what string, do func(context.Context) 
 func (s *Store) Load(ctx context.Context, id string) (inst record.Instance, err error) {
 	err = s.read(ctx, "instance "+id, func(ctx context.Context) (err error) {
 		load := func() (record.Instance, error) { return scanInstance(s.stmts.load.QueryRowContext(ctx, id)) }
-		if store.IsBulkRead(ctx) { // of many, once each
+		if store.IsBulkRead(ctx) { // bulk reads load many instances, each only once
 			inst, err = load()
 		} else {
 			inst, err = s.heads.loadInstance(id, load)
@@ -123,7 +122,7 @@ func (s *Store) ByKey(ctx context.Context, scope string) (e record.Event, err er
 	raw, hexErr := hex.DecodeString(scope)
 	err = s.read(ctx, "idempotency key", func(ctx context.Context) (err error) {
 		if hexErr != nil {
-			return sql.ErrNoRows // no such key can have been stored
+			return sql.ErrNoRows // no such key can be stored
 		}
 		e, err = scanEvent(s.stmts.byKey.QueryRowContext(ctx, raw))
 		return err
@@ -139,11 +138,11 @@ func scanEvent(r row) (record.Event, error) {
 	return rows.DecodeEvent(prev, hash, body)
 }
 
-// filedColumns are an event's, and by what it is found.
+// filedColumns are the columns of an event and those by which events are found.
 const filedColumns = `e.revision, e.kind, e.at, e.key_scope, ` + eventColumns
 
-// scanFiled scans an event that is kept under what it says: one that is not would be
-// left out where it belongs, and be given where it does not.
+// scanFiled scans an event and checks that its columns match its body. Otherwise queries would miss it, or return it
+// in the wrong place.
 func scanFiled(r row) (record.Event, error) {
 	var revision, at int64
 	var kind string
@@ -201,7 +200,7 @@ func (s *Store) Definitions(ctx context.Context) (all []store.Definition, err er
 // JudgeConfigs implements store.Store.
 func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []store.JudgeConfig, err error) {
 	err = s.read(ctx, "judge configs of "+workflow, func(ctx context.Context) error {
-		rows, err := s.stmts.judgeConfigs.QueryContext(ctx, workflow) // every judgement asks for them
+		rows, err := s.stmts.judgeConfigs.QueryContext(ctx, workflow) // needed for every judgement
 		if err == nil {
 			all, err = scanAll(rows, scanJudgeConfig)
 		}
@@ -230,7 +229,7 @@ func scanOne[T any](r row) (v T, err error) {
 	return v, err
 }
 
-// handle is what a connection, a pool and a transaction have in common.
+// handle is implemented by connections, pools and transactions.
 type handle interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

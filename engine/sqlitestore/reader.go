@@ -9,10 +9,11 @@ import (
 	"runtime"
 )
 
-// OpenToRead opens an existing store of which nothing is changed: every write is refused
-// with ErrReadOnly. It makes no file next to the store but the -shm of SQLite, which it
-// leaves. Where that cannot be made, it reads a temporary copy; Close removes it. Errors: fs.ErrNotExist, ErrLostFile, ErrUnreadLog,
-// ErrNotAStore, store.ErrOtherSchema, ErrCorrupt, ErrDisk.
+// OpenToRead opens an existing store for reading; every write fails with ErrReadOnly. The only file it creates next
+// to the store is SQLite's -shm, which it leaves there. If it cannot create that file, it reads a temporary copy,
+// which Close removes.
+//
+// Errors: fs.ErrNotExist, ErrLostFile, ErrUnreadLog, ErrNotAStore, store.ErrOtherSchema, ErrCorrupt, ErrDisk.
 func OpenToRead(ctx context.Context, path string) (*Store, error) {
 	s, err := openReader(ctx, path)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// A reader sees what was written, while the writer has the store open and after it, and
-// leaves every byte as it is.
+// A reader sees what was written, while the writer has the store open and afterwards, and changes no byte.
 func TestReader(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "s.db")

@@ -10,30 +10,29 @@ import (
 	"os"
 )
 
-// ReplayedLog says what a write-ahead log without its database held.
+// ReplayedLog describes a write-ahead log that was replayed without its database.
 type ReplayedLog struct {
-	// Frames were committed and are whole, Pages is how many pages the database had.
+	// Frames is the number of complete, committed frames, Pages the number of pages of the database.
 	Frames int   `json:"frames"`
 	Pages  int64 `json:"pages"`
-	// MissingPages were in the database only.
+	// MissingPages is the number of pages that only the database contained.
 	MissingPages int64 `json:"missingPages,omitempty"`
-	// Cut says that the log goes on with a frame that is damaged, or was never finished.
+	// Cut reports that the log continues with a damaged or incomplete frame.
 	Cut bool `json:"cut,omitempty"`
 }
 
-// Whole reports whether the log held all of the database.
+// Whole reports whether the log contained the complete database.
 func (r *ReplayedLog) Whole() bool { return r.MissingPages == 0 && !r.Cut }
 
-// The form of a write-ahead log (sqlite.org/fileformat2.html#walformat).
+// The format of a write-ahead log (sqlite.org/fileformat2.html#walformat).
 const (
 	pageSize4K  = 4096
 	logHeader   = 32
 	frameHeader = 24
-	logMagic    = 0x377f0682 // the last bit says in which order checksums read their words
+	logMagic    = 0x377f0682 // the last bit sets the byte order of checksum words
 )
 
-// replayLog writes the pages that the whole, committed frames of a log hold to a file, a new one or the
-// log's own.
+// replayLog writes the pages of a log's complete, committed frames to a file: a new one, or the log's own database.
 func replayLog(logPath, to string) (r *ReplayedLog, err error) {
 	in, err := os.Open(logPath)
 	if err != nil {
@@ -66,8 +65,8 @@ func replayLog(logPath, to string) (r *ReplayedLog, err error) {
 	return r, out.Truncate(r.Pages * pageSize4K)
 }
 
-// committedFrames returns where the log holds the last committed state of each page. It ends
-// at the first frame that belongs to an earlier log, or whose checksum does not cover it.
+// committedFrames returns the offsets in the log of the last committed state of each page. It stops at the first
+// frame that belongs to an earlier log or fails its checksum.
 func committedFrames(in io.Reader) (latest map[int64]int64, r *ReplayedLog, err error) {
 	var header [logHeader]byte
 	if _, err := io.ReadFull(in, header[:]); err != nil {
@@ -86,7 +85,7 @@ func committedFrames(in io.Reader) (latest map[int64]int64, r *ReplayedLog, err 
 		return nil, nil, fmt.Errorf("%w (the log is not a store's)", ErrNotAStore)
 	}
 	latest, r = map[int64]int64{}, &ReplayedLog{}
-	open := map[int64]int64{} // of the transaction that is not committed yet
+	open := map[int64]int64{} // frames of the transaction that is not committed yet
 	frame := make([]byte, frameHeader+pageSize4K)
 	for n := 0; ; n++ {
 		switch _, err := io.ReadFull(in, frame); {
@@ -98,7 +97,7 @@ func committedFrames(in io.Reader) (latest map[int64]int64, r *ReplayedLog, err 
 		case err != nil:
 			return nil, nil, err
 		}
-		if string(frame[8:16]) != string(header[16:24]) { // of the log before this one began anew
+		if string(frame[8:16]) != string(header[16:24]) { // left from before the log restarted
 			return latest, r, nothingCommitted(r)
 		}
 		sum.add(frame[:8])
@@ -123,7 +122,7 @@ func nothingCommitted(r *ReplayedLog) error {
 	return nil
 }
 
-// frameSum is SQLite's running checksum.
+// frameSum is SQLite's cumulative checksum.
 type frameSum struct {
 	order  binary.ByteOrder
 	s0, s1 uint32

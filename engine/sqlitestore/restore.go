@@ -16,32 +16,30 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// RestoreRequest asks for a store to be put in place of another one.
+// RestoreRequest asks to replace a store with a copy of another one.
 type RestoreRequest struct {
-	// From is a backup, or any other store; To is where it shall be.
+	// From is a backup or any other store; To is the path to restore to.
 	From, To string
-	// Replace lets a store that is there give way. It is kept beside, under another name.
+	// Replace allows an existing store at To to be replaced. It is kept next to the new one, under another name.
 	Replace bool
-	// Now names what is kept.
+	// Now is used in the name of the replaced store.
 	Now time.Time
 
-	// before is asked before each step that changes what is at To; an error ends it there.
+	// before is called before each step that changes files at To; an error aborts the restore there.
 	before func(step string) error
 }
 
-// Restored says what was restored.
+// Restored describes a completed restore.
 type Restored struct {
 	Contents
-	// Kept are the files of the store that was there, under the names that they have
-	// now; nil when there was none.
+	// Kept lists the current names of the replaced store's files; nil if there was no store.
 	Kept []string `json:"kept,omitempty"`
 }
 
-// Restore puts a copy of a store at a path. Everything that can go wrong with the copy
-// goes wrong before what is there is touched. What is there gets a second name, and then
-// one rename makes the difference: at any moment one of the two stores is at the path.
-// Where that fails, the one that was there is there again. (A file system without hard
-// links knows no second names: there the path is free for a moment.)
+// Restore puts a copy of a store at a path. The copy is made and checked before anything at the path changes. The
+// existing store gets a second name, and then a single rename switches over, so that one of the two stores is at the
+// path at any moment. If that fails, the previous store is put back. (File systems without hard links do not support
+// second names; there the path is briefly free.)
 //
 // Errors: ErrExists without Replace, ErrInUse, and those of Copy.
 func Restore(ctx context.Context, req RestoreRequest) (Restored, error) {
@@ -81,8 +79,8 @@ func restoreFile(ctx context.Context, req RestoreRequest) (out Restored, err err
 	return out, record.SyncDir(dir)
 }
 
-// lockStore makes sure that nobody else has a store open, and that nobody opens it until
-// release is called. Its write-ahead log is folded into it, where it can be read.
+// lockStore makes sure that no other process has a store open or opens it before release is called. It checkpoints
+// the write-ahead log if the store can be read.
 func lockStore(ctx context.Context, path string) (release func() error, err error) {
 	none := func() error { return nil }
 	info, err := os.Stat(path)
@@ -103,21 +101,20 @@ func lockStore(ctx context.Context, path string) (release func() error, err erro
 	switch {
 	case isBusy(err), errors.Is(err, ErrInUse):
 		return nil, errors.Join(ErrInUse, db.Close())
-	case err == nil && runtime.GOOS != "windows": // where an open file cannot be renamed
+	case err == nil && runtime.GOOS != "windows": // Windows cannot rename an open file
 		return db.Close, nil
 	}
 	if err := db.Close(); err != nil {
 		return nil, err
 	}
-	// It cannot be read: then it is moved as it is. Whoever has it open holds locks.
+	// The store cannot be read, so that it is moved as it is. Processes that have it open hold locks.
 	if locked, err := lockedElsewhere(path); err != nil || locked {
 		return nil, errors.Join(ErrInUse, err)
 	}
 	return none, nil
 }
 
-// lockWhole leaves the write-ahead log, which only one who is alone can, and takes the
-// lock that then keeps everybody else out.
+// lockWhole leaves WAL mode, which only the sole user of a store can do, and takes a lock that excludes all others.
 func lockWhole(ctx context.Context, db *sql.DB) error {
 	mode := func(query string) (mode string, err error) {
 		err = db.QueryRowContext(ctx, query).Scan(&mode)
@@ -132,14 +129,14 @@ func lockWhole(ctx context.Context, db *sql.DB) error {
 	switch now, err := mode("PRAGMA journal_mode"); {
 	case err != nil:
 		return err
-	case now != "delete": // somebody has opened it between the two
+	case now != "delete": // another process opened it in between
 		return ErrInUse
 	}
 	return nil
 }
 
-// exchangeFiles puts a finished store in place of what is there, and returns the names under
-// which that is kept.
+// exchangeFiles puts a finished store in place of the existing one, and returns the names under which the latter is
+// kept.
 func exchangeFiles(part string, req RestoreRequest) (kept []string, err error) {
 	step := func(name string, do func() error) error {
 		if req.before != nil {
@@ -167,8 +164,8 @@ func exchangeFiles(part string, req RestoreRequest) (kept []string, err error) {
 	if err := step("sync", func() error { return record.SyncDir(filepath.Dir(req.To)) }); err != nil {
 		return nil, err
 	}
-	// A write-ahead log would be played into the next file of that name. There is one only
-	// where the file could not be read.
+	// SQLite would replay a remaining write-ahead log into the next file with that name. A log exists here only if
+	// the store could not be read.
 	for _, suffix := range storeFiles[1:] {
 		err := step("clear "+suffix, func() error { return os.Remove(req.To + suffix) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -178,10 +175,10 @@ func exchangeFiles(part string, req RestoreRequest) (kept []string, err error) {
 	return kept, step("rename", func() error { return os.Rename(part, req.To) })
 }
 
-// storeFiles are what the names of a store's files end in; the store itself comes first.
+// storeFiles are the name suffixes of a store's files; the store itself comes first.
 var storeFiles = []string{"", "-wal", "-shm", "-journal"}
 
-// keepAs gives a file a second name, or another one where a file can have but one.
+// keepAs gives a file a second name, or renames it if hard links are not supported.
 func keepAs(path, aside string) error {
 	err := os.Link(path, aside)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -190,14 +187,14 @@ func keepAs(path, aside string) error {
 	return os.Rename(path, aside)
 }
 
-// putBack gives what was kept the names again that it had.
+// putBack gives kept files their original names again.
 func putBack(path, aside string) error {
 	var all error
 	for _, suffix := range storeFiles {
 		if _, err := os.Lstat(aside + suffix); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		// Where both names are the same file, a rename does nothing.
+		// If both names refer to the same file, a rename does nothing.
 		all = errors.Join(all, os.Rename(aside+suffix, path+suffix))
 		if err := os.Remove(aside + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			all = errors.Join(all, err)
@@ -206,7 +203,7 @@ func putBack(path, aside string) error {
 	return all
 }
 
-// unusedName is a name for what is kept.
+// unusedName returns an unused name for the replaced store.
 func unusedName(path string, now time.Time) string {
 	base := path + ".before-restore-" + now.UTC().Format("20060102T150405Z")
 	aside := base
@@ -216,7 +213,7 @@ func unusedName(path string, now time.Time) string {
 	return aside
 }
 
-// anyOf reports whether a store of this name, or a part of one, is there.
+// anyOf reports whether any file of a store with this name exists.
 func anyOf(path string) bool {
 	return slices.ContainsFunc(storeFiles, func(suffix string) bool {
 		_, err := os.Lstat(path + suffix)

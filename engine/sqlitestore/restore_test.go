@@ -11,8 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
-// leftBehind copies what a crash now would leave of a store, and says how many instances
-// are in it.
+// leftBehind copies what a crash now would leave of a store, and returns its number of instances.
 func leftBehind(t *testing.T, path string) int64 {
 	t.Helper()
 	copied := filepath.Join(t.TempDir(), "gavel.db")
@@ -36,8 +35,8 @@ func leftBehind(t *testing.T, path string) int64 {
 	return c.Instances
 }
 
-// At every moment of a restore the old store or the new one is in place, and a restore
-// that fails leaves everything as it was.
+// At every moment of a restore, either the old or the new store is in place. A failed restore leaves everything as it
+// was.
 func TestRestoreLeavesOneOfTheTwo(t *testing.T) {
 	const older, newer = 3, 2
 	backup := filepath.Join(t.TempDir(), "backup.db")
@@ -83,7 +82,7 @@ func TestRestoreLeavesOneOfTheTwo(t *testing.T) {
 	}
 }
 
-// A log without what it belongs to is put back too.
+// A log without its database is also put back.
 func TestRestorePutsBackWhatIsLeft(t *testing.T) {
 	backup := filepath.Join(t.TempDir(), "backup.db")
 	filled(t, backup, 2)

@@ -15,8 +15,8 @@ import (
 
 const reviewColumns = `r.id, r.body, r.data`
 
-// reviewRow is a review as it lies in its row. body is its JSON without the data,
-// which stands beside it to come back byte for byte.
+// reviewRow holds the columns of a review. body is its JSON without the data, which is stored separately so that it
+// is returned byte for byte.
 type reviewRow struct {
 	id         string
 	body, data []byte
@@ -28,8 +28,8 @@ func scanReview(r row) (reviewRow, error) {
 	return out, err
 }
 
-// Reviews implements store.Store. It reads all of its rows at once and not page
-// by page: a review that becomes urgent meanwhile would leave the pages to come.
+// Reviews implements store.Store. It reads all rows in a single query rather than in pages, because a review that
+// becomes urgent during the iteration would move out of the remaining pages.
 func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error] {
 	return func(yield func(store.Review, error) bool) {
 		var found []reviewRow
@@ -76,9 +76,8 @@ func reviewsQuery(q store.ReviewQuery) (string, []any) {
 	return `SELECT ` + reviewColumns + ` FROM reviews r` + reviewsIndex(q) + w.String() + ` ORDER BY r.place, r.id LIMIT ?`, append(w.args, limit)
 }
 
-// reviewsIndex is the index that a list goes along. Each has the order of lists; the
-// planner, left to itself, walks all that a principal ever had parked to find the
-// few of one instance.
+// reviewsIndex returns the index hint for a list. Each index has list order. Without a hint, the planner reads all
+// reviews that a principal ever had to find the few of a single instance.
 func reviewsIndex(q store.ReviewQuery) string {
 	switch {
 	case q.ID != "":
@@ -95,11 +94,11 @@ func reviewsIndex(q store.ReviewQuery) string {
 	return " INDEXED BY reviews_place"
 }
 
-// prunedAtOnce is how many old refusals a new one takes out: more than come in, so
-// that they become fewer, and few enough to cost nothing.
+// prunedAtOnce is how many old refusals a new one deletes: more than one, so that their number shrinks, and few
+// enough to cost nothing.
 const prunedAtOnce = 8
 
-// learn writes a lesson, nil for none.
+// learn writes a lesson; nil does nothing.
 func (st *statements) learn(l *store.Lesson) error {
 	if l == nil {
 		return nil
@@ -130,7 +129,7 @@ func (st *statements) learn(l *store.Lesson) error {
 	if l.Bound == "" || opinion == nil {
 		return nil
 	}
-	// A row of its own, without a guard, so that it counts for nothing.
+	// A separate row without a guard, so that it is not counted as a refusal.
 	return st.exec(st.addRefusal, "", l.Bound, l.Instance, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// parked is a store at a new path with an instance and n reviews of it.
+// parked returns a store at a new path with an instance and n reviews of it.
 func parked(t *testing.T, n int) (*sqlitestore.Store, record.Instance) {
 	t.Helper()
 	s := openAt(t, newPath(t))
@@ -21,7 +21,7 @@ func parked(t *testing.T, n int) (*sqlitestore.Store, record.Instance) {
 		r := storetest.Review(i, c.Next)
 		r.Instance = storetest.ID(i / 2)
 		r.Priority = []record.Priority{record.PriorityNormal, record.PriorityUrgent}[i%2]
-		if i%20 != 0 { // most have ended, as in a store that is old
+		if i%20 != 0 { // most are closed, as in an old store
 			r.Status, r.Data = record.ReviewResolved, nil
 		}
 		c.Reviews = append(c.Reviews, r)
@@ -32,9 +32,8 @@ func parked(t *testing.T, n int) (*sqlitestore.Store, record.Instance) {
 	return s, c.Next
 }
 
-// Every list goes along an index that has its order: it looks at what it gives and
-// at nothing before its cursor, in an empty store and in a full one whose
-// statistics are known.
+// Every list uses an index in its order. It reads its results and nothing before its cursor, both in an empty store
+// and in a full one with known statistics.
 func TestReviewPlans(t *testing.T) {
 	full, _ := parked(t, 400)
 	defer full.Close()
@@ -81,7 +80,7 @@ func behind(q store.ReviewQuery, after *store.ReviewCursor, limit int) store.Rev
 	return q
 }
 
-// seeking is the plan of a list that begins behind a place: it goes there at once.
+// seeking returns the plan of a list that starts after a cursor: it seeks directly to it.
 func seeking(plan string) string {
 	const place = "(place,id)>(?,?)"
 	if front, ok := strings.CutSuffix(plan, ")"); ok {
@@ -90,12 +89,12 @@ func seeking(plan string) string {
 	return strings.Replace(plan, "SCAN", "SEARCH", 1) + " (" + place + ")"
 }
 
-// A row that cannot be read is told of by name, alone and in lists: left out,
-// nobody would know that somebody waits.
+// An unreadable row is reported with its id, alone and in lists. If it were omitted, no one would know that a client
+// waits for it.
 func TestUnreadableReview(t *testing.T) {
 	s, _ := parked(t, 3)
 	defer s.Close()
-	id := storetest.ReviewID(0) // the last in lists, but for the other normal one
+	id := storetest.ReviewID(0) // the last in lists, except for the other one with normal priority
 	db := raw(t, s.Path())
 	defer db.Close()
 	for name, body := range map[string]string{
@@ -124,7 +123,7 @@ func TestUnreadableReview(t *testing.T) {
 	}
 }
 
-// A review that cannot be written takes its events with it.
+// If a review cannot be written, its events are not written either.
 func TestReviewFailsItsCommit(t *testing.T) {
 	s, inst := parked(t, 1)
 	defer s.Close()
@@ -155,7 +154,7 @@ func TestReviewFailsItsCommit(t *testing.T) {
 	}
 }
 
-// What an open review held is nowhere in its row once it has ended.
+// Data of an open review is no longer stored anywhere in its row once the review is closed.
 func TestEndedReviewKeepsNoData(t *testing.T) {
 	s, inst := parked(t, 0)
 	defer s.Close()

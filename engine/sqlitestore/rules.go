@@ -36,7 +36,7 @@ func scanRuleHead(r row) (store.RuleHead, error) {
 func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, all []store.Rule, err error) {
 	const chosen = ` WHERE place > ?1 AND (place <= ?2 OR ?2 < 0)`
 	err = s.read(ctx, "the chain of rules", func(ctx context.Context) (err error) {
-		head, err = s.heads.loadRuleHead(func() (store.RuleHead, error) { // every judgement asks for it
+		head, err = s.heads.loadRuleHead(func() (store.RuleHead, error) { // needed for every judgement
 			return scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx))
 		})
 		if err != nil || head.Place <= after {
@@ -44,7 +44,7 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 		}
 		from, to := after, head.Place
 		if after == store.AllRules {
-			from, to = math.MinInt64, -1 // whatever there is
+			from, to = math.MinInt64, -1 // all rules
 		}
 		definitions, err := queryAll(ctx, s.readers, scanDefinition, `SELECT `+listedColumns+` FROM definitions`+chosen, from, to)
 		if err != nil {
@@ -106,7 +106,7 @@ func (s *statements) addRule(refused error, stmt *sql.Stmt, args ...any) error {
 	return s.execOne(refused, stmt, args...)
 }
 
-// sealStatements are those of the writer that know of seals.
+// sealStatements are the writer's statements for seals.
 type sealStatements struct{ ruleHead, countRules, sealDefinition, sealConfig *sql.Stmt }
 
 func (s *sealStatements) all() map[**sql.Stmt]string {
@@ -118,5 +118,5 @@ func (s *sealStatements) all() map[**sql.Stmt]string {
 	}
 }
 
-// nextPlace is a condition of inserts: a place is the next one, or 0.
+// nextPlace is an insert condition: the place is the next one, or 0.
 const nextPlace = `(?8 = 0 OR ?8 = 1 + max((SELECT coalesce(max(place), 0) FROM definitions), (SELECT coalesce(max(place), 0) FROM judge_configs)))`

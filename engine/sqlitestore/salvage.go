@@ -17,47 +17,44 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// Salvaged reports what Salvage saved of a damaged store, and what is lost.
+// Salvaged reports what Salvage recovered from a damaged store, and what is lost.
 type Salvaged struct {
-	// Contents of the new store.
+	// Contents describes the new store.
 	Contents
 	Lost []Loss `json:"lost"` // never nil
-	// Log is what was replayed where only the write-ahead log was left; nil elsewhere.
+	// Log describes the replayed log if only the write-ahead log was left; otherwise nil.
 	Log *ReplayedLog `json:"log,omitempty"`
 }
 
-// Whole reports whether everything was saved.
+// Whole reports whether everything was recovered.
 func (s Salvaged) Whole() bool { return len(s.Lost) == 0 && (s.Log == nil || s.Log.Whole()) }
 
-// Loss is what is lost or not proven of a table, or of an instance.
+// Loss describes what is lost or unproven in a table or an instance.
 type Loss struct {
 	Table    string `json:"table,omitempty"`
 	Instance string `json:"id,omitempty"`
-	// Ranges are keys of the table, or events of the instance. Keys that cannot be read may
-	// include removed rows, and go beyond the last one.
+	// Ranges are keys of the table, or events of the instance. Unreadable key ranges may include deleted rows, and
+	// may extend past the last row.
 	Ranges []Range `json:"ranges,omitempty"`
-	// Was is the last known event of the instance, Is the one at which it is now: 0 if it
-	// could not be rebuilt.
+	// Was is the last known event of the instance. Is is the event at which it is now; 0 if it could not be rebuilt.
 	Was int64  `json:"was,omitempty"`
 	Is  int64  `json:"is,omitempty"`
 	Why string `json:"why"`
 }
 
-// Range is a range of numbers, both ends included.
+// Range is a range of numbers, both ends inclusive.
 type Range struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
 }
 
-// Salvage copies what SQL can read of a damaged store into a new one; it never writes to
-// the damaged store. Rows that show that they are damaged are left out, instances are folded
-// from their events, and everything that is missing is named.
+// Salvage copies what SQL can read of a damaged store into a new store. It never writes to the damaged one. It omits
+// rows that are detectably damaged, folds instances from their events, and lists everything that is missing.
 //
-// Errors: fs.ErrNotExist, ErrExists, ErrDiskFull, store.ErrOtherSchema, and ErrCorrupt when
-// nothing can be read.
+// Errors: fs.ErrNotExist, ErrExists, ErrDiskFull, store.ErrOtherSchema, and ErrCorrupt if nothing can be read.
 func Salvage(ctx context.Context, path, out string) (result Salvaged, err error) {
 	defer func() {
-		if p := recover(); p != nil { // whatever the damage, the program goes on
+		if p := recover(); p != nil { // no damage may crash the program
 			result, err = Salvaged{}, fmt.Errorf("%w: %v", ErrCorrupt, p)
 		}
 		if err != nil {
@@ -106,7 +103,7 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	if err := emptyStore(ctx, part); err != nil {
 		return err
 	}
-	// writable_schema has SQLite use the tables that it can read of a damaged schema, and a file that was cut off.
+	// writable_schema lets SQLite use the readable tables of a damaged schema, and files that were truncated.
 	db, err := sql.Open(driverName, dataSourceName(part, "synchronous(OFF)", "writable_schema(ON)", "trusted_schema(OFF)", "cell_size_check(ON)", "temp_store(memory)", "secure_delete(FAST)"))
 	if err != nil {
 		return err
@@ -132,7 +129,7 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // after the commit it does nothing
+	defer func() { _ = tx.Rollback() }() // no effect after the commit
 	s := salvor{inspector: inspector{Tx: tx}, lost: lost}
 	for _, step := range []func(context.Context) error{s.checkRows, s.checkInstances, s.pages, s.count} {
 		if err := step(ctx); err != nil {
@@ -147,22 +144,22 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	return err
 }
 
-// salvagedTables are the tables that are copied. Others are derived from these, or of no use to a new store
+// salvagedTables are the tables that are copied. The others are derived from these, or useless in a new store
 // (counters, leases).
 var salvagedTables = []string{
 	"definitions", "judge_configs", "instances", "contexts", "events", "snapshots", "refusals", "reviews", "anchors", "cursors", "dead_letters", "data_keys",
 }
 
 const (
-	// maxSplits bounds how many ranges of one table are split.
+	// maxSplits limits how many ranges of a table are split.
 	maxSplits = 1 << 20
-	// rowsPerPage is about the most that a page holds of any table.
+	// rowsPerPage is approximately the maximum number of rows per page, for any table.
 	rowsPerPage = 32
-	// maxKey bounds what a key is believed: above the greatest number no row could be added.
+	// maxKey is the largest key that is believed: no row could be added above the largest possible number.
 	maxKey = 1 << 53
 )
 
-// copyTables copies what can be read of the tables of old, and says what cannot.
+// copyTables copies the readable rows of old's tables, and returns what cannot be read.
 func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 	if err := checkIdentity(ctx, db, "old"); err != nil {
 		return nil, err
@@ -184,22 +181,22 @@ func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 	return lost, nil
 }
 
-// tableCopy copies one table. It has no transaction: in one that has met damage, SQLite
-// writes nothing more.
+// tableCopy copies one table. It uses no transaction: after SQLite meets damage in a transaction, it writes nothing
+// more in it.
 type tableCopy struct {
-	db     *sql.DB // one connection
+	db     *sql.DB // a single connection
 	name   string
-	insert *sql.Stmt // the rows of a range
-	same   *sql.Stmt // whether a range ends where the old one does
-	remove *sql.Stmt // the rows of a range again
+	insert *sql.Stmt // inserts the rows of a range
+	same   *sql.Stmt // whether a range ends at the same key in both files
+	remove *sql.Stmt // deletes the rows of a range again
 	splits int
 	lost   Loss
 }
 
-// run copies all at once, or else around what is damaged, which hides at most so many rows.
+// run copies the whole table, or else everything around the damage, which hides at most hidden rows.
 func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 	columns, err := queryAll(ctx, t.db, scanOne[string], `SELECT name FROM pragma_table_info(?1)
-		WHERE name IN (SELECT name FROM pragma_table_info(?1, 'old')) ORDER BY cid`, t.name) // a damaged list lacks some
+		WHERE name IN (SELECT name FROM pragma_table_info(?1, 'old')) ORDER BY cid`, t.name) // a damaged schema may lack columns
 	if err != nil {
 		return err
 	}
@@ -213,7 +210,7 @@ func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 		statement **sql.Stmt
 		query     string
 	}{
-		// SQLite would compile it anew for each limit, but not for an expression.
+		// SQLite would recompile the statement for each literal limit, but not for an expression.
 		{&t.insert, "INSERT INTO main." + t.name + " (" + list + ") SELECT " + list + " FROM old." + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ? + 0"},
 		{&t.same, fmt.Sprintf("SELECT "+lastKey+" IS "+lastKey, "main."+t.name, "old."+t.name)},
 		{&t.remove, "DELETE FROM main." + t.name + " WHERE rowid BETWEEN ? AND ?"},
@@ -222,7 +219,7 @@ func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = statement.Close() }() // with the connection at the latest
+		defer func() { _ = statement.Close() }() // closed with the connection at the latest
 		*s.statement = statement
 	}
 	last, ordered := t.lastInOrder(ctx)
@@ -246,7 +243,7 @@ func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 	return nil
 }
 
-// split copies the halves of a range that cannot be copied as one.
+// split copies the halves of a range that cannot be copied as a whole.
 func (t *tableCopy) split(ctx context.Context, in Range) error {
 	if copied, err := t.copyRange(ctx, in); copied || err != nil {
 		return err
@@ -264,10 +261,10 @@ func (t *tableCopy) split(ctx context.Context, in Range) error {
 	return nil
 }
 
-// copyRange copies the rows of a range, or none of them: they must be what the range holds seen
-// from either side. An error says that nothing more can be written.
+// copyRange copies all rows of a range or none. It checks that the range ends at the same key when read from either
+// side. An error means that nothing more can be written.
 func (t *tableCopy) copyRange(ctx context.Context, in Range) (copied bool, err error) {
-	_, err = t.insert.ExecContext(ctx, in.From, in.To, in.To-in.From+1) // the limit keeps it from reading on behind a range
+	_, err = t.insert.ExecContext(ctx, in.From, in.To, in.To-in.From+1) // the limit keeps a damaged table from reading past the range
 	if err == nil {
 		if t.same.QueryRowContext(ctx, in.From, in.To).Scan(&copied) == nil && copied {
 			return true, nil
@@ -280,14 +277,14 @@ func (t *tableCopy) copyRange(ctx context.Context, in Range) (copied bool, err e
 	return false, nil
 }
 
-// lastInOrder is the last key up to which all can be read, each higher than the one before;
-// all reports that none follows.
+// lastInOrder returns the last key up to which all rows are readable and in ascending order; all reports that no rows
+// follow.
 func (t *tableCopy) lastInOrder(ctx context.Context) (last int64, all bool) {
 	rows, err := t.db.QueryContext(ctx, "SELECT rowid FROM old."+t.name+" NOT INDEXED ORDER BY rowid") //nolint:gosec // names of this program's own tables
 	if err != nil {
 		return 0, false
 	}
-	defer func() { _ = rows.Close() }() // where it ends is all that counts
+	defer func() { _ = rows.Close() }() // only the position where it ends matters
 	for key := int64(0); rows.Next(); last = key {
 		if rows.Scan(&key) != nil || key <= last || key > maxKey {
 			return last, false
@@ -306,7 +303,7 @@ func (s *salvor) exec(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
-// rowChecks read the rows of a table one by one, each behind its key, and find what is damaged.
+// rowChecks find damaged rows. Each query returns the rows of a table, with their key as the first column.
 var rowChecks = []struct {
 	table, query string
 	check        func(row) error
@@ -352,7 +349,7 @@ func checkScan[T any](scan func(row) (T, error)) func(row) error {
 
 func checkEventRow(r row) error {
 	var seq int64
-	var instance sql.NullString // NULL where its row is lost
+	var instance sql.NullString // NULL if the instance row is lost
 	e, err := scanFiled(prefixed{r, []any{&seq, &instance}})
 	if err != nil {
 		return err
@@ -363,7 +360,7 @@ func checkEventRow(r row) error {
 	return record.VerifyEvent(e)
 }
 
-// checkRows removes the rows that show that they are damaged, and names them.
+// checkRows deletes detectably damaged rows and records them as lost.
 func (s *salvor) checkRows(ctx context.Context) error {
 	for _, c := range rowChecks {
 		known := len(s.lost)
@@ -386,8 +383,8 @@ func (s *salvor) checkRows(ctx context.Context) error {
 	return nil
 }
 
-// checkInstances makes every instance what its events fold to, up to the first gap. One whose
-// row leads further stays as it is.
+// checkInstances sets every instance to the fold of its events, up to the first gap. An instance whose row is further
+// ahead is left unchanged.
 func (s *salvor) checkInstances(ctx context.Context) error {
 	numbers, err := queryAll(ctx, s, scanOne[int64], `SELECT n FROM instances UNION SELECT n FROM events`)
 	if err != nil {
@@ -415,7 +412,7 @@ func (s *salvor) checkInstance(ctx context.Context, n int64) error {
 	if err != nil {
 		return err
 	}
-	// What was removed on purpose does not come back from a page that was not overwritten.
+	// Events that were removed deliberately must not come back from a page that was not overwritten.
 	if err := s.exec(ctx, `DELETE FROM events WHERE n = ? AND seq <= ?`, n, floor.Seq); err != nil {
 		return err
 	}
@@ -435,7 +432,7 @@ func (s *salvor) checkInstance(ctx context.Context, n int64) error {
 		lost.Why = "rebuilt from its events"
 		err = s.replaceInstance(ctx, n, now)
 	}
-	if lost.Was > now.Seq { // another event may come in the place of one that follows a gap
+	if lost.Was > now.Seq { // a new event may take the number of one that follows a gap
 		lost.Why = cmp.Or(lost.Why, "its last events do not follow")
 		err = errors.Join(err, s.exec(ctx, `DELETE FROM events WHERE n = ? AND seq > ?`, n, now.Seq),
 			s.exec(ctx, `DELETE FROM snapshots WHERE n = ? AND revision >= ?`, n, now.Revision))
@@ -462,7 +459,7 @@ func (s *salvor) checkInstance(ctx context.Context, n int64) error {
 	return err
 }
 
-// listGaps lists the events that are missing in a range, where none above the event last was kept.
+// listGaps lists the missing events in a range; events above last were not kept.
 func listGaps(events []record.Event, in Range, last int64) (gaps []Range) {
 	for _, e := range events {
 		if e.Seq > last {
@@ -491,7 +488,7 @@ func (s *salvor) replaceInstance(ctx context.Context, n int64, i record.Instance
 		s.exec(ctx, `INSERT OR REPLACE INTO contexts (n, context) VALUES (?, ?)`, n, rows.OrEmpty(i.Context)))
 }
 
-// foldUpToGap folds a history as far as it has no gap. It is the zero Instance where there is no beginning.
+// foldUpToGap folds a history up to its first gap. It returns the zero Instance if the beginning is missing.
 func foldUpToGap(floor record.Instance, events []record.Event) record.Instance {
 	chain := record.NewChainFrom(floor)
 	now, err := record.FoldFrom(floor, func(yield func(record.Event, error) bool) {
@@ -501,7 +498,7 @@ func foldUpToGap(floor record.Instance, events []record.Event) record.Instance {
 			}
 		}
 	}, 0)
-	if err != nil || chain.Seq() == floor.Seq { // it goes back to before the floor, or has no beginning
+	if err != nil || chain.Seq() == floor.Seq { // it reaches back before the floor, or has no beginning
 		return record.Instance{}
 	}
 	return now

@@ -22,8 +22,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// specimen is a store with something of everything, made once: many small histories,
-// long ones, contexts of many pages, one without its beginning, one under review.
+// specimen returns a store with all kinds of content, created once: many small histories, long ones, contexts of many
+// pages, a history without its beginning, and one under review.
 var specimen = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "specimen")
 	if err != nil {
@@ -68,7 +68,7 @@ var specimen = sync.OnceValue(func() []byte {
 	if err := s.Commit(context.Background(), c); err != nil {
 		panic(err)
 	}
-	// One fills pages of its own, which nothing is written to when it has gone.
+	// This one fills separate pages, which are not reused when it is removed.
 	gone := commit(storetest.Start(orphan{}, storetest.ID(len(at)), `{}`))
 	for range 20 {
 		gone = commit(storetest.Advance(orphan{}, gone, "reviewing", fmt.Sprintf(`{"big":%q}`, strings.Repeat("y", 1500))))
@@ -93,8 +93,8 @@ var specimen = sync.OnceValue(func() []byte {
 	return whole
 })
 
-// salvageOnly leaves a test out under the race detector, for which it takes many times as long and
-// shows nothing: a salvage is one goroutine. TestSalvageOfAWholeStore is there for all.
+// salvageOnly skips a test under the race detector. There it takes many times as long and shows nothing, because a
+// salvage uses a single goroutine. TestSalvageOfAWholeStore always runs.
 func salvageOnly(t *testing.T) {
 	t.Helper()
 	if storetest.RaceDetector {
@@ -104,7 +104,7 @@ func salvageOnly(t *testing.T) {
 
 const page = 4096
 
-// harmed writes a file with the specimen's bytes after harm was done to them.
+// harmed writes the specimen to a file after applying harm to its bytes.
 func harmed(t testing.TB, harm func([]byte) []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gavel.db")
@@ -114,7 +114,7 @@ func harmed(t testing.TB, harm func([]byte) []byte) string {
 	return path
 }
 
-// saved salvages a file and opens what came of it.
+// saved salvages a file and opens the result.
 func saved(t testing.TB, path string) (sqlitestore.Salvaged, *sqlitestore.Store) {
 	t.Helper()
 	before, err := os.ReadFile(path)
@@ -143,7 +143,7 @@ func saved(t testing.TB, path string) (sqlitestore.Salvaged, *sqlitestore.Store)
 	return r, s
 }
 
-// keep is what the store held before it was harmed.
+// keep returns the contents of the store before it was damaged.
 func keep(t testing.TB) (instances map[string]record.Instance, events map[string]record.Event) {
 	t.Helper()
 	path := harmed(t, func(b []byte) []byte { return b })
@@ -182,10 +182,12 @@ func TestSalvageOfAWholeStore(t *testing.T) {
 	}
 }
 
-// TestSalvageOfRandomDamage harms pages at random. Nothing panics; every event that can be
-// read one by one is saved, unless its row is named as damaged or it follows a gap; nothing
-// is saved that was not there;
-// and what is saved verifies but for the gaps that are named.
+// TestSalvageOfRandomDamage damages pages at random:
+//
+//   - Nothing panics.
+//   - Every event that can be read individually is saved, unless its row is reported as damaged or it follows a gap.
+//   - Nothing is saved that did not exist.
+//   - The result verifies, except for the reported gaps.
 func TestSalvageOfRandomDamage(t *testing.T) {
 	salvageOnly(t)
 	instances, events := keep(t)
@@ -240,10 +242,10 @@ func TestSalvageOfRandomDamage(t *testing.T) {
 				}
 				for hash, pos := range readableEvents(t, path, events) {
 					e := events[hash]
-					named := slices.ContainsFunc(r.Lost, func(l sqlitestore.Loss) bool { // a damaged row, for another column than the body
+					named := slices.ContainsFunc(r.Lost, func(l sqlitestore.Loss) bool { // a damaged row, because of a column other than the body
 						return l.Table == "events" && l.Why != "cannot be read" && slices.Contains(l.Ranges, sqlitestore.Range{From: pos, To: pos})
 					})
-					if last, damaged := is[e.Instance]; !kept[hash] && !named && (!damaged || e.Seq <= last) { // behind that it follows a gap
+					if last, damaged := is[e.Instance]; !kept[hash] && !named && (!damaged || e.Seq <= last) { // events after that follow a gap
 						t.Fatalf("seed %d: event %d of %s can be read and was not saved", seed, e.Seq, e.Instance)
 					}
 				}
@@ -271,7 +273,7 @@ func openDamaged(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-// hasTables reports whether the list of the tables can be read: else there is nothing to go by.
+// hasTables reports whether the list of tables can be read; without it there is nothing to compare with.
 func hasTables(t *testing.T, path string) bool {
 	t.Helper()
 	db := openDamaged(t, path)
@@ -280,7 +282,7 @@ func hasTables(t *testing.T, path string) bool {
 	return db.QueryRow(`SELECT count(*) FROM sqlite_schema WHERE name IN ('instances', 'events')`).Scan(&tables) == nil && tables > 0
 }
 
-// honest fails the test where a result or a store claims what was not there.
+// honest fails the test if a result or a store claims something that did not exist.
 func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.Store, instances map[string]record.Instance, events map[string]record.Event) {
 	t.Helper()
 	told, tables := instancesOf(r), tablesOf(r)
@@ -313,7 +315,7 @@ func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.St
 			if len(tables) == 0 {
 				t.Fatalf("%s: %s is gone without a word", what, id)
 			}
-			gone[id] = true // nothing that could be read names it
+			gone[id] = true // nothing readable names it
 		}
 	}
 	for hash, e := range events {
@@ -330,7 +332,7 @@ func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.St
 
 const unproven = "no events prove what it is"
 
-// instancesOf are the damaged instances of a result by their ids.
+// instancesOf returns the damaged instances of a result, keyed by id.
 func instancesOf(r sqlitestore.Salvaged) map[string]sqlitestore.Loss {
 	out := map[string]sqlitestore.Loss{}
 	for _, l := range r.Lost {
@@ -341,7 +343,7 @@ func instancesOf(r sqlitestore.Salvaged) map[string]sqlitestore.Loss {
 	return out
 }
 
-// tablesOf is what a result says of tables.
+// tablesOf returns the losses of tables in a result.
 func tablesOf(r sqlitestore.Salvaged) []sqlitestore.Loss {
 	return slices.DeleteFunc(slices.Clone(r.Lost), func(l sqlitestore.Loss) bool { return l.Table == "" })
 }
@@ -350,7 +352,7 @@ func isIn(ranges []sqlitestore.Range, n int64) bool {
 	return slices.ContainsFunc(ranges, func(r sqlitestore.Range) bool { return r.From <= n && n <= r.To })
 }
 
-// gapsOnly verifies a history but for the gaps that were named, and counts its events.
+// gapsOnly verifies a history except for the reported gaps, and counts its events.
 func gapsOnly(t *testing.T, what string, s *sqlitestore.Store, inst record.Instance, missing []sqlitestore.Range, events map[string]record.Event) (n int) {
 	t.Helper()
 	lost := func(seq int64) bool { return isIn(missing, seq) }
@@ -374,7 +376,7 @@ func gapsOnly(t *testing.T, what string, s *sqlitestore.Store, inst record.Insta
 	return n
 }
 
-// hashes are those of all events of a store.
+// hashes returns the hashes of all events of a store.
 func hashes(t *testing.T, s *sqlitestore.Store) map[string]bool {
 	t.Helper()
 	rows, err := s.ReaderDB().Query(`SELECT hash FROM events`)
@@ -396,15 +398,14 @@ func hashes(t *testing.T, s *sqlitestore.Store) map[string]bool {
 	return out
 }
 
-// readableEvents are the events that can be read from a damaged file if one asks for them one
-// at a time: their keys by their hashes.
+// readableEvents returns the events that can be read individually from a damaged file: their keys by hash.
 func readableEvents(t *testing.T, path string, events map[string]record.Event) map[string]int64 {
 	t.Helper()
 	db := openDamaged(t, path)
 	defer db.Close()
 	one, err := db.Prepare(`SELECT prev_hash, hash, body FROM events WHERE pos = ?`)
 	if err != nil {
-		return nil // it does not even say what its tables are
+		return nil // its tables are unreadable
 	}
 	defer one.Close()
 	keys := map[string]int64{}
@@ -421,7 +422,7 @@ func readableEvents(t *testing.T, path string, events map[string]record.Event) m
 	return keys
 }
 
-// schemaPages are the pages of the list of tables.
+// schemaPages returns the pages of the list of tables.
 func schemaPages(t *testing.T, path string) (pages []int) {
 	t.Helper()
 	db := raw(t, path)
@@ -444,8 +445,7 @@ func schemaPages(t *testing.T, path string) (pages []int) {
 	return pages
 }
 
-// The list of tables can be lost, whichever of its pages it is, and in a backup as in a store: this program
-// knows what it said.
+// Any page of the list of tables may be lost, in a backup as in a store: this program knows its contents.
 func TestSalvageWithoutTheListOfTables(t *testing.T) {
 	salvageOnly(t)
 	instances, events := keep(t)
@@ -474,7 +474,7 @@ func TestSalvageWithoutTheListOfTables(t *testing.T) {
 	}
 }
 
-// A file that is cut at its end loses what was there.
+// A file that is truncated loses what was at its end.
 func TestSalvageOfAFileWithoutItsLastPage(t *testing.T) {
 	salvageOnly(t)
 	instances, events := keep(t)
@@ -486,7 +486,7 @@ func TestSalvageOfAFileWithoutItsLastPage(t *testing.T) {
 	}
 }
 
-// Closing a store adds no tables, such as those of statistics, to the end of its file.
+// Closing a store adds no tables, such as statistics, at the end of its file.
 func TestCloseAddsNoTables(t *testing.T) {
 	db := raw(t, harmed(t, func(b []byte) []byte { return b }))
 	defer db.Close()
@@ -496,7 +496,7 @@ func TestCloseAddsNoTables(t *testing.T) {
 	}
 }
 
-// A file that holds nothing of a store is none.
+// A file without any contents of a store is not a store.
 func TestSalvageOfNothing(t *testing.T) {
 	path := harmed(t, func(b []byte) []byte { clear(b); return b })
 	out := filepath.Join(t.TempDir(), "saved.db")
@@ -509,8 +509,8 @@ func TestSalvageOfNothing(t *testing.T) {
 	}
 }
 
-// Pages that say where rows are get lost. What nothing leads to any more is named, as keys
-// and as events of instances, and nothing that was removed comes back.
+// Inner pages are lost. Rows that are no longer reachable are reported, as keys and as events of instances. Nothing
+// that was removed comes back.
 func TestSalvageNamesWhatNothingLeadsTo(t *testing.T) {
 	salvageOnly(t)
 	t.Parallel()
@@ -528,7 +528,7 @@ func TestSalvageNamesWhatNothingLeadsTo(t *testing.T) {
 	}
 }
 
-// eventPages are the numbers of two pages of events that follow each other, behind so many.
+// eventPages returns the numbers of two consecutive pages of events, after skipping this many.
 func eventPages(t *testing.T, behind int) (first, second int) {
 	t.Helper()
 	db := raw(t, harmed(t, func(b []byte) []byte { return b }))
@@ -540,7 +540,7 @@ func eventPages(t *testing.T, behind int) (first, second int) {
 	return first, second
 }
 
-// A page with the content of the one before it can be read, and its own rows are gone.
+// A page with the content of the previous one is readable, but its own rows are lost.
 func TestSalvageNamesACopiedPage(t *testing.T) {
 	salvageOnly(t)
 	t.Parallel()
@@ -556,8 +556,8 @@ func TestSalvageNamesACopiedPage(t *testing.T) {
 	}
 }
 
-// Two pages that have changed places can be read without an error, each row once. That the rows
-// are out of order is all that shows it, and it is named; no row is lost by that.
+// Two swapped pages can be read without an error, each row once. The only sign is that rows are out of order, which
+// is reported; no row is lost.
 func TestSalvageNamesSwappedPages(t *testing.T) {
 	salvageOnly(t)
 	t.Parallel()
@@ -578,8 +578,7 @@ func TestSalvageNamesSwappedPages(t *testing.T) {
 	}
 }
 
-// What was removed from a history on purpose may still lie on a page that can be read. It does
-// not come back.
+// Events that were deliberately removed from a history may remain on a readable page. They do not come back.
 func TestSalvageLeavesOutWhatWasRemoved(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -621,8 +620,8 @@ func TestSalvageLeavesOutWhatWasRemoved(t *testing.T) {
 	}
 }
 
-// A page with the content of a much later one ends every range that leads over it. What lies
-// between the two is read all the same.
+// A page with the content of a much later one ends every range that includes it. Everything between the two is still
+// read.
 func TestSalvageReadsBehindALeap(t *testing.T) {
 	salvageOnly(t)
 	t.Parallel()
@@ -651,8 +650,8 @@ func TestSalvageReadsBehindALeap(t *testing.T) {
 	}
 }
 
-// innerPages are the inner pages of events and of what can be folded from them: all in a
-// long run, else one of each table.
+// innerPages returns the inner pages of events and of the tables that are rebuilt from them: all of them in a long
+// run, else one per table.
 func innerPages(t *testing.T, path string) (inner []int) {
 	t.Helper()
 	db := raw(t, path)
@@ -690,10 +689,10 @@ func TestSalvageRebuildsInstances(t *testing.T) {
 	id := func(n int) string { return fmt.Sprintf(`(SELECT n FROM instances WHERE id = '%s')`, storetest.ID(n)) }
 	for _, harm := range []string{
 		`DELETE FROM contexts WHERE n = ` + id(1),
-		`DELETE FROM contexts WHERE n = ` + id(7),           // whose beginning was removed
-		`DELETE FROM events WHERE seq = 4 AND n = ` + id(2), // a gap, the row is there
+		`DELETE FROM contexts WHERE n = ` + id(7),           // its beginning was removed
+		`DELETE FROM events WHERE seq = 4 AND n = ` + id(2), // a gap; the row is present
 		`DELETE FROM events WHERE seq = 4 AND n = ` + id(3), // a gap,
-		`DELETE FROM snapshots WHERE n = ` + id(3),          // no snapshot behind it,
+		`DELETE FROM snapshots WHERE n = ` + id(3),          // no snapshot after it,
 		`DELETE FROM contexts WHERE n = ` + id(3),           // and no context
 		`UPDATE instances SET state = 'approved' WHERE id = '` + storetest.ID(4) + `'`,
 		`DELETE FROM reviews`,
@@ -795,11 +794,11 @@ func TestSalvageRefuses(t *testing.T) {
 	}
 }
 
-// Every table is either saved or derived from what is.
+// Every table is either saved or derived from saved ones.
 func TestSalvageKnowsEveryTable(t *testing.T) {
 	s := openAt(t, newPath(t))
 	defer s.Close()
-	derived := []string{"decision_times", "decision_index", "counters", "leases"} // or of no use to a new store
+	derived := []string{"decision_times", "decision_index", "counters", "leases"} // or useless in a new store
 	rows, err := s.ReaderDB().Query(`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'decision_terms%'`)
 	if err != nil {
 		t.Fatal(err)

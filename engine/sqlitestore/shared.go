@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// sharedStatements write what the processes over one store share.
+// sharedStatements are the writer's statements for data that processes share.
 type sharedStatements struct {
 	leaseHeld, lease, putLease, endLease *sql.Stmt
 	dropLeases                           *sql.Stmt
@@ -42,7 +42,7 @@ func (s *sharedStatements) all() map[**sql.Stmt]string {
 	}
 }
 
-// checkLease refuses what names a lease, nil for none, that has ended.
+// checkLease returns an error if a lease has ended; nil is always valid.
 func (s *statements) checkLease(l *store.Lease) error {
 	if l == nil {
 		return nil
@@ -56,7 +56,7 @@ func (s *statements) checkLease(l *store.Lease) error {
 	return err
 }
 
-// TakeLease implements store.Store. All processes are on one machine, so its clock is the store's.
+// TakeLease implements store.Store. All processes run on one machine, so that its clock is the store's.
 func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Duration) (l store.Lease, err error) {
 	err = s.write(ctx, len(name), "take a lease", func(st *statements) error {
 		now := time.Now()
@@ -71,7 +71,7 @@ func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Durati
 		case !ended && l.Owner != owner:
 			return fmt.Errorf("%w: %s", store.ErrLeaseTaken, name)
 		case l.Number == 0:
-			l.Number = now.UnixNano() // it may have been dropped
+			l.Number = now.UnixNano() // a dropped lease may have had a lower number
 		case ended:
 			l.Number++
 		}
@@ -165,7 +165,7 @@ func (s *Store) PutDataKey(ctx context.Context, k store.DataKey, was *store.Data
 	return nil
 }
 
-// replaceDataKey writes a data key in the place of another one, of which the pages that it frees keep nothing.
+// replaceDataKey replaces a data key and clears the pages that this frees.
 func (s *Store) replaceDataKey(st *statements, refused error, values []any) (err error) {
 	if err := setSecureDelete(context.Background(), s.writer.conn, "ON"); err != nil {
 		return err
@@ -178,8 +178,8 @@ func (s *Store) replaceDataKey(st *statements, refused error, values []any) (err
 	return st.execOne(refused, st.setDataKey, values...)
 }
 
-// cutLog folds the whole log into the file and cuts it, so that nothing of before is left in it. It
-// waits for readers as long as for the lock of another process.
+// cutLog checkpoints and truncates the whole log, so that it contains no old data. It waits for readers as long as
+// for another process's lock.
 func (w *writer) cutLog() error {
 	for end := time.Now().Add(w.busy); ; {
 		w.turn.Lock()

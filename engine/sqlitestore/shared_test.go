@@ -18,13 +18,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// A data key that was destroyed leaves no byte in the file and its log, whatever was sealed again,
-// destroyed and written before, and however pages were divided and joined.
+// A destroyed data key leaves no byte in the file or its log, whatever was re-encrypted, destroyed and written
+// before, and however pages were split and merged.
 func TestDestroyedDataKeys(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ size, later int }{ // at most, in hashes: when a key is made and when it is sealed again
-		"longer keys":  {10, 100}, // a page of which rows move away keeps bytes of them
-		"shorter keys": {100, 50}, // a page that becomes free keeps all of its bytes
+	for name, c := range map[string]struct{ size, later int }{ // maximum number of hashes when a key is created and when it is re-encrypted
+		"longer keys":  {10, 100}, // a page that rows leave keeps bytes of them
+		"shorter keys": {100, 50}, // a page that becomes free keeps all its bytes
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,7 +39,7 @@ func testDestroyedDataKeys(t *testing.T, size, later int) { //nolint:thelper // 
 	defer s.Close()
 	random := rand.New(rand.NewPCG(2, 2))
 	var all []store.DataKey
-	var copies [][]byte // of what is to be gone
+	var copies [][]byte // of data that must be gone
 	put := func(k store.DataKey, was *store.DataKey) {
 		t.Helper()
 		if err := s.PutDataKey(t.Context(), k, was); err != nil {
@@ -63,7 +63,7 @@ func testDestroyedDataKeys(t *testing.T, size, later int) { //nolint:thelper // 
 	}
 	for i, was := range all {
 		if random.IntN(3) > 0 {
-			copies = append(copies, was.Wrapped[:sha256.Size]) // as it was before it was sealed again
+			copies = append(copies, was.Wrapped[:sha256.Size]) // from before it was re-encrypted
 			all[i] = sealed(was, later)
 			put(all[i], &was)
 		}
@@ -91,7 +91,7 @@ func testDestroyedDataKeys(t *testing.T, size, later int) { //nolint:thelper // 
 			}
 		}
 	}
-	found := 0 // else the search proves nothing
+	found := 0 // otherwise the search proves nothing
 	held, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func testDestroyedDataKeys(t *testing.T, size, later int) { //nolint:thelper // 
 	}
 }
 
-// The same of a store that is being copied: a key that was taken from it again is gone.
+// The same for a store that is being copied: a key that was deleted again is gone.
 func TestTakenDataKeys(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -147,8 +147,8 @@ func TestTakenDataKeys(t *testing.T) {
 	}
 }
 
-// A reader of another process keeps copies in the log: PutDataKey waits for it, says so where it
-// stays, and can be called again.
+// A reader in another process keeps copies in the log. PutDataKey waits for it, returns an error if it stays, and can
+// be called again.
 func TestDestroyedDataKeyThatIsRead(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

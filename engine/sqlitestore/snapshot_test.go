@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// checkpointedStore makes a closed store with an instance of several checkpoints, and returns
-// them by revision.
+// checkpointedStore creates a closed store with an instance that has several checkpoints, and returns them by
+// revision.
 func checkpointedStore(t *testing.T) (path string, at map[int64]record.Instance) {
 	t.Helper()
 	path = newPath(t)
@@ -44,7 +44,7 @@ func checkpointedStore(t *testing.T) (path string, at map[int64]record.Instance)
 
 const wrongValue = `UPDATE snapshots SET context = CAST(replace(CAST(context AS TEXT), 'aaaa', 'bbbb') AS BLOB) WHERE revision = 3`
 
-// A snapshot is read only as it was written.
+// A snapshot is returned only if it matches its digest.
 func TestSnapshotIsHeldAgainstItsDigest(t *testing.T) {
 	for name, harm := range map[string]string{
 		"its context":  wrongValue,
@@ -72,7 +72,7 @@ func TestSnapshotIsHeldAgainstItsDigest(t *testing.T) {
 	}
 }
 
-// Repair drops a snapshot that is not what its digest says, and names it.
+// Repair drops a snapshot that does not match its digest, and reports it.
 func TestSalvageOfSnapshots(t *testing.T) {
 	for name, tt := range map[string]struct {
 		harm  func(t *testing.T, path string)
@@ -109,7 +109,7 @@ func TestSalvageOfSnapshots(t *testing.T) {
 	}
 }
 
-// A store of another schema is not repaired: its tables are unknown.
+// A store of another schema is not repaired, because its tables are unknown.
 func TestSalvageRefusesAnotherSchema(t *testing.T) {
 	path, _ := checkpointedStore(t)
 	change(t, path, `PRAGMA user_version = 99`)

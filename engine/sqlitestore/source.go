@@ -14,21 +14,20 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrUnreadLog says that the files cannot be opened where they are, and the log next to the database
-// holds writes that would be missing without it.
+// ErrUnreadLog is returned if the files cannot be opened in place and the log next to the database holds writes that
+// would be missing.
 var ErrUnreadLog = errors.New("the write-ahead log could not be read; copy the database and its -wal file to a folder that you may write")
 
-// source is a store that is opened so that nothing can be written to it. close also removes
-// what reading it made: a temporary copy, or the empty log that SQLite needs.
+// source is a store that is opened read-only. close also removes what reading created: a temporary copy, or the empty
+// log that SQLite needs.
 type source struct {
 	db    *sql.DB
-	path  string // of the file that is read: the store, or a copy of it
+	path  string // of the file that is read: the store or a copy
 	close func() error
 }
 
-// openSource opens a store to read it, and has check look at it. Where SQLite cannot make
-// its -shm file, as on read-only media, the file is read as it is if there is nothing in
-// its log, and else a temporary copy of both.
+// openSource opens a store for reading and runs check on it. If SQLite cannot create its -shm file, as on read-only
+// media, openSource reads the file as it is if its log is empty, and otherwise a temporary copy of both.
 func openSource(ctx context.Context, path string, check func(context.Context, *sql.DB) error) (*source, error) {
 	if err := checkFiles(path); err != nil {
 		return nil, err
@@ -78,8 +77,7 @@ func trySource(ctx context.Context, path, option string, check func(context.Cont
 	return &source{db: db, path: path, close: db.Close}, nil
 }
 
-// cannotShare reports whether SQLite could not make or open the files that readers and
-// writers share.
+// cannotShare reports whether SQLite could not create or open the files that readers and writers share.
 func cannotShare(err error) bool {
 	var se *sqlite.Error
 	if !errors.As(err, &se) {
@@ -89,9 +87,9 @@ func cannotShare(err error) bool {
 	return code == sqlite3.SQLITE_CANTOPEN || code == sqlite3.SQLITE_READONLY
 }
 
-// removeEmptyLog has SQLite delete the log that it made to read a store that had none, as
-// the last connection that may write does; where another process has the store open, it
-// leaves everything as it is. To fail does no harm: an empty log says nothing.
+// removeEmptyLog makes SQLite delete the log that it created to read a store without one; the last connection that
+// may write does so on closing. If another process has the store open, nothing changes. Failure is harmless: an empty
+// log carries no information.
 func removeEmptyLog(path string) {
 	if checkFiles(path) != nil || fileSize(path+"-wal") > 0 {
 		return
@@ -105,8 +103,8 @@ func removeEmptyLog(path string) {
 	_ = db.Close()
 }
 
-// copyToTemp copies a database and its log to a temporary folder. What changes meanwhile
-// would not fit together, so it is refused.
+// copyToTemp copies a database and its log to a temporary folder. It returns an error if they change during the copy,
+// because the two would be inconsistent.
 func copyToTemp(path string) (copied string, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "gavel-read-*")
 	if err != nil {

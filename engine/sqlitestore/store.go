@@ -1,18 +1,20 @@
-// Package sqlitestore keeps definitions, instances and events in one SQLite
-// file. It is the default store.
+// Package sqlitestore keeps definitions, instances and events in a SQLite file. It is the default store.
 //
-// It promises that a write that returned nil survives a crash of the process and
-// of the machine (write-ahead log, synchronous FULL), that several processes may
-// open the same file (the seq check decides who wins), and that one failing or
-// conflicting write never harms another. Writes of one process go through one
-// goroutine, which commits whatever queued up during the previous commit as one
-// transaction: no artificial delay, one fsync for many. Another goroutine folds the
-// write-ahead log into the file meanwhile, and one indexes and counts decisions. A store whose files are moved or deleted
-// while it is open acknowledges nothing any more, and folds a log that has lost its name;
-// a database that is missing or empty next to a log is refused, never made anew.
+// It guarantees:
 //
-// It must never interpret what it keeps (hashes and folds live in package
-// record), and never be opened on a network file system.
+//   - A write that returned nil survives a crash of the process and of the machine (write-ahead log, synchronous FULL).
+//   - Several processes may open the same file (the seq check decides who wins).
+//   - A failing or conflicting write never harms another.
+//   - A store whose files are moved or deleted while it is open acknowledges no more writes, and checkpoints a log that
+//     has lost its name.
+//   - A database that is missing or empty next to a log is rejected, never recreated.
+//
+// A single goroutine makes all writes of a process. It commits everything that was queued during the previous commit
+// as one transaction: no artificial delay, and one fsync for many writes. Two more goroutines checkpoint the
+// write-ahead log, and index and count decisions.
+//
+// It must never interpret what it keeps (hashes and folds are the task of package record), and never be opened on a
+// network file system.
 package sqlitestore
 
 import (
@@ -32,26 +34,24 @@ import (
 
 // Config configures Open.
 type Config struct {
-	// Path of the file. Its directory is created (0700), and so is the file (0600).
+	// Path is the path of the file. Open creates missing directories (0700) and the file (0600).
 	Path string
-	// Logger gets warnings; nil discards them.
+	// Logger receives warnings; nil discards them.
 	Logger *slog.Logger
-	// BusyTimeout bounds how long a write waits for the lock that another process
-	// holds; 0 is 10 s.
+	// BusyTimeout limits how long a write waits for a lock that another process holds; 0 means 10 s.
 	BusyTimeout time.Duration
 
-	// fileSystem names the network file system under a directory, "" for a local one.
+	// fileSystem names the network file system of a directory; "" if it is local.
 	fileSystem func(dir string) string
-	// checkpointEvery is how many pages are written between two rounds of the
-	// checkpointer; 0 is the constant.
+	// checkpointEvery is the number of pages written between two checkpoints; 0 means the constant.
 	checkpointEvery int
-	// autocheckpoint, when not 0, lets the commit that makes the log so long fold it.
-	// It is the baseline of the benchmarks.
+	// autocheckpoint, if not 0, makes the commit that reaches this log length checkpoint it. Benchmarks use it as
+	// baseline.
 	autocheckpoint int
-	// indexFor bounds how long one search indexes; 0 is the constant.
+	// indexFor limits how long a search indexes; 0 means the constant.
 	indexFor time.Duration
-	// indexPause is how long little waits to be indexed; 0 is the constant, less is for ever:
-	// only searches index.
+	// indexPause is how long a partial batch waits to be indexed; 0 means the constant. If negative, it waits
+	// forever: only searches index.
 	indexPause time.Duration
 }
 
@@ -59,19 +59,19 @@ type Config struct {
 type Store struct {
 	path    string
 	log     *slog.Logger
-	writer  *writer // nil where nothing can be written
-	heads   *heads  // nil where nothing can be written
+	writer  *writer // nil if the store is read-only
+	heads   *heads  // nil if the store is read-only
 	readers *sql.DB
-	bulk    *sql.DB // for what store.IsBulkRead says
+	bulk    *sql.DB // for reads with store.IsBulkRead
 	stmts   readStatements
 	health  health
-	release func() error // closes readers; nil for their own Close
-	// indexFor bounds how long one search indexes.
+	release func() error // closes readers; nil means readers.Close
+	// indexFor limits how long a search indexes.
 	indexFor   time.Duration
-	indexer    *indexer     // nil where nothing is indexed in the background
-	indexAfter atomic.Int64 // when something may be indexed again, in nanoseconds since 1970
+	indexer    *indexer     // nil if nothing is indexed in the background
+	indexAfter atomic.Int64 // indexing is paused until then, in nanoseconds since 1970
 
-	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
+	mu     sync.RWMutex // held by enter, and by Close while it sets closed
 	closed bool
 	inside sync.WaitGroup // calls in progress
 
@@ -81,9 +81,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open opens the store in a file, or creates it. Errors: ErrNotAStore, ErrLostFile,
-// store.ErrOtherSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
-// ErrNetworkFS, ErrDisk.
+// Open opens the store in a file, or creates it. Errors: ErrNotAStore, ErrLostFile, store.ErrOtherSchema,
+// ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt, ErrNetworkFS, ErrDisk.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.BusyTimeout = cmp.Or(cfg.BusyTimeout, 10*time.Second)
@@ -151,7 +150,7 @@ func (s *Store) closeReaders() error {
 // Path returns the file's absolute path.
 func (s *Store) Path() string { return s.path }
 
-// enter notes a call in progress, so that Close waits for it.
+// enter registers a call in progress, so that Close waits for it.
 func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -165,9 +164,8 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the calls in progress, writes what is queued, folds the
-// write-ahead log into the file and releases everything. It is idempotent, and
-// every call returns when it is done.
+// Close waits for the calls in progress, writes what is queued, checkpoints the write-ahead log and releases all
+// resources. It is idempotent, and every call returns only when closing is complete.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.mu.Lock()

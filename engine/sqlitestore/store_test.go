@@ -18,8 +18,8 @@ import (
 
 func TestConformance(t *testing.T) { storetest.Run(t, driver(unsynced)) }
 
-// unsynced opens a store that leaves it to the system when to write: what the suite promises
-// does not depend on it, and the tests of kills and power cuts sync as users do.
+// unsynced opens a store that leaves it to the system when to write. The suite's guarantees do not depend on syncing,
+// and the tests of kills and power cuts do sync.
 func unsynced(t testing.TB, path string) *sqlitestore.Store {
 	t.Helper()
 	s := openAt(t, path)
@@ -29,7 +29,7 @@ func unsynced(t testing.TB, path string) *sqlitestore.Store {
 	return s
 }
 
-// TestConformanceOfALoneWriter is the suite where callers write themselves from the start.
+// TestConformanceOfALoneWriter runs the suite with direct writes from the start.
 func TestConformanceOfALoneWriter(t *testing.T) {
 	if !storetest.Long() {
 		t.Skip("the suite once more; GAVEL_LONG=1 has the time")
@@ -64,19 +64,19 @@ func driver(open func(t testing.TB, path string) *sqlitestore.Store) storetest.D
 	}
 }
 
-// newPath is a path with the characters that file names in URIs trip over.
+// newPath returns a path with characters that are special in URIs.
 func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "a store?#%20é", "gavel.db") }
 
 func openAt(t testing.TB, path string) *sqlitestore.Store {
 	t.Helper()
-	s, err := sqlitestore.OpenIndexing(context.Background(), sqlitestore.Config{Path: path}, time.Hour) // whatever else the machine does
+	s, err := sqlitestore.OpenIndexing(context.Background(), sqlitestore.Config{Path: path}, time.Hour) // long enough on any machine
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// raw opens a store's file behind the driver's back.
+// raw opens a store's file without the driver.
 func raw(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_pragma=busy_timeout(10000)")

@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileID says which file a name leads to.
+// fileID identifies the file to which a name refers.
 type fileID struct {
 	major, minor uint32
 	inode        uint64
 }
 
-// identifyFile asks for nothing but the identity. Linux gives a file whose times were asked for
-// a time of its own with the next write, and has to put that into the file system's journal with
-// the next sync: to ask before each commit makes the sync of the log a third slower.
+// identifyFile requests only the identity of a file. If its times were requested, Linux gives the file a new
+// timestamp with the next write and must journal it with the next sync. Requesting them before each commit makes the
+// sync of the log a third slower.
 func identifyFile(name string) (fileID, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, name, 0, unix.STATX_INO, &st)
 	switch {
 	case err == nil:
 		return fileID{st.Dev_major, st.Dev_minor, st.Ino}, nil
-	case !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM): // a sandbox may know stat only
+	case !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM): // a sandbox may allow only stat
 		return fileID{}, &fs.PathError{Op: "statx", Path: name, Err: err}
 	}
 	info, err := os.Stat(name)
@@ -49,12 +49,11 @@ func idOf(info fs.FileInfo) (fileID, error) {
 
 func (f fileID) isSame(other fileID) bool { return f == other }
 
-// The byte of the -shm file that a writer locks.
+// writeLockByte is the byte of the -shm file that a writer locks.
 const writeLockByte = 120
 
-// lockHolder names the process that keeps others from writing to a store, as far as the
-// system tells; "" when it does not. It opens none of the store's files: to close one would
-// drop the locks of this process.
+// lockHolder names the process that keeps others from writing to a store, for an error message; "" if it is unknown.
+// It opens none of the store's files, because closing one would drop the locks of this process.
 func lockHolder(path string) string {
 	locks, err := os.ReadFile("/proc/locks")
 	if err != nil {
@@ -66,7 +65,7 @@ func lockHolder(path string) string {
 		first, last int64
 	}{
 		{path + "-shm", writeLockByte, writeLockByte},
-		{path, lockedFrom, lockedFrom + 1}, // pending and reserved: not in the mode that readers use
+		{path, lockedFrom, lockedFrom + 1}, // pending and reserved bytes, which readers in WAL mode do not lock
 	} {
 		info, err := os.Stat(file.path)
 		if err != nil {
@@ -90,8 +89,8 @@ func lockHolder(path string) string {
 	return ""
 }
 
-// writeLock reports who holds a write lock on a byte in a range of a file, by a line of
-// /proc/locks such as "1: POSIX  ADVISORY  WRITE 3568 fd:00:2531452 120 120".
+// writeLock returns the process that holds a write lock on a byte range of a file, according to a line of /proc/locks
+// such as "1: POSIX  ADVISORY  WRITE 3568 fd:00:2531452 120 120".
 func writeLock(line string, inode uint64, first, last int64) (pid int, ok bool) {
 	f := strings.Fields(line)
 	if len(f) != 8 || f[3] != "WRITE" || !strings.HasSuffix(f[5], ":"+strconv.FormatUint(inode, 10)) {
@@ -109,8 +108,7 @@ func writeLock(line string, inode uint64, first, last int64) (pid int, ok bool) 
 	return pid, true
 }
 
-// networkFS names the network file system that a directory is on, "" for a
-// local one or one that cannot be told.
+// networkFS names the network file system of a directory; "" if it is local or unknown.
 func networkFS(dir string) string {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
@@ -119,7 +117,7 @@ func networkFS(dir string) string {
 	return networkFSNames[uint32(st.Type)] //nolint:gosec // magic numbers have 32 bits; the type of the field varies
 }
 
-// networkFSNames are by the magic numbers of statfs(2).
+// networkFSNames maps magic numbers of statfs(2) to names.
 var networkFSNames = map[uint32]string{
 	0x6969: "nfs", 0x517b: "smb", 0xfe534d42: "smb", 0xff534d42: "smb", 0x01021997: "9p", 0x5346414f: "afs", 0x6b414653: "afs",
 	0x00c36400: "ceph", 0x0bd00bd0: "lustre", 0x73757245: "coda", 0x564c: "ncp", 0x47504653: "gpfs", 0x19830326: "beegfs", 0x786f4256: "vboxsf",

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// fileID says which file a name leads to.
+// fileID identifies the file to which a name refers.
 type fileID struct{ info fs.FileInfo }
 
 func identifyFile(name string) (fileID, error) {
@@ -19,8 +19,8 @@ func idOf(info fs.FileInfo) (fileID, error) { return fileID{info}, nil }
 
 func (f fileID) isSame(other fileID) bool { return os.SameFile(f.info, other.info) }
 
-// lockHolder cannot tell.
+// lockHolder returns "", because the holder is unknown here.
 func lockHolder(string) string { return "" }
 
-// networkFS cannot tell here: the operator has to mind it.
+// networkFS returns "", because the file system is unknown here; the operator must check it.
 func networkFS(string) string { return "" }

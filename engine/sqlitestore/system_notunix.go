@@ -2,7 +2,7 @@
 
 package sqlitestore
 
-// Windows reports both through error codes that SQLite translates.
+// Windows reports these conditions through error codes that SQLite translates.
 func isNoSpace(error) bool { return false }
 
 func isTooManyFiles(error) bool { return false }
@@ -11,5 +11,5 @@ func isOutOfFiles() bool { return false }
 
 func isReadOnlyFS(error) bool { return false }
 
-// lockedElsewhere cannot tell; there, a file that is open cannot be renamed anyway.
+// lockedElsewhere returns false. On Windows, an open file cannot be renamed anyway.
 func lockedElsewhere(string) (bool, error) { return false, nil }

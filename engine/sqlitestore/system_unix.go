@@ -17,8 +17,8 @@ func isTooManyFiles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// isOutOfFiles reports whether the process can open no more files, or hardly any: others
-// may have closed some since an open failed.
+// isOutOfFiles reports whether the process can open no more files, or hardly any: some may have been closed since an
+// open failed.
 func isOutOfFiles() bool {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -32,19 +32,19 @@ func isOutOfFiles() bool {
 	return uint64(f.Fd())+spareFiles >= uint64(limit.Cur) //nolint:gosec,unconvert // signed on some systems
 }
 
-// spareFiles is how close to the limit the lowest free descriptor counts as none.
+// spareFiles is how close to the limit the lowest free descriptor may be before files count as used up.
 const spareFiles = 4
 
 func isReadOnlyFS(err error) bool { return errors.Is(err, syscall.EROFS) }
 
-// The bytes of a file that SQLite locks.
+// The byte range of a file that SQLite locks.
 const (
 	lockedFrom   = 0x40000000
 	lockedLength = 512
 )
 
-// lockedElsewhere reports whether another process holds a lock of SQLite's on a file. It
-// must not be asked while this process has the file open: closing a file drops its locks.
+// lockedElsewhere reports whether another process holds a SQLite lock on a file. It must not be called while this
+// process has the file open, because closing a file drops the process's locks.
 func lockedElsewhere(path string) (locked bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

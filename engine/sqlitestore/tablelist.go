@@ -16,15 +16,15 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// tableForm is what is known of a table without its file.
+// tableForm describes a table independently of the damaged file.
 type tableForm struct {
 	name string
-	// create declares it without the constraints that need indexes, and check is a query that says
-	// whether its row at one end (ORDER BY rowid %s) has values of its types.
+	// create declares the table without the constraints that need indexes. check is a query that reports whether its
+	// row at one end (ORDER BY rowid %s) has values of the right types.
 	create, check string
 }
 
-// knownTables returns the tables that a store has, as they are in the new store db.
+// knownTables returns the tables of a store, as they are in the new store db.
 func knownTables(ctx context.Context, db *sql.DB) (all []tableForm, err error) {
 	for _, name := range salvagedTables {
 		var columns, types string
@@ -39,13 +39,13 @@ func knownTables(ctx context.Context, db *sql.DB) (all []tableForm, err error) {
 	return all, nil
 }
 
-// completeTableList gives a damaged file a new list of tables (sqlite_schema) where its own lacks some of
-// those that a store has, and reports it. They begin where they do in the new store db, whose file is
-// part, or in a backup of it.
+// completeTableList writes a new list of tables (sqlite_schema) into a damaged file if its own list is incomplete,
+// and reports this as a loss. It assumes that tables have the same root pages as in the new store db, whose file is
+// part, or as in a backup of it.
 func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([]Loss, error) {
 	listed, err := readTableList(ctx, damaged)
 	if errors.Is(err, ErrNotAStore) || errors.Is(err, store.ErrOtherSchema) || fileSize(damaged) < pageSize4K {
-		return nil, nil //nolint:nilerr // whoever reads the tables says so
+		return nil, nil //nolint:nilerr // reading the tables reports the error
 	}
 	all, err := knownTables(ctx, db)
 	if err != nil || !slices.ContainsFunc(all, func(t tableForm) bool { return listed[t.name] == 0 }) {
@@ -79,7 +79,7 @@ func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([
 	return []Loss{lost}, writeTableList(ctx, part, damaged, all, found)
 }
 
-// readTableList returns where the tables that a file lists begin, as far as that can be read.
+// readTableList returns the root pages of the tables that a file lists, as far as they can be read.
 func readTableList(ctx context.Context, path string) (roots map[string]int64, err error) {
 	roots = map[string]int64{}
 	db, err := openListed(path)
@@ -99,7 +99,7 @@ func readTableList(ctx context.Context, path string) (roots map[string]int64, er
 	return roots, cmp.Or(err, listErr)
 }
 
-// openListed opens a file to read, or to write, its list of tables.
+// openListed opens a file so that its list of tables can be read or written.
 func openListed(path string) (*sql.DB, error) {
 	db, err := sql.Open(driverName, dataSourceName(path, "writable_schema(ON)", "trusted_schema(OFF)", "synchronous(OFF)"))
 	if err == nil {
@@ -108,8 +108,7 @@ func openListed(path string) (*sql.DB, error) {
 	return db, err
 }
 
-// checkTables returns the tables whose rows at one end are as they should be, or that have none, and how
-// many have some.
+// checkTables returns the tables that are empty or have a valid row at either end, and how many have a valid row.
 func checkTables(ctx context.Context, path string, all []tableForm, roots map[string]int64) (fit map[string]int64, filled int) {
 	fit = map[string]int64{}
 	db, err := openListed(path)
@@ -133,8 +132,8 @@ func checkTables(ctx context.Context, path string, all []tableForm, roots map[st
 	return fit, filled
 }
 
-// writeTableList writes a first page with a list of tables alone. The header is the file's own, or that of
-// the new store where it is lost.
+// writeTableList writes a first page that contains only a list of tables. It keeps the file's header, or uses that of
+// the new store if the header is lost.
 func writeTableList(ctx context.Context, part, path string, all []tableForm, roots map[string]int64) (err error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -148,8 +147,8 @@ func writeTableList(ctx context.Context, part, path string, all []tableForm, roo
 			err = errors.Join(err, fresh.Close())
 		}
 	}
-	// The header: without a log, with the number of pages, which is right, and without free pages and pages
-	// that say where others belong (sqlite.org/fileformat2.html#the_database_header). Then an empty leaf.
+	// The header: no WAL mode, the right number of pages, no free pages and no pointer-map pages
+	// (sqlite.org/fileformat2.html#the_database_header). An empty leaf follows.
 	const header = 100
 	pages := fileSize(path) / pageSize4K
 	first[18], first[19] = 1, 1
@@ -183,7 +182,7 @@ func writeTableList(ctx context.Context, part, path string, all []tableForm, roo
 	return err
 }
 
-// foldLogInto writes what the log of a damaged copy holds into the copy, and removes the log.
+// foldLogInto replays the log of a damaged copy into the copy and removes the log.
 func foldLogInto(damaged string) error {
 	log := damaged + "-wal"
 	if fileSize(log) == 0 {

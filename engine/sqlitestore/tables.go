@@ -16,13 +16,13 @@ import (
 // view is a read transaction.
 type view struct{ *sql.Tx }
 
-// OpenView opens a view of the store as it is now. While it is open the write-ahead log is not cut.
+// OpenView opens a view of the current state. While it is open, the write-ahead log is not truncated.
 func (s *Store) OpenView(ctx context.Context) (rows.View, error) {
 	tx, err := s.bulk.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, fmt.Errorf("read the store %s: %w", s.path, classifyError(err))
 	}
-	var first int // what the transaction sees is fixed by its first read
+	var first int // the first read fixes the state that the transaction sees
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&first); err != nil {
 		return nil, errors.Join(fmt.Errorf("read the store %s: %w", s.path, classifyError(err)), tx.Rollback())
 	}
@@ -37,7 +37,7 @@ func (v view) Rows(ctx context.Context, t rows.Table) iter.Seq2[rows.Row, error]
 // Close implements rows.View.
 func (v view) Close() error { return v.Rollback() }
 
-// tableRows reads a table in the order of its key.
+// tableRows reads a table in key order.
 func tableRows(ctx context.Context, on handle, t rows.Table) iter.Seq2[rows.Row, error] {
 	return func(yield func(rows.Row, error) bool) {
 		found, err := on.QueryContext(ctx, `SELECT `+t.List()+` FROM `+t.Name+` ORDER BY `+t.KeyList())
@@ -45,7 +45,7 @@ func tableRows(ctx context.Context, on handle, t rows.Table) iter.Seq2[rows.Row,
 			yield(nil, classifyError(err))
 			return
 		}
-		defer func() { _ = found.Close() }() // it says nothing that Err does not
+		defer func() { _ = found.Close() }() // Err reports any error
 		targets := make([]any, len(t.Columns))
 		for found.Next() {
 			row := make(rows.Row, len(t.Columns))
@@ -70,17 +70,17 @@ func tableRows(ctx context.Context, on handle, t rows.Table) iter.Seq2[rows.Row,
 	}
 }
 
-// UnfinishedSuffix is what the name of a store ends in while rows are copied into it.
+// UnfinishedSuffix is the name suffix of a store while rows are copied into it.
 const UnfinishedSuffix = ".copying"
 
-// NewStore is a store that is being made by copying rows. It has the name of a store once it is whole.
+// NewStore is a store that is being built by copying rows. It gets its final name once it is complete.
 type NewStore struct {
 	path, part string
 	db         *sql.DB
 }
 
-// Create makes a store at a path by copying rows, or goes on with one that was not finished. One
-// process at a time may do that. Errors: ErrExists, and those of Open.
+// Create begins a store that is built by copying rows, or resumes an unfinished one. Only one process at a time may
+// do so. Errors: ErrExists, and those of Open.
 func Create(ctx context.Context, path string) (_ *NewStore, err error) {
 	n := &NewStore{path: path, part: path + UnfinishedSuffix}
 	defer func() {
@@ -94,7 +94,8 @@ func Create(ctx context.Context, path string) (_ *NewStore, err error) {
 	if err := emptyStore(ctx, n.part); err != nil {
 		return nil, err
 	}
-	// What is taken out again may have been destroyed on purpose: no copy of it stays.
+	// A row that is deleted again may have been destroyed deliberately in the original store, so that no copy may
+	// remain.
 	n.db, err = sql.Open(driverName, dataSourceName(n.part, "busy_timeout(10000)", "synchronous(NORMAL)", "cache_size(-32000)", "temp_store(memory)", "secure_delete(ON)"))
 	return n, err
 }
@@ -152,7 +153,7 @@ func execEach(ctx context.Context, tx *sql.Tx, query string, all []rows.Row) (er
 	return nil
 }
 
-// Finish makes the store durable and gives it its name. Close is not needed after it.
+// Finish makes the store durable and gives it its final name. Close is not needed afterwards.
 func (n *NewStore) Finish(ctx context.Context) error {
 	_, err := n.db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	if err = errors.Join(err, n.db.Close()); err == nil {

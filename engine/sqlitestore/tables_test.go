@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// Every table and column that a migration adds is copied, or is named here.
+// Every table and column that a migration adds is either copied or listed here.
 func TestAllTablesAreCopied(t *testing.T) {
 	derived := []string{"decision_index", "decision_terms", "decision_times", "leases"}
 	s, err := Open(t.Context(), Config{Path: filepath.Join(t.TempDir(), "all.db")})

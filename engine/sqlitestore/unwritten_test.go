@@ -10,11 +10,11 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// A search answers while nothing can be written: it looks through what is not indexed.
+// A search works even if nothing can be written: it scans what is not indexed.
 func TestSearchWhileNothingCanBeWritten(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gavel.db")
-	open := func(wait time.Duration) *sqlitestore.Store { // 0 is as usual
+	open := func(wait time.Duration) *sqlitestore.Store { // 0 means the default
 		s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path, BusyTimeout: wait})
 		if err != nil {
 			t.Fatal(err)
@@ -22,9 +22,9 @@ func TestSearchWhileNothingCanBeWritten(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	}
-	another := open(0) // an indexer may hold the lock of writers for longer than s waits
+	another := open(0) // an indexer may hold the write lock for longer than s waits
 	c := storetest.Start(t, storetest.ID(1), `{}`)
-	const events = 700 // more than a search looks through without an index
+	const events = 700 // more than a search scans without an index
 	for range events {
 		if err := another.Commit(t.Context(), c); err != nil {
 			t.Fatal(err)

@@ -9,17 +9,16 @@ import (
 	"unsafe"
 )
 
-// walIndex is the index of the write-ahead log (the -shm file), mapped to be read. The
-// mapping is made of SQLite's own descriptor: another one could never be closed while SQLite
-// has the file open, since that drops the locks of this process.
+// walIndex is a read-only mapping of the index of the write-ahead log (the -shm file). It is made through SQLite's
+// own descriptor: a separate descriptor could not be closed while SQLite has the file open, because closing it drops
+// the locks of this process.
 type walIndex struct {
 	path   string // of the database
 	mapped []byte
-	head   *[2][12]uint32 // twice the same, unless it is being written
+	head   *[2][12]uint32 // two equal copies, except during a write
 }
 
-// openWALIndex maps the index of a store that is open in this process, and returns nil where
-// that is not possible.
+// openWALIndex maps the index of a store that is open in this process. It returns nil if that is not possible.
 func openWALIndex(path string) *walIndex {
 	want, err := os.Stat(path + "-shm")
 	if err != nil {
@@ -51,7 +50,7 @@ func openWALIndex(path string) *walIndex {
 	return nil
 }
 
-// close ends the mapping; no descriptor is closed by that.
+// close removes the mapping; it closes no descriptor.
 func (x *walIndex) close() error {
 	if x == nil {
 		return nil
@@ -59,8 +58,8 @@ func (x *walIndex) close() error {
 	return syscall.Munmap(x.mapped)
 }
 
-// read returns the stamp of the newest commit, unless it is being written. Writers write the
-// second copy first, so that readers begin with the first one.
+// read returns the stamp of the newest commit; ok is false if it is being written. Writers write the second copy
+// first, so that readers begin with the first.
 func (x *walIndex) read() (s stamp, ok bool) {
 	for i := range s.words {
 		s.words[i] = atomic.LoadUint32(&x.head[0][i])
@@ -76,8 +75,8 @@ func (x *walIndex) read() (s stamp, ok bool) {
 	if s.words[saltWord] != 0 || s.words[saltWord+1] != 0 {
 		return s, true
 	}
-	// The index of an empty log is made anew, with nothing in it, when a process was killed
-	// while it wrote it: it may look as it did before commits that are in the database by now.
+	// If a process is killed while it writes the index of an empty log, SQLite recreates the index empty. It may then
+	// look as it did before commits that are already in the database.
 	info, err := os.Stat(x.path)
 	if err != nil {
 		return stamp{}, false

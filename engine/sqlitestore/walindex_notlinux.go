@@ -2,7 +2,7 @@
 
 package sqlitestore
 
-// walIndex is the index of the write-ahead log, which is seen on Linux only.
+// walIndex is the index of the write-ahead log, which is supported on Linux only.
 type walIndex struct{}
 
 func openWALIndex(string) *walIndex { return nil }

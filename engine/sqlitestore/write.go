@@ -14,12 +14,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// selectedRefusals are those that a store.RefusalQuery selects; of an instance, all that count
-// together with its own.
+// selectedRefusals is the condition for the refusals that a store.RefusalQuery selects. For an instance, it includes
+// all refusals that share a guard with one of that instance.
 const selectedRefusals = `(?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3)
 	AND (?4 = '' OR instance = ?4 OR guard IN (SELECT guard FROM refusals WHERE guard <> '' AND instance = ?4))`
 
-// statements are the writer's, prepared on its connection.
+// statements are the writer's prepared statements, on its connection.
 type statements struct {
 	begin, commit, rollback                     *sql.Stmt
 	probe                                       *sql.Stmt
@@ -41,7 +41,7 @@ type statements struct {
 	counterStatements
 	sharedStatements
 
-	changes []committed // in the transaction that is open
+	changes []committed // made by the open transaction
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -49,7 +49,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.begin:    `BEGIN IMMEDIATE`,
 		&s.commit:   `COMMIT`,
 		&s.rollback: `ROLLBACK`,
-		&s.probe:    fmt.Sprintf(`PRAGMA application_id = %d`, applicationID), // writes the first page, as it is
+		&s.probe:    fmt.Sprintf(`PRAGMA application_id = %d`, applicationID), // rewrites the first page unchanged
 		&s.keyTaken: `SELECT 1 FROM events WHERE key_scope = ?`,
 		&s.addInstance: `INSERT INTO instances (id, workflow, version, definition_hash, owner, created_at,
 			updated_at, seq, revision, state, status, head, facts, subject)
@@ -75,7 +75,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ` + strconv.Itoa(prunedAtOnce) + `)`, // SQLite compiles LIMIT ? anew for each value
 		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
 		&s.forgetBound:    `DELETE FROM refusals WHERE guard = '' AND identity = ? AND opinion IS NOT NULL`,
-		// What others were answered of the same case would answer it once more.
+		// An opinion that other principals received on the same case would answer it again.
 		&s.forgetOpinions: `UPDATE refusals SET opinion = NULL WHERE guard <> '' AND opinion IS NOT NULL AND identity IN (
 			SELECT identity FROM refusals WHERE guard <> '' AND ` + selectedRefusals + `)`,
 		&s.clearRefusals: `DELETE FROM refusals WHERE guard <> '' AND ` + selectedRefusals,
@@ -104,8 +104,8 @@ func (s *statements) all() map[**sql.Stmt]string {
 	return all
 }
 
-// moveInstance is the statement that moves an instance and sets some columns besides. SQLite writes
-// every index that holds a column that is set, changed or not.
+// moveInstance returns the statement that moves an instance and sets the given columns. SQLite rewrites every index
+// on a column that is set, even if its value does not change.
 func moveInstance(besides string) string {
 	return `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?, ` + besides +
 		`head = ?, facts = ? WHERE id = ? AND seq = ? AND head = ?`
@@ -116,7 +116,7 @@ func (s *statements) close() error { return closeAll(s.all()) }
 func prepareAll(ctx context.Context, on handle, stmts map[**sql.Stmt]string) error {
 	for stmt, query := range stmts {
 		if *stmt != nil {
-			continue // an attempt before this one got that far
+			continue // prepared by an earlier attempt
 		}
 		var err error
 		if *stmt, err = on.PrepareContext(ctx, query); err != nil { //nolint:sqlclosecheck // closeAll closes them
@@ -136,14 +136,14 @@ func closeAll(stmts map[**sql.Stmt]string) error {
 	return err
 }
 
-// exec runs a statement. A write that began is never interrupted, so no context
-// comes along: who does not want to wait any longer withdraws while queued.
+// exec runs a statement. A write that has begun is never interrupted, so that there is no context: callers can cancel
+// only while queued.
 func (s *statements) exec(stmt *sql.Stmt, args ...any) error {
 	_, err := stmt.ExecContext(context.Background(), args...)
 	return err
 }
 
-// execOne runs a statement that changes one row, or none: then it returns refused.
+// execOne runs a statement that changes one row or none; if none, it returns refused.
 func (s *statements) execOne(refused error, stmt *sql.Stmt, args ...any) error {
 	r, err := stmt.ExecContext(context.Background(), args...)
 	if err != nil {
@@ -219,8 +219,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	return nil
 }
 
-// pending is a commit in the form in which it is written, made by the caller's
-// goroutine so that the writer has less to do.
+// pending is an encoded commit. The caller's goroutine prepares it to save work for the writer.
 type pending struct {
 	*rows.Commit
 	committed committed
@@ -236,7 +235,7 @@ func prepareCommit(c store.Commit) (*pending, error) {
 	return p, nil
 }
 
-// apply checks first and writes then: a refusal leaves nothing behind.
+// apply makes all checks before it writes, so that a refusal leaves no changes.
 func (p *pending) apply(st *statements) error {
 	for _, key := range p.Keys {
 		if err := refuseFound(store.ErrKeyTaken, st.keyTaken, key); err != nil {
@@ -285,7 +284,7 @@ func (p *pending) apply(st *statements) error {
 	return st.exec(st.addSnapshot, p.Floor.Revision, p.FloorSnapshot, rows.OrEmpty(p.Floor.Context), p.Floor.ID)
 }
 
-// refuseFound returns refused where a statement finds a row.
+// refuseFound returns refused if a statement finds a row.
 func refuseFound(refused error, stmt *sql.Stmt, args ...any) error {
 	var one int
 	switch err := stmt.QueryRowContext(context.Background(), args...).Scan(&one); {
@@ -340,7 +339,7 @@ func textOrNull(s string) any {
 	return s
 }
 
-// bytesOrNull is a value that is NULL where there are no bytes: a nil []byte would be an empty one.
+// bytesOrNull returns NULL for nil, which would otherwise be stored as an empty value.
 func bytesOrNull(b []byte) any {
 	if b == nil {
 		return nil

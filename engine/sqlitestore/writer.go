@@ -17,29 +17,28 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// The bounds of one transaction.
+// Limits of a transaction.
 const (
 	maxBatch      = 256
 	maxBatchBytes = 8 << 20
 )
 
-// How a writer waits for another process's lock. The waits stay short because
-// the other holds the lock for one fsync at a time and takes it again at once.
+// How a writer waits for another process's lock. The waits are short because the other process holds the lock for one
+// fsync at a time and takes it again immediately.
 const (
 	shortestWait = 100 * time.Microsecond
 	longestWait  = 4 * time.Millisecond
-	// closingWait bounds the wait for the lock once the store is being closed.
+	// closingWait limits the wait for the lock once the store is being closed.
 	closingWait = 500 * time.Millisecond
 )
 
 type request struct {
-	// apply writes within the transaction that is open. What isRefusal knows
-	// means that it wrote nothing; after any other error the transaction is undone.
-	// It may be called twice.
+	// apply writes within the open transaction. An error for which isRefusal is true means that it wrote nothing;
+	// after any other error the transaction is rolled back. apply may be called twice.
 	apply func(*statements) error
 	size  int
 	err   error
-	done  chan error // one value, when the outcome is certain
+	done  chan error // receives one value when the outcome is certain
 	state atomic.Int32
 }
 
@@ -49,16 +48,16 @@ const (
 	abandoned
 )
 
-// take claims the request for a transaction; from then on its caller waits.
+// take claims the request for a transaction; its caller can no longer cancel.
 func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
 
-// writer is the one goroutine that writes, with its connection. Where nobody else writes,
-// a caller takes its turn instead of waiting for it.
+// writer is the only goroutine that writes, with its connection. If no one else is writing, a caller may write
+// directly instead of waiting for the goroutine.
 type writer struct {
 	db       *sql.DB
 	busy     time.Duration
 	queue    chan *request
-	chores   chan struct{} // one place: there is upkeep to be done
+	chores   chan struct{} // capacity 1: upkeep is due
 	stopped  chan struct{} // closed when the goroutine has ended
 	hurrying chan struct{} // closed when the store is being closed
 	once     sync.Once
@@ -67,27 +66,27 @@ type writer struct {
 	log      *slog.Logger
 	ending   chan struct{} // closed to end watch
 	watched  chan struct{} // closed when watch has ended
-	batches  atomic.Uint64 // transactions committed
+	batches  atomic.Uint64 // committed transactions
 	writes   atomic.Uint64 // writes in them
-	lonely   atomic.Int32  // transactions of one write in a row
+	lonely   atomic.Int32  // consecutive transactions with a single write
 
-	turn         sync.Mutex // whoever holds it writes; what follows is his
+	turn         sync.Mutex // held to write; it guards the fields below
 	conn         *sql.Conn
 	stmts        statements
-	heads        *heads        // gets what each transaction changed
-	batch        []*request    // of the transaction that is open, reused
-	checkpointer *checkpointer // nil where commits fold
-	folded       int           // pages written when it was last woken
-	growAt       int           // pages written when the log's file may need more room
-	asked        int           // how many waited in the queue when begin last tried
+	heads        *heads        // receives the changes of each transaction
+	batch        []*request    // of the open transaction; reused
+	checkpointer *checkpointer // nil if commits checkpoint
+	folded       int           // pages written when the checkpointer was last woken
+	growAt       int           // pages written when the log file may need to grow
+	asked        int           // requests queued at the last attempt to begin
 	long         longLogs
-	readers      gate // before the reads of this process
-	saved        bool // the log has lost its name, and all of it is in the file
+	readers      gate // blocks new reads of this process
+	saved        bool // the log has lost its name, and all of it is in the database
 }
 
-// lonelyEnough is after how many transactions of one write in a row a caller writes
-// itself. With two writers already they are rare, and to wait for the others makes
-// batches; a writer alone is spared two changes of goroutine (decision 0019).
+// lonelyEnough is the number of consecutive single-write transactions after which callers write directly. With two
+// writers such runs are rare, and waiting forms batches. A single writer is spared two goroutine switches (decision
+// 0019).
 const lonelyEnough = 8
 
 func openWriter(ctx context.Context, cfg Config) (*writer, error) {
@@ -111,7 +110,7 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 		}
 		return prepareAll(ctx, w.conn, w.stmts.all())
 	})
-	if err == nil && runtime.GOOS != "windows" { // an open file can be neither moved nor deleted there
+	if err == nil && runtime.GOOS != "windows" { // Windows cannot move or delete an open file
 		w.files, err = filesOf(cfg.Path, "", "-wal", "-shm")
 		w.growAt = growFrom
 	}
@@ -142,8 +141,8 @@ func (w *writer) start() {
 	go w.watch()
 }
 
-// stop ends the goroutine after the queue is empty, folds the log into the file
-// and releases the connection. Nobody may submit any more.
+// stop ends the goroutine once the queue is empty, checkpoints the log and releases the connection. submit must not
+// be called afterwards.
 func (w *writer) stop() error {
 	close(w.queue)
 	<-w.stopped
@@ -155,16 +154,15 @@ func (w *writer) stop() error {
 		err = w.checkpointer.stop()
 	}
 	ctx := context.Background()
-	// Upkeep: another process that reads or writes may be in its way, and the next one to open the
-	// file makes up for it.
-	if w.files.isSame(w.path) { // else the log is all that has a name
+	// Best effort: another reader or writer may block it, and the next process to open the file will do it.
+	if w.files.isSame(w.path) { // otherwise only the log still has a name
 		_, _ = w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	}
 	return errors.Join(err, w.close())
 }
 
-// submit writes, or queues a write and waits for its outcome, or withdraws it when ctx
-// ends before it was taken into a transaction.
+// submit writes directly, or queues a write and waits for its outcome. If ctx ends before a transaction has taken the
+// request, it withdraws the request.
 func (w *writer) submit(ctx context.Context, size int, apply func(*statements) error) error {
 	r := &request{apply: apply, size: size, done: make(chan error, 1)}
 	if w.writeDirectly(r) {
@@ -186,8 +184,8 @@ func (w *writer) submit(ctx context.Context, size int, apply func(*statements) e
 	}
 }
 
-// writeDirectly writes on the caller's goroutine where nobody else has written for a while, and
-// reports whether it did. Whatever is in the way is left to the queue, which has patience.
+// writeDirectly writes on the caller's goroutine if no one else has written for a while, and reports whether it did.
+// If anything is in the way, the write is left to the queue, which retries.
 func (w *writer) writeDirectly(r *request) bool {
 	if w.lonely.Load() < lonelyEnough || len(w.queue) > 0 || !w.turn.TryLock() {
 		return false
@@ -211,8 +209,8 @@ func (w *writer) writeDirectly(r *request) bool {
 	return true
 }
 
-// exitOnPanic ends the process when f panics, as a panic on the writer's own goroutine does. The
-// caller may be somebody who survives one, with a transaction that nobody ends.
+// exitOnPanic ends the process if f panics, as a panic on the writer's goroutine would. The caller might otherwise
+// recover and leave the transaction open.
 func (w *writer) exitOnPanic(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -244,8 +242,8 @@ func (w *writer) run() {
 	}
 }
 
-// upkeep sees to the log between two transactions, when everybody has an answer.
-// Nothing that fails here was promised to anybody.
+// upkeep maintains the log between two transactions, after all callers have their results. Its failures affect no
+// acknowledged write.
 func (w *writer) upkeep() {
 	if w.checkpointer == nil {
 		return
@@ -254,11 +252,11 @@ func (w *writer) upkeep() {
 	cut, rest := w.checkpointer.cut.CompareAndSwap(true, false), w.checkpointer.rest.CompareAndSwap(true, false)
 	if cut || rest || w.long.isDue(written) {
 		pages, folded, err := runCheckpoint(w.conn, "PASSIVE")
-		cut = cut || err == nil && w.checkpointer.isHuge(pages, folded) // it begins anew from here, and would stay as long as it was
+		cut = cut || err == nil && w.checkpointer.isHuge(pages, folded) // the log restarts from here and the file would keep its length
 		if cut {
 			pages, _, err = runCheckpoint(w.conn, "TRUNCATE")
 		}
-		if err == nil && pages >= 0 { // else another checkpoint runs, and the length is not known
+		if err == nil && pages >= 0 { // otherwise another checkpoint runs, and the length is unknown
 			w.restartLog(pages, written)
 		}
 	}
@@ -268,7 +266,7 @@ func (w *writer) upkeep() {
 	w.wakeFolder(written)
 }
 
-// wakeFolder has the log folded once enough was written.
+// wakeFolder wakes the checkpointer once enough pages were written.
 func (w *writer) wakeFolder(written int) {
 	if written-w.folded >= w.checkpointer.every {
 		w.folded = written
@@ -276,7 +274,7 @@ func (w *writer) wakeFolder(written int) {
 	}
 }
 
-// transact runs one transaction with first and whatever is queued.
+// transact runs one transaction with first and all queued requests that fit.
 func (w *writer) transact(first *request) {
 	if err := w.begin(); err != nil {
 		w.failQueued(first, err)
@@ -285,7 +283,7 @@ func (w *writer) transact(first *request) {
 	w.commit(first)
 }
 
-// commit ends the transaction that is open, with first and whatever is queued.
+// commit completes the open transaction, with first and all queued requests that fit.
 func (w *writer) commit(first *request) {
 	w.batch = w.batch[:0]
 	size, written := 0, 0
@@ -325,8 +323,8 @@ func (w *writer) recordBatch(writes int) {
 	}
 }
 
-// next returns a queued request that still fits, nil when there is none: what
-// is not queued yet is the next transaction's.
+// next returns a queued request that still fits, or nil. Requests that are not queued yet belong to the next
+// transaction.
 func (w *writer) next(count, size int) *request {
 	if count >= maxBatch || size >= maxBatchBytes {
 		return nil
@@ -339,8 +337,8 @@ func (w *writer) next(count, size int) *request {
 	}
 }
 
-// commitEach gives each request of a failed transaction its own, so that only the
-// one at fault fails.
+// commitEach retries each request of a failed transaction in a transaction of its own, so that only the faulty one
+// fails.
 func (w *writer) commitEach(batch []*request) {
 	for i, r := range batch {
 		if err := w.begin(); err != nil {
@@ -360,7 +358,7 @@ func (w *writer) commitEach(batch []*request) {
 	clear(batch)
 }
 
-// isRefusal reports whether apply answered without writing.
+// isRefusal reports whether apply returned an error without having written anything.
 func isRefusal(err error) bool {
 	for _, known := range []error{store.ErrConflict, store.ErrKeyTaken, store.ErrSubjectTaken, store.ErrLeaseTaken, store.ErrLeaseLost, store.ErrNotFound} {
 		if errors.Is(err, known) {
@@ -393,7 +391,7 @@ func (w *writer) begin() error {
 	}
 }
 
-// tryBegin takes the write lock of the file, or says what is in the way.
+// tryBegin takes the write lock of the file, or returns the reason why it cannot.
 func (w *writer) tryBegin() error {
 	w.asked = len(w.queue)
 	if err := w.files.checkPresent(); err != nil {
@@ -404,8 +402,7 @@ func (w *writer) tryBegin() error {
 	return w.stmts.exec(w.stmts.begin)
 }
 
-// finish commits, or undoes a transaction in which nothing was written. An
-// error means that it is undone.
+// finish commits, or rolls back if nothing was written. An error means that the transaction was rolled back.
 func (w *writer) finish(written bool) error {
 	if !written {
 		w.rollback()
@@ -421,13 +418,11 @@ func (w *writer) finish(written bool) error {
 	return err
 }
 
-// rollback undoes the transaction. Its error says nothing new: SQLite has
-// already undone it by itself after some failures.
+// rollback rolls back the transaction. Its error adds nothing: after some failures, SQLite has already rolled back.
 func (w *writer) rollback() { _ = w.stmts.exec(w.stmts.rollback) }
 
-// failQueued tells those who waited already when begin tried why nothing can be
-// written. Who came later is not told: what was in the way may be gone by then,
-// and the first to be told may be the one who removed it.
+// failQueued reports why nothing can be written to those who were queued when begin last tried. Later requests are
+// not failed: the obstacle may be gone by then, perhaps removed by the first caller to get the error.
 func (w *writer) failQueued(first *request, err error) {
 	for r, left := first, w.asked; r != nil; left-- {
 		if r.take() {

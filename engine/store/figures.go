@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Transition is what decisions are counted by. State and Action are empty for starts.
+// Transition is the key by which decisions are counted. State and Action are empty for starts.
 type Transition struct {
 	Owner    string `json:"owner,omitempty"`
 	Workflow string `json:"workflow"`
@@ -17,8 +17,7 @@ type Transition struct {
 	Action   string `json:"action,omitempty"`
 }
 
-// Figures count the decisions about a transition. Questions are Prechecks and in no other
-// figure.
+// Figures counts the decisions about a transition. Prechecks are counted in Prechecks only.
 type Figures struct {
 	Transition
 	Decisions int64                     `json:"decisions,omitempty"`
@@ -26,16 +25,16 @@ type Figures struct {
 	Degraded  int64                     `json:"degraded,omitempty"`
 	Outcomes  map[judge.Outcome]int64   `json:"outcomes,omitempty"`
 	DecidedBy map[judge.LayerName]int64 `json:"decidedBy,omitempty"`
-	Codes     map[string]int64          `json:"codes,omitempty"` // no more than MostCodes
-	// Took counts durations by their bucket (TookOf), Confidence by thousandths.
+	Codes     map[string]int64          `json:"codes,omitempty"` // at most MostCodes entries
+	// Took counts durations by bucket (see TookOf), Confidence by thousandths.
 	Took       map[int]int64 `json:"took,omitempty"`
 	Confidence map[int]int64 `json:"confidence,omitempty"`
 }
 
-// MostCodes bounds how many codes are counted of one transition.
+// MostCodes limits how many different codes are counted for one transition.
 const MostCodes = 100
 
-// Add adds what others count of the same transition.
+// Add adds other figures of the same transition.
 func (f *Figures) Add(g Figures) {
 	f.Decisions += g.Decisions
 	f.Prechecks += g.Prechecks
@@ -58,10 +57,10 @@ func addCounts[K comparable](to *map[K]int64, from map[K]int64, most int) {
 	}
 }
 
-// Tally adds up figures by transition.
+// Tally sums figures by transition.
 type Tally map[Transition]*Figures
 
-// Add adds figures.
+// Add adds figures to those of their transition.
 func (t Tally) Add(g Figures) {
 	if t[g.Transition] == nil {
 		t[g.Transition] = &Figures{Transition: g.Transition}
@@ -69,7 +68,7 @@ func (t Tally) Add(g Figures) {
 	t[g.Transition].Add(g)
 }
 
-// CountDecisions makes figures of each decision.
+// CountDecisions yields the figures of each decision.
 func CountDecisions(decisions iter.Seq2[PlacedEvent, error]) iter.Seq2[Figures, error] {
 	return func(yield func(Figures, error) bool) {
 		for p, err := range decisions {
@@ -84,8 +83,8 @@ func CountDecisions(decisions iter.Seq2[PlacedEvent, error]) iter.Seq2[Figures, 
 	}
 }
 
-// FiguresOf are the figures of an event of an instance with this owner; none where it has no
-// decision.
+// FiguresOf returns the figures of an event; owner is the owner of its instance. They are all zero if the event has
+// no decision.
 func FiguresOf(e record.Event, owner string) Figures {
 	f := Figures{Transition: Transition{Owner: owner, Workflow: e.Workflow, State: e.From, Action: e.Action}}
 	d := e.Decision
@@ -109,10 +108,10 @@ func FiguresOf(e record.Event, owner string) Figures {
 	return f
 }
 
-// bucketsPerDoubling makes a bucket of durations about 2 percent wide.
+// bucketsPerDoubling makes each duration bucket about 2 percent wide.
 const bucketsPerDoubling = 32
 
-// tookBucket is the bucket of a duration; 0 is for none at all.
+// tookBucket returns the bucket of a duration; bucket 0 holds durations of 0 or less.
 func tookBucket(d time.Duration) int {
 	if d <= 0 {
 		return 0
@@ -120,7 +119,7 @@ func tookBucket(d time.Duration) int {
 	return 1 + int(math.Log2(float64(d))*bucketsPerDoubling)
 }
 
-// TookOf is the middle of a bucket in milliseconds, to the microsecond.
+// TookOf returns the middle of a bucket in milliseconds, rounded to the microsecond.
 func TookOf(bucket int) float64 {
 	if bucket == 0 {
 		return 0

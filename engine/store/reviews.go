@@ -13,9 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Review is a review at rest: what a person needs to resolve it. It is
-// written in the transaction of the events that open and end it (Commit.Reviews),
-// and bound to them by Digest: a row that was changed resolves nothing.
+// Review is a stored review: everything a person needs to resolve it. It is written in the transaction of the events
+// that open and close it (Commit.Reviews). Digest binds it to them: a row that was altered cannot resolve anything.
 type Review struct {
 	ID     string              `json:"id"` // "rev-" and a UUIDv7
 	Status record.ReviewStatus `json:"status"`
@@ -24,13 +23,13 @@ type Review struct {
 	Workflow       string `json:"workflow"`
 	Version        int    `json:"version"`
 	DefinitionHash string `json:"definitionHash"`
-	// Principal and Role asked for the move.
+	// Principal and Role requested the move.
 	Principal string `json:"principal"`
 	Role      string `json:"role"`
 	Action    string `json:"action"`
 	From      string `json:"from"`
 	Target    string `json:"target"`
-	// Revision is the one that it is bound to, Seq that of the escalated event.
+	// Revision is the instance revision to which the review is bound. Seq is that of the escalated event.
 	Revision int64  `json:"revision"`
 	Seq      int64  `json:"seq"`
 	Digest   string `json:"digest"`
@@ -38,22 +37,22 @@ type Review struct {
 	Priority  record.Priority `json:"priority"`
 	ParkedAt  time.Time       `json:"parkedAt"`
 	ExpiresAt time.Time       `json:"expiresAt,omitzero"` // zero: never
-	// OnExpire is what happens then: reject, or raise (it becomes urgent and stays).
+	// OnExpire is the effect of expiry: reject, or raise (the review becomes urgent and stays open).
 	OnExpire string `json:"onExpire,omitempty"`
 
-	// Call is the id of the call that a person has to say of whether it happened, "" where the
-	// review is about a move. Seq is that of the settled event then.
+	// Call is the id of a call if a person must confirm whether that call happened; "" if the review is about a move.
+	// For a call, Seq is that of the settled event.
 	Call string `json:"call,omitempty"`
-	// Tool is the gate's, where the review is about a call.
+	// Tool is the gate's tool if the review is about a call.
 	Tool string `json:"tool,omitempty"`
 
-	// Data is the action's, as it will be merged. It is kept only while the review is
-	// open, because it may hold what no record keeps.
+	// Data is the action's data as it will be merged. It is kept only while the review is open, because it may
+	// contain values that records must not keep.
 	Data json.RawMessage `json:"data,omitempty"`
-	// Evidence as it was fetched, with its masked content whole.
+	// Evidence is the evidence as fetched, with its complete masked content.
 	Evidence []judge.Evidence `json:"evidence,omitempty"`
 
-	// How it ended; zero while it is open.
+	// How the review ended; all zero while it is open.
 	Resolution judge.Outcome  `json:"resolution,omitempty"`
 	By         string         `json:"by,omitempty"`
 	Channel    record.Channel `json:"channel,omitempty"`
@@ -61,24 +60,24 @@ type Review struct {
 	ClosedAt   time.Time      `json:"closedAt,omitzero"`
 }
 
-// IsStop reports whether the review says that an agent ended early, and is about no move and no call.
+// IsStop reports whether the review is about an agent that stopped early, and not about a move or a call.
 func (r Review) IsStop() bool { return r.Action == "" && r.Call == "" }
 
-// StepCall and InputCall begin the ids of the calls that a chain's step made: of those of which nobody
-// knows whether they happened, and of those whose server asks for input.
+// StepCall and InputCall are the prefixes of the ids of calls made by a chain's steps. StepCall marks calls that may
+// or may not have happened, InputCall those whose server asks for input.
 const (
 	StepCall  = "step-"
 	InputCall = StepCall + "input-"
 )
 
-// IsStep reports whether the review is of a call that a chain's step made.
+// IsStep reports whether the review is about a call made by a step of a chain.
 func (r Review) IsStep() bool { return strings.HasPrefix(r.Call, StepCall) }
 
-// IsInput reports whether the review is of the input that such a call's server asks for.
+// IsInput reports whether the review is about input requested by the server of such a call.
 func (r Review) IsInput() bool { return strings.HasPrefix(r.Call, InputCall) }
 
-// Encode is the review as it is kept: JSON without its data, which drivers keep next to it
-// so that it comes back byte for byte.
+// Encode returns the review as stored: JSON without Data. Drivers store Data separately so that it is returned byte
+// for byte.
 func (r Review) Encode() ([]byte, error) {
 	r.Data = nil
 	body, err := document.Marshal(r)
@@ -88,14 +87,14 @@ func (r Review) Encode() ([]byte, error) {
 	return body, nil
 }
 
-// ReviewQuery selects reviews; an empty field selects all. They come with the
-// highest priority first, and of one priority the oldest first.
+// ReviewQuery selects reviews; an empty field matches all. Results are ordered by priority, highest first, then by
+// age, oldest first.
 type ReviewQuery struct {
 	ID, Instance, Workflow string
-	// Principal is who asked for the move.
+	// Principal requested the move.
 	Principal string
 	Status    record.ReviewStatus
-	// After continues behind a review; nil starts at the first.
+	// After starts the list after this review; nil starts at the first.
 	After *ReviewCursor
 	Limit int // 0 is no limit
 }
@@ -105,7 +104,7 @@ type ReviewLister interface {
 	Reviews(ctx context.Context, q ReviewQuery) iter.Seq2[Review, error]
 }
 
-// FindReview returns one review. ErrNotFound.
+// FindReview returns one review. Errors: ErrNotFound.
 func FindReview(ctx context.Context, in ReviewLister, id string) (Review, error) {
 	if id == "" {
 		return Review{}, fmt.Errorf("%w: a review without an id", ErrNotFound)
@@ -113,36 +112,34 @@ func FindReview(ctx context.Context, in ReviewLister, id string) (Review, error)
 	return First(in.Reviews(ctx, ReviewQuery{ID: id}), "review "+id)
 }
 
-// ReviewCursor is a place in the order of reviews.
+// ReviewCursor is a position in the order of reviews.
 type ReviewCursor struct {
 	Rank int // record.Priority.Rank
 	ID   string
 }
 
-// Lesson is what a decision taught about a model's refusals, written together
-// with the event that records the decision. Guard and Identity are keyed digests:
-// a store learns nothing about the data from them.
+// Lesson is what a decision adds to the memory of a model's refusals. It is written together with the event that
+// records the decision. Guard and Identity are keyed digests, so that the store learns nothing about the data.
 type Lesson struct {
-	// Guard is what refusals are counted by, Identity what the same case is known by, and
-	// Bound what a refusal binds to where no model can be asked (see judge.Case).
+	// Guard is the key by which refusals are counted. Identity is the same for equal questions to the model. Bound is
+	// the key under which a refusal still applies when no model can be asked (see judge.Case).
 	Guard, Identity, Bound string
-	// Principal, Workflow, Action and Instance (may be "") say whose refusals they are, for an
-	// operator who wants them forgotten.
+	// Principal, Workflow, Action and Instance (may be "") identify the refused requests, so that an operator can
+	// clear them.
 	Principal, Workflow, Action, Instance string
 	At                                    time.Time
-	// Refused counts one refusal. Opinion, when there is one, is the model's, as JSON; it
-	// is found by Identity and, where that is not empty, by Bound.
+	// Refused adds one refusal. Opinion is the model's opinion as JSON, nil if there is none. It is found by Identity
+	// and, if not empty, by Bound.
 	Refused bool
 	Opinion json.RawMessage
-	// Cleared forgets every refusal with this Guard, and every opinion with this Bound.
-	// Never together with Refused.
+	// Cleared deletes every refusal with this Guard and every opinion with this Bound. It is never set together with
+	// Refused.
 	Cleared bool
 }
 
-// RefusalQuery selects refusals; an empty field selects all. Of an Instance it selects all that
-// have a Guard in common with one of its own.
+// RefusalQuery selects refusals; an empty field matches all. With Instance set, it selects all refusals that share a
+// Guard with one of that instance.
 type RefusalQuery struct{ Principal, Workflow, Action, Instance string }
 
-// MaxRefusalAge is how long stores keep refusals at least: no window of a loop
-// guard may be longer.
+// MaxRefusalAge is the minimum time for which stores keep refusals. The window of a loop guard must not be longer.
 const MaxRefusalAge = 7 * 24 * time.Hour

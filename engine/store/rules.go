@@ -8,32 +8,31 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// Rule is a version of a definition or a revision of a judge configuration: exactly
-// one of them is set. All rules of a store are one chain in the order in which they
-// were made (record.RuleSeal).
+// Rule is a version of a definition or a revision of a judge configuration; exactly one of them is set. All rules of
+// a store form one chain in the order of their creation (record.RuleSeal).
 type Rule struct {
-	Definition *Definition // without its document, for which its hash stands
+	Definition *Definition // may lack its document, which is represented by its hash
 	Config     *JudgeConfig
 }
 
-// RuleHead is where the chain of rules ends.
+// RuleHead is the end of the chain of rules.
 type RuleHead struct {
-	// Place and Hash are those of the rule with the highest place; zero when there is none.
+	// Place and Hash are those of the rule with the highest place; zero if there are no rules.
 	Place int64
 	Hash  string
 }
 
-// Parts is what the seal of a definition covers; its hash stands for the document.
+// Parts returns the values that the seal of a definition covers. The document is covered by its hash.
 func (d Definition) Parts() []string {
 	return []string{
 		"definition", d.Name, strconv.Itoa(d.Version), d.Hash, d.Owner, strconv.FormatBool(d.Operator), strconv.FormatInt(d.CreatedAt.UnixNano(), 10),
 	}
 }
 
-// Parts is what the seal of a judge configuration covers.
+// Parts returns the values that the seal of a judge configuration covers.
 func (c JudgeConfig) Parts() []string {
 	settings, err := json.Marshal(c.Settings)
-	if err != nil { // numbers are finite, see checkSettings
+	if err != nil { // never: numbers are finite, see checkSettings
 		settings = []byte(err.Error())
 	}
 	return []string{
@@ -41,7 +40,7 @@ func (c JudgeConfig) Parts() []string {
 	}
 }
 
-// Parts are what the seal covers: all but the document, for which its hash stands.
+// Parts returns the values that the rule's seal covers. A document is covered by its hash.
 func (r Rule) Parts() []string {
 	if r.Config != nil {
 		return r.Config.Parts()
@@ -49,7 +48,7 @@ func (r Rule) Parts() []string {
 	return r.Definition.Parts()
 }
 
-// Seal is the rule's.
+// Seal returns the seal of the rule.
 func (r Rule) Seal() record.RuleSeal {
 	if r.Config != nil {
 		return r.Config.Seal
@@ -57,7 +56,7 @@ func (r Rule) Seal() record.RuleSeal {
 	return r.Definition.Seal
 }
 
-// SetSeal gives the rule a seal.
+// SetSeal sets the seal of the rule.
 func (r Rule) SetSeal(seal record.RuleSeal) {
 	if r.Config != nil {
 		r.Config.Seal = seal
@@ -66,7 +65,7 @@ func (r Rule) SetSeal(seal record.RuleSeal) {
 	}
 }
 
-// Workflow is the name that the rule is for.
+// Workflow returns the name of the workflow to which the rule applies.
 func (r Rule) Workflow() string {
 	if r.Config != nil {
 		return r.Config.Workflow
@@ -74,7 +73,7 @@ func (r Rule) Workflow() string {
 	return r.Definition.Name
 }
 
-// Number is the version or revision.
+// Number returns the version of the definition or the revision of the configuration.
 func (r Rule) Number() int {
 	if r.Config != nil {
 		return r.Config.Revision
@@ -89,11 +88,11 @@ func (r Rule) String() string {
 	return fmt.Sprintf("version %d of the definition %s", r.Definition.Version, r.Definition.Name)
 }
 
-// AllRules asks Store.Rules for all rules, also those whose seals were removed: they have no place.
+// AllRules makes Store.Rules return all rules, including those without a place because their seal was removed.
 const AllRules = -1
 
-// CheckNext fails unless a rule follows the end of the chain: at the next place, and sealed
-// behind the rule there.
+// CheckNext returns an error unless a rule directly continues the chain: it must have the next place, and its seal
+// must contain the hash of the current end.
 func (end RuleHead) CheckNext(rule Rule) error {
 	seal := rule.Seal()
 	switch {

@@ -14,19 +14,19 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// How decisions are found. DecisionQuery.Matcher is the truth, and all that a small store needs.
-// A larger one keeps an index of terms: what DecisionTerms gives for an event, and
-// what DecisionQuery.Terms asks for. Terms narrow, the matcher decides; so two things that
-// share a term by accident cost a look and never a wrong answer.
+// Decisions are found in two stages. DecisionQuery.Matcher is authoritative, and sufficient for a small store. A
+// larger store also keeps an index of terms: DecisionTerms returns the terms of an event, DecisionQuery.Terms those
+// that a query requires. Terms only narrow the search and the matcher decides, so that a collision of terms costs an
+// extra read but never a wrong result.
 
-// maxWord bounds a word in characters, maxQueryTerms how many words of a query narrow.
+// maxWord limits the length of a word in characters, maxQueryTerms how many words of a query narrow the search.
 const (
 	maxWord       = 64
 	maxQueryTerms = 32
 )
 
-// Matcher returns what reports whether an event of an instance with this owner is a
-// decision that the query selects. Position, Limit and order are the driver's.
+// Matcher returns a function that reports whether an event, of an instance with this owner, is a decision that the
+// query selects. Position, Limit and order are up to the driver.
 func (q DecisionQuery) Matcher() func(e record.Event, owner string) bool {
 	wanted := queryWords(q.Text)
 	return func(e record.Event, owner string) bool {
@@ -34,8 +34,8 @@ func (q DecisionQuery) Matcher() func(e record.Event, owner string) bool {
 	}
 }
 
-// nameFields are the fields of a decision that are compared as they are, those that narrow
-// most first. names and decisionNames hold their values in this order.
+// nameFields are the fields of a decision that are compared for equality, most selective first. names and
+// decisionNames return their values in this order.
 var nameFields = [...]rune{termOwner, termPrincipal, termCode, termAction, termWorkflow, termDecidedBy, termAssurance, termOutcome}
 
 type names [len(nameFields)]string
@@ -73,13 +73,13 @@ func (q DecisionQuery) matchesRest(e record.Event) bool {
 	return true
 }
 
-// MatchesText reports whether a decision's text has every word of the query's; one without
-// a text matches all.
+// MatchesText reports whether a decision's text contains every word of the query. A query without a text matches
+// every decision.
 func (q DecisionQuery) MatchesText(e record.Event) bool {
 	return q.Text == "" || holdsWords(e, queryWords(q.Text))
 }
 
-// holdsWords reports whether a decision's text has every word. No words are in no text.
+// holdsWords reports whether a decision's text contains every word. It returns false if there are no words.
 func holdsWords(e record.Event, want []string) bool {
 	if len(want) == 0 {
 		return false
@@ -91,8 +91,8 @@ func holdsWords(e record.Event, want []string) bool {
 	return !slices.ContainsFunc(want, func(w string) bool { return !have[w] })
 }
 
-// DecisionTerms are the terms under which a decision is found, none for an event
-// without one. A term consists of letters and digits and of characters beyond ASCII.
+// DecisionTerms returns the index terms of a decision; none if the event has no decision. Terms consist of ASCII
+// letters and digits and of characters beyond ASCII.
 func DecisionTerms(e record.Event, owner string) []string {
 	d := e.Decision
 	if d == nil {
@@ -105,9 +105,9 @@ func DecisionTerms(e record.Event, owner string) []string {
 	return append(terms, decisionWords(e)...)
 }
 
-// Terms are what a matching decision must have: of each list at least one term. Nil
-// when terms do not narrow the search. Instance and times are not among them: a
-// history has its own index, and positions grow with time.
+// Terms returns lists of terms: a matching decision has at least one term of each list. It returns nil if terms do
+// not narrow the search. Instance and times are not included: histories have their own index, and positions grow with
+// time.
 func (q DecisionQuery) Terms() [][]string {
 	var out [][]string
 	for i, want := range q.names() {
@@ -135,15 +135,15 @@ func (q DecisionQuery) Terms() [][]string {
 	return out
 }
 
-// Empty reports whether nothing can match, whatever is stored: a text without words, or
-// bounds that cross.
+// Empty reports whether the query can match nothing, whatever is stored: its text has no words, or its bounds exclude
+// each other.
 func (q DecisionQuery) Empty() bool {
 	return q.Text != "" && len(queryWords(q.Text)) == 0 ||
 		q.MinConfidence != nil && q.MaxConfidence != nil && *q.MinConfidence > *q.MaxConfidence ||
 		!q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until)
 }
 
-// The fields of a term. Their characters are of a private range, which no word has.
+// The prefixes of terms, one for each field. They are private-use characters, which do not occur in words.
 const (
 	termWorkflow rune = 0xe000 + iota
 	termOwner
@@ -158,13 +158,13 @@ const (
 	termConfidence
 )
 
-// termOf is a field's value as a term: a digest, because values hold any characters.
+// termOf returns the term for a field's value. It hashes the value, because values may contain any characters.
 func termOf(field rune, value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return string(field) + hex.EncodeToString(sum[:8])
 }
 
-// bandsOfConfidence is how finely terms tell confidences apart.
+// bandsOfConfidence is the number of confidence bands that terms distinguish.
 const bandsOfConfidence = 20
 
 func bandOf(confidence float64) int {
@@ -173,7 +173,8 @@ func bandOf(confidence float64) int {
 
 func confidenceTerm(band int) string { return fmt.Sprintf("%c%02d", termConfidence, band) }
 
-// confidenceTerms are the terms of all confidences that the query admits, and of a few more.
+// confidenceTerms returns the terms of all bands that contain confidences within the query's bounds. Bands at the
+// edges also contain a few confidences outside them.
 func (q DecisionQuery) confidenceTerms() []string {
 	from, to := 0, bandsOfConfidence
 	if q.MinConfidence != nil {
@@ -189,8 +190,8 @@ func (q DecisionQuery) confidenceTerms() []string {
 	return out
 }
 
-// decisionWords are the words of what a decision says to everybody who sees it: its
-// reasoning and its findings.
+// decisionWords returns the words of the parts of a decision that everyone who may see it can read: its reasoning and
+// its findings.
 func decisionWords(e record.Event) []string {
 	var b strings.Builder
 	b.WriteString(e.Decision.Reasoning)
@@ -203,13 +204,12 @@ func decisionWords(e record.Event) []string {
 	return splitWords(b.String(), true)
 }
 
-// queryWords are the words that somebody looks for.
+// queryWords returns the words of a search text.
 func queryWords(text string) []string { return splitWords(text, false) }
 
-// splitWords splits a text into its words, each once, lower-cased and without accents. What
-// is written without spaces between words (Chinese, Japanese, ...) is cut into pairs of
-// neighbours; all adds each character alone, so that one can be looked for too. A symbol
-// such as an emoji is a word.
+// splitWords splits a text into distinct words, in lower case and without accents. Text in scripts without spaces
+// (Chinese, Japanese, ...) is split into pairs of adjacent characters. If all is set, each character is also added on
+// its own so that it can be found. A symbol such as an emoji counts as a word.
 func splitWords(text string, all bool) []string {
 	s := splitter{seen: map[string]bool{}, all: all}
 	for _, r := range norm.NFC.String(strings.Map(plainRune, norm.NFKD.String(text))) {
@@ -233,7 +233,7 @@ func splitWords(text string, all bool) []string {
 	return s.out
 }
 
-// plainRune drops accents and lower-cases.
+// plainRune removes accents and converts to lower case.
 func plainRune(r rune) rune {
 	switch {
 	case unicode.Is(unicode.Mn, r):
@@ -244,7 +244,7 @@ func plainRune(r rune) rune {
 	return unicode.ToLower(r)
 }
 
-// isUnspaced reports whether a character's script does not put spaces between words.
+// isUnspaced reports whether a character belongs to a script that is written without spaces between words.
 func isUnspaced(r rune) bool {
 	return r >= 0x0e00 && (unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) || r == 'ー') && !unicode.In(r, unicode.P, unicode.S, unicode.Z)

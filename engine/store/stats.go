@@ -1,17 +1,16 @@
 package store
 
-// Stats are the figures of an open store, for a driver that counts them.
+// Stats holds the counters of an open store, if its driver keeps them.
 type Stats struct {
-	// Batches are transactions that were committed, Writes the writes in them.
+	// Batches counts committed transactions, Writes the writes in them.
 	Batches, Writes uint64
-	Queued          int // writes that wait now
-	// Bytes is the size of the file, LogBytes that of the log beside it; 0 when it cannot
-	// be seen, and for a database.
+	Queued          int // writes that are waiting now
+	// Bytes is the size of the file, LogBytes that of its write-ahead log. Both are 0 if unknown and for a database.
 	Bytes, LogBytes int64
-	// LogBlocked counts how often the log could not begin anew because readers used it.
+	// LogBlocked counts how often readers kept the log from restarting.
 	LogBlocked uint64
-	// Unindexed are the events that searches look through, as far as this process knows.
+	// Unindexed is the number of events that searches must scan, as far as this process knows.
 	Unindexed int64
-	// Failures counts the calls that failed, by class, with those that never happened.
+	// Failures counts failed calls by class. Classes without failures are included.
 	Failures map[string]uint64
 }

@@ -1,6 +1,6 @@
 package storecopy
 
-// SetBatchRows makes transactions small, until the returned function is called.
+// SetBatchRows makes transactions small until the returned function is called.
 func SetBatchRows(n int) (restore func()) {
 	was := batchRows
 	batchRows = n

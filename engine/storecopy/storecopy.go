@@ -1,9 +1,9 @@
-// Package storecopy makes one store what another one is, row by row, whichever drivers keep them.
+// Package storecopy makes a store an exact copy of another one, row by row, independently of their drivers.
 //
-// It promises that the rows are the same afterwards: positions, hashes, seals and wrapped keys with
-// them. What is there already is compared and left alone, so a copy that was killed goes on where it
-// was, and a row that the first store removed or changed meanwhile is removed or changed. It knows
-// rows, not what they mean, and must never judge, hash or decrypt them.
+//   - Afterwards all rows are the same, including positions, hashes, seals and wrapped keys.
+//   - Rows that are already present are compared and kept, so that an interrupted copy resumes where it stopped.
+//   - Rows that the first store has removed or changed in the meantime are removed or changed.
+//   - The package handles rows without their meaning, and must never judge, hash or decrypt them.
 package storecopy
 
 import (
@@ -16,36 +16,36 @@ import (
 )
 
 var (
-	// ErrMoving says that the store that is copied was written to during every pass.
+	// ErrMoving is returned if the first store was written to during every pass.
 	ErrMoving = errors.New("the store is being written to")
-	// ErrDifferent says that two stores differ.
+	// ErrDifferent is returned if two stores differ.
 	ErrDifferent = errors.New("the rows differ")
 )
 
-// The bounds of one transaction.
+// Limits of a transaction.
 const batchBytes = 4 << 20
 
 var batchRows = 1000 // tests make it small
 
-// maxPasses is how often a store that moves is followed. The last pass finds nothing to change.
+// maxPasses limits the passes over a store that is being written to. The last pass must find no difference.
 const maxPasses = 3
 
-// Progress gets the table that is read, and how many of its rows were.
+// Progress receives the table being read and how many of its rows have been read.
 type Progress func(table string, rows int64)
 
-// Report says what a copy holds, and what was done for it.
+// Report describes the contents of a copy and the work done for it.
 type Report struct {
-	// Rows is how many rows each table has.
+	// Rows is the number of rows of each table.
 	Rows map[string]int64 `json:"rows"`
-	// Written is how many rows were added or changed, Removed how many were taken out.
+	// Written is the number of rows that were added or changed, Removed the number of rows that were removed.
 	Written int64 `json:"written"`
 	Removed int64 `json:"removed"`
 	// Passes is how often all rows were read; the last pass found no difference.
 	Passes int `json:"passes"`
 }
 
-// Copy copies until a pass over a new view of the first store finds no difference. ErrMoving where
-// there always is one: what was copied by then stays, and another Copy goes on.
+// Copy copies until a pass over a new view of the first store finds no difference. It returns ErrMoving if every pass
+// finds one; the rows copied so far stay, and another Copy resumes.
 func Copy(ctx context.Context, from func(context.Context) (rows.View, error), to rows.Writer, progress Progress) (Report, error) {
 	var r Report
 	for r.Passes < maxPasses {
@@ -87,7 +87,7 @@ func (r *Report) copyTable(ctx context.Context, t rows.Table, from rows.Reader, 
 	return err
 }
 
-// batch gathers what one transaction changes of a table.
+// batch collects the changes of a table for a single transaction.
 type batch struct {
 	table       rows.Table
 	to          rows.Writer
@@ -124,7 +124,7 @@ func (b *batch) write(ctx context.Context) error {
 	return nil
 }
 
-// Compare reads two stores side by side. ErrDifferent where a row is not in both.
+// Compare compares two stores row by row. It returns ErrDifferent if a row is not the same in both.
 func Compare(ctx context.Context, a, b rows.Reader, progress Progress) (Report, error) {
 	r := Report{Passes: 1, Rows: map[string]int64{}}
 	for _, t := range rows.Tables {
@@ -143,9 +143,8 @@ func Compare(ctx context.Context, a, b rows.Reader, progress Progress) (Report, 
 	return r, nil
 }
 
-// compareTable walks through a table of two stores side by side, and returns how many rows it has in
-// the first one. each gets what has to be removed from the second one, and what has to be added; both
-// are nil for a row that is the same.
+// compareTable walks through a table in both stores in parallel, and returns the number of its rows in the first. It
+// calls each with the row to remove from the second store and the row to add to it; both are nil for equal rows.
 func compareTable(ctx context.Context, t rows.Table, from, to rows.Reader, each func(seen int64, remove, add rows.Row) error) (seen int64, err error) {
 	next, stop := iter.Pull2(to.Rows(ctx, t))
 	defer stop()

@@ -43,20 +43,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// opened is what both drivers' stores can do.
+// opened is implemented by the stores of both drivers.
 type opened interface {
 	store.Store
 	OpenView(ctx context.Context) (rows.View, error)
 }
 
-// newStore is a store that is being made, by either driver.
+// newStore is an unfinished store of either driver.
 type newStore interface {
 	rows.Writer
 	Finish(ctx context.Context) error
 	Close() error
 }
 
-// place is where a store is, or will be.
+// place is the location of a store, which may not exist yet.
 type place struct {
 	name   string
 	open   func() (opened, error)
@@ -102,7 +102,7 @@ func viewOf(s opened) func(context.Context) (rows.View, error) { return s.OpenVi
 
 func noProgress(string, int64) {}
 
-// dump is every row of a store.
+// dump returns every row of a store.
 func dump(t testing.TB, s opened) map[string][]rows.Row {
 	t.Helper()
 	view, err := s.OpenView(context.Background())
@@ -145,7 +145,7 @@ func requireSameRows(t testing.TB, a, b opened, want bool) {
 	}
 }
 
-// history writes to a store through the engine, at random.
+// history writes random operations to a store through the engine.
 type history struct {
 	*engine.Engine
 	*audit.Auditor
@@ -191,7 +191,7 @@ func newHistory(t testing.TB, db store.Store) *history {
 	return h
 }
 
-// step does one thing. What the engine refuses is as good as what it does.
+// step performs one operation. Operations that the engine refuses count as well.
 func (h *history) step(rt *rapid.T) {
 	ctx := context.Background()
 	id := ""
@@ -277,7 +277,7 @@ func (h *history) verify(t testing.TB) {
 	}
 }
 
-// dying is a store whose process dies after so many transactions.
+// dying is a store whose process dies after this many transactions.
 type dying struct {
 	newStore
 	left int
@@ -292,8 +292,8 @@ func (d *dying) Replace(ctx context.Context, t rows.Table, remove, add []rows.Ro
 	return d.newStore.Replace(ctx, t, remove, add)
 }
 
-// Whatever a store holds, and whatever is done to it between two attempts that die at any place,
-// the copy has the same rows, verifies, and goes on as the store would have.
+// A copy has the same rows, verifies, and can be continued like the original. This holds for any contents, and for
+// any changes between two attempts that die at any point.
 func TestCopiesAreTheSame(t *testing.T) {
 	t.Cleanup(storecopy.SetBatchRows(3))
 	server := pgtest.Shared(t)
@@ -351,7 +351,7 @@ func TestCopiesAreTheSame(t *testing.T) {
 			}
 			from = copied
 		}
-		// The last one goes on, and so does the first.
+		// The last copy can be continued, and so can the first.
 		closeAll(t, from)
 		for _, p := range []place{places[1], places[4]} {
 			s := mustOpen(t, p)
@@ -417,7 +417,7 @@ func TestStoreThatMoves(t *testing.T) {
 	}
 }
 
-// A view is of one moment, whatever is committed while its tables are read.
+// A view shows the state at one moment, whatever is committed while its tables are read.
 func TestViewIsOfOneMoment(t *testing.T) {
 	server := pgtest.Shared(t)
 	schema := fmt.Sprintf("view_%d", os.Getpid())
@@ -455,7 +455,7 @@ func count(t *testing.T, list iter.Seq2[rows.Row, error]) (n int) {
 	return n
 }
 
-// Where a copy cannot be made.
+// Copies to targets that are already in use fail.
 func TestPlacesThatAreTaken(t *testing.T) {
 	server := pgtest.Shared(t)
 	ctx := t.Context()
@@ -469,7 +469,7 @@ func TestPlacesThatAreTaken(t *testing.T) {
 		name string
 		at   place
 		make func(t *testing.T, p place)
-		want error // nil: it can be made
+		want error // nil means that the copy succeeds
 	}{
 		{"a new schema", postgresAt(server, name("new")), func(*testing.T, place) {}, nil},
 		{"a store without rows", postgresAt(server, name("empty")), func(t *testing.T, p place) { closeAll(t, mustOpen(t, p)) }, nil},
@@ -516,7 +516,7 @@ func TestPlacesThatAreTaken(t *testing.T) {
 	}
 }
 
-// BenchmarkCopy copies 5000 instances with 10 events each: every pass reads both stores.
+// BenchmarkCopy copies 5000 instances with 10 events each. Every pass reads both stores.
 func BenchmarkCopy(b *testing.B) {
 	const instances, events = 5000, 10
 	server := pgtest.Shared(b)

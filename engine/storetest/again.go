@@ -12,10 +12,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// iteratorsBeginAnew ranges over each iterator of a store twice, and once only into the second page: each
-// time it begins at the beginning.
+// iteratorsBeginAnew ranges over each iterator of a store twice, after a partial pass that stops in the second page.
+// Each time it must start from the beginning.
 func iteratorsBeginAnew(t *testing.T, _ Driver, s store.Store) {
-	const many = 150 // more than the two pages of any driver that a broken off pass has seen
+	const many = 150 // more than the two pages that an interrupted pass has seen, in any driver
 	growInstance(t, s, ID(0), many)
 	for i := range many {
 		c := Start(t, ID(i+1), `{}`)

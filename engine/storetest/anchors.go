@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// newAnchor is the n-th of a series that tells them apart.
+// newAnchor returns the n-th of a series of distinct anchors.
 func newAnchor(n int64) store.Anchor {
 	return store.Anchor{
 		Number: n, At: Epoch.Add(time.Duration(n) * time.Minute),
@@ -116,8 +116,8 @@ func testHeads(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// A removal without the key and the first anchor may overtake each other: one of them
-// gives way, so that no anchor names what was removed unsigned after it was seen.
+// A removal without the key and the first anchor may overtake each other. One of them must then fail, so that no
+// anchor covers events that were removed unsigned after it had seen them.
 func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
 	inst, at := growLong(t, s, ID(1))
 	seen, err := s.LastPosition(t.Context())

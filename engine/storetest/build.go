@@ -20,20 +20,20 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Epoch is the time of the first event of every history made here.
+// Epoch is the time of the first event of every generated history.
 var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)
 
 // Change alters an event before it is sealed.
 type Change func(*record.Event)
 
-// WithKey gives an event an idempotency key of this name.
+// WithKey gives an event an idempotency key with this name.
 func WithKey(name string) Change {
 	return func(e *record.Event) {
 		e.Key = &record.Key{Scope: hexOf("scope " + name), Request: hexOf("request " + name)}
 	}
 }
 
-// By sets who did it.
+// By sets the principal of an event.
 func By(principal string) Change { return func(e *record.Event) { e.Principal = principal } }
 
 func hexOf(s string) string {
@@ -41,7 +41,7 @@ func hexOf(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ID is the id of the n-th instance: ids sort as they are created.
+// ID returns the id of the n-th instance. Ids sort in creation order.
 func ID(n int) string { return fmt.Sprintf("wf-%08x-0000-7000-8000-%012x", n, n) }
 
 // Start returns the commit that starts an instance of workflow "doc" in state "draft".
@@ -77,7 +77,7 @@ func Escalate(tb testing.TB, prev record.Instance, action, review string, change
 	}}, changes...)
 }
 
-// EndReview returns the commit that says what became of a review.
+// EndReview returns the commit that ends a review.
 func EndReview(tb testing.TB, prev record.Instance, action string, r *record.Review, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, prev, record.Event{Kind: record.Reviewed, Action: action, Review: r}, changes...)
@@ -141,7 +141,7 @@ func newDecision(applied bool) *record.Decision {
 	return &d
 }
 
-// Benchmarks make many of these: what is the same in all of them is read once.
+// Fixtures that are decoded only once, because benchmarks create many.
 var (
 	approvedFixture = sync.OnceValue(func() record.Decision { return decodeDecision("approve", true, "") })
 	refusedFixture  = sync.OnceValue(func() record.Decision {
@@ -162,8 +162,8 @@ func decodeDecision(outcome string, applied bool, refusal string) (d record.Deci
 	return d
 }
 
-// decodeFixture makes what is of the judge's types from JSON, as a store reads it: the
-// suite knows stores and records, like the drivers.
+// decodeFixture decodes values of the judge's types from JSON, as a store does. Like the drivers, the suite imports
+// only the packages of stores and records.
 func decodeFixture(doc string, into any) {
 	dec := json.NewDecoder(strings.NewReader(doc))
 	dec.DisallowUnknownFields()
@@ -172,7 +172,7 @@ func decodeFixture(doc string, into any) {
 	}
 }
 
-// namesOf returns names in the type of one of them.
+// namesOf returns names in the type of its first argument.
 func namesOf[T ~string](_ T, names ...T) []T { return names }
 
 func mustCommit(t testing.TB, s store.Store, c store.Commit) record.Instance {
@@ -192,7 +192,7 @@ func startMany(t testing.TB, s store.Store, n int) []record.Instance {
 	return insts
 }
 
-// commitAll commits in order; goroutines other than the test's may call it.
+// commitAll commits in order. It may be called from any goroutine.
 func commitAll(t testing.TB, s store.Store, commits []store.Commit) {
 	for _, c := range commits {
 		if err := s.Commit(t.Context(), c); err != nil {
@@ -202,7 +202,7 @@ func commitAll(t testing.TB, s store.Store, commits []store.Commit) {
 	}
 }
 
-// growInstance starts an instance and lets it take n refusals and moves.
+// growInstance starts an instance and adds n refusals and moves.
 func growInstance(t testing.TB, s store.Store, id string, n int) record.Instance {
 	t.Helper()
 	inst := mustCommit(t, s, Start(t, id, `{"title":"a"}`))
@@ -219,8 +219,7 @@ func growInstance(t testing.TB, s store.Store, id string, n int) record.Instance
 	return inst
 }
 
-// outlives is the promise that a check of what was written holds after the store was closed
-// and opened again.
+// outlives returns a test whose check must hold after the store was closed and reopened.
 func outlives(write func(t *testing.T, s store.Store) (check func(s store.Store))) func(*testing.T, Driver, store.Store) {
 	return func(t *testing.T, d Driver, s store.Store) {
 		check := write(t, s)
@@ -266,8 +265,7 @@ func listEvents(t testing.TB, s store.Store, q store.EventQuery) []record.Event 
 	return collect(t, s.Events(t.Context(), q))
 }
 
-// requireVerified fails the test unless the instance's history verifies and folds to
-// what Load says.
+// requireVerified fails the test unless the instance's history verifies and folds to the loaded instance.
 func requireVerified(t testing.TB, s store.Store, id string) record.Instance {
 	t.Helper()
 	inst := loadInstance(t, s, id)
@@ -312,7 +310,7 @@ func wantError(t testing.TB, what string, err, want error) {
 	}
 }
 
-// isContextEnd reports whether an error tells of the caller's own cancellation.
+// isContextEnd reports whether an error is the caller's own cancellation.
 func isContextEnd(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

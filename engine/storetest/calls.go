@@ -19,7 +19,7 @@ func Call(tb testing.TB, prev record.Instance, id, gate string, changes ...Chang
 	}}, changes...)
 }
 
-// Settle returns the commit that says how a call ended; r is the review that this opens or ends.
+// Settle returns the commit that records how a call ended; r is the review that this opens or ends.
 func Settle(tb testing.TB, prev record.Instance, id, gate string, how record.CallOutcome, r *record.Review) store.Commit {
 	tb.Helper()
 	return Next(tb, prev, record.Event{Kind: record.Settled, Review: r, Call: &record.Call{ID: id, Gate: gate, Outcome: how, Result: hexOf("result")}})
@@ -55,7 +55,7 @@ func testCalls(t *testing.T, _ Driver, s store.Store) {
 	at[3] = mustCommit(t, s, Settle(t, at[3], "call-2", "prod__notify", record.CallError, nil))
 	unknown := &record.Review{ID: "rev-1", Status: record.ReviewOpen, Digest: hexOf("rev-1")}
 	at[1] = mustCommit(t, s, Settle(t, at[1], "call-1", "prod__deploy", record.CallUnknown, unknown))
-	open(1) // until somebody says what happened
+	open(1) // until a person reports what happened
 	at[1] = mustCommit(t, s, Advance(t, at[1], "reviewing", `{}`))
 	open(1)
 	requireSame(t, "loaded", requireVerified(t, s, ID(1)), at[1])
@@ -97,7 +97,7 @@ func testSubjects(t *testing.T, _ Driver, s store.Store) {
 	requireSame(t, "started again", requireVerified(t, s, ID(5)), second)
 }
 
-// testStops keeps what became of an agent's wishes to end.
+// testStops checks that the results of an agent's attempts to stop are stored.
 func testStops(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	stop := func(e *record.Event) {

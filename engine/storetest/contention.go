@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// atOnce lets n goroutines start together and waits for them.
+// atOnce starts n goroutines together and waits for them.
 func atOnce(n int, do func(i int)) {
 	gate := make(chan struct{})
 	var wg sync.WaitGroup
@@ -38,7 +38,7 @@ func oneWinner(t *testing.T, _ Driver, s store.Store) {
 	requireVerified(t, s, ID(1))
 }
 
-// commitContended loads, seals and commits until n commits of this worker were taken.
+// commitContended loads, seals and commits until n commits of this worker succeeded.
 func commitContended(t *testing.T, s store.Store, id string, n int) (conflicts int) {
 	for won := 0; won < n; {
 		inst, err := s.Load(t.Context(), id)
@@ -163,8 +163,8 @@ func keyConcurrentStarts(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// onlyOne calls commit n times at once and returns which call succeeded: exactly one, and
-// the others get the error of losers.
+// onlyOne calls commit n times concurrently and returns which call succeeded. Exactly one must; the others must fail
+// with lost.
 func onlyOne(t *testing.T, n int, lost error, commit func(i int) error) (winner int) {
 	t.Helper()
 	errs := make([]error, n)

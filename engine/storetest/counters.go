@@ -53,7 +53,7 @@ func testCounters(t *testing.T, _ Driver, s store.Store) {
 	if err != nil || len(got) != 3 || got[0].N != 1 || !got[1].Full || got[2].N != 2 {
 		t.Errorf("three at once: %+v, %v", got, err)
 	}
-	for _, lasts := range []time.Duration{2 * time.Hour, time.Minute, 9 * time.Hour} { // it keeps its end
+	for _, lasts := range []time.Duration{2 * time.Hour, time.Minute, 9 * time.Hour} { // it keeps its expiry
 		if c := count(t, s, store.Addition{Name: "e", Add: 1, Lasts: lasts}); c.Left <= time.Hour || c.Left > 2*time.Hour {
 			t.Errorf("one more that lasts %v: %+v", lasts, c)
 		}
@@ -63,7 +63,7 @@ func testCounters(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// A counter whose time is over begins anew, however many are about.
+// An expired counter restarts, however many counters there are.
 func countersEnd(t *testing.T, _ Driver, s store.Store) {
 	const lasts = 50 * time.Millisecond
 	count(t, s, store.Addition{Name: "long", Add: 7, Lasts: time.Hour})
@@ -81,13 +81,13 @@ func countersEnd(t *testing.T, _ Driver, s store.Store) {
 		}
 	}
 	waitFor(func() bool { return !count(t, s, store.Addition{Name: "once", Add: 1, Most: 1, Lasts: time.Hour}).Full })
-	if took := time.Since(began); took < lasts/2 { // the store's clock may be another one
+	if took := time.Since(began); took < lasts/2 { // the store may use another clock
 		t.Errorf("it ended after %v", took)
 	}
 	if c := count(t, s, store.Addition{Name: "once", Lasts: time.Hour}); c.N != 1 || c.Left < time.Minute {
 		t.Errorf("it began anew with %+v", c)
 	}
-	waitFor(func() bool { return count(t, s, store.Addition{Name: "g", Lasts: time.Hour}).N == 0 }) // it was the last to begin
+	waitFor(func() bool { return count(t, s, store.Addition{Name: "g", Lasts: time.Hour}).N == 0 }) // it was the last to be created
 	if c := count(t, s, store.Addition{Name: "g", Add: 3, Lasts: time.Hour}); c.N != 3 {
 		t.Errorf("another one began anew with %+v", c)
 	}
@@ -107,7 +107,7 @@ func countersBeside(t *testing.T, d Driver, s store.Store) {
 	}
 }
 
-// raceCounters adds 32 times through all stores, of which 5 find room, and all to another counter.
+// raceCounters adds 32 times through all stores, to a counter with a limit of 5 and to one without.
 func raceCounters(t *testing.T, stores ...store.Store) {
 	var added atomic.Int64
 	var group sync.WaitGroup

@@ -38,7 +38,7 @@ func testDeadLetters(t *testing.T, s, other store.Store) {
 	wantDeadLetters(t, other, "a", a9, a10)
 	wantDeadLetters(t, other, "b")
 	a9.Tries, a9.Cause = 20, ""
-	wantNone(t, other.AddDeadLetter(t.Context(), a9, nil)) // in place of the one before
+	wantNone(t, other.AddDeadLetter(t.Context(), a9, nil)) // replaces the previous letter
 	wantNone(t, s.DropDeadLetter(t.Context(), "a", 10))
 	wantError(t, "dropped", other.DropDeadLetter(t.Context(), "a", 10), store.ErrNotFound)
 	wantError(t, "of another cursor", other.DropDeadLetter(t.Context(), "b", 9), store.ErrNotFound)
@@ -55,7 +55,7 @@ func testDeadLetters(t *testing.T, s, other store.Store) {
 	wantDeadLetters(t, s, "a", a9, a10)
 }
 
-// More letters than a page of a driver has.
+// More letters than fit in a driver's page.
 func manyDeadLetters(t *testing.T, _ Driver, s store.Store) {
 	var want []store.DeadLetter
 	for cursor := range 3 {

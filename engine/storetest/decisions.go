@@ -36,7 +36,7 @@ func findDecisions(t testing.TB, s store.Store, q store.DecisionQuery) []store.P
 	return collect(t, s.Decisions(t.Context(), q))
 }
 
-// positions are where events are, for comparing lists of them.
+// positions returns the positions of events, to compare lists of them.
 func positions(events []store.PlacedEvent) (all []int64) {
 	for _, e := range events {
 		all = append(all, e.Position)
@@ -44,7 +44,7 @@ func positions(events []store.PlacedEvent) (all []int64) {
 	return all
 }
 
-// known is an event as the test made it, with what no event says of itself.
+// known is an event as the test created it, with the owner of its instance.
 type known struct {
 	event record.Event
 	owner string
@@ -52,8 +52,8 @@ type known struct {
 
 func (k known) String() string { return fmt.Sprintf("%s #%d", k.event.Instance, k.event.Seq) }
 
-// matchesNaively is the naive reading of a query, written apart from the one that drivers use.
-// Texts are asked for by the words of texts, each of which is one word of vocabulary.
+// matchesNaively is a simple implementation of a query, independent of the drivers' matcher. It compares the words of
+// texts as they are; each is one word of vocabulary.
 func matchesNaively(k known, q store.DecisionQuery) bool {
 	e, d := k.event, k.event.Decision
 	if d == nil {
@@ -87,8 +87,7 @@ func matchesNaively(k known, q store.DecisionQuery) bool {
 	return true
 }
 
-// wantDecisions compares what a query finds with the naive reading over all events in
-// the order of their commits.
+// wantDecisions compares the results of a query with matchesNaively over all events in commit order.
 func wantDecisions(t testing.TB, s store.Store, all []known, q store.DecisionQuery) {
 	t.Helper()
 	var want, got []string
@@ -117,7 +116,7 @@ func wantDecisions(t testing.TB, s store.Store, all []known, q store.DecisionQue
 	}
 }
 
-// What the decisions of these tests are made of. Each word is one, however words are told apart.
+// The values of the generated decisions. Each word of the vocabulary is one word, however texts are split.
 var (
 	vocabulary = []string{"missing", "zoe", "拒", "🦊", "5", "αβγ", "naive", "weiß"}
 	workflows  = []string{"doc", "release", "Ärger"}
@@ -129,10 +128,10 @@ var (
 	codes      = []string{"schema", "no_route"}
 )
 
-// indexing is more events than a store leaves unindexed.
+// indexing is a number of events larger than a store leaves unindexed.
 const indexing = 320
 
-// sampleSize is n in a long run, and else just so many that a store that indexes does so.
+// sampleSize returns n in a long run, and otherwise just enough events to make an indexing store index.
 func sampleSize(n int) int {
 	if Long() {
 		return n
@@ -140,7 +139,7 @@ func sampleSize(n int) int {
 	return min(n, indexing)
 }
 
-// growJudged is n events of several instances that differ in all that queries ask for.
+// growJudged writes n events of several instances, which differ in every field that can be queried.
 func growJudged(t testing.TB, s store.Store, n int) []known {
 	t.Helper()
 	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same every time
@@ -169,7 +168,7 @@ func writeJudged(t testing.TB, s store.Store, random *rand.Rand, first, n int) [
 		case 2:
 			e = record.Event{Kind: record.Checkpointed, Checkpoint: &record.Checkpoint{ID: fmt.Sprint("cp-", i)}} // no decision
 		}
-		e.Time = Epoch.Add(time.Duration(first+i)*time.Second - time.Duration(random.IntN(5))*time.Minute) // clocks step
+		e.Time = Epoch.Add(time.Duration(first+i)*time.Second - time.Duration(random.IntN(5))*time.Minute) // clocks jump
 		running[at] = mustCommit(t, s, Next(t, inst, e))
 		all = append(all, known{lastEvent(t, s, running[at]), inst.Owner})
 	}
@@ -209,7 +208,7 @@ func lastEvent(t testing.TB, s store.Store, inst record.Instance) record.Event {
 
 func ptr[T any](v T) *T { return &v }
 
-// singleFilters are queries with one condition each.
+// singleFilters returns queries with one condition each.
 func singleFilters(all []known) []store.DecisionQuery {
 	inst := all[len(all)/2].event.Instance
 	out := []store.DecisionQuery{
@@ -267,12 +266,12 @@ func testDecisions(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// drawSome draws one of names, or as often none.
+// drawSome draws one of names, or "", which weighs as much as three names.
 func drawSome[T ~string](r *rapid.T, what string, names []T) T {
 	return rapid.SampledFrom(append([]T{"", "", ""}, names...)).Draw(r, what)
 }
 
-// decisionsCombined asks for every combination that a generator thinks of.
+// decisionsCombined queries generated combinations of filters.
 func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
 	all := growJudged(t, s, sampleSize(700))
 	rapid.Check(t, func(r *rapid.T) {
@@ -301,8 +300,8 @@ func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
 	})
 }
 
-// decisionsLooked ends searches wherever they say how far they have come: from there on they
-// go on, and nothing is found twice or never.
+// decisionsLooked ends searches wherever they report progress. Continued from there, they must find everything
+// exactly once.
 func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 	growJudged(t, s, sampleSize(600))
 	for _, q := range []store.DecisionQuery{{}, {Outcome: "reject"}, {Text: "missing"}, {Instance: ID(1)}} {
@@ -325,8 +324,8 @@ func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// decisionsWalk goes page by page while others write: every decision that was there at
-// the beginning comes once, in order.
+// decisionsWalk reads page by page during writes. Every decision that was present at the beginning must appear once,
+// in order.
 func decisionsWalk(t *testing.T, _ Driver, s store.Store) {
 	growJudged(t, s, sampleSize(600))
 	for round, q := range []store.DecisionQuery{{}, {Outcome: "reject"}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {

@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// decisionsText: what a person types finds what was said, in any script, and nothing in
-// it is an instruction.
+// decisionsText checks that text typed by a person finds the right decisions, in any script, and is never interpreted
+// as query syntax.
 func decisionsText(t *testing.T, _ Driver, s store.Store) {
 	saying := func(n int, reasoning string) {
 		mustCommit(t, s, Start(t, ID(n), `{}`, func(e *record.Event) { e.Decision.Reasoning = reasoning }))
@@ -32,7 +32,7 @@ func decisionsText(t *testing.T, _ Driver, s store.Store) {
 	saying(6, `AND OR NOT NEAR("x") terms:x ^y z* "quoted'' -- ;`)
 	saying(7, strings.Repeat("long ", 5000)+strings.Repeat("x", 100))
 	nothing := sampleSize(600)
-	for i := range nothing { // so that a store that indexes has done so
+	for i := range nothing { // so that an indexing store has indexed
 		saying(100+i, "nothing")
 	}
 	for text, want := range map[string][]int{
@@ -62,8 +62,8 @@ func decisionsText(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// decisionsOfReviews: parked moves and what a person decided are decisions like others,
-// and a review that ended without one is none.
+// decisionsOfReviews checks that escalated moves and people's decisions are found like other decisions. A review that
+// ended without a decision is not found.
 func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
 	var all []known
 	note := func(inst record.Instance) { all = append(all, known{lastEvent(t, s, inst), inst.Owner}) }
@@ -115,8 +115,8 @@ func decisionsReopened(t *testing.T, s store.Store) func(store.Store) {
 	}
 }
 
-// decisionsBeside: two stores on one set of data that write and search at once index
-// nothing twice and leave nothing out.
+// decisionsBeside checks that two stores that concurrently write and search the same data index everything exactly
+// once.
 func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 	other := d.Beside(t, s)
 	defer closeStore(t, other)
@@ -161,7 +161,7 @@ func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 	}
 }
 
-// decisionsCancelled: a caller who has gone is told so, and a consumer may stop anywhere.
+// decisionsCancelled checks that a cancelled caller gets an error, and that consumers may stop anywhere.
 func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 	growJudged(t, s, 300)
 	for _, err := range s.Decisions(t.Context(), store.DecisionQuery{Outcome: "reject"}) {
@@ -175,12 +175,12 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 	wantError(t, "closed", onlyError(s.Decisions(t.Context(), store.DecisionQuery{})), store.ErrClosed)
 }
 
-// decisionsOfWhatIsLeft: what was removed from a history is not found, what is left is
-// found where it was.
+// decisionsOfWhatIsLeft checks that events removed from a history are not found, and that the rest is found at its
+// position.
 func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s store.Store) {
 	growLong(t, s, ID(1))
 	inst, at := growLong(t, s, ID(2))
-	growJudged(t, s, sampleSize(600)) // so that a store that indexes has done so
+	growJudged(t, s, sampleSize(600)) // so that an indexing store has indexed
 	all := store.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
 	before := findDecisions(t, s, all)
 	floor := at[4]

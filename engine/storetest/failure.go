@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// patience bounds what must happen soon; it is far wider than any of it takes.
+// patience limits the wait for something that should happen soon; it is far longer than necessary.
 const patience = 30 * time.Second
 
 func failedWrite(t *testing.T, d Driver, s store.Store) {
@@ -27,7 +27,7 @@ func failedWrite(t *testing.T, d Driver, s store.Store) {
 	if err := s.Commit(t.Context(), bad); err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken) {
 		t.Fatalf("a poisoned write: %v", err)
 	}
-	// A poisoned second event must take the first one with it.
+	// A poisoned second event must prevent the first one, too.
 	first := Advance(t, inst, "reviewing", `{"x":1}`, WithKey("k2"))
 	second := Refuse(t, first.Next, "poison")
 	if err := s.Commit(t.Context(), store.Commit{
@@ -104,7 +104,7 @@ func testNeighbours(t *testing.T, d Driver, s store.Store) {
 	}
 }
 
-// readErrors is what every read of a store says at once. A list must say it once, and list nothing.
+// readErrors returns the error of every read of a store. A list must yield its error once, and no rows.
 func readErrors(ctx context.Context, s store.Store) map[string]error {
 	errs := map[string]error{}
 	_, errs["load"] = s.Load(ctx, ID(1))
@@ -137,7 +137,7 @@ func onlyError[T any](list iter.Seq2[T, error]) (only error) {
 		n++
 	}
 	if n != 1 {
-		return fmt.Errorf("listed %d rows and errors, want one error, got %v", n, only) //nolint:errorlint // it must not pass as that error
+		return fmt.Errorf("listed %d rows and errors, want one error, got %v", n, only) //nolint:errorlint // must not be taken for that error
 	}
 	return only
 }
@@ -168,7 +168,7 @@ func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 	defer released()
 	waiting := make(chan error, 2)
 	go func() { waiting <- s.Commit(t.Context(), Start(t, ID(101), `{}`)) }()
-	if d.AwaitStalled != nil { // what comes now waits in line behind it, and can be withdrawn
+	if d.AwaitStalled != nil { // later writes wait in line after it, and can be withdrawn
 		d.AwaitStalled(t, s)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -178,7 +178,7 @@ func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 	}
 	go func() { waiting <- s.Commit(t.Context(), Start(t, ID(100), `{}`)) }() // a neighbour that is not cancelled
 	cancel()
-	for range insts { // they need not wait for what stalls the writes
+	for range insts { // cancelled writes must not wait for the stalled one
 		select {
 		case err := <-errs:
 			if !isContextEnd(err) {
@@ -194,7 +194,7 @@ func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 			t.Fatalf("a neighbour: %v", err)
 		}
 	}
-	// Told that it ended, a caller must not find it written.
+	// A caller that received the cancellation must not find the write stored.
 	for _, inst := range insts {
 		if got := requireVerified(t, s, inst.ID); got.Seq != inst.Seq {
 			t.Errorf("%s was written although its caller was told of the cancellation", inst.ID)
@@ -246,8 +246,7 @@ func testClosing(t *testing.T, _ Driver, s store.Store) {
 	wantErrors(t, readErrors(ctx, s), store.ErrClosed)
 }
 
-// testDraining closes the store in the middle of reads and writes: each write is
-// either told that the store is closed, or written.
+// testDraining closes the store during reads and writes. Each write must either fail with ErrClosed or be stored.
 func testDraining(t *testing.T, d Driver, s store.Store) {
 	const workers = 16
 	insts := startMany(t, s, workers)
@@ -281,7 +280,7 @@ func testDraining(t *testing.T, d Driver, s store.Store) {
 		})
 	}
 	<-going
-	atOnce(2, func(int) { // twice at once
+	atOnce(2, func(int) { // two concurrent calls
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}

@@ -13,8 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// RequireFigures fails unless the figures of a query are what its decisions come to, counted
-// one by one.
+// RequireFigures fails unless the figures of a query equal its decisions, counted one by one.
 func RequireFigures(t testing.TB, s store.Store, q store.DecisionQuery) {
 	t.Helper()
 	want, got := map[string]int64{}, map[string]int64{}
@@ -73,7 +72,7 @@ func countEach[K comparable](count func(string, any, int64), what string, counts
 	}
 }
 
-// figuresQueries select what is counted together, and parts of it.
+// figuresQueries returns queries that stored figures can answer, and queries that need single decisions.
 func figuresQueries() []store.DecisionQuery {
 	minute := Epoch.Add(time.Minute)
 	return []store.DecisionQuery{

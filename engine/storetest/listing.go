@@ -16,7 +16,7 @@ import (
 
 func eventsQuery(t *testing.T, _ Driver, s store.Store) {
 	last := growInstance(t, s, ID(1), 150) // more than any page
-	growInstance(t, s, ID(2), 5)           // a neighbour that must not show
+	growInstance(t, s, ID(2), 5)           // a neighbour that must not appear
 	all := listEvents(t, s, store.EventQuery{Instance: ID(1)})
 	if len(all) != 151 {
 		t.Fatalf("%d events, want 151", len(all))
@@ -56,8 +56,8 @@ func eventsQuery(t *testing.T, _ Driver, s store.Store) {
 func eventsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	inst := growInstance(t, s, ID(1), 200)
 	before := inst.Seq
-	// Writes and reads inside the loop, with more iterators open than a pool has
-	// connections, must neither block nor disturb it.
+	// Writes and reads inside the loop must neither block nor disturb it, even with more open iterators than a pool
+	// has connections.
 	seen := int64(0)
 	for e, err := range s.Events(t.Context(), store.EventQuery{Instance: ID(1)}) {
 		wantNone(t, err)
@@ -80,7 +80,7 @@ func eventsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	requireVerified(t, s, ID(1))
 }
 
-// nestLists reads lists one inside the other, and abandons each in the middle.
+// nestLists reads lists nested in each other, and abandons each after its first row.
 func nestLists[T any](t *testing.T, depth int, list func() iter.Seq2[T, error]) {
 	for _, err := range list() {
 		wantNone(t, err)
@@ -254,8 +254,7 @@ func judgeConfigsRace(t *testing.T, _ Driver, s store.Store) {
 	})
 }
 
-// raceVersions lets many add the same next version: one wins, and it is the one
-// that is kept.
+// raceVersions makes many callers add the same next version. One must win, and its version must be stored.
 func raceVersions(t *testing.T, add func(version, by int) error, newest func(version int) string) {
 	t.Helper()
 	for version := 1; version <= 5; version++ {

@@ -11,9 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Grown returns what instance i of n went through. The instances are spread over ten workflows; one in
-// fifty is in one that was given up long ago, and ten are in a rare one; one owner has half of them. Every
-// second one moved, ended or was refused, and every hundredth has a review.
+// Grown returns the commits of instance i of n. The instances are spread over ten workflows. One in fifty belongs to
+// a workflow that was abandoned long ago, and ten belong to a rare one. One owner has half of them. Every second one
+// moved, ended or was refused, and every hundredth has a review.
 func Grown(tb testing.TB, i, n int) []store.Commit {
 	tb.Helper()
 	workflow, owner, said := fmt.Sprint("doc-", i%10), "local:busy", ""
@@ -49,7 +49,7 @@ func Grown(tb testing.TB, i, n int) []store.Commit {
 	return []store.Commit{c, Advance(tb, c.Next, "reviewing", `{"n":1}`, at)}
 }
 
-// ListPages returns queries of every list, by name, over n instances (Grown) with last events.
+// ListPages returns queries for every kind of list, by name, over n instances (Grown) with their last events.
 func ListPages(n int, last int64) map[string]any {
 	deep := ID(n / 3)
 	all := map[string]any{}
@@ -103,10 +103,10 @@ func ListPages(n int, last int64) map[string]any {
 	return all
 }
 
-// PageRows is how many rows ReadPage reads.
+// PageRows is the number of rows that ReadPage reads.
 const PageRows = 20
 
-// ReadPage reads a page of a list, and returns how many rows it has.
+// ReadPage reads a page of a list and returns its number of rows.
 func ReadPage(tb testing.TB, s store.Store, q any) (found int) {
 	tb.Helper()
 	switch q := q.(type) {
@@ -129,7 +129,7 @@ func ReadPage(tb testing.TB, s store.Store, q any) (found int) {
 	return 0
 }
 
-// Count reads a list, and returns how many rows it has.
+// Count reads a list and returns its number of rows.
 func Count[T any](tb testing.TB, all iter.Seq2[T, error]) (n int) {
 	tb.Helper()
 	for _, err := range all {

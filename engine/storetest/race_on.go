@@ -2,5 +2,5 @@
 
 package storetest
 
-// RaceDetector reports whether the test binary looks for data races.
+// RaceDetector reports whether the test binary was built with the race detector.
 const RaceDetector = true

@@ -11,10 +11,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// noon is when the lessons of the tests are taught.
+// noon is the base time of the lessons in these tests.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// newRefusal is a lesson of a refusal, minutes after noon.
+// newRefusal returns the lesson of a refusal, minutes after noon.
 func newRefusal(guard, identity string, minutes int) *store.Lesson {
 	return &store.Lesson{
 		Guard: guard, Identity: identity, Principal: "agent:" + guard, Workflow: "w", Action: "go",
@@ -22,7 +22,7 @@ func newRefusal(guard, identity string, minutes int) *store.Lesson {
 	}
 }
 
-// commitLesson commits a lesson with one more event of the instance.
+// commitLesson commits a lesson with a new event of the instance.
 func commitLesson(t *testing.T, s store.Store, id string, l *store.Lesson) {
 	c := Advance(t, loadInstance(t, s, id), "reviewing", `{}`)
 	c.Lesson = l
@@ -44,7 +44,7 @@ func wantOpinion(t *testing.T, s store.Store, identity string, since time.Time, 
 	}
 }
 
-// What a refusal binds is found by a key of its own and counts for nothing.
+// A binding refusal is found by its own key and is not counted.
 func boundRefusals(t *testing.T, _ Driver, s store.Store) {
 	mustCommit(t, s, Start(t, ID(1), `{}`))
 	for i, guard := range []string{"a", "b"} {
@@ -56,13 +56,13 @@ func boundRefusals(t *testing.T, _ Driver, s store.Store) {
 	none.Bound, none.Opinion = "bound c", nil
 	commitLesson(t, s, ID(1), none)
 	wantRefusals(t, s, "a", noon, 1)
-	wantRefusals(t, s, "", noon, 0) // what binds counts for nothing
+	wantRefusals(t, s, "", noon, 0) // bound refusals are not counted
 	wantOpinion(t, s, "case a", noon, `{"at":0}`)
 	wantOpinion(t, s, "bound a", noon, `{"at":0}`)
 	wantOpinion(t, s, "bound b", noon, `{"at":1}`)
 	wantOpinion(t, s, "bound c", noon, "")
 	wantOpinion(t, s, "bound a", noon.Add(time.Minute), "")
-	// An approval forgets both, also of a refusal that another principal met.
+	// An approval deletes both, including a refusal of another principal.
 	commitLesson(t, s, ID(1), &store.Lesson{Guard: "another", Bound: "bound a", At: noon.Add(3 * time.Minute), Cleared: true})
 	wantOpinion(t, s, "bound a", noon, "")
 	wantOpinion(t, s, "case a", noon, `{"at":0}`)
@@ -88,7 +88,7 @@ func testRefusals(t *testing.T, _ Driver, s store.Store) {
 	wantRefusals(t, s, "a", noon.Add(time.Minute), 3)
 	wantRefusals(t, s, "a", noon.Add(5*time.Minute), 0)
 	wantRefusals(t, s, "b", noon, 1)
-	wantOpinion(t, s, "case", noon, `{"at":3}`) // the newest that was kept
+	wantOpinion(t, s, "case", noon, `{"at":3}`) // the newest stored opinion
 	wantOpinion(t, s, "case", noon.Add(3*time.Minute), `{"at":3}`)
 	wantOpinion(t, s, "case", noon.Add(4*time.Minute), "")
 	wantOpinion(t, s, "other", noon, "")
@@ -99,7 +99,7 @@ func testRefusals(t *testing.T, _ Driver, s store.Store) {
 	wantOpinion(t, s, "case", noon, `{"at":2}`) // that of b
 }
 
-// A commit that loses leaves no lesson: the count is that of the record.
+// A commit that loses a race writes no lesson, so that the count equals the number of recorded refusals.
 func refusalsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	const tries = 8
@@ -132,8 +132,8 @@ func refusalsAreCleared(t *testing.T, _ Driver, s store.Store) {
 	clear(store.RefusalQuery{Workflow: "w"}, 2)
 	wantRefusals(t, s, "c", noon, 0)
 
-	// Of an instance: with those that count together with its own, and no opinion of the same
-	// case is left to answer it; what binds others stays.
+	// For an instance, the refusals that share a guard with its own are included. No opinion on the same case remains
+	// to answer it; bound refusals of others stay.
 	of := func(instance, guard, identity string, minutes int) {
 		l := newRefusal(guard, identity, minutes)
 		l.Instance, l.Bound = instance, "bound "+instance
@@ -155,7 +155,7 @@ func refusalsAreCleared(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// Refusals that are older than any window may look back are not kept for ever.
+// Refusals that are older than any window are eventually deleted.
 func refusalsGrowOld(t *testing.T, _ Driver, s store.Store) {
 	mustCommit(t, s, Start(t, ID(1), `{}`))
 	for i := range 5 {
@@ -177,7 +177,7 @@ func refusalsReopened(t *testing.T, s store.Store) func(store.Store) {
 	}
 }
 
-// What one process was refused, every other one counts.
+// All processes count the refusals of each process.
 func refusalsBeside(t *testing.T, d Driver, s store.Store) {
 	other := d.Beside(t, s)
 	defer closeStore(t, other)
@@ -204,8 +204,7 @@ func refusalsBeside(t *testing.T, d Driver, s store.Store) {
 	wantRefusals(t, s, "a", noon, 0)
 }
 
-// A write that fails after something of it was written leaves no lesson either, and
-// forgets none.
+// A write that fails halfway writes no lesson and clears none.
 func refusalsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	commitLesson(t, s, ID(1), newRefusal("a", "case", 0))
@@ -225,7 +224,7 @@ func refusalsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 	}
 }
 
-// The replay of a commit is refused, and counts nothing again.
+// The replay of a commit is rejected and counts nothing again.
 func refusalsOfAReplay(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	c := Refuse(t, inst, "go", WithKey("k"))

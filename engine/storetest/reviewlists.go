@@ -48,7 +48,7 @@ func inListOrder(a, b store.Review) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
-// matchingReviews is what a query must give of all reviews.
+// matchingReviews returns the reviews that a query must yield.
 func matchingReviews(all []store.Review, q store.ReviewQuery) []store.Review {
 	var out []store.Review
 	for _, r := range slices.SortedFunc(slices.Values(all), inListOrder) {
@@ -62,8 +62,7 @@ func matchingReviews(all []store.Review, q store.ReviewQuery) []store.Review {
 	return out
 }
 
-// newMixedReviews are n reviews that differ in all that queries ask for, in the order in
-// which they were parked.
+// newMixedReviews returns n reviews that differ in every field that can be queried, in the order of their creation.
 func newMixedReviews(n int, inst record.Instance) []store.Review {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same every time
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
@@ -81,8 +80,7 @@ func newMixedReviews(n int, inst record.Instance) []store.Review {
 	return out
 }
 
-// Every combination of filters, from every kind of place, gives what it says in the
-// one order that lists have.
+// Every combination of filters, from every kind of cursor, must yield the matching reviews in list order.
 func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	wantReviews(t, s, store.ReviewQuery{}, nil)
@@ -91,7 +89,7 @@ func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
 	rand.New(rand.NewPCG(3, 4)).Shuffle(len(all), func(i, j int) { //nolint:gosec // the same every time
 		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
 	})
-	for some := range slices.Chunk(shuffled, 23) { // they are listed by id, not as they were written
+	for some := range slices.Chunk(shuffled, 23) { // listed by id, not in write order
 		commitReviews(t, s, ID(1), some...)
 	}
 	inOrder := matchingReviews(all, store.ReviewQuery{})
@@ -99,7 +97,7 @@ func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
 	for _, r := range []int{0, 70, 120, len(all) - 1} {
 		places = append(places, cursorOf(inOrder[r]))
 	}
-	for rank := -1; rank <= 4; rank++ { // between reviews, before and behind all of them
+	for rank := -1; rank <= 4; rank++ { // between reviews, and before and after all of them
 		places = append(places, &store.ReviewCursor{Rank: rank}, &store.ReviewCursor{Rank: rank, ID: "zzz"})
 	}
 	places = append(places, &store.ReviewCursor{Rank: 1, ID: ReviewID(100) + "-"})
@@ -110,7 +108,7 @@ func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
 				for _, status := range []record.ReviewStatus{"", record.ReviewOpen, record.ReviewStale} {
 					for _, after := range places {
 						for _, limit := range []int{0, 1, 9} {
-							if n++; !Long() && n%7 != 0 { // prime to how many of each there are
+							if n++; !Long() && n%7 != 0 { // coprime to the number of values of each filter
 								continue
 							}
 							q := store.ReviewQuery{
@@ -129,8 +127,8 @@ func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// A list shows one state, whatever becomes of its reviews while it is read, and
-// keeps nobody from writing or from listing inside of it.
+// A list shows one state, whatever happens to its reviews during the iteration. It must not block writes or nested
+// lists.
 func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	all := newMixedReviews(150, inst) // more than any page
@@ -143,7 +141,7 @@ func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 		if got = append(got, r); len(got)%20 == 1 {
 			first, last := Review(1000+len(got), inst), want[len(want)-1]
 			first.Priority, last.Priority = record.PriorityUrgent, record.PriorityUrgent
-			commitReviews(t, s, ID(1), first, last, endReview(want[len(want)/2]), endReview(r)) // what comes, leaps, ends
+			commitReviews(t, s, ID(1), first, last, endReview(want[len(want)/2]), endReview(r)) // new, reordered and ended reviews
 			nestLists(t, 40, func() iter.Seq2[store.Review, error] { return s.Reviews(t.Context(), store.ReviewQuery{}) })
 		}
 	}
@@ -155,7 +153,7 @@ func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// A list ends soon after its caller has gone, and says so: it does not look whole.
+// A list ends with an error soon after its caller cancelled, so that it does not look complete.
 func reviewsCancelled(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	all := newMixedReviews(150, inst)
@@ -177,13 +175,13 @@ func reviewsCancelled(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// Whoever goes on behind the last review that he saw comes by each that was there
-// all the time, once and in order, although others come in before and behind.
+// A client that continues after the last review it saw reaches each review that was present all along, once and in
+// order, even if others are added before and after.
 func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
 	mustCommit(t, s, Start(t, ID(1), `{}`))
 	inst := mustCommit(t, s, Start(t, ID(2), `{}`))
 	all := newMixedReviews(100, inst)
-	for i := range all { // every second id: what comes in lies between them
+	for i := range all { // every second id, so that new reviews fall in between
 		all[i].ID = ReviewID(2 * i)
 	}
 	commitReviews(t, s, ID(2), all...)
@@ -198,7 +196,7 @@ func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
 		wg.Go(func() {
 			inst := loadInstance(t, s, ID(1))
 			come := newMixedReviews(100, inst)
-			for range steps { // as long as the walk goes on
+			for range steps { // as long as the walk continues
 				i := int(inst.Seq) % len(come)
 				c := Refuse(t, inst, "approve")
 				come[i].ID = ReviewID(2*i + 1)
@@ -228,7 +226,7 @@ func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// listPages lists page by page, each behind the last review of the one before.
+// listPages lists page by page, each after the last review of the previous page.
 func listPages(t *testing.T, s store.Store, q store.ReviewQuery, between func()) (got []store.Review) {
 	for {
 		page := listReviews(t, s, q)

@@ -15,11 +15,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// ReviewID is the id of the n-th review: ids sort as they are created.
+// ReviewID returns the id of the n-th review. Ids sort in creation order.
 func ReviewID(n int) string { return fmt.Sprintf("rev-%08x-0000-7000-8000-%012x", n, n) }
 
-// Review is the n-th review, open and with something in every field that an open
-// one has.
+// Review returns the n-th review, which is open and has a value in every field that an open review has.
 func Review(n int, inst record.Instance) store.Review {
 	r := store.Review{
 		ID: ReviewID(n), Status: record.ReviewOpen, Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version,
@@ -41,14 +40,14 @@ func Review(n int, inst record.Instance) store.Review {
 	return r
 }
 
-// endReview is a review as it is kept when somebody resolved it.
+// endReview returns a review as stored after a person resolved it.
 func endReview(r store.Review) store.Review {
 	r.Status, r.Data, r.Resolution, r.By = record.ReviewResolved, nil, "approve", "human:zoë"
 	r.Channel, r.Reason, r.ClosedAt = record.ChannelCLI, "the <tests> pass", Epoch.Add(time.Hour)
 	return r
 }
 
-// commitReviews commits reviews with one more event of the instance.
+// commitReviews commits reviews with a new event of the instance.
 func commitReviews(t *testing.T, s store.Store, id string, reviews ...store.Review) record.Instance {
 	t.Helper()
 	c := Refuse(t, loadInstance(t, s, id), "approve")
@@ -63,8 +62,7 @@ func sameReview(t testing.TB, what string, got, want store.Review) {
 	}
 }
 
-// wantReview fails the test unless the store answers for a review's id, and lists
-// it once, with exactly that review.
+// wantReview fails the test unless the store returns exactly this review for its id, and lists it once.
 func wantReview(t testing.TB, s store.Store, want store.Review) {
 	t.Helper()
 	got, err := store.FindReview(t.Context(), s, want.ID)
@@ -105,7 +103,7 @@ func testReviews(t *testing.T, _ Driver, s store.Store) {
 	commitReviews(t, s, ID(1), first, second)
 	wantReview(t, s, first)
 	wantReview(t, s, second)
-	commitReviews(t, s, ID(1)) // a commit without reviews leaves them alone
+	commitReviews(t, s, ID(1)) // a commit without reviews does not change them
 	wantReview(t, s, first)
 	noReview(t, s, ReviewID(3))
 
@@ -116,8 +114,8 @@ func testReviews(t *testing.T, _ Driver, s store.Store) {
 	wantReview(t, s, bare)
 }
 
-// What a review holds is for its time only: when it is written again, nothing of
-// the old one can be had, nor is it found by what it was.
+// When a review is rewritten, nothing of its previous version remains, and it is no longer found by its previous
+// values.
 func reviewsAreReplaced(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	mustCommit(t, s, Start(t, ID(2), `{}`))
@@ -129,7 +127,7 @@ func reviewsAreReplaced(t *testing.T, _ Driver, s store.Store) {
 	wantReviews(t, s, store.ReviewQuery{}, []store.Review{neighbour, was})
 	commitReviews(t, s, ID(1), raised)
 	wantReview(t, s, raised)
-	wantReviews(t, s, store.ReviewQuery{}, []store.Review{raised, neighbour}) // it leapt
+	wantReviews(t, s, store.ReviewQuery{}, []store.Review{raised, neighbour}) // it moved to the front
 
 	done := endReview(raised)
 	commitReviews(t, s, ID(1), done)
@@ -153,10 +151,10 @@ func reviewsAreReplaced(t *testing.T, _ Driver, s store.Store) {
 
 	twice := []store.Review{Review(3, inst), endReview(Review(3, inst))}
 	commitReviews(t, s, ID(1), twice...)
-	wantReview(t, s, twice[1]) // the later of one commit
+	wantReview(t, s, twice[1]) // the later one in a commit
 }
 
-// A commit that loses writes no review, and replaces none.
+// A commit that loses a race neither writes nor replaces a review.
 func reviewsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	inst = commitReviews(t, s, ID(1), Review(0, inst))
@@ -179,7 +177,7 @@ func reviewsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// A commit whose key is taken writes no review, whether it is a replay or not.
+// A commit whose key is taken writes no review, whether or not it is a replay.
 func reviewsOfAReplay(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	c := Refuse(t, inst, "approve", WithKey("k"))
@@ -196,8 +194,7 @@ func reviewsOfAReplay(t *testing.T, _ Driver, s store.Store) {
 	noReview(t, s, ReviewID(2))
 }
 
-// A write that fails in the middle, and one that cannot be encoded, leave the
-// reviews as they were.
+// A write that fails halfway, or that cannot be encoded, leaves the reviews unchanged.
 func reviewsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	was := Review(1, inst)
@@ -247,8 +244,8 @@ func reviewsReopened(t *testing.T, s store.Store) func(store.Store) {
 	}
 }
 
-// What one process parked, another one finds and resolves, and the first sees it:
-// of both resolving at once, one is told that it was too late.
+// A review opened by one process is found and resolved by another, and the first sees the result. If both resolve it
+// concurrently, one gets an error.
 func reviewsBeside(t *testing.T, d Driver, s store.Store) {
 	other := d.Beside(t, s)
 	defer closeStore(t, other)
@@ -289,12 +286,12 @@ func reviewsNotShared(t *testing.T, _ Driver, s store.Store) {
 	commitReviews(t, s, ID(1), list...)
 	spoil(given)
 	list[0].ID = "spoilt"
-	wantReview(t, s, want) // after the caller changed what it gave
+	wantReview(t, s, want) // after the caller changed what it passed
 	got, err := store.FindReview(t.Context(), s, want.ID)
 	wantNone(t, err)
 	spoil(got)
 	for _, r := range listReviews(t, s, store.ReviewQuery{}) {
 		spoil(r)
 	}
-	wantReview(t, s, want) // after a reader changed what it got
+	wantReview(t, s, want) // after a reader changed what it received
 }

@@ -53,7 +53,7 @@ func roundTrip(t *testing.T, _ Driver, s store.Store) {
 		t.Errorf("%d reviews wait, want 1", len(parked.Facts.Reviews))
 	}
 
-	// Several events in one commit, as an import would write them.
+	// Several events in one commit, as an import writes them.
 	first := Start(t, ID(2), `{}`)
 	second := Refuse(t, first.Next, "submit", WithKey("second"))
 	third := Advance(t, second.Next, "reviewing", `{"a":1}`)
@@ -103,7 +103,7 @@ func largeValues(t *testing.T, _ Driver, s store.Store) {
 	requireSame(t, "the largest context", requireVerified(t, s, ID(1)), inst)
 }
 
-// clocksDiffer has events of processes whose clocks are an hour apart: the order is that of the commits.
+// clocksDiffer writes events of processes whose clocks are an hour apart. Their order must be the commit order.
 func clocksDiffer(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	for i, off := range []time.Duration{time.Hour, -time.Hour, 0} {
@@ -143,7 +143,7 @@ func testMisfits(t *testing.T, _ Driver, s store.Store) {
 			t.Errorf("%s: got %v, want a refusal", name, err)
 		}
 	}
-	// The same seq with another history before it: a fork, for example of a restored backup.
+	// The same seq after a different history: a fork, for example of a restored backup.
 	fork := inst
 	fork.Head = strings.Repeat("ab", 32)
 	wantError(t, "a fork", s.Commit(t.Context(), Refuse(t, fork, "submit")), store.ErrConflict)
@@ -165,7 +165,7 @@ func notShared(t *testing.T, _ Driver, s store.Store) {
 		clear(i.Facts.Frozen)
 	}
 	spoil(c.Next)
-	clear(c.Next.Context) // one that was loaded nobody writes into
+	clear(c.Next.Context) // no one may write into a loaded Context
 	requireSame(t, "after the caller changed what it gave", loadInstance(t, s, ID(1)), want)
 	spoil(loadInstance(t, s, ID(1)))
 	requireSame(t, "after a reader changed what it got", loadInstance(t, s, ID(1)), want)
@@ -224,8 +224,7 @@ func testSnapshots(t *testing.T, _ Driver, s store.Store) {
 		if err != nil {
 			t.Fatalf("at revision %d: %v", tt.at, err)
 		}
-		// Of two snapshots of one revision either will do: only seq and what
-		// belongs to it differ.
+		// If a revision has two snapshots, either is accepted: they differ only in seq and dependent fields.
 		if got.Revision != tt.want.Revision || got.State != tt.want.State || string(got.Context) != string(tt.want.Context) ||
 			!reflect.DeepEqual(got.Facts, tt.want.Facts) || got.Status != tt.want.Status || got.Owner != tt.want.Owner {
 			t.Errorf("at revision %d: got %+v, want %+v", tt.at, got, tt.want)

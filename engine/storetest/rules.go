@@ -13,7 +13,7 @@ import (
 
 var sealer = record.NewRuleSealer([]byte("storetest"))
 
-// sealedAt gives a rule a place behind another one.
+// sealedAt seals a rule at a place, following the rule with hash prev.
 func sealedAt(place int64, prev string, rule store.Rule) store.Rule {
 	rule.SetSeal(sealer.Seal(place, prev, rule.Parts()...))
 	return rule
@@ -22,7 +22,7 @@ func sealedAt(place int64, prev string, rule store.Rule) store.Rule {
 func ofDefinition(d store.Definition) store.Rule { return store.Rule{Definition: &d} }
 func ofConfig(c store.JudgeConfig) store.Rule    { return store.Rule{Config: &c} }
 
-// addRules adds two definitions and two judge configurations, as one chain.
+// addRules adds two definitions and two judge configurations as one chain.
 func addRules(t *testing.T, s store.Store) (all []store.Rule) {
 	prev := ""
 	for i, rule := range []store.Rule{
@@ -36,7 +36,7 @@ func addRules(t *testing.T, s store.Store) (all []store.Rule) {
 	return all
 }
 
-// ruleList is what a store lists above a place.
+// ruleList returns the rules that a store lists above a place.
 func ruleList(t *testing.T, s store.Store, after int64) []store.Rule {
 	_, all, err := s.Rules(t.Context(), after)
 	wantNone(t, err)
@@ -75,7 +75,7 @@ func testRules(t *testing.T, _ Driver, s store.Store) {
 	if configs, err := s.JudgeConfigs(t.Context(), "doc"); err != nil || !reflect.DeepEqual(configs, []store.JudgeConfig{*all[1].Config}) {
 		t.Errorf("got %+v, %v, want %+v", configs, err, all[1].Config)
 	}
-	for _, place := range []int64{1, 4, 6, -1} { // taken, beyond the next one, or none
+	for _, place := range []int64{1, 4, 6, -1} { // taken, beyond the next one, or invalid
 		wantError(t, fmt.Sprint("a definition at place ", place), s.AddRule(t.Context(), sealedAt(place, end.Hash, ofDefinition(newDefinition("doc", 3)))), store.ErrConflict)
 		wantError(t, fmt.Sprint("a configuration at place ", place), s.AddRule(t.Context(), sealedAt(place, end.Hash, ofConfig(judgeConfig("doc", 2)))), store.ErrConflict)
 	}

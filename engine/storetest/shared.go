@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// withOther gives a promise two stores on one set of data; one twice where it cannot be shared.
+// withOther returns a test with two stores on the same data, or the same store twice if its data cannot be shared.
 func withOther(promise func(t *testing.T, s, other store.Store)) func(*testing.T, Driver, store.Store) {
 	return func(t *testing.T, d Driver, s store.Store) {
 		other := s
@@ -27,7 +27,7 @@ func withOther(promise func(t *testing.T, s, other store.Store)) func(*testing.T
 	}
 }
 
-// ended is a duration of a lease that nobody has by the time it is returned.
+// ended is a duration with which a lease has already ended when it is returned.
 const ended = -time.Hour
 
 func takeLease(t *testing.T, s store.Store, owner string, d time.Duration) store.Lease {
@@ -59,7 +59,7 @@ func testLeases(t *testing.T, s, other store.Store) {
 	if second.Number <= first.Number {
 		t.Errorf("number %d after %d", second.Number, first.Number)
 	}
-	wantNone(t, s.EndLease(t.Context(), first)) // it is not the present one
+	wantNone(t, s.EndLease(t.Context(), first)) // it is not the current lease
 	third := takeLease(t, s, "b", time.Hour)
 	if third.Number <= second.Number {
 		t.Errorf("the same owner, too late: number %d after %d", third.Number, second.Number)
@@ -68,8 +68,9 @@ func testLeases(t *testing.T, s, other store.Store) {
 	_, err = s.TakeLease(t.Context(), first.Name, "a", time.Hour)
 	wantError(t, "after somebody ended a lease of before", err, store.ErrLeaseTaken)
 
-	// What is dropped: the lease has ended, long enough ago, and has the prefix. It is as if another one had had it.
-	wantNone(t, s.DropLeases(t.Context(), "", 0)) // not this one
+	// DropLeases drops a lease only if it ended long enough ago and has the prefix. Afterwards it looks as if another
+	// owner had held it.
+	wantNone(t, s.DropLeases(t.Context(), "", 0)) // not this lease
 	if again := takeLease(t, other, "b", ended); again.Number != third.Number {
 		t.Errorf("number %d after a drop of others, not %d", again.Number, third.Number)
 	}
@@ -85,7 +86,7 @@ func testLeases(t *testing.T, s, other store.Store) {
 	}
 }
 
-// Of many that take a lease at once one gets it, and its end is by the store's clock.
+// Of many concurrent attempts to take a lease, one succeeds. The lease ends by the store's clock.
 func leasesRace(t *testing.T, s, other store.Store) {
 	stores := []store.Store{s, other}
 	onlyOne(t, 16, store.ErrLeaseTaken, func(i int) error {
@@ -109,7 +110,7 @@ func leasesRace(t *testing.T, s, other store.Store) {
 	}
 }
 
-// What is written under a lease is written only while its owner has it.
+// Writes under a lease succeed only while its owner holds it.
 func leasesFence(t *testing.T, s, other store.Store) {
 	insts := startMany(t, s, 3)
 	mine := takeLease(t, s, "a", time.Hour)
@@ -153,7 +154,7 @@ func leasesFence(t *testing.T, s, other store.Store) {
 	write(store.Lease{Name: "nobody's"}, "never taken, without a number", store.ErrLeaseLost)
 	wantRefusals(t, s, "a", noon, int(n))
 
-	// A neighbour in the same transaction is not its holder's.
+	// A neighbour in the same transaction is not affected by the lease.
 	errs := make([]error, len(insts))
 	atOnce(len(insts), func(i int) {
 		c := Refuse(t, insts[i], "submit")
@@ -229,7 +230,7 @@ func newDataKey(instance string, number int) store.DataKey {
 	return store.DataKey{Instance: instance, Number: number, Wrapped: sum, Under: "kek-1", MadeAt: Epoch}
 }
 
-// destroyed is a key as it is once it was destroyed.
+// destroyed returns a key as it is after its destruction.
 func destroyed(k store.DataKey) store.DataKey {
 	k.Wrapped, k.DestroyedAt = nil, Epoch.Add(time.Minute)
 	return k
@@ -359,7 +360,7 @@ func sharedReopened(t *testing.T, s store.Store) func(store.Store) {
 	}
 }
 
-// Once a lease was given back, nothing that names it is committed any more, whatever was on its way.
+// Once a lease was returned, no pending write that names it is committed.
 func fenceUnderLoad(t *testing.T, s, other store.Store) {
 	const writers, rounds = 4, 5
 	insts := startMany(t, s, writers)
@@ -397,8 +398,8 @@ func fenceUnderLoad(t *testing.T, s, other store.Store) {
 	}
 }
 
-// Of one question that two processes ask, and of one review that they end, one is recorded; what both
-// learn counts together.
+// If two processes ask the same question or end the same review, only one is recorded. The lessons of both count
+// together.
 func questionsOfTwo(t *testing.T, s, other store.Store) {
 	const each = 8
 	stores := []store.Store{s, other}

@@ -1,12 +1,10 @@
 //nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
 
-// Package storetest is the conformance suite of store.Store: one set of
-// promises that every driver must keep, so that the engine need not know which
-// one it has. A driver's test calls Run; a new driver is done when it passes.
+// Package storetest is the conformance suite of store.Store: the guarantees that every driver must give, so that the
+// engine need not know which driver it uses. A driver's test calls Run; a new driver is complete when it passes.
 //
-// It must never look behind the interface: what only one driver can do (a second
-// process, a poisoned write) comes in through Driver's hooks, and is skipped
-// where a hook is nil.
+// It must use only the interface. Features of particular drivers (a second process, a poisoned write) are provided by
+// the hooks of Driver. A test is skipped if its hook is nil.
 package storetest
 
 import (
@@ -24,33 +22,30 @@ import (
 type Driver struct {
 	// Open returns a new, empty store. The suite closes it.
 	Open func(t testing.TB) store.Store
-	// Reopen opens again what a store that was closed has kept; nil when the driver
-	// is not durable.
+	// Reopen opens the data of a closed store again; nil if the driver is not durable.
 	Reopen func(t testing.TB, closed store.Store) store.Store
-	// Beside opens a second store on the same data while the first is open, as
-	// another process would; nil when the driver cannot be shared.
+	// Beside opens a second store on the same data while the first is open, as another process would; nil if the data
+	// cannot be shared.
 	Beside func(t testing.TB, first store.Store) store.Store
-	// Poison makes every later write of an event with this action fail inside the
-	// driver, after something of its commit was written; nil when there is no way.
+	// Poison makes every later write of an event with this action fail inside the driver, after part of its commit
+	// was written; nil if that is not possible.
 	Poison func(t testing.TB, s store.Store, action string)
-	// Stall keeps writes from proceeding until release is called, so that a queue
-	// forms; nil when writes do not queue.
+	// Stall blocks writes until release is called, so that a queue forms; nil if writes do not queue.
 	Stall func(t testing.TB, s store.Store) (release func())
-	// AwaitStalled waits until a write has left the queue and stands still behind Stall; nil
-	// when that cannot be seen.
+	// AwaitStalled waits until a write has left the queue and is blocked by Stall; nil if that cannot be observed.
 	AwaitStalled func(t testing.TB, s store.Store)
-	// Sample leaves out what is about finding decisions, unless Long: for a driver that
-	// passes the whole suite in another setting.
+	// Sample skips the tests of finding decisions, unless Long: for a driver that passes the whole suite in another
+	// configuration.
 	Sample bool
 }
 
-// Long reports whether tests are to take the sizes that show most, whatever it costs:
-// GAVEL_LONG=1. The others are samples.
+// Long reports whether tests should use the most revealing sizes regardless of cost (GAVEL_LONG=1). Otherwise they
+// use samples.
 func Long() bool { return os.Getenv("GAVEL_LONG") != "" }
 
-// SampleProperties has rapid check each property so many times, unless Long: a package that
-// uses it calls it before its tests run. The histories are of one goroutine, in which there is
-// no race: under the race detector, many times slower, a third of them will do.
+// SampleProperties sets how many times rapid checks each property, unless Long. Packages call it before their tests
+// run. The histories are written by a single goroutine and cannot race, so that a third of the checks is enough under
+// the much slower race detector.
 func SampleProperties(checks int) {
 	if Long() {
 		return
@@ -63,14 +58,14 @@ func SampleProperties(checks int) {
 	}
 }
 
-// promise is one test of the suite, with a store of its own.
+// promise is a test of the suite, with its own store.
 type promise struct {
 	name  string
 	run   func(t *testing.T, d Driver, s store.Store)
 	needs need
 }
 
-// need is the hook without which a promise cannot be tested, with why.
+// need is the hook that a test requires, with the reason for skipping without it.
 type need struct {
 	without string
 	has     func(Driver) bool
@@ -84,7 +79,7 @@ var (
 	stall  = need{"writes do not queue", func(d Driver) bool { return d.Stall != nil }}
 )
 
-// listPromises are the suite but for what is about finding decisions.
+// listPromises returns the suite without the tests of finding decisions.
 func listPromises() []promise { //nolint:funlen // a list
 	return []promise{
 		{"round trip", roundTrip, always},

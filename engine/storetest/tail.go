@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Every event once, in the order of commits, from wherever one goes on.
+// The tail yields every event once, in commit order, from any starting position.
 func testTail(t *testing.T, _ Driver, s store.Store) {
 	if n, err := s.LastPosition(t.Context()); n != 0 || err != nil {
 		t.Errorf("the last position of none: %d, %v", n, err)
@@ -50,8 +50,7 @@ func listTail(t testing.TB, s store.Store, q store.TailQuery) []store.PlacedEven
 	return collect(t, s.EventsAfter(t.Context(), q))
 }
 
-// A tail of one owner, workflow or instance, and of some positions, is what is left of the
-// whole one.
+// A tail limited to an owner, workflow, instance or range of positions is the matching part of the whole tail.
 func tailFilters(t *testing.T, _ Driver, s store.Store) {
 	for i := range 100 {
 		c := Start(t, ID(i+1), `{}`)
@@ -84,7 +83,7 @@ func tailFilters(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// The version of an event's instance is the present one, whichever the event was made under.
+// The version reported for an event's instance is the current one, regardless of the version of the event.
 func tailVersions(t *testing.T, _ Driver, s store.Store) {
 	c := Start(t, ID(1), `{}`)
 	wantNone(t, s.Commit(t.Context(), c))
@@ -98,7 +97,7 @@ func tailVersions(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// A lesson without an event counts like one with it.
+// A lesson without an event counts like one with an event.
 func testLessons(t *testing.T, _ Driver, s store.Store) {
 	for i := range 3 {
 		wantNone(t, s.Commit(t.Context(), store.Commit{Lesson: newRefusal("a", "case", i)}))
@@ -111,7 +110,7 @@ func testLessons(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// What runs is counted for each owner, no further than was asked.
+// Running instances are counted for each owner, up to the requested limit.
 func testRunning(t *testing.T, _ Driver, s store.Store) {
 	owner := ""
 	for i := range 5 {
@@ -130,8 +129,8 @@ func testRunning(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// Who follows the events of a store that two processes write has each once, in the order of their
-// positions, and none comes below one that was seen.
+// A reader that follows a store to which two processes write receives each event once, in the order of positions. No
+// event appears below a position that was already seen.
 func followWriters(t *testing.T, d Driver, s store.Store) {
 	other := d.Beside(t, s)
 	defer closeStore(t, other)
@@ -177,8 +176,8 @@ func followWriters(t *testing.T, d Driver, s store.Store) {
 	}
 }
 
-// While a write is held up in the middle of its transaction, nothing of it has a position, and
-// what others write meanwhile comes in the order in which it is committed.
+// While a write is blocked in its transaction, its events have no position. Concurrent writes of others appear in
+// commit order.
 func positionsOfSlowWrites(t *testing.T, d Driver, s store.Store) {
 	if d.Beside == nil {
 		t.Skip("the driver's data cannot be shared")
@@ -210,7 +209,7 @@ func positionsOfSlowWrites(t *testing.T, d Driver, s store.Store) {
 	}
 }
 
-// Who waits is woken by what another process commits.
+// A waiting reader is woken by commits of another process.
 func testWaking(t *testing.T, s, other store.Store) {
 	w, ok := s.(store.Waker)
 	if !ok {
@@ -240,5 +239,5 @@ func testWaking(t *testing.T, s, other store.Store) {
 	_, stopLeft := w.Wakes(left)
 	cancelLeft()
 	stopLeft()
-	w.Wakes(t.Context()) // Close ends what nobody stopped
+	w.Wakes(t.Context()) // Close ends listeners that were never stopped
 }

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// onDisk is where temporary folders were before UseMemory, "" where they still are.
+// onDisk is the location of temporary folders before UseMemory; "" if it is unchanged.
 var onDisk string
 
-// UseMemory has the temporary folders of the tests, and of the processes that they start, in
-// memory, where the machine has a file system and room for that. A sync costs nothing there, and
-// the tests of a store spent half of their time on those. With Long they stay on the disk.
+// UseMemory places the temporary folders of the tests, and of processes that they start, in memory, if the machine
+// has a suitable file system with enough space. Syncs cost nothing there; the tests of a store used to spend half
+// their time on them. With Long the folders stay on disk.
 func UseMemory() {
 	if _, set := os.LookupEnv("TMPDIR"); set || Long() || slices.ContainsFunc(os.Args[1:], asksForMeasure) {
 		return
@@ -25,14 +25,14 @@ func UseMemory() {
 	}
 }
 
-// asksForMeasure reports whether an argument asks for a benchmark, or is a flag of this project:
-// those measure, crash or cut the power, all of which need a disk.
+// asksForMeasure reports whether an argument requests a benchmark or is one of this project's flags. These measure,
+// crash or cut the power, all of which need a disk.
 func asksForMeasure(arg string) bool {
 	return strings.HasPrefix(arg, "-test.bench=") || !strings.HasPrefix(arg, "-test.")
 }
 
-// UseDisk has the temporary folders of one test on the disk all the same: it needs what a sync
-// takes. It must be called before the first of them is made.
+// UseDisk places the temporary folders of a test on disk after all, because the test needs syncs with their real
+// duration. It must be called before the first folder is created.
 func UseDisk(t *testing.T) {
 	t.Helper()
 	if onDisk != "" {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryDir is a folder in memory from which programs may be run, with room for all the tests
-// that run at once; "" where there is none.
+// memoryDir returns a folder in memory from which programs may be run, with space for all concurrent tests; "" if
+// there is none.
 func memoryDir() string {
 	const dir, room = "/dev/shm", 1 << 30
 	var fs unix.Statfs_t

@@ -21,8 +21,8 @@ func Truncate(tb testing.TB, prev, floor record.Instance, changes ...Change) sto
 	return c
 }
 
-// growLong is an instance with a key, a checkpoint and a refusal at every third event, and
-// what it was after each event.
+// growLong returns an instance with keys, refusals, moves and checkpoints, and its state after each of its ten
+// events.
 func growLong(t *testing.T, s store.Store, id string) (record.Instance, []record.Instance) {
 	at := []record.Instance{mustCommit(t, s, Start(t, id, `{"title":"a"}`, WithKey(id+" start")))}
 	for i := range 9 {
@@ -44,7 +44,7 @@ func growLong(t *testing.T, s store.Store, id string) (record.Instance, []record
 func testTruncation(t *testing.T, _ Driver, s store.Store) {
 	neighbour, _ := growLong(t, s, ID(1))
 	inst, at := growLong(t, s, ID(2))
-	floor := at[4] // behind a refusal, in the revision of an advance and a checkpoint before it
+	floor := at[4] // after a refusal, with the revision of an earlier advance and checkpoint
 	inst = mustCommit(t, s, Truncate(t, inst, floor))
 	requireSame(t, "what is loaded", loadInstance(t, s, inst.ID), inst)
 
@@ -76,7 +76,7 @@ func testTruncation(t *testing.T, _ Driver, s store.Store) {
 	}
 	requireSame(t, "the neighbour", requireVerified(t, s, neighbour.ID), neighbour)
 
-	// It goes on, and may be cut again.
+	// The history continues and may be truncated again.
 	inst = mustCommit(t, s, Advance(t, inst, "draft", `{"again":true}`, WithKey("goes on")))
 	if e, err := s.ByKey(t.Context(), hexOf("scope goes on")); err != nil || e.Seq != inst.Seq {
 		t.Errorf("the key of an event behind the cut: event %d, %v", e.Seq, err)
@@ -100,12 +100,12 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 			t.Errorf("%s: a snapshot from nowhere", what)
 		}
 	}
-	// Somebody else was first.
+	// Another caller was first.
 	late := Truncate(t, at[8], floor)
 	wantError(t, "a conflict", s.Commit(t.Context(), late), store.ErrConflict)
 	intact("after a conflict")
 
-	// What does not fit together.
+	// Parts that do not fit together.
 	other := floor
 	other.Head = hexOf("other")
 	for what, misfit := range map[string]struct {
@@ -138,7 +138,7 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 func truncationReopened(t *testing.T, s store.Store) func(store.Store) {
 	inst, at := growLong(t, s, ID(1))
 	floor := at[7]
-	floor.Context = json.RawMessage(string(floor.Context)) // its own bytes
+	floor.Context = json.RawMessage(string(floor.Context)) // separate bytes
 	c := Truncate(t, inst, floor)
 	mustCommit(t, s, c)
 	return func(s store.Store) {

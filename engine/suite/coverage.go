@@ -11,26 +11,26 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Coverage says what of a definition the tests have reached.
+// Coverage is how much of a definition the tests have reached.
 type Coverage struct {
 	// States that were entered.
 	States Share `json:"states"`
-	// Transitions that were made, and Refusals that were seen of those that can refuse
-	// anything beyond being illegal.
+	// Transitions that were made, and Refusals that were seen, for transitions that can be refused for
+	// reasons other than legality.
 	Transitions Share `json:"transitions"`
 	Refusals    Share `json:"refusals"`
 	// Validators that agreed and that refused: transitions with scripts count twice.
 	Validators Share `json:"validators"`
 }
 
-// Share is how much of something was reached, and what was not.
+// Share is the part of a set that was reached, and the rest.
 type Share struct {
 	Reached int      `json:"reached"`
 	All     int      `json:"all"`
 	Missing []string `json:"missing"` // never nil
 }
 
-// Percent is 0..100; of nothing, all is reached.
+// Percent is 0..100; it is 100 if there is nothing to reach.
 func (s Share) Percent() float64 {
 	if s.All == 0 {
 		return 100
@@ -42,7 +42,7 @@ type coverage struct {
 	states, transitions, refusals, validators *marks
 }
 
-// marks are things in the order of the document, each reached or not.
+// marks are items in the order of the document, each reached or not.
 type marks struct {
 	order   []string
 	reached map[string]bool
@@ -75,7 +75,7 @@ func (m *marks) coveredShare() Share {
 	return s
 }
 
-// newCoverage lists what there is to reach.
+// newCoverage lists everything that can be reached.
 func newCoverage(definition json.RawMessage) (*coverage, error) {
 	d, err := workflow.Parse("definition.json", definition)
 	if err != nil {
@@ -102,7 +102,7 @@ func newCoverage(definition json.RawMessage) (*coverage, error) {
 	return c, nil
 }
 
-// entryChecked reports whether a state that a transition leads to looks at the context.
+// entryChecked reports whether a target state of the transition checks the context.
 func entryChecked(d *workflow.Definition, t *workflow.Transition) bool {
 	return slices.ContainsFunc(t.Routes, func(r workflow.Route) bool {
 		_, checked := d.StateValidators[r.Target]

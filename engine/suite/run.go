@@ -17,11 +17,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Opener opens an engine over an empty store of its own. Its judge asks fetcher for
-// evidence and model last. close releases it.
+// Opener opens an engine over a new empty store. Its judge uses fetcher for evidence and model as the
+// last layer. shut releases the engine.
 type Opener func(fetcher judge.Fetcher, model judge.Layer) (e *engine.Engine, shut func() error, err error)
 
-// Report is what came of the tests of one file.
+// Report is the result of a file of tests.
 type Report struct {
 	Path     string       `json:"path"`
 	Workflow string       `json:"workflow"`
@@ -40,30 +40,30 @@ func (r Report) Failed() int {
 	return n
 }
 
-// TestReport is what came of one test.
+// TestReport is the result of a test.
 type TestReport struct {
 	Name     string                `json:"name"`
 	Line     int                   `json:"line"`
-	Steps    int                   `json:"steps"` // that were run
+	Steps    int                   `json:"steps"` // number of steps that ran
 	Problems []Problem             `json:"problems"`
 	Took     document.Milliseconds `json:"tookMs"`
 }
 
-// Problem is one thing that went otherwise.
+// Problem is one difference from the expected result.
 type Problem struct {
 	Line    int    `json:"line"`
 	Step    string `json:"step"` // such as "2 approve"
 	Message string `json:"message"`
 }
 
-// author defines workflows and reads what happened.
+// author defines workflows and reads the results.
 var author = engine.Principal{ID: "test:author", Role: engine.RoleOperator}
 
-// defaultPrincipal asks where a test does not say who does.
+// defaultPrincipal performs the steps if a test names no principal.
 var defaultPrincipal = engine.Principal{ID: "test:agent", Role: engine.RoleAgent}
 
-// Run runs one file. The error means that it could not be run: the definition is not
-// valid, or the engine could not answer.
+// Run runs one file. The error means that it could not be run: the definition is invalid, or the engine
+// failed.
 func Run(ctx context.Context, f File, definition engine.DefineRequest, open Opener) (Report, error) {
 	world := &stage{}
 	e, shut, err := open(world, scriptedModel{world})
@@ -174,7 +174,7 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 	return r.compareContext(s.Expect, id)
 }
 
-// runReview decides the move of the instance that waits for a person.
+// runReview decides the review of the instance that waits for a person.
 func (r *runner) runReview(id string, s Step) error {
 	open, err := r.engine.Reviews(r.ctx, author, engine.ReviewsRequest{Instance: id, Status: "open"})
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *runner) runReview(id string, s Step) error {
 	return r.compareContext(s.Expect, id)
 }
 
-// refusedRequest makes a problem of an error that is the request's fault.
+// refusedRequest turns an error that is the request's fault into a problem.
 func (r *runner) refusedRequest(s Step, err error) error {
 	switch engine.CodeOf(err) {
 	case engine.CodeForbidden, engine.CodeInvalidArgument, engine.CodeInvalidData, engine.CodeTooLarge, engine.CodeUnknownInstance:
@@ -208,7 +208,7 @@ func (r *runner) addProblem(line int, format string, args ...any) {
 	r.report.Problems = append(r.report.Problems, Problem{Line: line, Step: r.at, Message: fmt.Sprintf(format, args...)})
 }
 
-// compareDecision holds what came against what was expected.
+// compareDecision compares a decision with the expected one.
 func (r *runner) compareDecision(want Expect, pos engine.Position, d engine.Decision) {
 	why := ""
 	if d.Reasoning != "" {
@@ -285,11 +285,11 @@ func joinList(words []string) string {
 	return strings.Join(words, ", ")
 }
 
-// stage is the world in which a step is taken: the evidence and the model that the
-// file gives. Tests of one file run one after the other.
+// stage holds the evidence and the model that the file defines for the current step. Tests of a file run
+// one after the other.
 type stage struct{ step atomic.Pointer[Step] }
 
-// Fetch implements judge.Fetcher with what the file gives.
+// Fetch implements judge.Fetcher with the evidence in the file.
 func (s *stage) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	if len(r.Missing) > 0 {
 		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil

@@ -1,13 +1,15 @@
-// Package suite runs users' tests of their workflows: given a start context, these
-// actions with these data lead to these decisions and states.
+// Package suite runs users' tests of their workflows: given a start context, these actions with these
+// data must lead to these decisions and states.
 //
-// It promises that a test passes exactly when the real engine, with the real layers,
-// answers as the file says; that what a file says and nobody reads is an error; and that
-// the coverage it reports is of what happened. Evidence and the model's answer stand in
-// the file, so that nothing outside is asked.
+// It promises:
 //
-// It must never decide anything itself, and never leave an instance in a store that
-// somebody else reads: whoever opens the engine gives it one of its own.
+//   - A test passes exactly when the real engine, with the real layers, gives the expected results.
+//   - A key that is not understood is an error.
+//   - The reported coverage is that of the real run.
+//   - Evidence and the model's answer come from the file, so that nothing outside is used.
+//
+// It must never decide anything itself, and never leave an instance in a shared store: the Opener must
+// provide a separate store.
 package suite
 
 import (
@@ -24,7 +26,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// MaxFile is how many bytes a file of tests may have.
+// MaxFile is the maximum size of a test file in bytes.
 const MaxFile = 1 << 20
 
 // File is one file of tests.
@@ -35,7 +37,7 @@ type File struct {
 	Tests    []Test
 }
 
-// Definition is the path of the workflow's file.
+// Definition returns the path of the workflow's file.
 func (f File) Definition() string {
 	if filepath.IsAbs(f.Workflow) {
 		return f.Workflow
@@ -43,11 +45,11 @@ func (f File) Definition() string {
 	return filepath.Join(filepath.Dir(f.Path), f.Workflow)
 }
 
-// Test is one instance and what is done with it.
+// Test is one instance and the steps performed on it.
 type Test struct {
 	Name string
 	Line int
-	// Context is the start context; Start what is expected of the start, nil: that it is
+	// Context is the start context. Start is the expected result of the start; nil expects that it is
 	// approved.
 	Context json.RawMessage
 	Start   *Expect
@@ -60,19 +62,19 @@ type Step struct {
 	Line   int
 	Action string
 	Data   json.RawMessage
-	Who    engine.Principal // zero: the test's
-	// Evidence by name; null, or a name that is absent, was unavailable.
+	Who    engine.Principal // zero: the test's principal
+	// Evidence by name; null, or an absent name, means unavailable.
 	Evidence map[string]json.RawMessage
-	// Model is what the model says, nil when none is configured.
+	// Model is the model's answer, nil if no model is configured.
 	Model *Model
 	// Precheck asks without moving.
 	Precheck bool
-	// Review decides the move that waits for a person; nil for an action.
+	// Review decides the pending review; nil for an action.
 	Review *Review
 	Expect Expect
 }
 
-// name is what the step does, for messages.
+// name returns a description of the step for messages.
 func (s Step) name() string {
 	if s.Review != nil {
 		return "review"
@@ -86,15 +88,15 @@ type Review struct {
 	Decision judge.Outcome // approve or reject
 }
 
-// Model is a model's answer: to every criterion alike.
+// Model is a model's answer, the same for every criterion.
 type Model struct {
 	Outcome    judge.Outcome // approve, reject, or escalate: it cannot assess
 	Confidence float64
-	// Unavailable: it does not answer.
+	// Unavailable: the model does not answer.
 	Unavailable bool
 }
 
-// Expect is what a decision must be; a zero field is not looked at.
+// Expect is the expected decision; zero fields are not checked.
 type Expect struct {
 	Line      int
 	Outcome   judge.Outcome
@@ -104,14 +106,13 @@ type Expect struct {
 	Assurance judge.Assurance
 	// Codes must all be among those of the findings.
 	Codes []string
-	// Says must stand in the reasoning or a violation.
+	// Says must appear in the reasoning or a violation.
 	Says string
-	// Context holds keys of the context after the step, with their values.
+	// Context lists keys of the context after the step, with their values.
 	Context json.RawMessage
 }
 
-// Parse reads a file of tests, YAML or JSON. The error holds everything that is wrong
-// with it, with lines.
+// Parse reads a file of tests in YAML or JSON. The error lists all problems with their lines.
 func Parse(path string, doc []byte) (File, error) {
 	root, err := document.Parse(path, doc, document.Limits{Bytes: MaxFile})
 	if err != nil {
@@ -182,7 +183,7 @@ func readStep(o *document.ObjectReader, line int) Step {
 	return s
 }
 
-// readObject is a JSON object as it was written, nil when absent.
+// readObject returns a JSON object as it was written, nil if absent.
 func readObject(o *document.ObjectReader, key string) json.RawMessage {
 	if o.Object(key).Node() == nil {
 		return nil
@@ -247,8 +248,8 @@ func readExpect(o *document.ObjectReader, line int) Expect {
 	return e
 }
 
-// WriteJUnit writes reports as JUnit XML. With least above 0, which is a percentage, each
-// suite ends with a case of its own that fails when fewer of the transitions were made.
+// WriteJUnit writes reports as JUnit XML. If least, a percentage, is above 0, each suite ends with an
+// extra case that fails if fewer of the transitions were made.
 func WriteJUnit(w io.Writer, reports []Report, least float64) error {
 	var all junit.Report
 	var total time.Duration
@@ -278,7 +279,7 @@ func WriteJUnit(w io.Writer, reports []Report, least float64) error {
 	return junit.Write(w, all)
 }
 
-// coverageCase is what the coverage is held against.
+// coverageCase returns the case that compares the coverage with least.
 func coverageCase(r Report, least float64) junit.Case {
 	c := junit.Case{Name: "coverage", Class: r.Workflow, File: r.Path, Line: 1, Time: formatSeconds(0)}
 	if made := r.Coverage.Transitions; made.Percent() < least {

@@ -83,7 +83,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// A person decides what waits, so that every transition can be made.
+// A person decides pending reviews, so that every transition can be made.
 func TestStepsReview(t *testing.T) {
 	r, err := run(t, `
 - name: the model is away, and a person decides
@@ -107,7 +107,7 @@ func TestStepsReview(t *testing.T) {
 			t.Errorf("%s: %+v, %v", step, r.Tests, err)
 		}
 	}
-	// Who asked for the move is not who decides it.
+	// The principal that asked for the move must not decide it.
 	r, err = run(t, `
 - name: two
   principal: ada
@@ -121,7 +121,7 @@ func TestStepsReview(t *testing.T) {
 	}
 }
 
-// Whatever goes otherwise than the file says is a problem, with its line.
+// Every difference from the file is a problem with its line.
 func TestWhatGoesOtherwise(t *testing.T) {
 	for name, c := range map[string]struct{ step, says string }{
 		"outcome":          {`{action: submit, expect: {outcome: approve}}`, "expected approve, got reject by fields"},
@@ -227,7 +227,7 @@ func TestWriteJUnit(t *testing.T) {
 	}
 }
 
-// Too little coverage is a case of its own, so that a build server shows why it is red.
+// Insufficient coverage is a separate case, so that a build server shows why it failed.
 func TestWriteJUnitCoverage(t *testing.T) {
 	r, err := run(t, "- name: good\n  steps:\n  - {action: submit, data: {documentId: 1}, expect: {state: reviewing}}\n")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// examine reads a definition as it will be defined. One that is not valid here is adapted, if
-// that makes it valid: the warnings of out say how.
+// examine reads a definition as it will be defined. An invalid definition is adapted if that makes it
+// valid; the warnings in out describe the changes.
 func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionReport) (engine.DefineRequest, *workflow.Definition, error) {
 	req := engine.DefineRequest{Source: in.File, Document: in.Document}
 	d, invalid, err := im.examineDocument(ctx, req)
@@ -63,8 +63,8 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 	return req, d, nil
 }
 
-// setAside keeps a definition that was refused, for an instance of it: what its errors concern is
-// refused. It stays refused where that is not possible.
+// setAside stores a rejected definition so that its instance can be kept; everything that its errors
+// affect is disabled. If that is not possible, the definition stays rejected.
 func (im *importer) setAside(ctx context.Context, refused *refusedDefinition) error {
 	report := &im.definitions[refused.place]
 	for _, whole := range []bool{false, true} {
@@ -88,7 +88,7 @@ func (im *importer) setAside(ctx context.Context, refused *refusedDefinition) er
 	return nil
 }
 
-// keepAside stores a changed definition, unless the store has another one of its name.
+// keepAside stores a changed definition, unless the store has a different one of that name.
 func (im *importer) keepAside(ctx context.Context, in Definition, out *DefinitionReport) error {
 	req, d, err := im.examine(ctx, in, out)
 	if err != nil {
@@ -105,7 +105,7 @@ func (im *importer) keepAside(ctx context.Context, in Definition, out *Definitio
 	return im.keep(ctx, req, d, out)
 }
 
-// examineDocument returns the definition, or what is wrong with it.
+// examineDocument returns the definition, or its problems.
 func (im *importer) examineDocument(ctx context.Context, req engine.DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
 	d, _, err := im.e.ExamineDefinition(ctx, im.owner, req)
 	if invalid, ok := errors.AsType[*engine.Error](err); ok && invalid.Code == engine.CodeInvalidDefinition {
@@ -118,8 +118,8 @@ func refuseIssues(issues []workflow.Issue) error {
 	return fmt.Errorf("the definition is not valid: %s", issues[0])
 }
 
-// isFree reports whether a definition can have its name, which it had not: no other one has it,
-// in the folder or in the store.
+// isFree reports whether a definition can have a changed name: no other definition has it, in the folder
+// or in the store.
 func (im *importer) isFree(ctx context.Context, d *workflow.Definition, was string) (bool, error) {
 	if other, taken := im.taken[d.Name]; taken {
 		return other == was, nil
@@ -137,7 +137,7 @@ func withName(doc []byte, name string) []byte {
 	return encodeObject(fields)
 }
 
-// describeDraft puts the name that a workflow had where those who look for it find it.
+// describeDraft adds the original name of a workflow to its description, so that people can find it.
 func describeDraft(doc []byte, name string) []byte {
 	fields := membersOf(doc)
 	description := document.Known(fields["description"]).Text()

@@ -16,8 +16,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// draft is the history of one instance while its events are made. Only the last context is
-// held: a log of a megabyte can lead through gigabytes of contexts.
+// draft is the history of one instance while its events are made. It holds only the last context,
+// because a log of a megabyte can lead through gigabytes of contexts.
 type draft struct {
 	im *importer
 	in Instance
@@ -27,8 +27,8 @@ type draft struct {
 	time        time.Time             // of the last event
 	bytes       int                   // of patches
 	checkpoints map[string]Checkpoint // by id
-	waiting     []Checkpoint          // those that were not reached, in order
-	placed      int                   // checkpoints that have an event
+	waiting     []Checkpoint          // checkpoints that were not reached yet, in order
+	placed      int                   // number of checkpoints that have an event
 	notes       []string
 	differs     bool
 }
@@ -49,7 +49,7 @@ func (d *draft) addNote(format string, args ...any) {
 	d.notes = append(d.notes, fmt.Sprintf(format, args...))
 }
 
-// addDifference adds a note of what cannot be taken as it stands in the files.
+// addDifference adds a note about something that cannot be imported as it is in the files.
 func (d *draft) addDifference(format string, args ...any) {
 	d.differs = true
 	d.addNote(format, args...)
@@ -61,7 +61,7 @@ func (d *draft) addHistory(ctx context.Context) error {
 	}
 	d.sortCheckpoints()
 	d.time = d.im.at
-	back := -1 // the last line that goes back: what was visited before it does not count
+	back := -1 // the last line that goes back: visits before it do not count
 	for i, line := range d.in.Lines {
 		if line.Action == "rollback" || line.Kind == record.RolledBack || line.Kind == record.Undone {
 			back = i
@@ -102,7 +102,8 @@ func (d *draft) addHistory(ctx context.Context) error {
 	return d.addCheckpoints(nil)
 }
 
-// noteCalls says which calls of a gavel export nobody waits for here, and whose calls are not counted.
+// noteCalls adds notes about a gavel export: unsettled calls, which are not awaited here, and gates whose
+// calls are not counted here.
 func (d *draft) noteCalls() {
 	var gates, unsettled []string
 	gateOf := map[string]string{}
@@ -127,7 +128,7 @@ func (d *draft) noteCalls() {
 	}
 }
 
-// addStart adds an event for a start that the log does not have. What no line sets must have
+// addStart adds an event for a start that is missing from the log. Fields that no line sets must have
 // been in the context from the start.
 func (d *draft) addStart(counts bool) error {
 	state, cancelled, context := d.in.State, d.in.Cancelled, membersOf(d.in.Context)
@@ -160,7 +161,7 @@ func (d *draft) addLine(line Line, counts bool) error {
 		d.addDifference("%s: it starts from %q, but the previous line led to %q", from.at, line.From, d.inst.State)
 	}
 	context := line.Context
-	if cp, known := d.checkpoints[line.CheckpointID]; known && context == nil && line.Data == nil && line.Kind == "" { // an export says what changed
+	if cp, known := d.checkpoints[line.CheckpointID]; known && context == nil && line.Data == nil && line.Kind == "" { // an export has the changes itself
 		context = cp.Context
 	}
 	switch {
@@ -179,7 +180,7 @@ func (d *draft) addLine(line Line, counts bool) error {
 	return d.addEvent(ev, from)
 }
 
-// reconcile adds an event where the history does not lead to what the instance's file says.
+// reconcile adds an event if the history does not lead to the content of the instance's file.
 func (d *draft) reconcile() error {
 	var differ []string
 	if d.inst.State != d.in.State {
@@ -199,8 +200,8 @@ func (d *draft) reconcile() error {
 	return d.addEvent(ev, source{at: d.in.File, hash: d.in.Hash, time: d.clampTime(d.in.UpdatedAt)})
 }
 
-// sortCheckpoints puts the checkpoints into the order in which they were made; those that do
-// not say when come last.
+// sortCheckpoints sorts the checkpoints into the order in which they were made; those without a
+// time come last.
 func (d *draft) sortCheckpoints() {
 	for _, cp := range d.in.Checkpoints {
 		if _, taken := d.checkpoints[cp.ID]; taken || !isKeptID(cp.ID) {
@@ -225,8 +226,8 @@ func (d *draft) isBefore(cp Checkpoint, line Line) bool {
 	return !cp.Time.IsZero() && cp.Time.Before(d.clampTime(line.Time))
 }
 
-// addCheckpoints adds the waiting checkpoints that were made before a line, nil for all of
-// them, and leaves out those that the history contradicts.
+// addCheckpoints adds the waiting checkpoints that were made before a line (nil for all checkpoints), and
+// leaves out those that contradict the history.
 func (d *draft) addCheckpoints(line *Line) error {
 	for len(d.waiting) > 0 && len(d.events) > 0 {
 		cp := d.waiting[0]
@@ -247,8 +248,8 @@ func (d *draft) addCheckpoints(line *Line) error {
 	return nil
 }
 
-// clampTime is a time, unless an event cannot have it: one in the future, or before the last
-// event. Then it is the last event's.
+// clampTime returns t if an event can have that time. If t is in the future or before the last event,
+// it returns the time of the last event.
 func (d *draft) clampTime(t time.Time) time.Time {
 	if t.IsZero() || t.Before(d.time) || t.After(d.im.at) {
 		return d.time
@@ -258,10 +259,10 @@ func (d *draft) clampTime(t time.Time) time.Time {
 
 type source struct {
 	at     string // for messages
-	line   int    // 0 is for what stood in no log
+	line   int    // 0 if it was not in a log
 	hash   string
 	time   time.Time // zero when unknown
-	counts bool      // where the operator lets visits count
+	counts bool      // if the operator lets visits count
 	kind   record.Kind
 	call   *record.Call
 }
@@ -290,7 +291,7 @@ func (d *draft) addEvent(ev record.Event, from source) error {
 	return nil
 }
 
-// checkForms refuses what would be taken for a sealed value.
+// checkForms rejects text that would be mistaken for a sealed value.
 func checkForms(ev record.Event) error {
 	docs := []json.RawMessage{ev.Patch}
 	if ev.Checkpoint != nil {
@@ -304,7 +305,7 @@ func checkForms(ev record.Event) error {
 	return nil
 }
 
-// sealValues makes the events anew, with the sensitive values in them sealed.
+// sealValues makes the events again with their sensitive values sealed.
 func (d *draft) sealValues(ctx context.Context) error {
 	keys := d.im.e.Values()
 	if keys == nil || len(d.def.Sensitive) == 0 {

@@ -17,17 +17,17 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ExportRequest selects what is exported; zero fields select all.
+// ExportRequest selects what to export; zero fields select everything.
 type ExportRequest struct {
 	Instance string // one instance
 	Workflow string // the instances and versions of one workflow
 }
 
-// Exported is what Export found: definitions, and instances that are read while they
-// are asked for.
+// Exported is the result of Export: definitions, and instances that are read as they are
+// requested.
 type Exported struct {
 	Definitions []ExportedDefinition
-	// Instances are in the order of the store, newest first. An error ends them.
+	// Instances are in the order of the store, newest first. An error ends the sequence.
 	Instances iter.Seq2[ExportedInstance, error]
 }
 
@@ -36,30 +36,30 @@ type ExportedDefinition struct {
 	Name    string
 	Version int
 	Newest  bool
-	// Document is compact JSON in the order of its author, in which agents see states and
-	// actions.
+	// Document is compact JSON in the author's order, which determines the order in which agents see states
+	// and actions.
 	Document json.RawMessage
 }
 
-// ExportedInstance is one instance in the form of a .workflows folder. Documents are
-// canonical JSON (RFC 8785); sensitive values are keyed digests in all of them, with a salt
-// of the export: equal ones can be told within one export, owner, workflow and path only.
+// ExportedInstance is one instance in the form of a .workflows folder. Documents are canonical JSON
+// (RFC 8785). All sensitive values are replaced by keyed digests with a salt of the export: equal
+// values can be recognised only within one export, owner, workflow and path.
 type ExportedInstance struct {
 	ID string
-	// State says where the instance stands and what it knows, Lines how it got there.
+	// State is the instance's present state and context, Lines its history.
 	State       json.RawMessage
 	Lines       []json.RawMessage
 	Checkpoints []ExportedCheckpoint
 }
 
-// ExportedCheckpoint is one checkpoint with what was in force then.
+// ExportedCheckpoint is one checkpoint with the state and context at that time.
 type ExportedCheckpoint struct {
 	ID       string
 	Document json.RawMessage
 }
 
-// Export returns definitions and instances in the form in which Import takes them. db is the
-// store of the engine.
+// Export returns definitions and instances in the form that Import accepts. db is the store
+// of the engine.
 func Export(ctx context.Context, e *engine.Engine, db store.Store, p engine.Principal, req ExportRequest) (Exported, error) {
 	if err := engine.Authorize(p, engine.RightExport); err != nil {
 		return Exported{}, err
@@ -94,10 +94,10 @@ type exporter struct {
 	e    *engine.Engine
 	db   store.Store
 	p    engine.Principal
-	salt string // of its digests
+	salt string // for its digests
 }
 
-// exportDefinitions are all versions of one workflow, or of all for "".
+// exportDefinitions returns all versions of one workflow, or of all workflows for "".
 func (x exporter) exportDefinitions(ctx context.Context, name string) ([]ExportedDefinition, error) {
 	names := []string{name}
 	if name == "" {
@@ -123,7 +123,7 @@ func (x exporter) exportDefinitions(ctx context.Context, name string) ([]Exporte
 				return nil, err
 			}
 			if hashes[s.Hash] && v < newest.Version {
-				continue // another owner's version of the same document
+				continue // the same document, defined by another owner
 			}
 			hashes[s.Hash] = true
 			out = append(out, ExportedDefinition{Name: s.Name, Version: v, Newest: v == newest.Version, Document: s.Document})
@@ -132,7 +132,7 @@ func (x exporter) exportDefinitions(ctx context.Context, name string) ([]Exporte
 	return out, nil
 }
 
-// exportInstances are those of one workflow, or of all for "", or only the one that is given.
+// exportInstances returns the instances of one workflow, or of all for "", or only the given one.
 func (x exporter) exportInstances(ctx context.Context, workflow string, one *record.Instance) iter.Seq2[ExportedInstance, error] {
 	return func(yield func(ExportedInstance, error) bool) {
 		ctx, read, err := x.e.BeginBulkRead(ctx, x.p)
@@ -151,7 +151,7 @@ func (x exporter) exportInstances(ctx context.Context, workflow string, one *rec
 				return
 			}
 			out, err := x.exportInstance(ctx, inst)
-			read.Pause() // whoever asks may write it to a slow disk
+			read.Pause() // the consumer may write to a slow disk
 			if !yield(out, err) || err != nil {
 				return
 			}
@@ -163,7 +163,7 @@ func (x exporter) exportInstances(ctx context.Context, workflow string, one *rec
 	}
 }
 
-// exportInstance reads an instance again when its beginning was removed meanwhile.
+// exportInstance reads an instance again if its beginning was removed in the meantime.
 func (x exporter) exportInstance(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
 	for {
 		out, err := x.exportOnce(ctx, inst)
@@ -181,8 +181,8 @@ func (x exporter) exportInstance(ctx context.Context, inst record.Instance) (Exp
 type exporting struct {
 	exporter
 	inst record.Instance           // the fold so far
-	mask *engine.ExportMask        // of what any version that the instance ever had calls sensitive
-	kept map[int64]record.Instance // by revision, where something goes back to it
+	mask *engine.ExportMask        // masks values that any version of the instance's definition marks as sensitive
+	kept map[int64]record.Instance // by revision, if something goes back to it
 	out  ExportedInstance
 }
 
@@ -203,8 +203,8 @@ func (x exporter) exportOnce(ctx context.Context, inst record.Instance) (Exporte
 	return one.out, one.writeState()
 }
 
-// readHistory holds the history in memory, up to where inst was seen, and begins with what is
-// left of it.
+// readHistory reads the history into memory, up to the seq of inst. A shortened history begins with its
+// first remaining event.
 func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]record.Event, error) {
 	inst, err := x.e.Values().OpenInstance(ctx, inst)
 	if err != nil {
@@ -226,7 +226,7 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 		if ev.Rollback != nil {
 			x.kept[ev.Rollback.Restores] = record.Instance{}
 		}
-		// What decisions hold is plain where the version of then did not call it sensitive.
+		// Decisions have values in plain text that the version at that time did not mark as sensitive.
 		told, _, err := x.e.Values().OpenEvent(ctx, ev)
 		if err != nil {
 			return nil, engine.StoreError("read the history", err)
@@ -266,14 +266,14 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 	return events, x.addRemoved(cut)
 }
 
-// keepRevision remembers the present revision if something goes back to it.
+// keepRevision stores the present revision if something goes back to it.
 func (x *exporting) keepRevision() {
 	if _, needed := x.kept[x.inst.Revision]; needed {
 		x.kept[x.inst.Revision] = x.inst
 	}
 }
 
-// exportedEvent is the member "gavel" of a line: what the folder's form has no place for.
+// exportedEvent is the member "gavel" of a line: the data that the folder's form has no field for.
 type exportedEvent struct {
 	Kind           record.Kind        `json:"kind"`
 	Seq            int64              `json:"seq"`
@@ -283,7 +283,7 @@ type exportedEvent struct {
 	Role           string             `json:"role,omitempty"`
 	DefinitionHash string             `json:"definitionHash"`
 	Decision       *engine.Decision   `json:"decision,omitempty"`
-	Data           json.RawMessage    `json:"data,omitempty"` // of what was not applied
+	Data           json.RawMessage    `json:"data,omitempty"` // data that was not applied
 	Reason         string             `json:"reason,omitempty"`
 	Review         *record.Review     `json:"review,omitempty"`
 	Call           *record.Call       `json:"call,omitempty"`
@@ -296,7 +296,7 @@ type exportedEvent struct {
 	Hash           string             `json:"hash"`
 }
 
-// addEvent exports one event: as a line, or as a checkpoint.
+// addEvent exports one event as a line or a checkpoint.
 func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
 	before := x.inst
 	next, err := record.Fold(x.inst, ev, func(r int64) (record.Instance, error) {
@@ -320,7 +320,7 @@ func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
 		return x.addCheckpoint(ev)
 	}
 	patch := ev.Patch
-	if ev.Kind.Revises() && ev.Kind != record.Reconciled && len(patch) == 0 { // a rollback names a revision
+	if ev.Kind.Revises() && ev.Kind != record.Reconciled && len(patch) == 0 { // a rollback only names a revision
 		patch = encodeObject(diffContexts(before.Context, next.Context))
 	}
 	return x.addLine(ev, patch)
@@ -378,7 +378,7 @@ func (x *exporting) addCheckpoint(ev record.Event) error {
 	return err
 }
 
-// addRemoved adds a line for what was removed from the beginning of the history.
+// addRemoved adds a line for the events removed from the beginning of the history.
 func (x *exporting) addRemoved(cut record.Truncation) error {
 	masked, err := x.mask.Document(x.inst.Context)
 	if err != nil {
@@ -419,7 +419,7 @@ func encodeCanonical(fields map[string]any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// describeEvent returns what the folder's form has no place for.
+// describeEvent returns the data that the folder's form has no field for.
 func (x *exporting) describeEvent(ev record.Event) (exportedEvent, error) {
 	out := exportedEvent{
 		Kind: ev.Kind, Seq: ev.Seq, Revision: ev.Revision, Status: ev.Status, Principal: ev.Principal, Role: ev.Role,

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// members are those of a JSON object by their names, as they are written.
+// members are the members of a JSON object by name, with their values as written.
 type members = map[string]json.RawMessage
 
 // membersOf reads an object that was checked before; nil has no members.
@@ -24,17 +24,17 @@ func membersOf(doc json.RawMessage) members {
 
 // encodeObject writes members in the order of their keys.
 func encodeObject(fields members) json.RawMessage {
-	out, _ := document.Marshal(fields) // it fails only for members that are not JSON, and all were read
+	out, _ := document.Marshal(fields) // it fails only for invalid JSON, and all members were parsed
 	return out
 }
 
-// nameMembers is for messages: the values may be sensitive.
+// nameMembers lists only names in messages, because the values may be sensitive.
 func nameMembers(of members) string {
 	return fmt.Sprintf("%.200q", strings.Join(slices.Sorted(maps.Keys(of)), ", "))
 }
 
-// diffContexts returns the members of the patch that turns one context into another, in which
-// a null is an absent member.
+// diffContexts returns the patch that turns one context into another. A null member counts as absent; in
+// the patch, null removes a member.
 func diffContexts(from, to json.RawMessage) members {
 	before, after := document.Known(from), document.Known(to)
 	findBefore, findAfter := before.Finder(), after.Finder()

@@ -1,10 +1,14 @@
-// Package transfer brings definitions and instances into a store that were kept elsewhere,
-// and takes them out in the same form.
+// Package transfer imports definitions and instances that were kept elsewhere, and exports them in the
+// same form.
 //
-// It promises that an instance is imported whole or not at all, that imported steps are
-// recorded as imported and not as judged, and that what is exported discloses no sensitive
-// value. It reads and writes no files: engine/transfer/folder does. It stands over the
-// engine, which never imports it.
+// It promises:
+//
+//   - An instance is imported whole or not at all.
+//   - Imported steps are recorded as imported, not as judged.
+//   - An export discloses no sensitive value.
+//
+// It reads and writes no files: engine/transfer/folder does. It uses the engine, which never imports
+// it.
 package transfer
 
 import (
@@ -25,16 +29,16 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ImportRequest brings definitions and instances into the store that were kept elsewhere.
+// ImportRequest describes an import of definitions and instances that were kept elsewhere.
 type ImportRequest struct {
-	// Source names where they come from, in records and messages.
+	// Source names the origin in records and messages.
 	Source string
-	// Owner is the principal that owns the instances and performed their steps; "" is the
+	// Owner is the principal that owns the instances and is recorded as performing their steps; "" is the
 	// caller.
 	Owner string
 	// DefinitionsOwner is the agent that owns the definitions; "" is the caller, an operator.
 	DefinitionsOwner string
-	// Rename is put before the ids of instances and the names of definitions.
+	// Rename is a prefix for the ids of instances and the names of definitions.
 	Rename string
 	// Counts lets imported visits of states count toward mustPassThrough.
 	Counts bool
@@ -42,8 +46,8 @@ type ImportRequest struct {
 	DryRun bool
 	// Definitions list the older versions of a name before the newer ones.
 	Definitions []Definition
-	// Instances may be nil. An error of the sequence refuses the instance beside it, of
-	// which only File need be set.
+	// Instances may be nil. An error in the sequence rejects the instance that it comes with, of which
+	// only File must be set.
 	Instances iter.Seq2[Instance, error]
 }
 
@@ -51,16 +55,16 @@ type ImportRequest struct {
 type Definition struct {
 	File     string // for messages
 	Document []byte // JSON
-	// Err is why the definition could not be read; it refuses the definition.
+	// Err is why the definition could not be read; the definition is then rejected.
 	Err error
 }
 
-// Instance is one instance of an import: its position and how it got there. Its documents
-// are what a context and data may be: workflow.CheckDocument passed them.
+// Instance is one instance of an import: its present state and its history. Its documents must have
+// passed workflow.CheckDocument.
 type Instance struct {
 	File, Log    string // for messages
 	ID, Workflow string
-	// DefinitionHash chooses a version; "" is the newest one of the import, or of the store.
+	// DefinitionHash selects a version; "" is the newest one of the import, or of the store.
 	DefinitionHash       string
 	State                string
 	Cancelled            bool
@@ -70,7 +74,7 @@ type Instance struct {
 	Hash        string
 	Lines       []Line
 	Checkpoints []Checkpoint
-	// Torn says that the log ends in an incomplete line, which was skipped.
+	// Torn is true if the log ends in an incomplete line, which was skipped.
 	Torn bool
 }
 
@@ -82,17 +86,17 @@ type Line struct {
 	Action string
 	// From is "" for a start.
 	From, To string
-	// Data was merged into the context; Context is the whole context after that. Either
-	// may be nil.
+	// Data was merged into the context; Context is the whole context after the step. Either may be
+	// nil.
 	Data, Context json.RawMessage
 	// CheckpointID is the checkpoint that a rollback restores.
 	CheckpointID string
-	// Kind is that of the event that a gavel export wrote the line for; "" for other lines.
+	// Kind is the kind of the event for which a gavel export wrote the line; "" for other lines.
 	Kind      record.Kind
 	Cancelled bool
 	// Seq orders the lines and checkpoints of a gavel export; 0 in other folders.
 	Seq int64
-	// Call is the call that such a line is about: its id, gate and outcome. nil for none.
+	// Call is the call that such a line is about: its id, gate and outcome; nil if there is none.
 	Call *record.Call
 }
 
@@ -105,17 +109,17 @@ type Checkpoint struct {
 	Hash                         string // hex SHA-256 of the file's bytes
 }
 
-// Status is the result for one definition or instance; of a dry run, the result that
+// Status is the result for one definition or instance. In a dry run, it is the result that
 // an import would have.
 type Status string
 
 // The results.
 const (
 	Imported Status = "imported"
-	Differs  Status = "differs" // imported, but its files contradict each other: the notes say how
-	Present  Status = "present" // the store had the definition already
-	// SetAside is a definition that is not valid, kept for its instances: what its errors concern is
-	// refused until somebody corrects it.
+	Differs  Status = "differs" // imported, but its files contradict each other; see the notes
+	Present  Status = "present" // the store already had the definition
+	// SetAside is an invalid definition that was kept for its instances. Everything that its errors affect
+	// is rejected until someone fixes it.
 	SetAside Status = "setAside"
 	Refused  Status = "refused"
 )
@@ -138,10 +142,10 @@ type ImportReport struct {
 type DefinitionReport struct {
 	File    string           `json:"file"`
 	Name    string           `json:"name,omitempty"`
-	Version int              `json:"version,omitempty"` // 0 where a dry run cannot know it
+	Version int              `json:"version,omitempty"` // 0 if a dry run cannot know it
 	Hash    string           `json:"hash,omitempty"`
 	Status  Status           `json:"status"`
-	Reason  string           `json:"reason,omitempty"` // of a refusal, or why it is set aside
+	Reason  string           `json:"reason,omitempty"` // why it was rejected or set aside
 	Issues  []workflow.Issue `json:"issues,omitempty"`
 }
 
@@ -150,18 +154,18 @@ type InstanceReport struct {
 	File     string `json:"file"`
 	ID       string `json:"id,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
-	Version  int    `json:"version,omitempty"` // 0 where a dry run cannot know it
+	Version  int    `json:"version,omitempty"` // 0 if a dry run cannot know it
 	State    string `json:"state,omitempty"`
 	Status   Status `json:"status"`
-	Reason   string `json:"reason,omitempty"` // of a refusal
+	Reason   string `json:"reason,omitempty"` // why it was rejected
 	// Events counts the events written, including Checkpoints.
 	Events      int `json:"events"`
 	Checkpoints int `json:"checkpoints"`
-	// Notes say what could not be taken as it stands in the files.
+	// Notes describe data that could not be imported as it is in the files.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// MaxBytes bounds the patches of the events of one instance together: all are held before
+// MaxBytes limits the total size of the patches of one instance's events: all are held in memory before
 // the first is written, and a short line that restores a checkpoint can change much.
 const MaxBytes = 64 << 20
 
@@ -169,44 +173,45 @@ type importer struct {
 	e  *engine.Engine
 	db store.Store
 	p  engine.Principal
-	// owner of the definitions: p, or an agent
+	// owner owns the definitions: p, or an agent
 	owner engine.Principal
 	req   ImportRequest
 	at    time.Time
-	// versions are the definitions of the import, by the names that they had.
+	// versions are the definitions of the import, by their original names.
 	versions map[versionKey]version
-	// taken are the names that definitions have here, with those that they had.
+	// taken maps the names of definitions here to their original names.
 	taken map[string]string
-	// definitions are those of the report.
+	// definitions are the definitions in the report.
 	definitions []DefinitionReport
 }
 
-// versionKey is a version's name and hash in the source; the newest one is there without its
-// hash, too.
+// versionKey is a version's name and hash in the source. The newest version is also stored without a
+// hash.
 type versionKey struct{ name, hash string }
 
-// version is a version of a definition; one without def is none.
+// version is a version of a definition; if def is nil, there is none.
 type version struct {
-	stored  store.Definition // without a version in a dry run that would make it
+	stored  store.Definition // has no version number if a dry run would create it
 	def     *workflow.Definition
 	refused *refusedDefinition
 }
 
-// refusedDefinition is one that was refused, with its place in the report.
+// refusedDefinition is a rejected definition, with its index in the report.
 type refusedDefinition struct {
 	Definition
 	place int
-	tried bool // to set it aside
+	tried bool // setting it aside was tried
 }
 
-// Import adds definitions and instances that were kept elsewhere. Definitions become the
-// caller's, an operator's, or an agent's where the request says whose. An instance is imported whole or not at all, and only when the
-// store has none with its id: each line of its history becomes an imported event, and where
-// the history does not lead to the instance's state and context, a reconciled event does.
-// db is the store of the engine.
+// Import adds definitions and instances that were kept elsewhere. The definitions belong to the caller,
+// an operator, or to req.DefinitionsOwner, an agent. db is the store of the engine.
 //
-// One part that is refused does not keep others from being imported; the report says what
-// was refused and why. An error ends the import; what was imported before it stays.
+// An instance is imported whole or not at all, and only if the store has none with its id. Each line of
+// its history becomes an imported event. If the history does not lead to the instance's state and
+// context, a reconciled event follows.
+//
+// A rejected part does not prevent the import of other parts; the report lists rejected parts with the
+// reasons. An error ends the import; anything imported before it stays.
 func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Principal, req ImportRequest) (ImportReport, error) {
 	if err := engine.Authorize(p, engine.RightImport); err != nil {
 		return ImportReport{}, err
@@ -265,8 +270,8 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 	return report, nil
 }
 
-// splitReason tells errors that end an import, the engine's, from those that are the reason
-// why one part is refused.
+// splitReason separates errors that end an import, those of the engine, from the reasons for rejecting
+// one part.
 func splitReason(err error) (reason string, fatal error) {
 	if _, ok := errors.AsType[*engine.Error](err); ok || err == nil {
 		return "", err
@@ -274,11 +279,11 @@ func splitReason(err error) (reason string, fatal error) {
 	return err.Error(), nil
 }
 
-// nameOf is the name that a definition has in the source.
+// nameOf returns the name of a definition in the source.
 func nameOf(in Definition) string { return document.Known(in.Document).Get("name").Text() }
 
-// importDefinition stores a definition as the caller's, unless the store has the same one
-// of an operator, and fills in what came of it.
+// importDefinition stores a definition for im.owner, unless the store has the same version from an
+// operator or that owner, and sets the result in out.
 func (im *importer) importDefinition(ctx context.Context, in Definition, out *DefinitionReport) error {
 	out.Name = nameOf(in)
 	im.versions[versionKey{name: out.Name}] = version{refused: &refusedDefinition{Definition: in, place: len(im.definitions)}}
@@ -292,7 +297,7 @@ func (im *importer) importDefinition(ctx context.Context, in Definition, out *De
 	return im.keep(ctx, req, d, out)
 }
 
-// keep stores a definition that was examined, under the name that it is to have.
+// keep stores an examined definition under its new name.
 func (im *importer) keep(ctx context.Context, req engine.DefineRequest, d *workflow.Definition, out *DefinitionReport) error {
 	newest := versionKey{name: out.Name}
 	key := versionKey{newest.name, d.Hash}
@@ -320,7 +325,7 @@ func (im *importer) keep(ctx context.Context, req engine.DefineRequest, d *workf
 	return nil
 }
 
-// rename puts the prefix that was asked for before a definition's name.
+// rename adds the requested prefix to a definition's name.
 func (im *importer) rename(req engine.DefineRequest, d *workflow.Definition) (engine.DefineRequest, *workflow.Definition, error) {
 	if im.req.Rename == "" {
 		return req, d, nil
@@ -330,8 +335,8 @@ func (im *importer) rename(req engine.DefineRequest, d *workflow.Definition) (en
 	return req, d, err
 }
 
-// findVersion looks in the store for the version of a definition that has a hash and is an
-// operator's; without a hash, for the newest one.
+// findVersion finds the version of a definition with the given hash, if an operator or im.owner owns
+// it; without a hash, the newest version.
 func (im *importer) findVersion(ctx context.Context, name, hash string) (version, error) {
 	for number := 0; ; { // 0 is the newest
 		stored, def, err := im.e.LoadDefinition(ctx, im.p, engine.RightImport, name, number)
@@ -374,15 +379,15 @@ func (im *importer) findDefinition(ctx context.Context, in Instance) (version, e
 	return v, err
 }
 
-// keptID is what an id of another program must look like to be kept.
+// keptID matches ids of other programs that can be kept.
 var keptID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`) })
 
-// maxImportID is the greatest length of an id that is kept, in bytes.
+// maxImportID is the maximum length of a kept id in bytes.
 const maxImportID = 128
 
 func isKeptID(id string) bool { return len(id) <= maxImportID && keptID().MatchString(id) }
 
-// importInstance writes the whole history of an instance and fills in what came of it.
+// importInstance writes the whole history of an instance and sets the result in out.
 func (im *importer) importInstance(ctx context.Context, in Instance, out *InstanceReport) error {
 	if !isKeptID(in.ID) {
 		return fmt.Errorf("the id %.80q cannot be kept: an id has letters, digits, '_', '-' and single dots, and at most %d bytes", in.ID, maxImportID)

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// list returns the data keys of an instance. ErrNoKey.
+// list returns the data keys of an instance, or ErrNoKey if there are none.
 func (k *Keyring) list(ctx context.Context, instance string) (rows []store.DataKey, err error) {
 	for row, err := range k.keys.DataKeys(ctx, instance, 0) {
 		if err != nil {
@@ -25,15 +25,16 @@ func (k *Keyring) list(ctx context.Context, instance string) (rows []store.DataK
 	return rows, nil
 }
 
-// forget lets nothing be sealed or opened with a key as it was.
+// forget drops a key, the newest key and the context of an instance from the caches, so that nothing is
+// sealed or opened with the key in its old form.
 func (k *Keyring) forget(instance string, number int) {
 	k.opened.Remove(keyID{instance, 0})
 	k.opened.Remove(keyID{instance, number})
 	k.contexts.Remove(instance)
 }
 
-// Rotate gives an instance another data key for what follows, and returns its number; what is
-// sealed already stays as it is. ErrNoKey, ErrDestroyed.
+// Rotate gives an instance a new data key for future values and returns its number. Values that are
+// already sealed stay as they are. It returns ErrNoKey or ErrDestroyed.
 func (k *Keyring) Rotate(ctx context.Context, instance string) (number int, err error) {
 	for {
 		rows, err := k.list(ctx, instance)
@@ -51,8 +52,8 @@ func (k *Keyring) Rotate(ctx context.Context, instance string) (number int, err 
 	}
 }
 
-// Shred destroys all data keys of an instance, and returns how many. It is done again where they
-// are destroyed already, in case a copy was left. ErrNoKey.
+// Shred destroys all data keys of an instance and returns their number. It also overwrites keys that
+// are destroyed already, in case a copy was left. It returns ErrNoKey if there are none.
 func (k *Keyring) Shred(ctx context.Context, instance string) (n int, err error) {
 	for again := true; again; {
 		rows, err := k.list(ctx, instance)
@@ -64,7 +65,7 @@ func (k *Keyring) Shred(ctx context.Context, instance string) (n int, err error)
 			gone := was
 			if gone.Wrapped = nil; gone.DestroyedAt.IsZero() {
 				gone.DestroyedAt = recordTime()
-				again = true // until nobody has added or wrapped one meanwhile
+				again = true // until no other process has added or wrapped a key in between
 			}
 			if err := k.keys.PutDataKey(ctx, gone, &was); err != nil && !errors.Is(err, store.ErrConflict) {
 				return 0, err
@@ -75,9 +76,9 @@ func (k *Keyring) Shred(ctx context.Context, instance string) (n int, err error)
 	return n, nil
 }
 
-// Rewrap wraps a data key with the present secret, which was wrapped with this one or with an old
-// one. It reports whether it had to. ErrUnreadable where it is of another one, ErrDamagedKey where the one
-// that it is of does not unwrap it.
+// Rewrap wraps a data key with the current secret if it is wrapped with old. It reports whether it had
+// to. It returns ErrUnreadable if the key is wrapped with another secret, and ErrDamagedKey if its own
+// secret does not unwrap it.
 func (k *Keyring) Rewrap(ctx context.Context, was store.DataKey, old []byte) (bool, error) {
 	if len(was.Wrapped) == 0 {
 		return false, nil

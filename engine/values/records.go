@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// SealEvent returns an event as it is kept, before record.Seal: prev is the instance before it, and
-// d says what is sensitive in it.
+// SealEvent returns an event in its stored form; call it before record.Seal. prev is the instance
+// before the event, and d defines its sensitive values.
 func (k *Keyring) SealEvent(ctx context.Context, d *workflow.Definition, prev record.Instance, ev record.Event) (record.Event, error) {
 	if k == nil || len(d.Sensitive) == 0 {
 		return ev, nil
@@ -26,12 +26,12 @@ func (k *Keyring) SealEvent(ctx context.Context, d *workflow.Definition, prev re
 	}
 	if len(sealed) > 0 && &sealed[0] != &ev.Patch[0] {
 		ev.Patch = sealed
-		ev.SetMerged(nil, nil) // that was of plain values
+		ev.SetMerged(nil, nil) // the merged context has plain values
 	}
 	if ev.Import == nil {
 		return ev, nil
 	}
-	// What another program wrote has its sensitive values anywhere.
+	// In events from another program, sensitive values can be anywhere.
 	at.kind = inImport
 	if ev.Checkpoint != nil && len(ev.Checkpoint.Metadata) > 0 {
 		named := *ev.Checkpoint
@@ -43,8 +43,8 @@ func (k *Keyring) SealEvent(ctx context.Context, d *workflow.Definition, prev re
 	return ev, nil
 }
 
-// OpenEvent returns an event as people and judges see it; its hash is still that of what is kept.
-// destroyed says that some of its values are gone for good.
+// OpenEvent returns an event as people and judges see it. Its hash is still that of the stored form.
+// destroyed reports that some of its values are lost forever.
 func (k *Keyring) OpenEvent(ctx context.Context, ev record.Event) (opened record.Event, destroyed bool, err error) {
 	open := func(kind string, doc json.RawMessage) json.RawMessage {
 		if err != nil {
@@ -83,8 +83,8 @@ func (k *Keyring) OpenInstance(ctx context.Context, inst record.Instance) (recor
 	return inst, nil
 }
 
-// Remember notes an instance that is about to be kept, so that it need not be opened at its next move. It
-// counts only for what is kept in the very same bytes, and not longer than the key that was looked up last.
+// Remember caches an instance that is about to be stored, so that its next move need not open it. The
+// entry applies only to the same stored bytes, and expires with the last looked-up key.
 func (k *Keyring) Remember(inst record.Instance) {
 	kept := inst.Kept().Context
 	if k == nil || inst.IsDestroyed() || len(kept) > largestContext {
@@ -95,7 +95,7 @@ func (k *Keyring) Remember(inst record.Instance) {
 	}
 }
 
-// SealReview returns a review as it is kept; d says what is sensitive in its data.
+// SealReview returns a review in its stored form; d defines the sensitive values in its data.
 func (k *Keyring) SealReview(ctx context.Context, d *workflow.Definition, row store.Review) (store.Review, error) {
 	if k == nil || len(d.Sensitive) == 0 || len(row.Data) == 0 {
 		return row, nil
@@ -105,24 +105,24 @@ func (k *Keyring) SealReview(ctx context.Context, d *workflow.Definition, row st
 	return row, err
 }
 
-// OpenReview returns a review with its data as they were sent. destroyed says that some of them are
-// gone for good.
+// OpenReview returns a review with its data as they were sent. destroyed reports that some of them are
+// lost forever.
 func (k *Keyring) OpenReview(ctx context.Context, row store.Review) (opened store.Review, destroyed bool, err error) {
 	row.Data, destroyed, err = k.openDocument(ctx, place{row.Instance, inReview, row.Seq}, row.Data)
 	return row, destroyed, err
 }
 
-// HoldsPlain reports whether an event as it is kept holds sensitive values in plain, from before values
+// HoldsPlain reports whether a stored event has sensitive values in plain text, from before values
 // were sealed.
 func HoldsPlain(d *workflow.Definition, ev record.Event) (found bool) {
 	_, err := d.Mask(ev.Patch, func(string, json.RawMessage) string { found = true; return "" })
 	return err == nil && found
 }
 
-// inRun is the kind of what is kept of a chain's run outside of the store.
+// inRun is the kind of document for data of a chain's run that is kept outside the store.
 const inRun = "run"
 
-// SealText seals a text that is kept outside of the store, for an instance that is there or will be.
+// SealText seals text that is kept outside the store, for an instance that exists or will exist.
 func (k *Keyring) SealText(ctx context.Context, instance, text string) (string, error) {
 	if k == nil {
 		return text, nil
@@ -134,7 +134,8 @@ func (k *Keyring) SealText(ctx context.Context, instance, text string) (string, 
 	return key.seal(place{instance, inRun, 0}, "", []byte(text)), nil
 }
 
-// OpenText opens what SealText sealed; another text is as it was. ErrDestroyed, ErrUnreadable.
+// OpenText opens text from SealText and returns any other text unchanged. It can return ErrDestroyed or
+// ErrUnreadable.
 func (k *Keyring) OpenText(ctx context.Context, instance, text string) (string, error) {
 	if !strings.HasPrefix(text, workflow.SealedForm) {
 		return text, nil

@@ -1,10 +1,14 @@
-// Package values keeps the sensitive values of instances sealed where they are written down:
-// AES-256-GCM, with a data key of its own for each instance, which the store has only wrapped.
+// Package values seals the sensitive values of instances before they are stored, with AES-256-GCM and
+// a separate data key for each instance. The store has data keys only in wrapped form.
 //
-// It promises that what it opens is exactly what was sealed, for the instance, the document and
-// the place in it; that everything else is refused and counted, and no value guessed; and that
-// after Shred no value of the instance can be opened by anybody who has the store. It must never
-// decide what is sensitive: workflow.Definition does.
+// It promises:
+//
+//   - An opened value is exactly the one that was sealed, for the same instance, document and
+//     position in it.
+//   - Anything else is rejected and counted; no value is guessed.
+//   - After Shred, no one who has the store can open any value of the instance.
+//
+// It must never decide which values are sensitive: workflow.Definition does.
 package values
 
 import (
@@ -31,13 +35,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Errors of a Keyring; errors.Is finds them.
+// Errors of a Keyring; check them with errors.Is.
 var (
-	// ErrUnreadable: a sealed value that does not open: another key, another place, or not whole.
+	// ErrUnreadable: a sealed value cannot be opened: wrong key, wrong position, or incomplete.
 	ErrUnreadable = errors.New("a sealed value does not open")
-	// ErrDamagedKey is an ErrUnreadable: a data key does not unwrap with the key that it is wrapped with.
+	// ErrDamagedKey is an ErrUnreadable: a data key does not unwrap although its wrapping key is right.
 	ErrDamagedKey = fmt.Errorf("%w: its data key is damaged", ErrUnreadable)
-	// ErrDestroyed: the instance's key was destroyed, so nothing more is sealed for it.
+	// ErrDestroyed: the instance's key was destroyed, so nothing can be sealed for it.
 	ErrDestroyed = errors.New("the key of the instance was destroyed")
 	// ErrNoKey: there is no data key that could be rotated or destroyed.
 	ErrNoKey = errors.New("nothing is sealed for the instance")
@@ -49,17 +53,17 @@ const (
 	valuePurpose = "gavel/sealed/v1"
 
 	keySize = 32
-	// mostKeys bounds the opened data keys in memory, and freshFor how long one counts without
-	// another look at the store: so long another process goes on after a Rotate or a Shred.
+	// mostKeys limits the opened data keys in memory. freshFor is how long one is used without checking
+	// the store again, and so how long another process continues to use it after a Rotate or a Shred.
 	mostKeys = 4096
 	freshFor = time.Second
-	// mostContexts bounds the opened contexts in memory, and largestContext each as it is kept.
+	// mostContexts limits the opened contexts in memory, and largestContext the stored size of each.
 	mostContexts   = 512
 	largestContext = 16 << 10
 )
 
-// Keyring seals and opens values with the data keys of one store. A nil one seals nothing, and
-// opens nothing that is sealed. It is safe for concurrent use.
+// Keyring seals and opens values with the data keys of one store. A nil Keyring seals nothing and
+// cannot open sealed values. It is safe for concurrent use.
 type Keyring struct {
 	keys     store.DataKeys
 	wrap     wrapper
@@ -68,7 +72,7 @@ type Keyring struct {
 	refused  atomic.Int64
 }
 
-// openedContext is a context as it was opened last: most moves begin with what the one before left.
+// openedContext caches the last opened context: most moves begin with the result of the previous one.
 type openedContext struct {
 	kept, opened json.RawMessage
 	until        time.Time
@@ -84,14 +88,14 @@ type lookedUp struct {
 	at time.Time
 }
 
-// dataKey is a data key with its cipher, which is nil when it was destroyed.
+// dataKey is a data key with its cipher; the cipher is nil if the key was destroyed.
 type dataKey struct {
 	row    store.DataKey
 	cipher cipher.AEAD
 }
 
-// NewKeyring returns the keyring of a store, whose secret wraps the data keys. Without a secret
-// it is nil.
+// NewKeyring returns the keyring of a store; secret wraps its data keys. Without a secret it
+// returns nil.
 func NewKeyring(keys store.DataKeys, secret []byte) *Keyring {
 	if len(secret) == 0 {
 		return nil
@@ -106,7 +110,7 @@ func NewKeyring(keys store.DataKeys, secret []byte) *Keyring {
 	return k
 }
 
-// Refused is how many values did not open since the program began.
+// Refused returns how many values could not be opened since the program started.
 func (k *Keyring) Refused() int64 {
 	if k == nil {
 		return 0
@@ -117,7 +121,7 @@ func (k *Keyring) Refused() int64 {
 // wrapper seals data keys.
 type wrapper struct {
 	cipher cipher.AEAD
-	id     string // names the key without saying anything about it
+	id     string // identifies the key without revealing anything about it
 }
 
 func newWrapper(secret []byte) wrapper {
@@ -156,7 +160,7 @@ func bindKey(row store.DataKey) []byte {
 	return bind(wrapPurpose, row.Instance, strconv.Itoa(row.Number))
 }
 
-// bind is its parts, each with its length before it.
+// bind concatenates parts, each preceded by its length.
 func bind(parts ...string) []byte {
 	n := 0
 	for _, p := range parts {
@@ -169,7 +173,7 @@ func bind(parts ...string) []byte {
 	return out
 }
 
-// find returns a data key of an instance, the newest for number 0. store.ErrNotFound, ErrUnreadable.
+// find returns a data key of an instance, the newest for number 0. It returns store.ErrNotFound or ErrUnreadable.
 func (k *Keyring) find(ctx context.Context, instance string, number int) (*dataKey, error) {
 	id := keyID{instance, number}
 	known, ok := k.opened.Get(id)
@@ -197,7 +201,7 @@ func (k *Keyring) find(ctx context.Context, instance string, number int) (*dataK
 	return key, nil
 }
 
-// newest returns the key that seals what follows, and makes the first one.
+// newest returns the key that seals new values, and creates the first one.
 func (k *Keyring) newest(ctx context.Context, instance string) (*dataKey, error) {
 	key, err := k.find(ctx, instance, 0)
 	if errors.Is(err, store.ErrNotFound) {
@@ -224,7 +228,7 @@ func (k *Keyring) add(ctx context.Context, instance string, number int) error {
 
 func recordTime() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// place is where a sealed value belongs.
+// place is the position that a sealed value is bound to.
 type place struct {
 	instance string
 	kind     string // of document
@@ -242,8 +246,8 @@ func (p place) bind(pointer string) []byte {
 	return bind(valuePurpose, p.instance, p.kind, strconv.FormatInt(p.seq, 10), pointer)
 }
 
-// A sealed value is workflow.SealedForm, and then, with colons between them, the version of the
-// form, the number of the data key, the seq of the event, and nonce, ciphertext and tag.
+// A sealed value is workflow.SealedForm followed by, separated by colons: the version of the form, the
+// number of the data key, the seq of the event, and nonce, ciphertext and tag.
 const version = "1"
 
 var encoding = base64.RawURLEncoding
@@ -257,7 +261,7 @@ func (k *dataKey) seal(at place, pointer string, value []byte) string {
 	return string(encoding.AppendEncode(text, sealed))
 }
 
-// splitSealed reads the text of a sealed value.
+// splitSealed parses the text of a sealed value.
 func splitSealed(text string) (key int, seq int64, sealed []byte, err error) {
 	rest, ok := strings.CutPrefix(text, workflow.SealedForm+version+":")
 	number, rest, whole := strings.Cut(rest, ":")
@@ -274,7 +278,7 @@ func splitSealed(text string) (key int, seq int64, sealed []byte, err error) {
 	return key, seq, sealed, nil
 }
 
-// sealDocument seals what a definition calls sensitive in a document; nil seals it as a whole.
+// sealDocument seals the values of a document that d defines as sensitive. If d is nil, it seals the whole document.
 func (k *Keyring) sealDocument(ctx context.Context, d *workflow.Definition, at place, doc json.RawMessage) (json.RawMessage, error) {
 	var key *dataKey
 	var failed error
@@ -298,8 +302,8 @@ func (k *Keyring) sealDocument(ctx context.Context, d *workflow.Definition, at p
 	return sealed, err
 }
 
-// openDocument opens what is sealed in a document. destroyed says that some of it cannot be opened
-// any more: workflow.Destroyed stands in its place.
+// openDocument opens the sealed values of a document. destroyed reports that some can never be opened
+// again: they are replaced by workflow.Destroyed.
 func (k *Keyring) openDocument(ctx context.Context, at place, doc json.RawMessage) (opened json.RawMessage, destroyed bool, err error) {
 	if !workflow.MayHoldSealed(doc) {
 		return doc, false, nil

@@ -38,7 +38,7 @@ func sealPatch(t testing.TB, k *values.Keyring, id string, seq int64, patch stri
 	return ev
 }
 
-// What is sealed opens as it was, byte for byte, and nothing of it can be seen before.
+// Sealed values open byte for byte as they were, and their content is not visible before.
 func TestSealedValuesOpen(t *testing.T) {
 	k, _ := newKeyring(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -69,7 +69,7 @@ func TestSealedValuesOpen(t *testing.T) {
 	})
 }
 
-// What is not exactly what was sealed, where it was sealed, is refused and counted.
+// A value that differs from the sealed one in content or position is rejected and counted.
 func TestWhatDoesNotOpen(t *testing.T) {
 	k, db := newKeyring(t)
 	const plain = `{"token":"canary-one","customer":{"ssn":"canary-two"}}`
@@ -111,11 +111,11 @@ func TestWhatDoesNotOpen(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// The data of a review are no context, even of the same event.
+	// The data of a review are not a context, even of the same event.
 	if row, _, err := k.OpenReview(t.Context(), store.Review{Instance: "wf-1", Seq: 3, Data: ev.Patch}); !errors.Is(err, values.ErrUnreadable) {
 		t.Errorf("a context as a review: %s, %v", row.Data, err)
 	}
-	// Another store's key, and none at all.
+	// The keyring of another secret, and no keyring at all.
 	for name, other := range map[string]*values.Keyring{"another secret": values.NewKeyring(db, []byte("another secret")), "none": nil} {
 		if _, _, err := other.OpenEvent(t.Context(), ev); !errors.Is(err, values.ErrUnreadable) {
 			t.Errorf("%s: %v", name, err)
@@ -133,7 +133,7 @@ func TestWhatDoesNotOpen(t *testing.T) {
 	if _, _, err := k.OpenEvent(t.Context(), edit(func(ev *record.Event) { ev.Instance = "wf-4" })); !errors.Is(err, values.ErrUnreadable) {
 		t.Errorf("a key of another instance: %v", err)
 	}
-	// None of that keeps what is right from opening.
+	// None of these prevents the right value from opening.
 	if opened, _, err := k.OpenEvent(t.Context(), ev); err != nil || string(opened.Patch) != plain {
 		t.Errorf("%s, %v", opened.Patch, err)
 	}
@@ -160,7 +160,7 @@ func TestRotateRewrapShred(t *testing.T) {
 	if texts, _, err := both(k); err != nil || texts != plain+plain {
 		t.Errorf("%s, %v", texts, err)
 	}
-	// Another secret reads nothing until the keys are wrapped with it.
+	// Another secret opens nothing until the keys are wrapped with it.
 	next := values.NewKeyring(db, []byte("the next secret"))
 	if _, _, err := both(next); !errors.Is(err, values.ErrUnreadable) {
 		t.Errorf("%v", err)
@@ -182,7 +182,7 @@ func TestRotateRewrapShred(t *testing.T) {
 	if _, _, err := both(values.NewKeyring(db, secret)); !errors.Is(err, values.ErrUnreadable) {
 		t.Errorf("the old secret still opens: %v", err)
 	}
-	// A damaged key is not taken for one of another secret.
+	// A damaged key is not mistaken for a key of another secret.
 	for row, err := range db.DataKeys(t.Context(), "", 0) {
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestRotateRewrapShred(t *testing.T) {
 			t.Errorf("damaged: %v", err)
 		}
 	}
-	other := values.NewKeyring(db, []byte("the next secret")) // another process, which has looked just now
+	other := values.NewKeyring(db, []byte("the next secret")) // another process with fresh keys in its cache
 	if _, _, err := both(other); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestRotateRewrapShred(t *testing.T) {
 
 func second1(_ int, err error) error { return err }
 
-// Of many that seal the first value of an instance, all use the same key.
+// If many processes seal the first value of an instance, all use the same key.
 func TestOneFirstKey(t *testing.T) {
 	_, db := newKeyring(t)
 	done := make(chan record.Event)
@@ -240,7 +240,7 @@ func TestOneFirstKey(t *testing.T) {
 	}
 }
 
-// A context that is remembered opened opens no longer than its key, and stands for no other.
+// A cached opened context opens no longer than its key, and is not used for another context.
 func TestRememberedContext(t *testing.T) {
 	k, db := newKeyring(t)
 	context := sealPatch(t, k, "wf-1", 1, `{"token":"canary"}`).Patch

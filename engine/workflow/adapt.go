@@ -13,14 +13,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Adapt changes a definition of the Generic DFA server, which ignored what it did not know, so
-// that what that server did with it is what happens here: unknown keys and checks of unknown
-// states and actions are left out, and states that nothing leaves become final. Each change is
-// a warning. Without changes the document is returned as it is.
+// Adapt converts a definition written for the Generic DFA server, which ignored anything it did not
+// know, so that it behaves here as it did there. It removes unknown keys and checks of unknown
+// states and actions, and makes states without transitions final. Each change is a warning.
+// Without changes it returns the document as it is.
 //
-// Nothing is left out that may be meant as a guard: an unknown name that is like a known one
-// stays, for Parse or Lint to refuse, and so does everything in a definition with keys that
-// only gavel has.
+// Adapt removes nothing that may be meant as a guard: an unknown name similar to a known one stays,
+// for Parse or Lint to reject. A definition with keys that only gavel has is not changed at all.
 func Adapt(source string, doc []byte) (adapted []byte, changes []Issue) {
 	root, err := document.Parse(chooseName(source, doc), doc, document.Limits{Bytes: MaxDefinition})
 	if err != nil || root.Kind != document.Object || hasOwnKeys(root) {
@@ -54,7 +53,7 @@ func Adapt(source string, doc []byte) (adapted []byte, changes []Issue) {
 	return root.JSON(), a.changes
 }
 
-// seedKeys are the keys that the Generic DFA server knows, and those that only describe.
+// seedKeys are the keys that the Generic DFA server knows, and those that are only descriptive.
 var seedKeys = map[*objectGrammar][]string{
 	&documentObject:       {"name", "description", "states", "initialState", "judgeConfig", "stateValidators", "transitionValidators", "comment", "tags", "$schema"},
 	&stateObject:          {"transitions", "final", "description", "outcome"},
@@ -90,7 +89,7 @@ func hasOwnKeys(root *document.Node) bool {
 	return false
 }
 
-// membersOf are the members of an object, none of an absent value.
+// membersOf returns the members of an object, nil if it is absent.
 func membersOf(n *document.Node) []document.Member {
 	if n == nil {
 		return nil
@@ -98,7 +97,7 @@ func membersOf(n *document.Node) []document.Member {
 	return n.Members
 }
 
-// adapter collects edits, which it makes last: paths and lines are those of the document as it came.
+// adapter collects edits and applies them last, so that paths and lines are those of the original document.
 type adapter struct {
 	lines   map[string]int
 	edits   []func()
@@ -116,7 +115,7 @@ func removeMember(from *document.Node, keys ...string) func() {
 	}
 }
 
-// dropUnknownKeys leaves out the keys of an object that mean nothing here, and optional ones
+// dropUnknownKeys removes the keys of an object that have no meaning here, and optional keys
 // that are null.
 func (a *adapter) dropUnknownKeys(n *document.Node, g *objectGrammar) {
 	known := g.listKeys()
@@ -140,7 +139,7 @@ func isStringMap(n *document.Node) bool {
 	return n.Kind == document.Object && !slices.ContainsFunc(n.Members, func(m document.Member) bool { return m.Value.Kind != document.String })
 }
 
-// dropUnknownChecks leaves out checks whose names are neither known nor like a known one. They never ran.
+// dropUnknownChecks removes checks whose names are neither known nor similar to a known name. They never ran.
 func (a *adapter) dropUnknownChecks(n *document.Node, known []string, format string) {
 	for _, m := range membersOf(n) {
 		if !slices.Contains(known, m.Key) && document.Suggest(m.Key, known[:min(len(known), maxCompared)]) == "" {
@@ -149,8 +148,8 @@ func (a *adapter) dropUnknownChecks(n *document.Node, known []string, format str
 	}
 }
 
-// endState makes a state final that nothing leaves, and leaves out what would leave a final one.
-// It returns the actions that are left.
+// endState makes a state without transitions final, and removes the transitions of a final state.
+// It returns the remaining actions.
 func (a *adapter) endState(state document.Member) (actions []string) {
 	n := state.Value
 	if n.Kind != document.Object {
@@ -186,14 +185,14 @@ func Relocate(issues []Issue, source string, doc []byte) {
 	sortIssues(issues)
 }
 
-// IsName reports whether a workflow may have a name.
+// IsName reports whether name is a valid workflow name.
 func IsName(name string) bool { return namePattern().MatchString(name) }
 
-// maxSuggested is how much of a text is looked at for a name, in bytes.
+// maxSuggested limits how many bytes of its input SuggestNames reads.
 const maxSuggested = 1 << 10
 
-// SuggestNames makes names that a workflow may have from a text, the nearest first. The last
-// one is another for each text.
+// SuggestNames derives valid workflow names from a string, the closest first. The last one
+// differs for each string.
 func SuggestNames(text string) []string {
 	sum := sha256.Sum256([]byte(text))
 	digest := hex.EncodeToString(sum[:4])

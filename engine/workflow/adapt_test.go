@@ -12,12 +12,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// What the Generic DFA server ignored is left out with a warning. What may be meant as a
-// guard stays, for Parse and Lint to refuse.
+// Adapt removes with a warning what the Generic DFA server ignored. Anything that may be meant as a
+// guard stays, for Parse and Lint to reject.
 func TestAdapt(t *testing.T) {
 	const ab = `"initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}}`
 	tests := map[string]struct {
-		doc, want string // want is "" where nothing changes
+		doc, want string // want is "" if nothing changes
 		rules     []string
 	}{
 		"nothing to do":               {`{"name":"x",` + ab + `}`, "", nil},
@@ -82,7 +82,7 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// A document of nothing but unknown keys and dead ends has a bounded report.
+// The report is bounded for a document of only unknown keys and dead ends.
 func TestAdaptReportsAreBounded(t *testing.T) {
 	states := map[string]any{}
 	for i := range 1000 {
@@ -125,7 +125,7 @@ func TestSuggestNames(t *testing.T) {
 	})
 }
 
-// A definition that becomes too long by being set aside is none: nothing is lost in silence.
+// SetAside returns nil for a definition that it would make too long, so that nothing is lost silently.
 func TestSetAsideIsBounded(t *testing.T) {
 	t.Parallel()
 	var actions []string

@@ -8,11 +8,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// SetAside changes a definition that is not valid so that instances of it can be kept: what its
-// errors concern cannot happen until somebody corrects it. A script that does not compile refuses,
-// and so does a transition to an unknown state. With whole, or where other errors may concern any
-// move, every transition refuses, and only the states are as they were. It returns nil where that
-// cannot be done, or would lose what a definition written for gavel says.
+// SetAside changes an invalid definition so that instances of it can be kept: nothing that its
+// errors affect can happen until someone fixes it. A script that does not compile rejects every
+// move, and so does a transition to an unknown state. If whole is set, or other errors may affect
+// any move, every transition is rejected and only the states are kept. SetAside returns nil if
+// that is impossible, or would lose settings of a definition written for gavel.
 func SetAside(source string, doc []byte, invalid []Issue, whole bool) []byte {
 	root, err := document.Parse(chooseName(source, doc), doc, document.Limits{Bytes: MaxDefinition})
 	if err != nil || root.Kind != document.Object || root.Get("states") == nil {
@@ -41,7 +41,7 @@ func SetAside(source string, doc []byte, invalid []Issue, whole bool) []byte {
 func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 	isMask := func(key string) bool { return document.Suggest(key, []string{"sensitive"}) != "" }
 	if hasOwnKeys(root) || slices.ContainsFunc(root.Keys(), isMask) {
-		return nil // the rest may say what is not to be shown
+		return nil // the rest may list what must not be shown
 	}
 	why := ""
 	for _, i := range slices.Backward(invalid) {
@@ -76,7 +76,7 @@ func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 		}
 		state := `{"final":true}`
 		if final := states.At(name, "final"); final == nil || final.Kind != document.True {
-			if len(transitions) == 0 { // it has to have one
+			if len(transitions) == 0 { // a state must be final or have a transition
 				transitions = []string{`"set-aside":` + refusingTransition(name, why)}
 			}
 			state = `{"transitions":{` + strings.Join(transitions, ",") + `}}`
@@ -92,7 +92,7 @@ func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 	return root.JSON()
 }
 
-// maxWhy is how much of an error a refusal says, in bytes.
+// maxWhy limits how many bytes of an error a rejection quotes.
 const maxWhy = 300
 
 func refusingScript(why string) string {
@@ -104,8 +104,8 @@ func refusingTransition(target, why string) string {
 	return `{"target":` + quoteJSON(target) + `,"validator":` + quoteJSON(refusingScript(why)) + `}`
 }
 
-// replaceMember gives a key of an object another value, written as JSON; false where there is no
-// such key, or the value is too long.
+// replaceMember replaces the value of a key with value, which is JSON. It returns false if
+// there is no such key or value does not parse within MaxDefinition.
 func replaceMember(n *document.Node, key, value string) bool {
 	at := slices.Index(n.Keys(), key)
 	v, err := document.Parse("x.json", []byte(value), document.Limits{Bytes: MaxDefinition})

@@ -8,26 +8,26 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Binding says which argument of a call must equal which field of the context; both are JSON
+// Binding names an argument of a call that must equal a field of the context. Both are JSON
 // pointers.
 type Binding struct{ Argument, Field string }
 
-// CallRule says when another server's tool may be called.
+// CallRule defines when a tool of another server may be called.
 type CallRule struct {
 	// Gate is the public name of the tool, States those in which it may be called.
 	Gate   string
 	States []string
 	// Actions are performed around the call.
 	Actions []string
-	// Moves says that one of them is performed before it.
+	// Moves is true if one of them is performed before it.
 	Moves bool
-	// MaxCalls is how many calls one passage through the state is worth; 0 is any number.
+	// MaxCalls limits the calls per visit to the state; 0 means no limit.
 	MaxCalls int
 	Bound    []Binding
 }
 
-// FindCallObstacles says why a call may not be made of an instance in a state, with these facts and
-// this context; none when it may. ended is as in CaseInput.
+// FindCallObstacles returns the reasons why a call is not possible for an instance in this state,
+// with these facts and this context; none if it is possible. ended is as in CaseInput.
 func (d *Definition) FindCallObstacles(r CallRule, state, ended string, f Facts, arguments, context document.JSON) []validators.Finding {
 	if out := d.findMisfit(r); len(out) > 0 {
 		return out
@@ -74,8 +74,8 @@ func (d *Definition) FindCallObstacles(r CallRule, state, ended string, f Facts,
 
 const tellOperator = "Tell the operator: the gate and this version of the workflow do not fit each other."
 
-// findMisfit compares a rule with the definition: one that was written for another version must not
-// let anything through.
+// findMisfit compares a rule with the definition. A rule written for another version must not
+// allow anything.
 func (d *Definition) findMisfit(r CallRule) (out []validators.Finding) {
 	for _, name := range r.States {
 		if d.States[name] == nil {
@@ -90,7 +90,7 @@ func (d *Definition) findMisfit(r CallRule) (out []validators.Finding) {
 	return out
 }
 
-// findUnbound says why an argument is not the field that it is bound to; "" when it is.
+// findUnbound explains why an argument does not equal its bound field; "" if it does.
 func findUnbound(b Binding, frozen []string, arguments, context document.JSON) string {
 	argument, err := splitPointer(b.Argument)
 	field, fieldErr := splitPointer(b.Field)

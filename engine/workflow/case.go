@@ -13,14 +13,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Case puts an action, or a start, to the judge: what the definition demands of
-// it, which states it can lead to, and the documents it is about with their
-// masked copies. It is pure; the same input gives the same case. What the history
-// must show comes from in.Facts alone, never from data or context.
+// Case builds the judge's question about an action or a start: the requirements of the
+// definition, the states that it can lead to, and its documents with their masked copies. It is
+// pure: the same input gives the same case. Requirements on the history are checked against
+// in.Facts only, never against data or context.
 //
-// The error means that the input does not belong together (an unknown state, a
-// document that is not a JSON object): a defect of the caller. Whatever an agent
-// can get wrong is a finding in the case.
+// An error means that the input is inconsistent (an unknown state, a document that is not a JSON
+// object), which is a bug in the caller. Anything that an agent can get wrong is a finding in the
+// case.
 func (d *Definition) Case(in CaseInput) (judge.Case, error) {
 	c := judge.Case{
 		Operation: in.Operation, Precheck: in.Precheck,
@@ -75,13 +75,13 @@ func (d *Definition) fillDocuments(c *judge.Case, in CaseInput) error {
 	return nil
 }
 
-// lacksField reports whether the data will be refused for a required field.
+// lacksField reports whether the data will be rejected because a required field is missing.
 func lacksField(c *judge.Case) bool {
 	return slices.ContainsFunc(c.Checks.RequiredFields, func(name string) bool { return !validators.HasField(c.Data, name) })
 }
 
-// merge makes the context that the action would lead to. What is illegal, or lacks a required
-// field, leads to none.
+// merge sets the context that the action would lead to. Callers skip it for an action that is illegal or
+// is rejected because a required field is missing.
 func (d *Definition) merge(c *judge.Case) {
 	c.Merged = mergeObjects(c.Context, c.Data)
 	c.MaskedMerged = d.MaskJSON(c.Merged, nil)
@@ -133,8 +133,8 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	return err
 }
 
-// pathOf is how an instance came here. Principals are told apart from the one who asks, and not
-// named.
+// pathOf describes how the instance got here. Principals are not named; the path only separates
+// the asking principal from others.
 func pathOf(f Facts, principal string) judge.Path {
 	p := judge.Path{States: f.Visited, Actions: map[string]string{}}
 	for action, by := range f.Performed {
@@ -150,9 +150,9 @@ func pathOf(f Facts, principal string) judge.Path {
 	return p
 }
 
-// Candidate returns what entering a state requires: its validators of the context, and the
-// states that mustPassThrough finds missing in the facts. The present state ("" for none) counts
-// as visited; the target itself does not.
+// Candidate returns the conditions for entering a state: its checks of the context, and the
+// states that mustPassThrough requires and the facts do not show. The present state ("" for none)
+// counts as visited; the target itself does not.
 func (d *Definition) Candidate(target string, facts Facts, present string) judge.Candidate {
 	c := judge.Candidate{Target: target}
 	if s := d.States[target]; s != nil {
@@ -233,9 +233,8 @@ func findChangedFrozenFields(pointers []string, before, after document.JSON) ([]
 	return out, nil
 }
 
-// Facts are what the fold of an instance's events knows in addition to state and
-// context. A rollback restores the facts of its revision, so undone visits do not
-// count.
+// Facts is what an instance's events record in addition to its state and context. A rollback
+// restores the facts of its target revision, so undone visits do not count.
 type Facts struct {
 	// Visited are the states entered, each once, in order of the first visit.
 	Visited []string `json:"visited,omitempty"`
@@ -243,35 +242,34 @@ type Facts struct {
 	Frozen []string `json:"frozen,omitempty"`
 	// Performed maps an action to the principals that performed it (applied moves only).
 	Performed map[string][]string `json:"performed,omitempty"`
-	// Reviews are those that wait for a person, at most one per action. A rollback
-	// restores none.
+	// Reviews are the pending reviews, at most one per action. A rollback restores none.
 	Reviews []OpenReview `json:"reviews,omitempty"`
-	// Calls are the calls of other servers' tools that are open, or whose outcome nobody knows.
-	// They are no part of a revision: a rollback leaves them as they are.
+	// Calls are the calls of other servers' tools that are open or whose outcome is unknown.
+	// They are not part of a revision: a rollback leaves them as they are.
 	Calls []OpenCall `json:"calls,omitempty"`
-	// Called counts the calls of each gate. A rollback does not take them back.
+	// Called counts the calls of each gate. A rollback does not reset the counts.
 	Called map[string]CallCount `json:"called,omitempty"`
-	// Grants are what a person approved and nobody has used yet. Any change of state or
+	// Grants are approvals by a person that have not been used yet. Any change of state or
 	// context voids them.
 	Grants []Grant `json:"grants,omitempty"`
-	// Stops is what became of the agent's wishes to end since the instance last moved.
+	// Stops records the agent's attempts to end its session since the instance last moved.
 	Stops Stops `json:"stops,omitzero"`
 }
 
-// Stops says how often an agent wanted to end where it may not.
+// Stops counts how often an agent tried to end while the instance was not finished.
 type Stops struct {
 	// Refused counts the stops that were refused since the last move, or since a person sent the
-	// agent back. Sessions counts those of each client session that is known, at most
-	// maxStopSessions of them; later sessions share the count of "".
+	// agent back. Sessions counts them per known client session, for at most maxStopSessions
+	// sessions; later sessions share the count of "".
 	Refused  int            `json:"refused,omitempty"`
 	Sessions map[string]int `json:"sessions,omitempty"`
-	// Accepted says that a person accepted that it ended early.
+	// Accepted is true if a person accepted the early end.
 	Accepted bool `json:"accepted,omitempty"`
 }
 
 const maxStopSessions = 32
 
-// CountIn returns how many stops of a session were refused; without a session, of all.
+// CountIn returns the number of refused stops of a session, or of all sessions if session is "".
 func (s Stops) CountIn(session string) int {
 	if session == "" {
 		return s.Refused
@@ -279,7 +277,7 @@ func (s Stops) CountIn(session string) int {
 	return s.Sessions[s.keyOf(session)]
 }
 
-// Refuse returns the counts after one more refused stop of a session, "" for one that is not known.
+// Refuse returns the counts after one more refused stop of a session; session is "" if it is not known.
 func (s Stops) Refuse(session string) Stops {
 	s.Refused++
 	if session != "" {
@@ -300,26 +298,26 @@ func (s Stops) keyOf(session string) string {
 	return session
 }
 
-// OpenCall is what the fold knows of a call that is not settled for good.
+// OpenCall is a call that is not finally settled.
 type OpenCall struct {
 	ID        string `json:"id"`
 	Gate      string `json:"gate"`
 	Principal string `json:"principal"`
-	// Arguments is the keyed digest of what was sent.
+	// Arguments is the keyed digest of the arguments that were sent.
 	Arguments string    `json:"arguments"`
 	Deadline  time.Time `json:"deadline"`
-	// Seq is that of the event which began it, Revision the one in which it was sent.
+	// Seq is the seq of the event that began the call, Revision the instance's revision at that time.
 	Seq      int64 `json:"seq"`
 	Revision int64 `json:"revision"`
-	// Review waits for a person to say whether the call happened; "" while it is open.
+	// Review is the id of the review in which a person decides whether the call happened; "" while it is open.
 	Review string `json:"review,omitempty"`
 }
 
-// IsOpen reports whether the call may still be under way: then nothing moves the instance.
+// IsOpen reports whether the call may still be in progress. While it is, nothing moves the instance.
 func (c OpenCall) IsOpen() bool { return c.Review == "" }
 
-// CallCount is how often a gate's tool was called: in all, and before the present passage
-// through the state.
+// CallCount is how often a gate's tool was called: in total, and before the current visit to the
+// state.
 type CallCount struct {
 	Total  int `json:"total"`
 	Before int `json:"before"`
@@ -335,19 +333,19 @@ type Grant struct {
 	Until     time.Time `json:"until"`
 }
 
-// HasOpenCall reports whether a call may still be under way.
+// HasOpenCall reports whether a call may still be in progress.
 func (f Facts) HasOpenCall() bool { return slices.ContainsFunc(f.Calls, OpenCall.IsOpen) }
 
-// CallsMade is how many calls of a gate the present passage through the state has seen.
+// CallsMade returns how often a gate was called during the current visit to the state.
 func (f Facts) CallsMade(gate string) int { return f.Called[gate].Total - f.Called[gate].Before }
 
-// OpenReview is what the fold knows of a review that waits.
+// OpenReview is a pending review as the facts record it.
 type OpenReview struct {
 	ID     string `json:"id"`
 	Action string `json:"action"`
-	// Digest binds it to what was asked.
+	// Digest binds the review to the request that opened it.
 	Digest string `json:"digest"`
-	// Seq is that of the event which opened it.
+	// Seq is the seq of the event that opened the review.
 	Seq int64 `json:"seq"`
 }
 
@@ -360,27 +358,27 @@ type CaseInput struct {
 	Owner validators.Owner
 	// Instance is the id, "" for a start.
 	Instance string
-	// State is the present one; ignored for a start.
+	// State is the current one; ignored for a start.
 	State string
 	// Ended is "" while the instance runs, else "final" or "cancelled".
 	Ended  string
 	Action string
-	// Data is the action's (for a start: the start context), Context the
-	// accumulated one. JSON objects that document.CheckJSON accepted; nil is {}.
+	// Data is the data of the action, or the start context of a start. Context is the accumulated
+	// context. Both are JSON objects that document.CheckJSON accepted; nil is {}.
 	Data, Context json.RawMessage
-	// Read is Data, where that was read already.
+	// Read is Data if it has been read already.
 	Read document.JSON
-	// Call is the call that the action stands for, without its masked copy; nil is none. Bound
-	// are the arguments that equal fields of the context.
+	// Call is the call that the action represents, without its masked copy; nil if there is none.
+	// Bound are its arguments that equal fields of the context.
 	Call  *judge.Call
 	Bound []Binding
-	// CallersContext says that the context is the caller's claim, not one that an
-	// instance accumulated: no evidence is fetched with it.
+	// CallersContext is true if the context is a claim of the caller and not accumulated by an
+	// instance. No evidence is fetched with such a context.
 	CallersContext  bool
 	Principal, Role string
 	Facts           Facts
-	// Overlays are judge-config revisions in force, applied in order over
-	// judgeConfig: a later one wins (tightenings of agents come last and only raise).
+	// Overlays are the judge-config revisions in force, applied to judgeConfig in order: a later
+	// one wins (tightenings of agents come last and only raise).
 	Overlays        []Overlay
 	JudgeConfigHash string
 	ReviewPath      bool
@@ -391,12 +389,12 @@ type CaseInput struct {
 // Overlay is one judge-config revision in force.
 type Overlay struct {
 	Settings JudgeSettings
-	// TightenOnly keeps the stricter of the present value and the overlay's:
+	// TightenOnly keeps the stricter of the current value and the overlay's value:
 	// enabled true, strictMode true, the higher minConfidence.
 	TightenOnly bool
 }
 
-// The codes of the findings that Case and FindCallObstacles give.
+// The codes of the findings that Case and FindCallObstacles return.
 const (
 	CodeIllegalAction   = "illegal_action"
 	CodeInstanceEnded   = "instance_ended"
@@ -412,18 +410,18 @@ const (
 	CodeCallUnsettled   = "call_unsettled"
 	CodeChainAwaited    = "chain_awaited"
 	CodeGateMisfit      = "gate_misfit"
-	// CodeNotFinished is that of a stop which was refused, or let through and put to a person.
+	// CodeNotFinished is the code of a stop that was refused, or was allowed and put to a person.
 	CodeNotFinished = "not_finished"
 )
 
 // CodeInfo documents one code of a finding.
 type CodeInfo struct {
 	Code string
-	// Meaning is one sentence; Do says what the caller should do next.
+	// Meaning is one sentence; Do is the caller's next step.
 	Meaning, Do string
 }
 
-// Codes lists the codes of the findings that Case and FindCallObstacles give, in the order of the
+// Codes lists the codes of the findings that Case and FindCallObstacles return, in the order of the
 // reference page.
 var Codes = []CodeInfo{
 	{CodeIllegalAction, "The current state has no such action.", "Perform one of the actions that the finding names."},

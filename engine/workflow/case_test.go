@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// guarded is a definition with everything that a case can hold.
+// guarded is a definition that uses every part of a case.
 const guarded = `
 name: guarded
 initialState: draft
@@ -59,7 +59,7 @@ mustPassThrough:
   long: [short]
 `
 
-// ask is a question about guarded in which everything is in order.
+// ask returns a valid input for guarded, changed by change.
 func ask(change func(*workflow.CaseInput)) workflow.CaseInput {
 	in := workflow.CaseInput{
 		Operation: judge.Advance, Version: 3, Owner: validators.Owner{ID: "o"}, Instance: "wf-1",
@@ -108,8 +108,8 @@ func TestCaseOfAnAction(t *testing.T) {
 	}
 }
 
-// TestContextIsMergedOnlyForAMove holds that data which will be refused for a required field copy
-// no context, unless the mode is shadow: then the move happens all the same.
+// TestContextIsMergedOnlyForAMove checks that data without a required field, which will be rejected,
+// causes no copy of the context, unless the mode is shadow: then the move happens anyway.
 func TestContextIsMergedOnlyForAMove(t *testing.T) {
 	for _, tt := range []struct{ name, mode, data, want string }{
 		{"whole", "enforce", `{"comments":"fine"}`, `{"documentId":"d1","comments":"fine"}`},
@@ -177,7 +177,7 @@ func TestStartEntersTheInitialStateWhereverItStands(t *testing.T) {
 	}
 }
 
-// What leaves the process is scrubbed of both documents' sensitive values.
+// Text that leaves the process is scrubbed of the sensitive values of both documents.
 func TestScrubOfACase(t *testing.T) {
 	c := caseOf(t, parse(t, guarded), ask(func(in *workflow.CaseInput) {
 		in.Context, in.Data = raw(`{"customer":{"ssn":"old-secret"}}`), raw(`{"customer":{"ssn":"new-secret"}}`)
@@ -266,7 +266,7 @@ func TestMustPassThroughAtRunTime(t *testing.T) {
 	} {
 		got := caseOf(t, d, ask(func(in *workflow.CaseInput) {
 			in.Facts.Visited = c.visited
-			// Whatever the documents claim, only facts count.
+			// Only facts count, whatever the documents claim.
 			in.Data = raw(`{"comments":"x","visited":["draft"],"facts":{"visited":["draft"]}}`)
 			in.Context = raw(`{"visited":["draft","reviewing"]}`)
 		}))
@@ -329,8 +329,8 @@ func TestCaseRefusesWhatDoesNotBelongTogether(t *testing.T) {
 	}
 }
 
-// Case never panics, gives the same answer twice, and its candidates match its
-// routes, whatever it is asked.
+// For any input, Case never panics, gives the same result twice, and returns candidates that match
+// the routes.
 func TestCaseIsTotalAndDeterministic(t *testing.T) {
 	d := parse(t, guarded)
 	word := func(more ...string) *rapid.Generator[string] {
@@ -410,7 +410,7 @@ func BenchmarkCase(b *testing.B) {
 	}
 }
 
-// What the model is shown of the definition travels in the case.
+// The case includes the parts of the definition that the model is shown.
 func TestCaseCarriesWhatTheModelIsShown(t *testing.T) {
 	t.Parallel()
 	d, err := workflow.Parse("w", []byte(`{"name":"w","description":"about w","initialState":"a","states":{
@@ -474,7 +474,7 @@ func TestEntryAndBlocked(t *testing.T) {
 		visited []string
 		want    []string
 	}{
-		{"draft", nil, nil},                 // legal lies ahead, draft is here
+		{"draft", nil, nil},                 // legal is ahead, draft is the current state
 		{"legal", nil, []string{"dropped"}}, // draft was never visited
 		{"signing", []string{"draft"}, []string{"signed"}},
 		{"signing", []string{"draft", "legal"}, nil},

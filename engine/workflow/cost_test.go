@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/costtest"
 )
 
-// definitionSize is how long the hostile definitions are: as long as one may be with
-// GAVEL_LONG, else a part of it.
+// definitionSize is the length of the hostile definitions: the maximum with GAVEL_LONG, else a
+// fraction, the maximum divided by part.
 func definitionSize(part int) int {
 	if os.Getenv("GAVEL_LONG") != "" {
 		part = 1
@@ -20,8 +20,8 @@ func definitionSize(part int) int {
 	return (workflow.MaxDefinition - 1<<10) / part
 }
 
-// hostileDefinitions are definitions of about size bytes whose reading or linting
-// could cost more than their length: whatever is looked up by walking a list.
+// hostileDefinitions are definitions of about size bytes that would take superlinear time to read or lint
+// if names were looked up by walking a list.
 func hostileDefinitions(size int) map[string]string {
 	each := func(share int, item func(i int) string) string {
 		var b strings.Builder
@@ -67,15 +67,15 @@ func hostileDefinitions(size int) map[string]string {
 	}
 }
 
-// lintAll parses and lints a document as far as it comes.
+// lintAll parses and lints a document, and stops at the first step that fails.
 func lintAll(ctx context.Context, doc string) {
 	if d, err := workflow.Parse("w.yaml", []byte(doc)); err == nil {
 		_, _ = d.Lint(ctx, workflow.LintOptions{Compiler: &counting{}, Sources: []string{}})
 	}
 }
 
-// TestHostileDefinitionsAreCheap bounds what a definition may cost to read and lint,
-// by a quarter of what a text of its length may: none costs more than its length.
+// TestHostileDefinitionsAreCheap checks that reading and linting a definition costs no more than its
+// length: a quarter of the bound for a text of that length.
 func TestHostileDefinitionsAreCheap(t *testing.T) {
 	for name, doc := range hostileDefinitions(definitionSize(2)) {
 		t.Run(name, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestHostileDefinitionsAreCheap(t *testing.T) {
 	}
 }
 
-// FuzzCostLint bounds the cost of definitions made by repetition of any text: as the
-// states, as what states must be passed, and as the whole document.
+// FuzzCostLint checks the cost of definitions made by repeating any text: as the states, as the
+// states that must be passed through, and as the whole document.
 func FuzzCostLint(f *testing.F) {
 	for _, doc := range hostileDefinitions(256) {
 		f.Add([]byte(doc[:len(doc)/3]), []byte(doc[len(doc)/3:len(doc)/2]), []byte(doc[len(doc)/2:]))

@@ -1,18 +1,18 @@
-// Package workflow knows what a workflow type is: the document that describes
-// it, whether that document makes sense, what it looks like, and which question
-// an action puts to the judge.
+// Package workflow reads workflow definitions, checks that they make sense, draws them, and turns
+// an action into a question for the judge.
 //
-// It promises that everything here is a pure function of its arguments. [Parse]
-// refuses what it does not understand and says where; [Definition.Lint] finds
-// what parses and cannot work; [Definition.Case] turns a definition, a state, an
-// action, its data and the facts of an instance into one [judge.Case], the same
-// way every time. The states that an action can lead to come from the definition
-// alone.
+// It promises:
 //
-// It must never decide (that is the judge's part), read a store, a clock or the
-// network, or run a script or a schema itself: those go to the [Compiler], which
-// keeps what strangers wrote in a sandbox. [Definition.Mask] is the only place
-// where sensitive values are masked.
+//   - Everything here is a pure function of its arguments.
+//   - [Parse] rejects anything that it does not understand and reports where.
+//   - [Definition.Lint] finds what parses but cannot work.
+//   - [Definition.Case] builds one [judge.Case] from a definition, a state, an action, its data and
+//     the facts of an instance, the same way every time.
+//   - The states that an action can lead to come from the definition alone.
+//   - [Definition.Mask] is the only place where sensitive values are masked.
+//
+// It must never decide (that is the judge's job), read a store, a clock or the network, or run a
+// script or a schema itself: the [Compiler] runs them and keeps untrusted code in a sandbox.
 package workflow
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Definition is a workflow type: a state machine and what guards its
+// Definition is a workflow type: a state machine and the checks that guard its
 // transitions. It is immutable once parsed.
 type Definition struct {
 	Name        string
@@ -40,7 +40,7 @@ type Definition struct {
 	// States by name; StateNames keeps the order of the document.
 	States     map[string]*State
 	StateNames []string
-	// Judge is judgeConfig; nil when absent.
+	// Judge holds judgeConfig; nil if absent.
 	Judge *JudgeSettings
 	// StateValidators and TransitionValidators are the keyed forms; the keys of the
 	// latter are an action or "state.action".
@@ -48,13 +48,13 @@ type Definition struct {
 	TransitionValidators map[string]string
 	// Sensitive are JSON pointers into context and data.
 	Sensitive []string
-	// MustPassThrough: to enter the key, every listed state must have been visited.
+	// MustPassThrough lists for each key the states that must have been visited before it is entered.
 	MustPassThrough map[string][]string
-	// Retention says how long records of ended instances are kept.
+	// Retention is how long records of ended instances are kept.
 	Retention Retention
-	// Access is AccessShared where agents share the instances; "" keeps them to their owners.
+	// Access is AccessShared if agents share the instances; "" restricts them to their owners.
 	Access string
-	// Agents are the rights that an operator's definition gives to agents.
+	// Agents holds the rights that an operator's definition gives to agents.
 	Agents AgentRights
 
 	// Hash is "sha256:" and the hex digest of the canonical document: the same
@@ -78,7 +78,7 @@ type State struct {
 	// Transitions by action; Actions keeps the order of the document.
 	Transitions map[string]*Transition
 	Actions     []string
-	// OnEnter is the chain that starts here, nil for none.
+	// OnEnter is the chain that starts when this state is entered; nil for none.
 	OnEnter *OnEnter
 }
 
@@ -102,9 +102,9 @@ type Transition struct {
 	NotBy []string
 	// Writes lists the top-level keys the action may set; nil means any that is not frozen.
 	Writes []string
-	// Freezes are JSON pointers that nobody may change after this transition.
+	// Freezes are JSON pointers to fields that cannot change after this transition.
 	Freezes []string
-	// Evidence is what the gate fetches itself.
+	// Evidence lists the facts that the gate fetches itself.
 	Evidence []Evidence
 }
 
@@ -126,7 +126,7 @@ type StateChecks struct {
 	Schema         json.RawMessage
 }
 
-// JudgeSettings are judge settings as written: nil means not given.
+// JudgeSettings are the judge settings as written; a nil field was not given.
 type JudgeSettings struct {
 	Enabled            *bool                    `json:"enabled,omitempty"`
 	UseLLM             *bool                    `json:"useLLM,omitempty"`
@@ -151,29 +151,29 @@ type JudgeSettings struct {
 	Shared *bool `json:"shared,omitempty"`
 }
 
-// Severity of an Issue.
+// Severity is how serious an Issue is.
 type Severity string
 
-// Errors block define and load; warnings and notes are returned with the definition. Nothing is
-// wrong where there is a note: no check fails because of it.
+// Errors block define and load; warnings and notes are returned with the definition. A note reports
+// nothing wrong and never fails a check.
 const (
 	SeverityError   Severity = "error"
 	SeverityWarning Severity = "warning"
 	SeverityNote    Severity = "note"
 )
 
-// Issue is one thing that Parse or Lint found wrong.
+// Issue is one problem that Parse or Lint found.
 type Issue struct {
 	// Rule is a stable id such as "unknown-target".
 	Rule     string   `json:"rule"`
 	Severity Severity `json:"severity"`
-	// Path is a JSON pointer into the definition, Line 1-based (0 when unknown).
+	// Path is a JSON pointer into the definition; Line is 1-based (0 if unknown).
 	Path    string `json:"path"`
 	Line    int    `json:"line,omitempty"`
 	Message string `json:"message"`
 }
 
-// String is the issue on one line: where, what, and the rule in brackets.
+// String formats the issue on one line: place, message, and the rule in brackets.
 func (i Issue) String() string {
 	var b strings.Builder
 	if i.Line > 0 {
@@ -187,11 +187,11 @@ func (i Issue) String() string {
 	return b.String()
 }
 
-// ParseError is a document that is not a definition, with everything wrong in it.
+// ParseError reports a document that is not a valid definition, with all its problems.
 type ParseError struct {
 	// Source is the document's name as given to Parse.
 	Source string
-	// Issues are in the order of their lines; at least one.
+	// Issues are in the order of their lines; there is at least one.
 	Issues []Issue
 }
 
@@ -218,15 +218,15 @@ func sortIssues(issues []Issue) {
 	slices.SortStableFunc(issues, func(a, b Issue) int { return a.Line - b.Line })
 }
 
-// Retention says how long records of an instance are kept after its end. The zero value
+// Retention is how long records of an instance are kept after its end. The zero value
 // keeps everything.
 type Retention struct {
-	// Events is how long the whole history is kept; 0 is forever.
+	// Events is how long the whole history is kept; 0 means forever.
 	Events time.Duration
 }
 
-// MinRetention is the shortest time for which a history is kept whole: retries with an
-// idempotency key are answered from it, and an operator may still roll back.
+// MinRetention is the shortest allowed retention of a whole history: retries with an idempotency
+// key are answered from it, and an operator may still roll back.
 const MinRetention = 7 * 24 * time.Hour
 
 func (p *parser) parseRetention(o *document.ObjectReader) Retention {
@@ -246,43 +246,43 @@ func (p *parser) parseRetention(o *document.ObjectReader) Retention {
 	return r
 }
 
-// checkRetentionOwner: the judged do not remove the record of how they were judged.
+// checkRetentionOwner rejects retention in an agent's definition: agents must not remove the record of
+// how they were judged.
 func checkRetentionOwner(s *linter) {
 	if !s.trusted && s.Retention != (Retention{}) {
 		s.addIssue("/retention", "only an operator may set retention; remove it, or have an operator define the workflow")
 	}
 }
 
-// AccessShared is the access by which every agent with the right to a workflow reads and moves its instances.
+// AccessShared is the value of access that lets every agent with the right to a workflow read and move its instances.
 const AccessShared = "shared"
 
-// checkAccessOwner: only an operator gives agents the instances of others.
+// checkAccessOwner rejects access in an agent's definition: only an operator may give agents access to others' instances.
 func checkAccessOwner(s *linter) {
 	if !s.trusted && s.Access != "" {
 		s.addIssue("/access", "only an operator may set access; remove it, or have an operator define the workflow")
 	}
 }
 
-// AgentRights are what agents may do with an operator's definition, beyond following it. The
+// AgentRights are the rights of agents on an operator's definition, beyond following it. The
 // zero value is what an absent "agents" means.
 type AgentRights struct {
-	// Rollback lets them take moves of their own instances back: rollback, undo and redo.
+	// Rollback allows rollback, undo and redo on their own instances.
 	Rollback bool
-	// Redefine lets them define new versions of it, for everybody.
+	// Redefine allows defining new versions of the workflow, for everyone.
 	Redefine bool
-	// Judge is what they may do to the judge of their own instances.
+	// Judge limits how they may change the judge of their own instances.
 	Judge JudgeRight
 }
 
-// JudgeRight is what an agent may do to the judge of its instances of an operator's definition:
-// unless one of these, enabled true, strictMode true and a higher minConfidence.
+// JudgeRight is how an agent may change the judge of its instances of an operator's definition.
+// The zero value allows only tightening: enabled true, strictMode true and a higher minConfidence.
 type JudgeRight string
 
-// The rights.
 const (
-	// JudgeKeep leaves it as it is.
+	// JudgeKeep allows no change.
 	JudgeKeep JudgeRight = "none"
-	// JudgeSet sets enabled, strictMode, minConfidence and useLLM as the agent likes.
+	// JudgeSet allows any value of enabled, strictMode, minConfidence and useLLM.
 	JudgeSet JudgeRight = "set"
 )
 
@@ -298,7 +298,8 @@ func (p *parser) parseAgents(o *document.ObjectReader) AgentRights {
 	return AgentRights{Rollback: c.Bool("rollback"), Redefine: c.Bool("redefine"), Judge: JudgeRight(c.Enum("configureJudge", "tighten", "none", "set"))}
 }
 
-// checkAgentsOwner: what the owner of a definition may do with it needs no leave.
+// checkAgentsOwner reports agents in an agent's definition. It has no effect there: owners need no
+// permission for their own definitions.
 func checkAgentsOwner(s *linter) {
 	if !s.trusted && s.Agents != (AgentRights{}) {
 		s.addIssue("/agents", "agents says what agents may do with an operator's definition, and this one is none: it has no effect")

@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// Marks are what a diagram shows of one instance. The zero value marks nothing.
+// Marks selects the states of one instance that a diagram highlights. The zero value marks nothing.
 type Marks struct {
-	// Current is the present state, "" for none.
+	// Current is the current state, "" for none.
 	Current string
 	// Visited are the states entered so far.
 	Visited []string
 }
 
-// diagram is a definition laid out for drawing: what every format draws, in the
-// order of the document, with labels in plain text.
+// diagram is a definition laid out for drawing, in the order of the document, with labels in
+// plain text. Every format draws from it.
 type diagram struct {
 	title  string
 	nodes  []node
@@ -34,13 +34,13 @@ type node struct {
 	current, visited bool
 }
 
-// arrow joins two nodes; its label includes a route's condition, cut.
+// arrow joins two nodes; its label includes the route's condition, truncated.
 type arrow struct {
 	from, to int
 	label    string
 }
 
-// maxCondition is how many characters of a condition a diagram shows.
+// maxCondition limits how many characters of a condition a diagram shows.
 const maxCondition = 48
 
 func (d *Definition) layOutDiagram(m Marks) diagram {
@@ -56,7 +56,7 @@ func (d *Definition) layOutDiagram(m Marks) diagram {
 	for _, e := range g.edges {
 		to := g.findState(e.to)
 		if to == nowhere {
-			continue // Lint refuses it
+			continue // Lint rejects it
 		}
 		label := e.action
 		if e.condition != "" {
@@ -67,7 +67,7 @@ func (d *Definition) layOutDiagram(m Marks) diagram {
 	return p
 }
 
-// lineWriter writes lines; the first error is kept for Flush.
+// lineWriter writes lines; Flush returns the first error.
 type lineWriter struct{ *bufio.Writer }
 
 func (w lineWriter) put(parts ...string) {
@@ -85,8 +85,8 @@ func shortenCondition(condition string) string {
 	return text
 }
 
-// WriteMermaid draws the definition as a Mermaid state diagram. Names and
-// conditions are text from strangers: whatever they hold, they stay labels.
+// WriteMermaid draws the definition as a Mermaid state diagram. Names and conditions are
+// untrusted text; they are always drawn as labels, whatever they contain.
 func (d *Definition) WriteMermaid(w io.Writer, m Marks) error {
 	p := d.layOutDiagram(m)
 	ids := p.assignMermaidIDs()
@@ -119,7 +119,7 @@ func (n node) formatCaption() string {
 	return n.label + " (" + n.outcome + ")"
 }
 
-// The looks of marked states, in both formats.
+// The colours of marked states, in both formats.
 const (
 	currentFill, currentLine = "#ffe08a", "#8a5a00"
 	visitedFill, visitedLine = "#dcefdc", "#3c7a3c"
@@ -145,10 +145,10 @@ func (p diagram) writeMermaidMarks(ids []string, b lineWriter) {
 	}
 }
 
-// plainIDPattern is a name that Mermaid takes as it is.
+// plainIDPattern matches names that Mermaid accepts unchanged.
 var plainIDPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`) })
 
-// reservedMermaidWords mean something else to Mermaid, in any case of letters.
+// reservedMermaidWords have another meaning to Mermaid, in upper or lower case.
 var reservedMermaidWords = []string{
 	"acctitle", "accdescr", "as", "class", "classdef", "click", "default", "direction", "end", "hide", "href",
 	"left", "note", "of", "over", "right", "root", "scale", "state", "statediagram", "style", "to", "width",
@@ -175,12 +175,12 @@ func (p diagram) assignMermaidIDs() []string {
 	return ids
 }
 
-// mermaidKeywords is what Mermaid's lexer looks for in the middle of a line, labels
-// included; the entity of its first character hides it.
+// mermaidKeywords matches the keywords that Mermaid's lexer finds in the middle of a line, labels
+// included. Writing their first character as an entity hides them.
 var mermaidKeywords = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)direction|\[\[`) })
 
-// escapeMermaid writes a label with everything that Mermaid could read as syntax
-// or as HTML as a numeric entity.
+// escapeMermaid writes a label with every character that Mermaid could read as syntax
+// or HTML as a numeric entity.
 func escapeMermaid(label string) string {
 	words := mermaidKeywords().FindAllStringIndex(label, -1)
 	var b strings.Builder
@@ -202,8 +202,8 @@ func escapeMermaid(label string) string {
 	return b.String()
 }
 
-// WriteDOT draws the definition for Graphviz. Names and conditions are text from
-// strangers: whatever they hold, they stay labels.
+// WriteDOT draws the definition for Graphviz. Names and conditions are untrusted text; they are
+// always drawn as labels, whatever they contain.
 func (d *Definition) WriteDOT(w io.Writer, m Marks) error {
 	p := d.layOutDiagram(m)
 	b := lineWriter{bufio.NewWriter(w)}

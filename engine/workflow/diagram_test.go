@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// hostile is a definition whose names try to be more than names.
+// hostile is a definition whose names contain diagram syntax.
 const hostile = `{"name":"w","initialState":"end","states":{
 	"end":{"transitions":{"a --> b":"State","x\": [*]":"s3","%% comment":"<script>alert(1)</script>","#35;quot;":"note left of end : hi","\\N&lt;":"a\"; rm [label=\"x"}},
 	"State":{"transitions":{"go:on;now":"[*]"}},
@@ -48,11 +48,11 @@ func TestDiagrams(t *testing.T) {
 	}
 }
 
-// The lines that a Mermaid diagram may have: anything else would be a name that
-// became syntax. Labels hold no quote and no markup.
+// mermaidLine matches every line that a Mermaid diagram may have: a name that became syntax would give
+// another line. Labels hold no quote and no markup.
 var mermaidLine = regexp.MustCompile(`^(stateDiagram-v2|    (state "[^"<>&:;{}]*(#\d+;[^"<>&:;{}]*)*" as \w+|(\[\*\]|\w+) --> (\[\*\]|\w+)( : [^"<>&:{}\n]*)?|classDef (visited|current) [^"<>]*|class [\w,]+ (visited|current)))$`)
 
-// The same for DOT: a quoted string is closed by its own quote only.
+// dotLine does the same for DOT: a quoted string is closed only by its own quote.
 var dotLine = regexp.MustCompile(`^(digraph "[\w.-]+" \{|\}|  (rankdir=LR;|(node|edge) \[.*\];|start \[.*\];|(start|s\d+) -> s\d+( \[label="([^"\\]|\\["\\])*"\])?;|s\d+ \[label="([^"\\]|\\["\\])*"(, \w+=("[^"]*"|\d+))*\];))$`)
 
 func TestDiagramsStayDiagrams(t *testing.T) {

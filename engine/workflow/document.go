@@ -10,14 +10,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ReadDocument reads a JSON object that an instance may hold; its text is compact,
-// with the digits of its numbers and the order of its keys kept. It refuses duplicate
-// keys, invalid UTF-8, NUL, numbers that a 64-bit float would change, values nested
-// deeper than 64, texts that begin with SealedForm, and anything that is no object. Its length is the caller's to bound.
-// The error is one sentence with path and line, without values of the document.
+// ReadDocument reads a JSON object that an instance may hold. The result is compact and keeps the
+// digits of its numbers and the order of its keys. ReadDocument rejects duplicate keys, invalid
+// UTF-8, NUL, numbers that a 64-bit float would change, values nested deeper than 64, strings that
+// begin with SealedForm, and anything that is not an object. Callers must limit the length.
+// The error is one sentence with path and line, and quotes no values of the document.
 func ReadDocument(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, false) }
 
-// TakeDocument is ReadDocument of what was read before. It reads only what was read by laxer rules.
+// TakeDocument is ReadDocument for a document that was read before. It reads it again only if it was read by laxer rules.
 func TakeDocument(doc document.JSON) (document.JSON, error) {
 	if v, ok := doc.Strict(document.DefaultDepth); ok {
 		return checkObject(v)
@@ -25,7 +25,7 @@ func TakeDocument(doc document.JSON) (document.JSON, error) {
 	return ReadDocument(doc.Raw())
 }
 
-// ReadArguments is ReadDocument for the arguments of a call, which no instance holds: it takes any
+// ReadArguments is ReadDocument for the arguments of a call, which no instance holds: it accepts any
 // number.
 func ReadArguments(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, true) }
 
@@ -53,20 +53,19 @@ func CheckDocument(doc json.RawMessage) (json.RawMessage, error) {
 	return v.Raw(), err
 }
 
-// errSyntax reports a document that is not well-formed JSON. Documents arrive
-// here checked, so it means a defect of the caller; it exists so that a defect
-// is an error and not a wrong answer.
+// errSyntax reports a document that is not well-formed JSON. Documents are checked before they
+// arrive here, so it means a bug in the caller; it exists so that such a bug gives an error and
+// not a wrong result.
 var errSyntax = errors.New("not well-formed JSON")
 
-// Merge returns the context after an action with data: each top-level key of
-// data replaces that of context as a whole, and a null removes it. Values are
-// copied literally, so numbers keep the digits they were written with. Keys that
-// were there keep their place, new ones follow in the order of data. Both are
-// JSON objects without duplicate keys; nil is {}. The result is compact; it may
-// share memory with context.
+// Merge returns the context after an action with data: each top-level key of data replaces that of
+// context as a whole, and a null removes it. Values are copied literally, so numbers keep their
+// digits. Existing keys keep their position; new keys follow in the order of data. Both arguments
+// are JSON objects without duplicate keys; nil is {}. The result is compact and may share memory
+// with context.
 //
-// The error means that an argument is not a well-formed object, which a caller
-// that checked its input never sees.
+// An error means that an argument is not a well-formed object; callers that check their input
+// never get one.
 func Merge(context, data json.RawMessage) (json.RawMessage, error) {
 	old, err := readObject(context)
 	if err != nil {
@@ -125,8 +124,8 @@ func mergeObjects(context, data document.JSON) document.JSON {
 	return b.JSON()
 }
 
-// splitPointer decodes a JSON pointer (RFC 6901) into its tokens. The pointer to
-// the whole document, "", is refused: no setting of a definition means it.
+// splitPointer decodes a JSON pointer (RFC 6901) into its tokens. It rejects "", the pointer to
+// the whole document, because no setting of a definition allows it.
 func splitPointer(pointer string) ([]string, error) {
 	if pointer == "" {
 		return nil, errors.New("a JSON pointer names at least one key, such as /customer/id")
@@ -150,10 +149,10 @@ func joinPointer(pointer string, tokens ...string) string {
 
 func parentPointer(pointer string) string { return string(document.Pointer(pointer).Parent()) }
 
-// Bounds limit definitions that do not come from operators; zero is no limit.
+// Bounds limit definitions that do not come from operators; zero means no limit.
 type Bounds struct {
 	States      int
-	Transitions int // with each route of a list counted
+	Transitions int // each route of a list counts
 	SchemaBytes int // of all schemas together
 }
 
@@ -182,22 +181,22 @@ func (d *Definition) CheckBounds(b Bounds) []Issue {
 	return out
 }
 
-// What the parts of a definition take in memory beside their texts, on a 64-bit machine.
-// Short texts take a multiple of what they take in the document.
+// Memory per part of a definition in addition to its text, on a 64-bit machine. Short strings take
+// a multiple of their size in the document.
 const (
 	stateBytes      = 400
 	transitionBytes = 600
 	perByte         = 9
 )
 
-// Size is about what the definition takes in memory, in bytes, and not less.
+// Size estimates the memory of the definition in bytes; the estimate is never too low.
 func (d *Definition) Size() int {
 	size := 4<<10 + perByte*len(d.Document) + stateBytes*len(d.States)
 	d.visitTransitions(func(*State, *Transition) { size += transitionBytes })
 	return size
 }
 
-// WithoutLines is the definition without what Lint alone needs, which takes as much
+// WithoutLines returns the definition without the fields that only Lint needs, which take as much
 // memory as the rest.
 func (d *Definition) WithoutLines() *Definition {
 	out := *d
@@ -205,9 +204,9 @@ func (d *Definition) WithoutLines() *Definition {
 	return &out
 }
 
-// RemoveJudgeSettings removes settings of the judge from judgeConfig and from transitions;
-// keys of the same names elsewhere, such as in schemas, stay. cut lists the settings that
-// were present, in the order of keys. The document is one that Parse accepted.
+// RemoveJudgeSettings removes settings of the judge from judgeConfig and from transitions. Keys of
+// the same names elsewhere, such as in schemas, stay. cut lists the settings that were present, in
+// the order of keys. doc must be a document that Parse accepted.
 func RemoveJudgeSettings(doc json.RawMessage, keys ...string) (open json.RawMessage, cut []string, err error) {
 	root, err := document.Parse("definition", doc, document.Limits{})
 	if err != nil {

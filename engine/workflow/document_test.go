@@ -74,7 +74,7 @@ func text(list []pair) json.RawMessage {
 
 var someKeys = []string{"a", "b", "c", "é", "x y", "", "quote\"", "<tag>", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "k10", "k11", "k12"}
 
-// The merge is what a plain ordered map would give.
+// The merge equals that of a plain ordered map.
 func TestMergeAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		context, data := objectGrammar(someKeys, false).Draw(t, "context"), objectGrammar(someKeys, true).Draw(t, "data")
@@ -123,7 +123,7 @@ func BenchmarkMerge(b *testing.B) {
 			}
 		}
 	})
-	// The baseline: decode both, put the keys over, encode; it loses the order.
+	// The baseline decodes both, sets the keys, and encodes; it loses the order.
 	b.Run("encoding_json", func(b *testing.B) {
 		b.SetBytes(int64(len(context) + len(data)))
 		b.ReportAllocs()
@@ -163,7 +163,7 @@ func TestCheckDocument(t *testing.T) {
 	}
 }
 
-// TestSizeIsWhatADefinitionTakes holds Size to the heap.
+// TestSizeIsWhatADefinitionTakes compares Size with the heap.
 func TestSizeIsWhatADefinitionTakes(t *testing.T) {
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -179,7 +179,7 @@ func TestSizeIsWhatADefinitionTakes(t *testing.T) {
 		for range copies {
 			d, err := workflow.Parse("w.json", []byte(doc))
 			if err != nil {
-				break // not all of them parse
+				break // some do not parse
 			}
 			kept = append(kept, d.WithoutLines())
 		}

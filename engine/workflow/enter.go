@@ -11,26 +11,26 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// OnEnter is the chain that starts when an instance enters a state. It is started from the log, after the
-// move, and acts for the owner of the instance.
+// OnEnter is the chain that starts when an instance enters a state. It is started from the log after
+// the move, and acts for the owner of the instance.
 type OnEnter struct {
 	Chain string
-	// Input is the chain's, a JSON object, empty when absent; references in it are the chain's affair.
+	// Input is the input of the chain, a JSON object, empty if absent. The chain resolves references in it.
 	Input json.RawMessage
-	// Wait refuses every other action of the state until the run has ended.
+	// Wait rejects every other action of the state until the run has ended.
 	Wait bool
-	// OnSuccess and OnFailure are actions of the state, performed when the run has ended; "" for none.
+	// OnSuccess and OnFailure are actions of the state that are performed when the run has ended; "" for none.
 	OnSuccess, OnFailure string
 }
 
-// Gate is the name under which the run counts as a call of the instance, one for each state.
+// Gate returns the name under which the run counts as a call of the instance; it differs for each state.
 func (o *OnEnter) Gate(state string) string { return "chain." + o.Chain + "@" + state }
 
 // NeedsEnd reports whether the end of the run is recorded in the instance.
 func (o *OnEnter) NeedsEnd() bool { return o.Wait || o.OnSuccess != "" || o.OnFailure != "" }
 
-// AwaitedChain is the chain without whose end nothing else moves an instance in a state; nil for none.
-// A run that is not settled counts as an open call, so what is awaited here has not begun.
+// AwaitedChain returns the chain that must end before anything else moves an instance in this state;
+// nil for none. A run that is not settled counts as an open call, so an awaited chain has not begun.
 func (d *Definition) AwaitedChain(state string, f Facts) *OnEnter {
 	s := d.States[state]
 	if s == nil || s.OnEnter == nil || !s.OnEnter.Wait || s.Final || f.CallsMade(s.OnEnter.Gate(state)) > 0 {
@@ -39,21 +39,21 @@ func (d *Definition) AwaitedChain(state string, f Facts) *OnEnter {
 	return s.OnEnter
 }
 
-// describeAwaited is the obstacle that an awaited chain is.
+// describeAwaited returns the finding for an action that must wait for a chain.
 func describeAwaited(o *OnEnter, state string) validators.Finding {
 	return validators.Finding{
 		Code: CodeChainAwaited, Message: AwaitedMessage(o, state), Hint: "Wait until the chain has run.",
 	}
 }
 
-// AwaitedMessage says that nothing moves an instance before its chain has run.
+// AwaitedMessage returns the message that an instance cannot move before its chain has run.
 func AwaitedMessage(o *OnEnter, state string) string {
 	return "The state " + quoteName(state) + " waits for the chain " + quoteName(o.Chain) + ", which has not run yet."
 }
 
 var chainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,58}$`) })
 
-// parseOnEnter reads what a state starts, nil when absent.
+// parseOnEnter reads the chain that a state starts, nil if absent.
 func (p *parser) parseOnEnter(o *document.ObjectReader) *OnEnter {
 	if !o.Has("onEnter") {
 		return nil
@@ -79,7 +79,8 @@ func (d *Definition) visitEntries(visit func(path string, s *State)) {
 	}
 }
 
-// checkEnterOwner: a chain does what the operator lets it do, with servers that others may not call.
+// checkEnterOwner rejects onEnter in an agent's definition: a chain runs with the operator's permissions
+// and can call servers that others may not call.
 func checkEnterOwner(s *linter) {
 	if s.trusted {
 		return
@@ -108,10 +109,10 @@ func checkEnterActions(s *linter) {
 	})
 }
 
-// checkEnterCycles looks for states that chains alone lead back into, without end.
+// checkEnterCycles finds cycles of states that chains alone would follow endlessly.
 func checkEnterCycles(s *linter) {
 	if !s.trusted {
-		return // another rule refuses them
+		return // another rule rejects them
 	}
 	next := func(name string) (out []string) {
 		st := s.States[name]

@@ -21,7 +21,7 @@ type Evidence struct {
 	Source string
 	// Arguments in the order of the document.
 	Arguments []Argument
-	// Timeout 0 is the source's own.
+	// Timeout is the limit for the fetch; 0 uses the limit of the source.
 	Timeout time.Duration
 	// Required is true unless the definition says otherwise.
 	Required bool
@@ -34,10 +34,10 @@ type Argument struct {
 	value argumentValue
 }
 
-// argumentValue is a JSON value in which texts may refer to fields: one of its parts is set.
+// argumentValue is a JSON value whose strings may refer to fields. Exactly one of its fields is set.
 type argumentValue struct {
 	literal json.RawMessage // as it was written
-	parts   []argumentPart  // texts and references by turns
+	parts   []argumentPart  // alternating literal parts and references
 	members []Argument      // of an object
 	items   []argumentValue // of an array
 }
@@ -55,7 +55,7 @@ type Reference struct {
 
 // The limits of evidence.
 const (
-	// MaxEvidence is how much one transition may ask for.
+	// MaxEvidence limits how many facts one transition may fetch.
 	MaxEvidence  = 8
 	maxArguments = 16
 	maxTimeout   = 10 * time.Minute
@@ -86,12 +86,12 @@ func (v argumentValue) references() (out []Reference) {
 	return out
 }
 
-// UsesContext reports whether an argument is taken from the context.
+// UsesContext reports whether an argument refers to the context.
 func (e Evidence) UsesContext() bool {
 	return slices.ContainsFunc(e.References(), func(r Reference) bool { return r.Root == "context" })
 }
 
-// String is the reference as it is written, such as context.commit.
+// String formats the reference as it is written, such as context.commit.
 func (r Reference) String() string { return r.Root + "." + strings.Join(r.Tokens, ".") }
 
 func (e Evidence) buildRequest(c *judge.Case) judge.EvidenceRequest {
@@ -101,8 +101,8 @@ func (e Evidence) buildRequest(c *judge.Case) judge.EvidenceRequest {
 	return r
 }
 
-// fillArguments returns the arguments as a JSON object, and the names of those that refer to
-// a field that is absent or null, or of which a text cannot be made.
+// fillArguments returns the arguments as a JSON object, and the names of those that refer to an
+// absent or null field, or to a field that cannot be formatted as text.
 func (e Evidence) fillArguments(data, context document.JSON) (json.RawMessage, []string) {
 	var missing []string
 	out := []byte{'{'}
@@ -125,8 +125,8 @@ func (a Argument) append(dst []byte, data, context document.JSON) ([]byte, bool)
 	return a.value.append(append(document.AppendQuote(dst, a.Name), ':'), data, context)
 }
 
-// append writes the value: a single reference keeps the type of its field, text around it makes
-// a string.
+// append writes the value: a single reference keeps the type of its field; with text around it, it
+// becomes part of a string.
 func (v argumentValue) append(dst []byte, data, context document.JSON) (_ []byte, ok bool) {
 	switch {
 	case v.literal != nil:
@@ -309,8 +309,8 @@ func checkSources(s *linter) {
 	})
 }
 
-// checkEvidenceArguments finds facts that the judged choose themselves: a caller that
-// may name the ticket names an approved one.
+// checkEvidenceArguments finds evidence whose subject the caller can choose: a caller that may
+// name the ticket names an approved one.
 func checkEvidenceArguments(s *linter) {
 	var frozen []string
 	s.visitTransitions(func(_ *State, t *Transition) { frozen = append(frozen, t.Freezes...) })
@@ -329,7 +329,7 @@ func checkEvidenceArguments(s *linter) {
 	})
 }
 
-// isCovered reports whether one of the pointers names the field or something around it.
+// isCovered reports whether one of the pointers names the field or an ancestor of it.
 func isCovered(pointers, tokens []string) bool {
 	return slices.ContainsFunc(pointers, func(p string) bool {
 		around, err := splitPointer(p)

@@ -66,7 +66,7 @@ func TestEvidenceArguments(t *testing.T) {
 	}
 }
 
-// What stands in a field is never read as a reference, and never ends an argument.
+// The content of a field is never read as a reference, and never ends an argument.
 func TestEvidenceArgumentsAreData(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -81,7 +81,7 @@ func TestEvidenceArgumentsAreData(t *testing.T) {
 			rt.Fatalf("%s: %v", r.Arguments, err)
 		}
 		var want map[string]string
-		_ = json.Unmarshal(doc, &want) // what is no Unicode was replaced when it was encoded
+		_ = json.Unmarshal(doc, &want) // invalid Unicode was replaced when it was encoded
 		if len(got) != 2 || got["a"] != want["v"] || got["b"] != "<"+want["v"]+">" {
 			rt.Fatalf("%q became %q", value, got)
 		}

@@ -18,7 +18,7 @@ func withFiles(validator, keyed, criterion string) []byte {
 		`,"criteria":["first",` + criterion + `],"useLLM":true}}},"b":{"final":true}},"transitionValidators":{"go":` + keyed + `}}`)
 }
 
-// A definition with files is the same as the one with their texts in it: document and hash.
+// A definition with files has the same document and hash as one with the texts inlined.
 func TestFilesAreInlinedBeforeHashing(t *testing.T) {
 	files := fstest.MapFS{
 		"checks/release.js": {Data: []byte("(data) => data.ok\r\n\n")},
@@ -92,7 +92,7 @@ func TestFilesAreRefused(t *testing.T) {
 			t.Errorf("%s: %s was looked for", name, asked)
 		}
 	}
-	// A condition is one line, and has to be where it is read.
+	// A condition is one line and must be written where it is used.
 	doc := strings.ReplaceAll(string(withFiles(fine, fine, `"x"`)), `"target":"b"`, `"target":[{"condition":{"file":"ok.js"},"target":"b"}]`)
 	if _, err := workflow.ParseWithFiles("w.json", []byte(doc), read); err == nil {
 		t.Error("a condition was read from a file")

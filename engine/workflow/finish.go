@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// FindStep is which of some actions of a state is the next one on a shortest way to a goal, the
-// first in the order given where several are; "" where none of them leads to one.
+// FindStep returns the action that is the next step on a shortest path from state to a goal; on a tie, the
+// first in the given order. It returns "" if no action leads to a goal.
 func (d *Definition) FindStep(state string, actions, goals []string) string {
 	distance := d.measureWays(goals)
 	best, least := "", math.MaxInt
@@ -20,8 +20,8 @@ func (d *Definition) FindStep(state string, actions, goals []string) string {
 	return best
 }
 
-// measureWays counts the transitions from each state to the nearest goal. A state that leads to none
-// is left out.
+// measureWays counts the transitions from each state to the nearest goal. States that lead to no goal
+// are absent.
 func (d *Definition) measureWays(goals []string) map[string]int {
 	sources := map[string][]string{}
 	for _, e := range d.listEdges() {

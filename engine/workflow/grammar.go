@@ -8,9 +8,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The grammar of the document, once: the parser takes the known keys from it and
-// FormatSchema its descriptions. What a value may be is written twice, in the shape
-// here and in the parser; tests compare the two.
+// The grammar of the document, in one place: the parser takes the known keys from it and
+// FormatSchema the descriptions. The form of a value is defined twice, in the shape here and in
+// the parser; tests compare the two.
 
 type objectGrammar struct {
 	name     string // of the $defs entry; "" for the document itself
@@ -24,15 +24,15 @@ type keyGrammar struct {
 	shape     string // a JSON Schema as JSON text
 }
 
-// The sizes of the format.
+// Limits of the format.
 const (
-	// MaxDefinition is how many bytes a definition may have.
+	// MaxDefinition is the maximum size of a definition in bytes.
 	MaxDefinition = 256 << 10
-	// MaxScript is how many bytes one validator or condition may have.
+	// MaxScript is the maximum size of one validator or condition in bytes.
 	MaxScript = 16 << 10
-	// MaxName is how many characters the name of a workflow may have.
+	// MaxName is the maximum length of a workflow name in characters.
 	MaxName = 64
-	// MaxLabel is how many characters the name of a state or action may have.
+	// MaxLabel is the maximum length of a state or action name in characters.
 	MaxLabel = 128
 )
 
@@ -271,10 +271,10 @@ var retentionObject = objectGrammar{
 	},
 }
 
-// objects are all of them, in the order of the schema's $defs.
+// objects lists all objects of the format, in the order of the schema's $defs.
 var objects = []*objectGrammar{&documentObject, &stateObject, &onEnterObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject, &stageObject}
 
-// notSupported are keys that people know from other judges and may expect.
+// notSupported lists keys that people may expect because other judges have them.
 var notSupported = map[string]string{
 	"shadowModel":  "a shadow model",
 	"shadowModels": "shadow models",
@@ -291,10 +291,9 @@ func (o *objectGrammar) listKeys() []string {
 	return out
 }
 
-// FormatSchema is the JSON Schema (2020-12) of the definition format, for
-// editors: every key with its description. It refuses every unknown key that
-// Parse refuses; what only Lint can find, such as an unknown target, it cannot
-// say.
+// FormatSchema returns the JSON Schema (2020-12) of the definition format for editors, with a
+// description of every key. It rejects every unknown key that Parse rejects. It cannot express
+// what only Lint can find, such as an unknown target.
 func FormatSchema() json.RawMessage {
 	var b bytes.Buffer
 	b.WriteString(`{"$schema":"https://json-schema.org/draft/2020-12/schema","title":"gavel workflow definition",`)
@@ -316,7 +315,7 @@ func (o *objectGrammar) writeSchema(b *bytes.Buffer) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		// In 2020-12 a $ref may have siblings, so the description stands beside it.
+		// In 2020-12 a $ref may have siblings, so the description is written next to it.
 		b.WriteString(quoteJSON(k.name) + `:{"description":` + quoteJSON(k.doc) + `,` + k.shape[1:])
 	}
 	b.WriteString(`},"additionalProperties":false`)
@@ -326,7 +325,7 @@ func (o *objectGrammar) writeSchema(b *bytes.Buffer) {
 	}
 }
 
-// quoteJSON quotes for JSON and leaves <, > and & readable.
+// quoteJSON quotes s for JSON without escaping <, > and &.
 func quoteJSON(s string) string {
 	quoted, _ := document.Marshal(s) // strings always encode
 	return string(quoted)

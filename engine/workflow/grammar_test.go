@@ -22,7 +22,7 @@ func format(t testing.TB) *schema.Schema {
 	return s
 }
 
-// asJSON is a definition in JSON, whichever of the two it was written in.
+// asJSON returns a JSON or YAML definition as JSON.
 func asJSON(t testing.TB, name string, doc []byte) json.RawMessage {
 	t.Helper()
 	d, err := workflow.Parse(name, doc)
@@ -39,7 +39,7 @@ func TestFormatSchemaAcceptsWhatParseAccepts(t *testing.T) {
 		docs[name] = asJSON(t, name, doc)
 	}
 	for _, c := range lintCases {
-		if !strings.Contains(c.issues, "malformed-pointer") { // the schema knows how pointers begin
+		if !strings.Contains(c.issues, "malformed-pointer") { // the schema knows the prefix of a pointer
 			docs[c.name] = raw(c.doc)
 		}
 	}
@@ -50,9 +50,9 @@ func TestFormatSchemaAcceptsWhatParseAccepts(t *testing.T) {
 	}
 }
 
-// What the parser refuses for its form the schema refuses too: unknown and
-// missing keys, wrong kinds, wrong values. Only a strict reader of text can see
-// the others, and the schema has no word for hidden characters.
+// The schema rejects what the parser rejects because of its form: unknown and missing keys, wrong
+// kinds, wrong values. Other problems are visible only to a strict reader of text, and the schema
+// cannot describe hidden characters.
 func TestFormatSchemaRejectsWhatParseRejects(t *testing.T) {
 	s := format(t)
 	for _, c := range rejected {
@@ -70,7 +70,7 @@ func TestFormatSchemaRejectsWhatParseRejects(t *testing.T) {
 	}
 }
 
-// beyondSchema are cases that a JSON Schema has no words for.
+// beyondSchema are cases that a JSON Schema cannot express.
 var beyondSchema = []string{
 	"a criterion given twice", "a proof with a pattern that is none", "a proof from data with the basis evidence",
 	"panel and samples",
@@ -78,8 +78,8 @@ var beyondSchema = []string{
 	"a reference that is not closed", "a timeout that is too long", "validator in a file", "a review that expires at once", "retention of a day",
 }
 
-// Every key that the schema describes is one that the parser reads: a value of
-// the wrong kind is refused there, and not as unknown.
+// The parser reads every key that the schema describes: it rejects a value of the wrong kind
+// as such, and not as unknown.
 func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 	type object struct {
 		Description string

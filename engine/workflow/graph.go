@@ -35,8 +35,8 @@ func (d *Definition) visitTransitions(visit func(*State, *Transition)) {
 	}
 }
 
-// graph is the state machine by numbers, which is what keeps searching it cheap
-// for definitions of any shape: one search is linear in states and edges.
+// graph is the state machine with numbered states, so that searches are cheap for definitions of
+// any shape: one search is linear in states and edges.
 type graph struct {
 	names   []string
 	index   map[string]int
@@ -45,7 +45,7 @@ type graph struct {
 	out, in [][]int // by state: indices of edges between known states
 }
 
-// nowhere stands for no state and for no edge.
+// nowhere means no state or no edge.
 const nowhere = -1
 
 func newGraph(d *Definition) *graph {
@@ -72,9 +72,9 @@ func (g *graph) findState(name string) int {
 	return nowhere
 }
 
-// searchFrom walks breadth first from the initial state. Of every state it tells
-// whether it was reached and by which edge first (nowhere for the initial one). A
-// state that is the one to avoid is entered but not left.
+// searchFrom walks breadth-first from the initial state. For every state it returns whether it was
+// reached and through which edge first (nowhere for the initial one). The state avoid is entered
+// but not left.
 func (g *graph) searchFrom(avoid int) (reached []bool, by []int) {
 	reached, by = make([]bool, len(g.names)), make([]int, len(g.names))
 	if g.initial == nowhere {
@@ -124,13 +124,13 @@ func (g *graph) findStatesLeadingTo(goals []int) []bool {
 }
 
 // findBypass describes a shortest path into target that does not visit through first;
-// ok is false when there is none.
+// ok is false if there is none.
 func (g *graph) findBypass(target, through int) (way string, ok bool) {
 	if g.initial == target {
 		return "start -> " + quoteName(g.names[target]), true
 	}
-	// The search does not go on behind through, be it the initial state itself. Where target is to pass through
-	// itself, any way to it is a bypass: its own entry does not count.
+	// The search stops at through, even if that is the initial state. If target must pass through
+	// itself, any path to it is a bypass: its own entry does not count.
 	reached, by := g.searchFrom(through)
 	if !reached[target] {
 		return "", false
@@ -148,15 +148,15 @@ func (g *graph) findBypass(target, through int) (way string, ok bool) {
 	return quoteName(g.names[g.initial]) + strings.Join(steps, ""), true
 }
 
-// dominators answers in constant time whether every path from the initial state into
-// one state passes through another. Building it is nearly linear in states and edges.
+// dominators answers in constant time whether every path from the initial state to one state
+// passes through another. Building it is nearly linear in states and edges.
 type dominators struct {
-	// first and last are, by state, the range of what it dominates in a preorder walk
+	// first and last are, by state, the range of states that it dominates in a preorder walk
 	// of the dominator tree; first is 0 for unreachable states.
 	first, last []int
 }
 
-// dominates reports whether every path into target passes through; both must be
+// dominates reports whether every path to target passes through the state through. Both must be
 // reachable. A state dominates itself.
 func (d dominators) dominates(through, target int) bool {
 	return d.first[through] != 0 && d.first[through] <= d.first[target] && d.first[target] <= d.last[through]
@@ -164,9 +164,9 @@ func (d dominators) dominates(through, target int) bool {
 
 func (d dominators) reaches(state int) bool { return d.first[state] != 0 }
 
-// newDominators follows Lengauer and Tarjan, "A fast algorithm for finding dominators
-// in a flowgraph" (1979), the version with path compression alone. States are numbered
-// from 1 in the order of a depth-first search; 0 is none.
+// newDominators implements Lengauer and Tarjan, "A fast algorithm for finding dominators in a
+// flowgraph" (1979), in the version with path compression only. States are numbered from 1 in the
+// order of a depth-first search; 0 means none.
 func newDominators(g *graph) dominators {
 	n := len(g.names)
 	d := dominators{first: make([]int, n), last: make([]int, n)}
@@ -183,8 +183,8 @@ func newDominators(g *graph) dominators {
 	for v := range semi {
 		semi[v], lowest[v] = v, v
 	}
-	// lowestBelow is the state with the least semidominator on the path from v up the
-	// linked forest, without the root; it compresses the path.
+	// lowestBelow returns the state with the least semidominator on the path from v up the
+	// linked forest, without the root, and compresses the path.
 	lowestBelow := func(v int) int {
 		var way []int
 		for at := v; ancestor[at] != 0; at = ancestor[at] {
@@ -237,8 +237,8 @@ func newDominators(g *graph) dominators {
 	return d
 }
 
-// numberStates numbers the states that the initial one leads to, from 1, in the order of a
-// depth-first search: number is by state, states and parent are by number.
+// numberStates numbers the states reachable from the initial one, starting at 1, in the order of a
+// depth-first search: number is indexed by state, states and parent by number.
 func (g *graph) numberStates() (number, states, parent []int) {
 	number, states, parent = make([]int, len(g.names)), []int{nowhere}, []int{0}
 	enter := func(state, from int) {
@@ -246,7 +246,7 @@ func (g *graph) numberStates() (number, states, parent []int) {
 		states, parent = append(states, state), append(parent, from)
 	}
 	enter(g.initial, 0)
-	passed := make([]int, len(g.names)) // edges out of each state that were followed
+	passed := make([]int, len(g.names)) // number of edges followed out of each state
 	for at := 1; at != 0; {
 		s := states[at]
 		if passed[s] == len(g.out[s]) {

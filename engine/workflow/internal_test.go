@@ -11,7 +11,7 @@ import (
 func TestSplitPointer(t *testing.T) {
 	for _, c := range []struct {
 		pointer string
-		want    string // tokens joined by |, "" when refused
+		want    string // tokens joined by |, "" if rejected
 	}{
 		{"/a", "a"},
 		{"/a/b", "a|b"},
@@ -95,9 +95,9 @@ func TestWithhold(t *testing.T) {
 	}
 }
 
-// TestDominators holds the tree of dominators to its definition: through dominates
-// target when a search that does not go on behind through does not come to target. Few
-// graphs have a dominator that is not a semidominator, so it takes many of some size.
+// TestDominators compares the dominator tree with the definition: through dominates target if a
+// search that stops at through does not reach target. Few graphs have a dominator that is not a
+// semidominator, so the test needs many graphs of some size.
 func TestDominators(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // graphs

@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// CheckLegality says why an action is impossible for a caller, and in which states it is
-// possible. Nothing is said of what it requires.
+// CheckLegality returns why an action is impossible for a caller, and the states in which it is
+// possible. It does not check the requirements of the action.
 func (d *Definition) CheckLegality(in CaseInput) (illegal []validators.Finding, states []string) {
 	if s := d.States[in.State]; s != nil {
 		illegal = d.findIllegal(s, in)
@@ -20,8 +20,8 @@ func (d *Definition) CheckLegality(in CaseInput) (illegal []validators.Finding, 
 	return illegal, d.statesWith(in.Action)
 }
 
-// findIllegal returns why the action is impossible here, nothing when it is possible.
-// Role and notBy are reported together; an ended instance and an unknown action alone.
+// findIllegal returns why the action is impossible here, nil if it is possible. Role and notBy are
+// reported together; an ended instance or an unknown action is reported alone.
 func (d *Definition) findIllegal(s *State, in CaseInput) []validators.Finding {
 	if s.Final || in.Ended != "" {
 		return []validators.Finding{describeEnded(s, in.Ended)}
@@ -77,7 +77,7 @@ func (d *Definition) describeUnknownAction(s *State, in CaseInput) validators.Fi
 	return f
 }
 
-// statesWith are the states in which an action is possible, in the order of the document.
+// statesWith returns the states in which an action is possible, in the order of the document.
 func (d *Definition) statesWith(action string) []string {
 	var out []string
 	for _, name := range d.StateNames {
@@ -100,10 +100,10 @@ func describeRoleNotAllowed(t *Transition, role string) validators.Finding {
 	}
 }
 
-// maxShown is how much of a name from outside stands in a message.
+// maxShown limits how many characters of an untrusted name a message shows.
 const maxShown = 80
 
-// quoteName quotes a name for a message, cut and without hidden characters.
+// quoteName quotes a name for a message, truncated and without hidden characters.
 func quoteName(name string) string {
 	short := script.Clean(name, maxShown)
 	if script.Clean(name, maxShown+1) != short {
@@ -112,7 +112,7 @@ func quoteName(name string) string {
 	return strconv.Quote(short)
 }
 
-// maxList is how many names stand in one message.
+// maxList limits how many names one message lists.
 const maxList = 20
 
 func quoteNames(names []string) string {
@@ -136,16 +136,15 @@ const (
 	roleReviewer = "reviewer"
 	roleOperator = "operator"
 	roleAuditor  = "auditor"
-	// RoleInterpreter is gavel's own, in the workflows that it makes of chains: no credential has it.
+	// RoleInterpreter is reserved for gavel, in the workflows that it makes from chains: no credential has it.
 	RoleInterpreter = "interpreter"
 )
 
 // Roles are the roles that a transition's roles may name.
 var Roles = []string{roleAgent, roleReviewer, roleOperator, roleAuditor}
 
-// NextActions are the actions that a role may perform in a state, in the order of
-// the document. Role "" asks for all of them. It is never nil; an unknown or
-// final state has none.
+// NextActions returns the actions that a role may perform in a state, in the order of the document.
+// Role "" returns all of them. The result is never nil; it is empty for an unknown or final state.
 func (d *Definition) NextActions(state, role string) []string {
 	out := []string{}
 	s := d.States[state]
@@ -160,8 +159,8 @@ func (d *Definition) NextActions(state, role string) []string {
 	return out
 }
 
-// allows says whether a role may perform the transition: one of those it names,
-// else agents and operators. Reviewers and auditors act only where they are named.
+// allows reports whether a role may perform the transition. Without roles, agents and operators
+// may; reviewers and auditors may only if the transition names them.
 func (t *Transition) allows(role string) bool {
 	if len(t.Roles) > 0 {
 		return slices.Contains(t.Roles, role)
@@ -169,7 +168,7 @@ func (t *Transition) allows(role string) bool {
 	return role == roleAgent || role == roleOperator
 }
 
-// Targets are the states that the transition can lead to, each once, in the
+// Targets returns the states that the transition can lead to, without duplicates, in the
 // order of the routes.
 func (t *Transition) Targets() []string {
 	var out []string
@@ -181,9 +180,9 @@ func (t *Transition) Targets() []string {
 	return out
 }
 
-// BlockedStates returns the states ahead of one that an instance with these facts can
-// never enter: mustPassThrough requires a state that was not visited and is no longer
-// reachable. They come in the order of the document.
+// BlockedStates returns the states ahead of this one that an instance with these facts can never
+// enter, because mustPassThrough requires a state that was not visited and is no longer reachable.
+// They are in the order of the document.
 func (d *Definition) BlockedStates(state string, facts Facts) []string {
 	ahead := map[string]bool{}
 	ways := map[string][]string{}

@@ -13,25 +13,24 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Compiler compiles schemas and scripts where they can do no harm;
-// *validators.Compiler implements it.
+// Compiler compiles schemas and scripts safely; *validators.Compiler implements it.
 type Compiler interface {
 	Compile(ctx context.Context, caller string, owner validators.Owner, checks validators.Checks) (*validators.Set, []validators.Problem, error)
 }
 
-// LintOptions are what Lint needs beside the definition.
+// LintOptions are the inputs of Lint in addition to the definition.
 type LintOptions struct {
-	// Compiler tells whether schemas and scripts compile. Required.
+	// Compiler checks that schemas and scripts compile. Required.
 	Compiler Compiler
-	// Owner is who wrote the definition, and who asks.
+	// Owner wrote the definition. Compiling is charged to it.
 	Owner validators.Owner
-	// Models are the names of the models that an operator configured. None means
-	// that useLLM cannot be served.
+	// Models are the names of the models that an operator configured. Empty means that useLLM
+	// cannot work.
 	Models []string
-	// Try has each script run once in the sandbox, on what the definition requires.
+	// Try runs each script once in the sandbox, on the least data that the definition requires.
 	Try bool
-	// Sources are the names of the configured sources of evidence; nil when unknown, which
-	// skips their rule.
+	// Sources are the names of the configured evidence sources; nil if unknown, which skips
+	// their rule.
 	Sources []string
 }
 
@@ -40,13 +39,13 @@ type Rule struct {
 	// ID is stable.
 	ID       string
 	Severity Severity
-	// Doc is one sentence: what the rule finds.
+	// Doc is one sentence that describes what the rule finds.
 	Doc string
 	// check is nil for the rules of Parse.
 	check func(*linter)
 }
 
-// Rules are all that Parse and Lint look for, in the order of the reference page.
+// Rules returns all rules of Parse and Lint, in the order of the reference page.
 func Rules() []Rule {
 	return append(listParseRules(), listLintRules()...)
 }
@@ -74,9 +73,8 @@ func listParseRules() []Rule {
 	return out
 }
 
-// Lint finds what parses and cannot work, or may not work as its author expects.
-// Issues are in the order of their lines. The error means that linting failed (the
-// sandbox is down, ctx ended).
+// Lint finds what parses but cannot work, or may not work as its author expects. Issues are in the
+// order of their lines. An error means that linting itself failed (the sandbox is down, ctx ended).
 func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if o.Compiler == nil {
 		return nil, fmt.Errorf("lint workflow %q: a Compiler is required", d.Name)
@@ -88,7 +86,7 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	return d.lintProblems(ctx, o, append(problems, d.tryScripts(ctx, o, problems)...))
 }
 
-// lintProblems is Lint after, or without, compiling.
+// lintProblems runs the rules on the definition and the given problems, without compiling.
 func (d *Definition) lintProblems(ctx context.Context, o LintOptions, problems []problem) ([]Issue, error) {
 	s := &linter{Definition: d, ended: ctx.Err, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
 	return s.runRules(ctx, listLintRules())
@@ -107,10 +105,10 @@ func (s *linter) runRules(ctx context.Context, rules []Rule) ([]Issue, error) {
 	return s.issues, nil
 }
 
-// linter is a definition under examination. The rules only read it and call add.
+// linter is a definition that is being checked. The rules only read it and call addIssue.
 type linter struct {
 	*Definition
-	ended    func() error // the caller's context's
+	ended    func() error // Err of the caller's context
 	graph    *graph
 	models   []string
 	sources  []string
@@ -123,8 +121,8 @@ type linter struct {
 	issues []Issue
 }
 
-// addIssue reports an issue of the current rule, once per path and message. Beyond
-// maxIssues of one rule it only says that more are left out.
+// addIssue reports an issue of the current rule, once per path and message. After maxIssues of a rule, a
+// last issue reports that the rest is left out.
 func (s *linter) addIssue(path, format string, args ...any) {
 	if len(s.found) > maxIssues {
 		return
@@ -141,7 +139,7 @@ func (s *linter) addIssue(path, format string, args ...any) {
 	}
 }
 
-// FindLine is the line of a path in the document, or of the nearest thing around it.
+// FindLine returns the line of a path in the document, or of its nearest known ancestor.
 func (d *Definition) FindLine(path string) int {
 	for {
 		if n, ok := d.lines[path]; ok {
@@ -161,7 +159,7 @@ func transitionPath(state, action string) string {
 	return joinPointer(statePath(state), "transitions", action)
 }
 
-// routePath is where one route's target, or condition, stands.
+// routePath returns the path of one route's target or condition.
 func (d *Definition) routePath(s *State, t *Transition, route int, key string) string {
 	path := transitionPath(s.Name, t.Action)
 	if _, ok := d.lines[path+"/target"]; ok {
@@ -173,8 +171,8 @@ func (d *Definition) routePath(s *State, t *Transition, route int, key string) s
 	return path
 }
 
-// settingPath is where a judge setting of a transition was written: at the
-// transition, else in judgeConfig.
+// settingPath returns the path at which a judge setting of a transition was written: in the
+// transition, or else in judgeConfig.
 func (d *Definition) settingPath(s *State, t *Transition, key string) string {
 	path := joinPointer(transitionPath(s.Name, t.Action), key)
 	if _, ok := d.lines[path]; ok {
@@ -183,8 +181,7 @@ func (d *Definition) settingPath(s *State, t *Transition, key string) string {
 	return joinPointer("/judgeConfig", key)
 }
 
-// suggestKnown is suggestName, skipped for issues that are left out of the report:
-// searching is not free.
+// suggestKnown is suggestName, but skips the costly search for issues that the report leaves out.
 func (s *linter) suggestKnown(name string, names []string) string {
 	if len(s.found) >= maxIssues {
 		return ""
@@ -192,11 +189,11 @@ func (s *linter) suggestKnown(name string, names []string) string {
 	return suggestName(name, names)
 }
 
-// maxCompared is how many known names a wrong one is compared with.
+// maxCompared limits how many known names a wrong name is compared with.
 const maxCompared = 500
 
-// suggestName ends a message about an unknown name with the nearest known one, or with
-// all of them.
+// suggestName returns the end of a message about an unknown name: the nearest known name, or
+// all known names.
 func suggestName(name string, known []string) string {
 	if near := document.Suggest(name, known[:min(len(known), maxCompared)]); near != "" {
 		return "; did you mean " + quoteName(near) + "?"
@@ -204,21 +201,21 @@ func suggestName(name string, known []string) string {
 	return "; known are " + quoteNames(known)
 }
 
-// LintRequest asks another process to parse and lint a stranger's definition: Encode
-// gives the request, AnswerLintRequest answers it there, ParseAnswer checks the answer.
+// LintRequest asks another process to parse and lint an untrusted definition. Encode returns the
+// request, AnswerLintRequest answers it there, and ParseAnswer checks the answer.
 type LintRequest struct {
-	// Source and Document are those of Parse.
+	// Source and Document are the arguments of Parse.
 	Source   string `json:"source"`
 	Document []byte `json:"document"`
-	// Bounds must be kept.
+	// Bounds limit the definition.
 	Bounds Bounds `json:"bounds"`
-	// Models and Sources are those of LintOptions.
+	// Models and Sources are as in LintOptions.
 	Models  []string `json:"models"`
 	Sources []string `json:"sources"`
 }
 
-// lintAnswer answers a LintRequest: the definition as compact JSON, unless it does not
-// parse, and what is wrong with it. Nothing was compiled.
+// lintAnswer is the answer to a LintRequest: the definition as compact JSON, unless it does not
+// parse, and its issues. Nothing was compiled.
 type lintAnswer struct {
 	Document json.RawMessage `json:"document,omitempty"`
 	Lines    map[string]int  `json:"lines,omitempty"`
@@ -228,12 +225,12 @@ type lintAnswer struct {
 // Encode returns the request for AnswerLintRequest.
 func (r LintRequest) Encode() ([]byte, error) { return json.Marshal(r) }
 
-// AnswerLintRequest runs in a sandbox's worker: a hostile document may cost any time and
+// AnswerLintRequest runs in a sandbox worker, because a hostile document may take unlimited time and
 // memory.
 func AnswerLintRequest(request []byte) []byte {
 	answer, err := json.Marshal(answerRequest(request))
 	if err != nil {
-		panic(err) // only strings and numbers: the worker's end is the answer
+		panic(err) // only strings and numbers; the caller sees the worker's exit
 	}
 	return answer
 }
@@ -257,10 +254,9 @@ func answerRequest(request []byte) lintAnswer {
 	return lintAnswer{Document: d.Document, Lines: d.lines, Issues: issues}
 }
 
-// ParseAnswer returns the definition, nil when it does not parse, with the issues of Lint
-// found without compiling. The answer is not trusted: the definition is parsed again and
-// held to the bounds, and issues of unknown rules are dropped. The error means that it is
-// not an answer.
+// ParseAnswer returns the definition, nil if it does not parse, with the issues that Lint found
+// without compiling. The answer is not trusted: ParseAnswer parses the definition again, checks
+// the bounds, and drops issues of unknown rules. An error means that the answer is malformed.
 func (r LintRequest) ParseAnswer(answer []byte) (*Definition, []Issue, error) {
 	var from lintAnswer
 	if err := json.Unmarshal(answer, &from); err != nil {
@@ -303,10 +299,10 @@ func filterIssues(issues []Issue) []Issue {
 	return out
 }
 
-// maxMessage is how long a message of another process may be, in bytes.
+// maxMessage limits the length in bytes of a message from another process.
 const maxMessage = 4 << 10
 
-// FinishLint is Lint for a definition from ParseAnswer: it compiles schemas and scripts
+// FinishLint completes Lint for a definition from ParseAnswer: it compiles schemas and scripts
 // and adds their issues to the known ones.
 func (d *Definition) FinishLint(ctx context.Context, o LintOptions, known []Issue) ([]Issue, error) {
 	problems, err := d.compileParts(ctx, o)
@@ -319,7 +315,7 @@ func (d *Definition) FinishLint(ctx context.Context, o LintOptions, known []Issu
 	return s.runRules(ctx, rules[:])
 }
 
-// problem is something that does not compile or run, with its place in the definition.
+// problem is a schema, a field or a script that does not compile or run, with its place in the definition.
 type problem struct {
 	kind    problemKind
 	path    string
@@ -336,7 +332,7 @@ const (
 )
 
 // compileParts compiles all scripts in one call, and each pair of schema and required fields
-// in one. No script goes to the sandbox twice.
+// in one call. No script is sent to the sandbox twice.
 func (d *Definition) compileParts(ctx context.Context, o LintOptions) ([]problem, error) {
 	var out []problem
 	for _, part := range d.listParts() {
@@ -358,8 +354,8 @@ func (d *Definition) compileParts(ctx context.Context, o LintOptions) ([]problem
 // part is one call of the compiler.
 type part struct {
 	checks validators.Checks
-	// fields and schema are where these stand in the definition; scripts carry
-	// their place as their name.
+	// fields and schema are the paths of both in the definition; scripts carry their path as
+	// their name.
 	fields, schema string
 }
 
@@ -380,18 +376,18 @@ func (p part) locateProblem(found validators.Problem) problem {
 	return problem{badScript, found.Part, message}
 }
 
-// SchemaPlace says where a schema of a definition runs.
+// SchemaPlace describes where a schema of a definition runs.
 type SchemaPlace struct {
-	// Path is where it stands, as an Issue's, and Line too.
+	// Path and Line locate the schema, as in an Issue.
 	Path string `json:"path"`
 	Line int    `json:"line,omitempty"`
-	// Sandbox is false when it runs in gavel's own process.
+	// Sandbox is false if the schema runs in gavel's own process.
 	Sandbox bool `json:"sandbox"`
-	// Why is a clause, "it ...".
+	// Why is a clause that begins with "it".
 	Why string `json:"why"`
 }
 
-// ListSchemas says of each schema where it runs when owner loads the definition.
+// ListSchemas returns for each schema where it runs when owner loads the definition.
 func (d *Definition) ListSchemas(owner validators.Owner) []SchemaPlace {
 	out := []SchemaPlace{}
 	for _, part := range d.listParts() {

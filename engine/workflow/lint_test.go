@@ -26,7 +26,7 @@ func machine(document, a, goes, b, more string) string {
 		"}}},\n\"b\":{\"final\":true" + join(b) + "}\n" + join(more) + "}}"
 }
 
-// proving is a machine with a criterion that takes a proof, about the required field result.
+// proving is a machine with a criterion that has a proof, about the required field result.
 func proving(proof, schema string) string {
 	return machine("", "", `"useLLM":true,"criteria":[{"text":"The result says so","proof":`+proof+`}],"requiredFields":["result"],"schema":{"properties":{"result":{"type":"string",`+schema+`}}}`, "", "")
 }
@@ -183,7 +183,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// Every rule has a case in which it speaks alone, and the table is well-formed.
+// Every rule has a case in which it is the only issue, and the table is well-formed.
 func TestEveryRuleIsTested(t *testing.T) {
 	alone := map[string]bool{}
 	for _, c := range lintCases {
@@ -238,7 +238,7 @@ func TestLintTellsWhenItCouldNotFindOut(t *testing.T) {
 	}
 }
 
-// counting is a compiler that says yes and counts.
+// counting is a compiler that accepts everything and counts its calls.
 type counting struct{ calls, scripts int }
 
 func (c *counting) Compile(_ context.Context, _ string, _ validators.Owner, checks validators.Checks) (*validators.Set, []validators.Problem, error) {
@@ -252,13 +252,13 @@ func TestLintAsksTheSandboxOnce(t *testing.T) {
 	if _, err := parse(t, guarded).Lint(t.Context(), workflow.LintOptions{Compiler: c}); err != nil {
 		t.Fatal(err)
 	}
-	// The start's schema, one transition's, two states', and all scripts together.
+	// One call each for the start's schema, one transition's, two states', and one for all scripts together.
 	if c.calls != 5 || c.scripts != 6 {
 		t.Errorf("%d calls with %d scripts", c.calls, c.scripts)
 	}
 }
 
-// cancelling is a Compiler whose caller goes away.
+// cancelling is a Compiler whose caller cancels.
 type cancelling struct{ cancel context.CancelCauseFunc }
 
 func (c cancelling) Compile(context.Context, string, validators.Owner, validators.Checks) (*validators.Set, []validators.Problem, error) {
@@ -275,7 +275,7 @@ func TestLintEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// A definition of the greatest size costs no more than a moment, whatever its shape.
+// A definition of the maximum size is linted within a moment, whatever its shape.
 func TestLintIsFastOnLargeDefinitions(t *testing.T) {
 	var states, must []string
 	for i := range 3000 {
@@ -298,8 +298,8 @@ func TestLintIsFastOnLargeDefinitions(t *testing.T) {
 	}
 }
 
-// What a stranger wrote never runs here; what an operator did runs here unless it may cost
-// more than its data.
+// Untrusted schemas never run in gavel's own process. An operator's schema runs there unless it may
+// cost more than its data.
 func TestListSchemas(t *testing.T) {
 	d := parse(t, machine(`"inputSchema":{"uniqueItems":true}`, "", `"schema":{"properties":{"a":{"$ref":"#"}}}`, "", ""))
 	for trusted, want := range map[bool][]workflow.SchemaPlace{

@@ -14,36 +14,36 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Masked replaces a sensitive value in the masked copies of a Case and in scrubbed
+// Masked replaces sensitive values in the masked copies of a Case and in scrubbed
 // text.
 const Masked = "[masked]"
 
-// Destroyed stands where a sensitive value was whose key was destroyed. It is no secret, and is
-// masked no more.
+// Destroyed replaces a sensitive value whose key was destroyed. It is not secret, and is
+// not masked again.
 const Destroyed = "[destroyed]"
 
-// wildcard is the token of a sensitive pointer that stands for every key of an
-// object and every element of an array.
+// wildcard is the token of a sensitive pointer that matches every key of an object and every
+// element of an array.
 const wildcard = "*"
 
-// minScrubbed is the length in bytes from which Scrubber removes a value:
-// shorter ones occur in ordinary text by chance.
+// minScrubbed is the minimum length in bytes of a value that Scrubber removes: shorter values
+// occur in ordinary text by chance.
 const minScrubbed = 4
 
-// Mask returns a copy of doc in which every sensitive value is replaced by the
-// JSON string that replace returns for it. It is the only masking there is:
-// every masked copy, digest and export goes through here.
+// Mask returns a copy of doc in which every sensitive value is replaced by the JSON string that
+// replace returns for it. It is the only masking function: every masked copy, digest and export
+// uses it.
 //
-// A sensitive pointer names a member of an object by its key and an element of
-// an array by its index; the token * stands for all of them (so a key that is
-// literally * cannot be named alone). A value that is an object or an array is
-// replaced as a whole. A null stays: it says that nothing is there, and in data
-// it removes a key. replace gets the pointer of the value within doc, without
-// wildcards, and the value's literal; nil means the constant [Masked]. What is [Destroyed] stays,
-// and so does what IsSealed.
+// A sensitive pointer names a member of an object by its key and an element of an array by its
+// index. The token * matches all of them, so a key that is literally * cannot be named alone. An
+// object or array is replaced as a whole. A null stays: it means that the field has no value, and
+// in data it removes a key. [Destroyed] and sealed values (see IsSealed) stay as well.
 //
-// doc is well-formed JSON, else the error says so; nil stays nil. When nothing
-// in it is sensitive, doc itself is returned.
+// replace receives the pointer of the value within doc, without wildcards, and the literal of the
+// value. A nil replace uses the constant [Masked].
+//
+// Mask returns an error if doc is not well-formed JSON. A nil doc stays nil. If nothing in doc is
+// sensitive, Mask returns doc itself.
 func (d *Definition) Mask(doc json.RawMessage, replace func(pointer string, value json.RawMessage) string) (json.RawMessage, error) {
 	if d.sensitiveTree() == nil || len(doc) == 0 {
 		return doc, nil
@@ -58,12 +58,12 @@ func (d *Definition) Mask(doc json.RawMessage, replace func(pointer string, valu
 	return doc, nil
 }
 
-// MaskJSON is Mask for a document that was read.
+// MaskJSON is Mask for a document that has been read already.
 func (d *Definition) MaskJSON(doc document.JSON, replace func(pointer string, value json.RawMessage) string) document.JSON {
 	return maskWith(d.sensitiveTree(), doc, replace)
 }
 
-// maskArguments masks the arguments of a call as if they were data, and those that are bound to a
+// maskArguments masks the arguments of a call as if they were data, and also those bound to a
 // sensitive field.
 func (d *Definition) maskArguments(c *judge.Case, bound []Binding) document.JSON {
 	if d.sensitiveTree() == nil {
@@ -94,7 +94,7 @@ func maskWith(tree *maskNode, doc document.JSON, replace func(pointer string, va
 	return w.out.JSON()
 }
 
-// maskNode is one token of the sensitive pointers, merged into a tree.
+// maskNode is a token in the tree of all sensitive pointers.
 type maskNode struct {
 	whole    bool // a pointer ends here
 	children map[string]*maskNode
@@ -105,7 +105,7 @@ func newMaskTree(pointers []string) *maskNode {
 	for _, p := range pointers {
 		tokens, err := splitPointer(p)
 		if err != nil {
-			continue // Lint refuses the definition; see malformed-pointer
+			continue // Lint rejects the definition; see malformed-pointer
 		}
 		at := root
 		for _, t := range tokens {
@@ -125,7 +125,7 @@ func newMaskTree(pointers []string) *maskNode {
 	return root
 }
 
-// sensitiveTree returns the tree that Parse made; a hand-made Definition gets one here.
+// sensitiveTree returns the tree that Parse built, or builds one for a Definition not made by Parse.
 func (d *Definition) sensitiveTree() *maskNode {
 	if d.masks == nil && len(d.Sensitive) > 0 {
 		return newMaskTree(d.Sensitive)
@@ -140,8 +140,8 @@ type masker struct {
 	changed bool
 }
 
-// copyValue copies one value. active are the nodes of the tree that the path so far
-// leads to: several where a wildcard and a name both match.
+// copyValue copies one value. active are the nodes of the tree that match the path so far; there
+// are several if both a wildcard and a name match.
 func (w *masker) copyValue(v document.JSON, active []*maskNode) {
 	for _, n := range active {
 		if n.whole && v.Kind() != document.Null {
@@ -196,12 +196,11 @@ func matchToken(active []*maskNode, token string) []*maskNode {
 	return next
 }
 
-// Scrubber returns a function that removes the sensitive values of the documents
-// from text that leaves the process, whatever way they came into it: strings and
-// numbers of at least four bytes, also where they stand inside a sensitive object
-// or array, and also in the escaped form that JSON gives them. The documents are
-// only looked at when the function is first called. It is never nil and safe for
-// concurrent use.
+// Scrubber returns a function that removes the sensitive values of the documents from text that
+// leaves the process, however they got into it. It removes strings and numbers of at least four
+// bytes, also from inside a sensitive object or array, and also in their escaped JSON form. The
+// documents are read only when the function is first called. The function is never nil and is safe
+// for concurrent use.
 func (d *Definition) Scrubber(docs ...json.RawMessage) func(string) string {
 	return d.newScrubber(func(yield func(document.JSON) bool) {
 		for _, doc := range docs {
@@ -234,8 +233,8 @@ func (d *Definition) newReplacer(docs iter.Seq[document.JSON]) *strings.Replacer
 	for text := range secrets {
 		list = append(list, text)
 	}
-	// At one place of the text the first pair wins: longer values go first, so
-	// that no rest of them stays behind.
+	// At each position of the text the first matching pair wins: longer values come first, so
+	// that no part of them remains.
 	slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	pairs := make([]string, 0, 2*len(list))
 	for _, text := range list {
@@ -244,7 +243,7 @@ func (d *Definition) newReplacer(docs iter.Seq[document.JSON]) *strings.Replacer
 	return strings.NewReplacer(pairs...)
 }
 
-// collectSecrets adds every form in which the scalars of a value may turn up in text.
+// collectSecrets adds every form in which the scalars of a value may occur in text.
 func collectSecrets(v document.JSON, secrets map[string]bool) {
 	switch v.Kind() {
 	case document.String:

@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// sensitive is a definition of which only the sensitive fields matter.
+// sensitive is a definition in which only the sensitive fields matter.
 func sensitive(t testing.TB, pointers ...string) *workflow.Definition {
 	t.Helper()
 	list, err := json.Marshal(append([]string{}, pointers...))
@@ -80,7 +80,7 @@ func TestScrubber(t *testing.T) {
 		raw(`{"token":`),
 	)
 	for _, c := range []struct{ text, want string }{
-		{"for Ada Lovelace, aged 36", "for [masked], aged 36"}, // 36 is too short to tell
+		{"for Ada Lovelace, aged 36", "for [masked], aged 36"}, // 36 is too short to recognise
 		{"account 12345678.", "account [masked]."},
 		{"rate 1.50e3 or 1500", "rate [masked] or [masked]"},
 		{"true", "true"},
@@ -100,7 +100,7 @@ func TestScrubber(t *testing.T) {
 }
 
 // anyDocument generates a JSON value in which the scalars at sensitive places are
-// told by their text.
+// recognisable by their text.
 func anyDocument(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		kind := rapid.IntRange(0, 5).Draw(t, "kind")
@@ -161,7 +161,7 @@ func secretsAt(doc any, tokens []string) any {
 	return doc
 }
 
-// No masked copy holds a sensitive scalar, and nothing else of it changes.
+// No masked copy contains a sensitive scalar, and nothing else changes.
 func TestMaskedCopiesHoldNoSecret(t *testing.T) {
 	pointer := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "*", "0", "1"}), 1, 3)
 	rapid.Check(t, func(rt *rapid.T) {

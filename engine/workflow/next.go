@@ -9,38 +9,38 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// NextAction is an action that is possible now, and what it takes.
+// NextAction is an action that is possible now, with its requirements.
 type NextAction struct {
 	Action      string `json:"action"`
 	Description string `json:"description,omitempty"`
-	// Requires are the fields that the data has to bring: what the action requires, and
-	// what the state that it leads to requires and the context lacks. Where there are
-	// several such states, only what each of them requires.
+	// Requires lists the fields that the data must bring: those that the action requires, and those
+	// that the target state requires and the context lacks. With several possible targets, it
+	// includes only the fields that all of them require.
 	Requires []string `json:"requires,omitempty"`
-	// Writes are the only top-level fields that the data may have; absent where it may have any.
+	// Writes lists the only top-level fields that the data may have; absent if there is no restriction.
 	Writes []string `json:"writes,omitzero"`
-	// Needs says who is asked apart from the workflow's own rules.
+	// Needs lists what else the move depends on, in addition to the workflow's own rules.
 	Needs []Need `json:"needs,omitempty"`
 }
 
-// Need is somebody or something that a move depends on.
+// Need is a person or component that a move depends on.
 type Need string
 
 // The needs.
 const (
 	NeedEvidence Need = "evidence" // the gate fetches it
 	NeedModel    Need = "model"    // a language model judges the move
-	NeedPerson   Need = "person"   // only a person can approve it, or may have to
+	NeedPerson   Need = "person"   // only a person can approve it, or a person may have to
 )
 
-// DescribeActions returns what each of the actions of a state takes, given the context of an
-// instance. An action that the state does not have is left out.
+// DescribeActions returns the requirements of each of the actions of a state, given the context of
+// an instance. Actions that the state does not have are left out.
 func (d *Definition) DescribeActions(state string, actions []string, context json.RawMessage, overlays []Overlay) []NextAction {
 	s := d.States[state]
 	if s == nil {
 		return nil
 	}
-	var known document.JSON // the context, read when it is needed
+	var known document.JSON // the context, read on first use
 	out := make([]NextAction, 0, len(actions))
 	for _, a := range actions {
 		t := s.Transitions[a]
@@ -58,8 +58,8 @@ func (d *Definition) DescribeActions(state string, actions []string, context jso
 	return out
 }
 
-// StartFields are the fields that a start context must have: what inputSchema requires at its
-// top, and what the initial state demands.
+// StartFields returns the fields that a start context must have: those that inputSchema requires at
+// the top level, and those that the initial state requires.
 func (d *Definition) StartFields() []string {
 	fields := listFields(nil, d.InputSchema, document.JSON{})
 	checks := d.StateValidators[d.InitialState]
@@ -71,8 +71,8 @@ func (d *Definition) StartFields() []string {
 	return fields
 }
 
-// findEntryFields are the fields that the context lacks for every state to which the
-// transition can lead.
+// findEntryFields returns the fields that every possible target state requires and the context
+// lacks.
 func (d *Definition) findEntryFields(t *Transition, context json.RawMessage, known *document.JSON) []string {
 	var common []string
 	for i, target := range t.Targets() {
@@ -92,8 +92,8 @@ func (d *Definition) findEntryFields(t *Transition, context json.RawMessage, kno
 	return common
 }
 
-// listFields are the required fields, and what a JSON Schema requires at its top, that a
-// document does not have.
+// listFields returns the required fields, and the fields that a JSON Schema requires at the top
+// level, that doc does not have.
 func listFields(fields []string, schema json.RawMessage, doc document.JSON) []string {
 	var out []string
 	for _, field := range fields {
@@ -127,7 +127,7 @@ func (t *Transition) listNeeds(r judge.Rubric) []Need {
 	return out
 }
 
-// ActionDescription is what the definition says of an action of a state.
+// ActionDescription returns the definition's description of an action of a state.
 func (d *Definition) ActionDescription(state, action string) string {
 	if s := d.States[state]; s != nil && s.Transitions[action] != nil {
 		return s.Transitions[action].Description

@@ -7,8 +7,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// What an action takes is said before it is tried: the fields that its data must bring, and
-// who is asked.
+// The requirements of an action are known before it is tried: the fields that its data must have,
+// and what else the move depends on.
 func TestDescribeActions(t *testing.T) {
 	t.Parallel()
 	d, err := workflow.Parse("next.yaml", []byte(`

@@ -20,23 +20,22 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Parse reads a definition, JSON or YAML. source is the document's name for
-// messages; where the text does not tell which of the two it is, its extension
-// does. Nothing is ignored: an unknown key, a value of the wrong kind and a
-// document that could be read in two ways are refused.
+// Parse reads a definition in JSON or YAML. source is the document's name for messages; its
+// extension selects the format if the text is ambiguous. Nothing is ignored: Parse rejects unknown
+// keys, values of the wrong kind and documents that could be read in two ways.
 //
-// The error is a *ParseError with everything that is wrong. What parses may still
-// make no sense: see Lint.
+// The error is a *ParseError with all problems. A definition that parses may still make no sense:
+// see Lint.
 func Parse(source string, doc []byte) (*Definition, error) { return ParseWithFiles(source, doc, nil) }
 
-// Files reads a file that a definition names, with a slash-separated path below the
-// definition's own folder, as fs.ValidPath says. It must not leave that folder.
+// Files reads a file that a definition names by a slash-separated path below the definition's own
+// folder, valid as in fs.ValidPath. It must not leave that folder.
 type Files func(name string) ([]byte, error)
 
-// ParseWithFiles is Parse for a definition that an operator loads from disk: {file: NAME} in
-// place of a validator or a criterion is replaced by the text of that file before anything
-// else sees it, so that Document and Hash hold the text. With nil files such a place is
-// refused.
+// ParseWithFiles is Parse for a definition that an operator loads from disk. It replaces
+// {file: NAME}, in place of a validator or a criterion, by the text of that file before anything
+// else reads it, so that Document and Hash include the text. With nil files, such an object is
+// rejected.
 func ParseWithFiles(source string, doc []byte, files Files) (*Definition, error) {
 	root, err := document.Parse(chooseName(source, doc), doc, document.Limits{Bytes: MaxDefinition})
 	if err != nil {
@@ -92,7 +91,7 @@ func convertIssues(err error) []Issue {
 	return out
 }
 
-// maxIssues bounds a report; what comes after is counted, not listed.
+// maxIssues limits a report; further issues are counted, not listed.
 const maxIssues = 50
 
 func limitIssues(issues []Issue, dropped int) []Issue {
@@ -104,7 +103,7 @@ func limitIssues(issues []Issue, dropped int) []Issue {
 }
 
 // parser reads one document. The embedded reader collects wrong types, issues collects
-// the rest.
+// everything else.
 type parser struct {
 	*document.ObjectReader
 	issues  []Issue
@@ -113,11 +112,11 @@ type parser struct {
 	inlined map[string]string // JSON pointer -> name of the file whose text is there
 }
 
-// maxCollected bounds the issues that are collected: more than are listed, so that
-// those of the first lines are among them.
+// maxCollected limits the collected issues. It is higher than maxIssues, so that the report
+// includes those of the first lines.
 const maxCollected = 4 * maxIssues
 
-// maxPath is how long the path of an issue may be before its keys are cut.
+// maxPath is the length of an issue's path above which its keys are truncated.
 const maxPath = 1 << 10
 
 func (p *parser) addIssue(rule string, n *document.Node, line int, format string, args ...any) {
@@ -232,7 +231,7 @@ func (p *parser) parseState(name string, o *document.ObjectReader) *State {
 	return s
 }
 
-// parseTransition reads the three forms: a state, a list of routes, an object.
+// parseTransition reads the three forms: a state name, a list of routes, an object.
 func (p *parser) parseTransition(action string, n *document.Node) *Transition {
 	t := &Transition{Action: action}
 	if n.Kind != document.Object {
@@ -258,7 +257,7 @@ func (p *parser) parseTransition(action string, n *document.Node) *Transition {
 	return t
 }
 
-// maxReference is the longest reference in characters: every prompt holds it.
+// maxReference is the maximum length of a reference in characters: every prompt includes it.
 const maxReference = 4000
 
 func (p *parser) parseReference(o *document.ObjectReader) string {
@@ -380,7 +379,7 @@ func (p *parser) parsePanel(o *document.ObjectReader) *judge.Panel {
 	return panel
 }
 
-// parseCascade reads the stages of a cascade, nil when absent.
+// parseCascade reads the stages of a cascade, nil if absent.
 func (p *parser) parseCascade(o *document.ObjectReader) []judge.Stage {
 	if !o.Has("cascade") {
 		return nil
@@ -401,13 +400,13 @@ func (p *parser) parseCascade(o *document.ObjectReader) []judge.Stage {
 	return stages
 }
 
-// Assurances are what a definition may require, in rising order.
+// Assurances lists the levels that a definition may require, in rising order.
 var Assurances = []judge.Assurance{
 	judge.AssuranceNone, judge.AssuranceStructural, judge.AssuranceValidators,
 	judge.AssuranceLLM, judge.AssuranceLLMCalibrated, judge.AssuranceHuman,
 }
 
-// parseEnum reads one of a few words, nil when absent or wrong.
+// parseEnum reads a value from a fixed set of words, nil if absent or wrong.
 func parseEnum[T ~string](o *document.ObjectReader, name string, allowed ...T) *T {
 	words := make([]string, len(allowed))
 	for i, a := range allowed {
@@ -421,7 +420,7 @@ func parseEnum[T ~string](o *document.ObjectReader, name string, allowed ...T) *
 	return &v
 }
 
-// parseLabel reads the name of a state or an outcome, "" when absent.
+// parseLabel reads the name of a state or an outcome, "" if absent.
 func (p *parser) parseLabel(o *document.ObjectReader, name string) string {
 	text := o.String(name)
 	if n := o.Value(name); n != nil && n.Kind == document.String {
@@ -441,7 +440,7 @@ func (p *parser) checkLabel(text string, n *document.Node, what string) {
 	}
 }
 
-// parseNames reads a list of strings that are not empty, nil when absent.
+// parseNames reads a list of non-empty strings, nil if absent.
 func (p *parser) parseNames(o *document.ObjectReader, name string) []string {
 	return p.rejectEmpty(o.Strings(name), o.Value(name))
 }
@@ -453,7 +452,7 @@ func (p *parser) rejectEmpty(list []string, n *document.Node) []string {
 	return list
 }
 
-// parseSchema reads a JSON Schema, nil when absent. Whether it compiles is Lint's to say.
+// parseSchema reads a JSON Schema, nil if absent. Lint checks whether it compiles.
 func (p *parser) parseSchema(o *document.ObjectReader, name string) json.RawMessage {
 	if o.Object(name).Node() == nil {
 		return nil
@@ -467,8 +466,7 @@ func (p *parser) parseValidator(o *document.ObjectReader, name string) string {
 	return p.parseScript(o, name)
 }
 
-// parseCriteria reads a list of criteria, each of which may be in a file and may say what
-// proves it.
+// parseCriteria reads a list of criteria. Each may be in a file, and each may have a proof.
 func (p *parser) parseCriteria(o *document.ObjectReader) ([]string, map[string]judge.Proof) {
 	if o.Value("criteria") == nil {
 		return nil, nil
@@ -517,7 +515,7 @@ var proofSource = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(data|context|evidence|/(data|context|evidence)/.+)$`)
 })
 
-// parseProof reads what proves a criterion.
+// parseProof reads the proof of a criterion.
 func (p *parser) parseProof(c *document.ObjectReader) judge.Proof {
 	out := judge.Proof{Basis: c.Enum("basis", judge.BasisEvidence)}
 	if !c.Has("proof") {
@@ -550,7 +548,7 @@ func (p *parser) parseProof(c *document.ObjectReader) judge.Proof {
 	return out
 }
 
-// inlineFile replaces {file: NAME} by the text of the file.
+// inlineFile replaces {file: NAME} with the text of the file.
 func (p *parser) inlineFile(n *document.Node) {
 	if n == nil || n.Kind != document.Object {
 		return
@@ -580,10 +578,10 @@ func (p *parser) inlineFile(n *document.Node) {
 		}
 	}
 	p.inlined[n.Path()] = name
-	n.Kind, n.Text, n.Members = document.String, cmp.Or(text, "file"), nil // so that nothing else is said of it
+	n.Kind, n.Text, n.Members = document.String, cmp.Or(text, "file"), nil // prevents further issues about it
 }
 
-// parseScript reads the source of a validator or condition, "" when absent.
+// parseScript reads the source of a validator or condition, "" if absent.
 func (p *parser) parseScript(o *document.ObjectReader, name string) string {
 	text := o.String(name)
 	if n := o.Value(name); n != nil {

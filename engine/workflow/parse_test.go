@@ -135,7 +135,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// around puts keys into an otherwise valid definition, each section on its line:
+// around puts keys into an otherwise valid definition, each section on its own line:
 // 2 the document's own keys, 4 the state, 5 the transition.
 func around(document, state, transition string) string {
 	comma := func(s string) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// checkProofs finds proofs that no quote from the fields which a transition requires can have.
+// checkProofs finds proofs that no quote from the transition's required fields can satisfy.
 func checkProofs(s *linter) {
 	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
 		required := listPromisedFields(t.RequiredFields, t.Schema)
@@ -35,7 +35,7 @@ func checkProofs(s *linter) {
 	})
 }
 
-// boundFields is what a schema says of the values of fields.
+// boundFields returns the limits that a schema sets on the values of fields.
 func boundFields(schema json.RawMessage, names []string) map[string]judge.ValueBound {
 	var known struct {
 		Properties map[string]struct {
@@ -45,7 +45,7 @@ func boundFields(schema json.RawMessage, names []string) map[string]judge.ValueB
 			MaxLength int   `json:"maxLength"`
 		} `json:"properties"`
 	}
-	_ = json.Unmarshal(schema, &known) // a schema of another form bounds nothing
+	_ = json.Unmarshal(schema, &known) // a schema of another form sets no limits
 	bounds := map[string]judge.ValueBound{}
 	for _, name := range names {
 		p := known.Properties[name]
@@ -63,7 +63,7 @@ func boundFields(schema json.RawMessage, names []string) map[string]judge.ValueB
 		case p.Type == "number" || p.Type == "integer":
 			b.MaxRunes = 1
 		case p.Type != "string":
-			b.MaxRunes = 0 // maxLength is of texts alone
+			b.MaxRunes = 0 // maxLength applies to strings only
 		}
 		bounds[name] = b
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// TestReadingFindsWhatLintFinds: parsed and linted elsewhere, a definition is the same and
-// has the same issues with the same lines.
+// TestReadingFindsWhatLintFinds checks that a definition parsed and linted in another process is the
+// same and has the same issues with the same lines.
 func TestReadingFindsWhatLintFinds(t *testing.T) {
 	for _, c := range lintCases {
 		o := workflow.LintOptions{Compiler: compiler(), Owner: validators.Owner{ID: "agent:a"}, Models: c.models, Sources: c.sources}
@@ -62,8 +62,8 @@ func sameIssues(a, b []workflow.Issue) bool {
 	return true
 }
 
-// TestParsedBelievesNothing: an answer that a worker was made to give is no definition
-// beyond the bounds, no other format and no issue that there cannot be.
+// TestParsedBelievesNothing checks that a forged answer of a worker cannot give a definition beyond
+// the bounds, a document of another format, or an impossible issue.
 func TestParsedBelievesNothing(t *testing.T) {
 	const fine = `{"name":"w","initialState":"a","states":{"a":{"final":true}}}`
 	r := workflow.LintRequest{Bounds: workflow.Bounds{States: 1}}
@@ -97,7 +97,7 @@ func TestParsedBelievesNothing(t *testing.T) {
 	}
 }
 
-// TestReadIsTotal: a request that is none is answered too.
+// TestReadIsTotal checks that a malformed request gets an answer too.
 func TestReadIsTotal(t *testing.T) {
 	var answer map[string]any
 	if err := json.Unmarshal(workflow.AnswerLintRequest([]byte("\xff")), &answer); err != nil || reflect.ValueOf(answer["issues"]).Len() != 1 {

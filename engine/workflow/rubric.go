@@ -13,16 +13,16 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Rubric is the judge's configuration of the definition as a whole: defaults,
-// then judgeConfig, then the overlays. A transition may override it; the Case holds the
-// rubric that applies.
+// Rubric returns the judge's configuration for the definition as a whole: defaults, then
+// judgeConfig, then the overlays. A transition may override it; the Case holds the rubric that
+// applies.
 func (d *Definition) Rubric(overlays []Overlay) judge.Rubric {
 	return d.resolveRubric(JudgeSettings{}, overlays)
 }
 
 // resolveRubric resolves the settings of one transition. Overlays that are revisions of
-// judgeConfig apply before the transition's own settings, tightenings after
-// them: what an agent tightened binds everywhere.
+// judgeConfig apply before the transition's own settings, and tightenings after them: a setting
+// that an agent tightened applies everywhere.
 func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.Rubric {
 	var base JudgeSettings
 	if d.Judge != nil {
@@ -50,7 +50,7 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		setIfGiven(&r.OnEvidenceMissing, s.OnEvidenceMissing)
 		setIfGiven(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
 		switch {
-		case s.Model != nil: // it replaces a panel, be that inherited or set before
+		case s.Model != nil: // it replaces a panel, inherited or set before
 			r.Panel = nil
 		case s.Panel != nil:
 			r.Panel, r.Model, r.Samples = s.Panel, "", 0
@@ -66,7 +66,7 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 			tightenRubric(&r, o.Settings)
 		}
 	}
-	// Only now is it known how strict the judge is.
+	// The default depends on the final value of StrictMode.
 	switch {
 	case r.OnJudgeUnavailable != "":
 	case r.StrictMode:
@@ -77,8 +77,8 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 	return r
 }
 
-// RequiredModels returns the models that transitions use with these overlays, each once
-// and in the order of the document; "" is the default one.
+// RequiredModels returns the models that transitions use with these overlays, without duplicates
+// and in the order of the document; "" is the default model.
 func (d *Definition) RequiredModels(overlays []Overlay) []string {
 	var names []string
 	d.visitTransitions(func(_ *State, t *Transition) {
@@ -93,7 +93,7 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 	return names
 }
 
-// Cascades are the rubrics of the transitions that ask a cascade of models.
+// Cascades returns the rubrics of the transitions that use a cascade of models.
 func (d *Definition) Cascades() (rubrics []judge.Rubric) {
 	d.visitRubrics(func(_ *State, _ *Transition, r judge.Rubric) {
 		if r.Enabled && r.UseLLM && len(r.Cascade) > 0 {
@@ -103,8 +103,8 @@ func (d *Definition) Cascades() (rubrics []judge.Rubric) {
 	return rubrics
 }
 
-// resolveStartRubric returns the rubric of a start: fields, schema and state only, no
-// model, and nothing that only a transition could meet.
+// resolveStartRubric returns the rubric of a start: fields, schema and state only, without a
+// model and without requirements that only a transition can meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
 	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Prompt, r.Samples, r.Panel, r.Cascade = false, nil, nil, "", "", 0, nil, nil
@@ -148,17 +148,17 @@ func joinProofs(base, own map[string]judge.Proof) map[string]judge.Proof {
 	return out
 }
 
-// With returns s with every field that later gives replaced by it.
+// With returns s with every field that later sets replaced.
 func (s JudgeSettings) With(later JudgeSettings) JudgeSettings {
 	return s.merge(later, func(given reflect.Value) reflect.Value { return given })
 }
 
-// Without returns s with every field that other gives taken out.
+// Without returns s with every field that other sets cleared.
 func (s JudgeSettings) Without(other JudgeSettings) JudgeSettings {
 	return s.merge(other, func(given reflect.Value) reflect.Value { return reflect.Zero(given.Type()) })
 }
 
-// merge sets every field that other gives. All fields are nil where nothing is given.
+// merge applies choose to every field that other sets. A field that is not set is nil.
 func (s JudgeSettings) merge(other JudgeSettings, choose func(given reflect.Value) reflect.Value) JudgeSettings {
 	fields, given := reflect.ValueOf(&s).Elem(), reflect.ValueOf(other)
 	for i := range given.NumField() {
@@ -169,13 +169,13 @@ func (s JudgeSettings) merge(other JudgeSettings, choose func(given reflect.Valu
 	return s
 }
 
-// ReviewSettings say how an escalated decision waits for a person.
+// ReviewSettings define how an escalated decision waits for a person.
 type ReviewSettings struct {
 	// Priority is low, normal, high or urgent.
 	Priority string `json:"priority,omitempty"`
-	// ExpiresAfter is how long it waits; negative: forever.
+	// ExpiresAfter is how long the review stays open; negative means forever.
 	ExpiresAfter time.Duration `json:"expiresAfterNs,omitempty"`
-	// OnExpire is reject (it is closed) or raise (it becomes urgent and stays).
+	// OnExpire is reject (the review is closed) or raise (it becomes urgent and stays open).
 	OnExpire string `json:"onExpire,omitempty"`
 }
 
@@ -185,13 +185,13 @@ const (
 	ExpireRaise  = "raise"
 )
 
-// DefaultReview is how a review waits where the definition does not say: for a week,
-// with normal priority; then it is closed.
+// DefaultReview returns the settings of a review if the definition has none: open for a week with
+// normal priority, then closed.
 func DefaultReview() ReviewSettings {
 	return ReviewSettings{Priority: "normal", ExpiresAfter: 7 * 24 * time.Hour, OnExpire: ExpireReject}
 }
 
-// Review is how a review of an action in a state waits.
+// Review returns the settings for a review of an action in a state.
 func (d *Definition) Review(state, action string) ReviewSettings {
 	r := DefaultReview()
 	var levels []*ReviewSettings
@@ -238,12 +238,12 @@ func (p *parser) parseReview(o *document.ObjectReader) *ReviewSettings {
 	return r
 }
 
-// maxDuration is the longest that a definition may say.
+// maxDuration is the longest duration that a definition may set.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
 var daysPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]{1,4})d$`) })
 
-// parseDuration reads a time span such as 90s, 10m, 72h or 7d, 0 when absent.
+// parseDuration reads a duration such as 90s, 10m, 72h or 7d, 0 if absent.
 func (p *parser) parseDuration(o *document.ObjectReader, name string, most time.Duration) time.Duration {
 	n := o.Value(name)
 	text := o.String(name)

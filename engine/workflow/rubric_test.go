@@ -119,7 +119,7 @@ func TestRubricOfACase(t *testing.T) {
 	}
 }
 
-// A start asks no model and demands nothing that only a transition can give.
+// A start uses no model and requires nothing that only a transition can provide.
 func TestRubricOfAStart(t *testing.T) {
 	d := parse(t, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}},
 		"judgeConfig":{"useLLM":true,"strictMode":true,"requireAssurance":"human","risk":"high","criteria":["one"],"model":"m","samples":5}}`)

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// listLintRules returns the rules of Lint. Each check looks for one thing only.
+// listLintRules returns the rules of Lint. Each check looks for one problem only.
 func listLintRules() []Rule {
 	const e, w, n = SeverityError, SeverityWarning, SeverityNote
 	return []Rule{
@@ -123,7 +123,7 @@ func checkValidatorKeys(s *linter) {
 	}
 }
 
-// listValidatorKeys are the keys that transitionValidators may have: actions first.
+// listValidatorKeys returns the keys that transitionValidators may have, actions first.
 func (d *Definition) listValidatorKeys() []string {
 	keys := d.listActions()
 	d.visitTransitions(func(s *State, t *Transition) { keys = append(keys, s.Name+"."+t.Action) })
@@ -168,7 +168,7 @@ func checkMustPassNames(s *linter) {
 
 func checkMustPassThrough(s *linter) {
 	if s.graph.initial == nowhere || len(s.MustPassThrough) == 0 {
-		return // other rules speak about unknown states
+		return // other rules report unknown states
 	}
 	known := newDominators(s.graph)
 	for _, target := range sortedKeys(s.MustPassThrough) {
@@ -245,7 +245,7 @@ func checkWrites(s *linter) {
 	})
 }
 
-// leadsNowhere reports an unknown target: what cannot be reached then says nothing of its own.
+// leadsNowhere reports whether a transition has an unknown target. The reachability rules are skipped then.
 func (s *linter) leadsNowhere() (unknown bool) {
 	s.visitTransitions(func(_ *State, t *Transition) {
 		for _, r := range t.Routes {
@@ -274,7 +274,7 @@ func checkPathToFinal(s *linter) {
 		}
 	}
 	if len(finals) == 0 || s.leadsNowhere() {
-		return // a machine that is meant to run on
+		return // a machine without an intended end
 	}
 	leads := s.graph.findStatesLeadingTo(finals)
 	for i, reached := range s.graph.findReachable() {
@@ -293,8 +293,8 @@ func checkOutcomes(s *linter) {
 	}
 }
 
-// locateElement is the path of a list's element, or the list's own where a single
-// value stands for the list.
+// locateElement returns the path of a list's element, or the path of the list if the document has a single
+// value instead of a list.
 func (d *Definition) locateElement(path string, i int) string {
 	if at := joinPointer(path, strconv.Itoa(i)); d.lines[at] > 0 {
 		return at
@@ -302,7 +302,7 @@ func (d *Definition) locateElement(path string, i int) string {
 	return path
 }
 
-// firstField is the top-level key that a field's name or pointer begins with.
+// firstField returns the top-level key of a field's name or pointer.
 func firstField(name string) string {
 	if tokens, err := splitPointer(name); err == nil {
 		return tokens[0]
@@ -311,12 +311,12 @@ func firstField(name string) string {
 	return first
 }
 
-// Bounds on confidence that follow from how the judge settles.
+// Limits of confidence that follow from how the judge settles.
 const (
-	// bestUncalibrated is the most that a model's answer counts for when it is not
-	// calibrated: its own figure, at most 0.99, shrunk toward one half.
+	// bestUncalibrated is the highest confidence that an uncalibrated model's answer can reach:
+	// its own figure, at most 0.99, shrunk toward one half.
 	bestUncalibrated = 0.5 + (0.99-0.5)*0.8
-	// bestFallback is the most that an approval of the structural fallback has.
+	// bestFallback is the highest confidence of an approval by the structural fallback.
 	bestFallback = 0.5
 )
 
@@ -340,7 +340,7 @@ func checkModels(s *linter) {
 	})
 }
 
-// keyOfModel is the setting that names a model.
+// keyOfModel returns the setting that names a model.
 func keyOfModel(r judge.Rubric, name string) string {
 	switch {
 	case slices.ContainsFunc(r.Cascade, func(s judge.Stage) bool { return s.Model == name }):
@@ -351,8 +351,8 @@ func keyOfModel(r judge.Rubric, name string) string {
 	return "model"
 }
 
-// checkBlankMoves follows the moves that need neither data nor context from the start on, to
-// those that a model would be asked about. A validator, of which nothing is known, counts as a need.
+// checkBlankMoves follows the moves that need neither data nor context from the start, up to those
+// that a model would judge. A validator counts as a need, because its requirements are unknown.
 func checkBlankMoves(s *linter) {
 	if s.graph.initial == nowhere || len(listPromisedFields(nil, s.InputSchema)) > 0 || s.needsContext(s.InitialState) {
 		return
@@ -384,13 +384,13 @@ func checkBlankMoves(s *linter) {
 	}
 }
 
-// needsContext reports whether the context has something in it when a state is entered.
+// needsContext reports whether entering a state requires any field of the context.
 func (d *Definition) needsContext(state string) bool {
 	v := d.StateValidators[state]
 	return len(listPromisedFields(v.RequiredFields, v.Schema)) > 0
 }
 
-// describeWithoutModel says what becomes of moves that pass the other layers when no model is
+// describeWithoutModel describes what happens to moves that pass the other layers if no model is
 // configured.
 func describeWithoutModel(r judge.Rubric) string {
 	switch {
@@ -419,7 +419,7 @@ func checkCriteria(s *linter) {
 			key string
 			is  bool
 		}{
-			{"criteria", len(t.Judge.Criteria) > 0 && r.RequireAssurance != judge.AssuranceHuman}, // a reviewer goes by them
+			{"criteria", len(t.Judge.Criteria) > 0 && r.RequireAssurance != judge.AssuranceHuman}, // a reviewer uses them
 			{"reference", t.Reference != ""},
 			{"exemplars", len(t.Exemplars) > 0},
 			{"prompt", t.Judge.Prompt != nil},
@@ -437,7 +437,7 @@ func checkCriteria(s *linter) {
 	}
 }
 
-// checkShrunk says which confidence an uncalibrated model has to state.
+// checkShrunk reports the confidence that an uncalibrated model has to state.
 func checkShrunk(s *linter) {
 	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
 		if len(s.models) > 0 && r.Enabled && r.UseLLM && r.StrictMode && r.MinConfidence > 0.5 && r.MinConfidence <= bestUncalibrated {
@@ -478,8 +478,8 @@ func checkApprovable(s *linter) {
 	})
 }
 
-// checkAssurance finds a required assurance that nothing in the definition can reach.
-// A person reaches any, so a requirement for a person is taken as intended.
+// checkAssurance finds a required assurance that nothing in the definition can reach. A person
+// reaches any assurance, so a requirement for a person is taken as intended.
 func (s *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
 	need, key := r.RequireAssurance, "requireAssurance"
 	if r.Risk == judge.RiskHigh && !need.AtLeast(judge.AssuranceLLMCalibrated) {
@@ -530,9 +530,9 @@ func checkRequiredWritable(s *linter) {
 	})
 }
 
-// checkFieldReads looks for data.x in scripts where no required field and no
-// schema promises x. It reads the source as text: it knows the usual ways to handle
-// an absent field, and reports nothing where it sees one.
+// checkFieldReads looks for data.x in scripts where no required field and no schema guarantees x.
+// It reads the source as text: it knows the usual ways to handle an absent field, and reports
+// nothing if it finds one.
 func checkFieldReads(s *linter) {
 	s.visitTransitions(func(from *State, t *Transition) {
 		promised := listPromisedFields(t.RequiredFields, t.Schema)
@@ -550,8 +550,8 @@ var claimPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|[^.\w$])(data|context)\s*\??\.\s*evidence\b`)
 })
 
-// checkClaimedEvidence looks for scripts that take what the agent wrote for what the gate
-// fetched. Data that must have such a field are meant to.
+// checkClaimedEvidence looks for scripts that mistake the agent's data for fetched evidence. It
+// skips transitions whose data must have a field "evidence", which is then meant.
 func checkClaimedEvidence(s *linter) {
 	s.visitTransitions(func(from *State, t *Transition) {
 		if len(t.Evidence) == 0 || slices.Contains(listPromisedFields(t.RequiredFields, t.Schema), "evidence") {
@@ -575,7 +575,7 @@ func (s *linter) visitScripts(from *State, t *Transition, do func(path, source s
 	}
 }
 
-// findUnguardedReads caches: one keyed validator can apply to thousands of transitions.
+// findUnguardedReads caches its results: one keyed validator can apply to thousands of transitions.
 func (s *linter) findUnguardedReads(source string) []string {
 	names, ok := s.reads[source]
 	if !ok {
@@ -585,7 +585,7 @@ func (s *linter) findUnguardedReads(source string) []string {
 	return names
 }
 
-// listPromisedFields are the top-level keys that an object has once these checks have passed.
+// listPromisedFields returns the top-level keys that an object has once these checks have passed.
 func listPromisedFields(required []string, text json.RawMessage) []string {
 	var out []string
 	for _, name := range required {
@@ -601,12 +601,12 @@ func listPromisedFields(required []string, text json.RawMessage) []string {
 	return out
 }
 
-// readPattern finds data.name with what follows it, and what may stand before it.
+// readPattern matches data.name together with what precedes and follows it.
 var readPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:\btypeof\s+|!\s*|\.\s*)?\bdata\s*\.\s*([A-Za-z_$][\w$]*)\s*(\?\.|\?\?|&&|\|\||[!=]==?)?`)
 })
 
-// maxReads is how many fields of one script are looked at.
+// maxReads limits how many fields of one script are checked.
 const maxReads = 64
 
 func listUnguardedReads(source string) []string {
@@ -642,8 +642,8 @@ func isTested(source, name string) bool {
 		})
 }
 
-// blankText blanks string literals and comments, so that they are not read as code. Regular expression literals are left as they are. The code in a
-// template's ${} goes too.
+// blankText blanks string literals and comments, so that they are not read as code. It leaves
+// regular expression literals as they are, and also blanks the code in a template's ${}.
 func blankText(source string) string {
 	out := []byte(source)
 	blank := func(from, to int) {

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// SealedForm begins the text that stands for a sensitive value where documents are kept; package
-// values makes and opens it. No caller can bring such a text.
+// SealedForm is the prefix of the string that replaces a sensitive value in stored documents. Package
+// values writes and opens such strings. No caller can supply one.
 const SealedForm = "gavel:sealed:"
 
 var (
@@ -19,7 +19,7 @@ var (
 	quotedForm = []byte(`"` + SealedForm)
 )
 
-// IsSealed reports whether a value is a sealed one. Those are written without escapes.
+// IsSealed reports whether a value is sealed. Sealed values are written without escapes.
 func IsSealed(v document.JSON) bool {
 	if v.Kind() != document.String || !bytes.HasPrefix(v.Raw(), quotedForm) {
 		return false
@@ -32,11 +32,11 @@ func IsSealed(v document.JSON) bool {
 	return true
 }
 
-// MayHoldSealed reports whether a document is worth a look for sealed values.
+// MayHoldSealed reports whether a document may contain sealed values.
 func MayHoldSealed(doc json.RawMessage) bool { return bytes.Contains(doc, quotedForm) }
 
-// EditSealed copies a document with what edit returns in the place of each sealed value in it. An
-// error of edit ends it.
+// EditSealed copies a document with each sealed value replaced by what edit returns. It stops at
+// the first error of edit.
 func EditSealed(doc document.JSON, edit func(pointer string, text document.JSON) (json.RawMessage, error)) (document.JSON, error) {
 	w := textEditor{worth: func(raw []byte) bool { return bytes.Contains(raw, quotedForm) }, out: document.NewBuilder(doc)}
 	w.edit = func(v document.JSON) (json.RawMessage, error) {
@@ -53,7 +53,7 @@ func EditSealed(doc document.JSON, edit func(pointer string, text document.JSON)
 
 var errFound = errors.New("found")
 
-// FindSealedForm returns the pointer to a text that begins with SealedForm, however it is escaped.
+// FindSealedForm returns the pointer to a string that begins with SealedForm, even if it is escaped.
 func FindSealedForm(doc document.JSON) (pointer string, ok bool) {
 	w := textEditor{out: document.NewBuilder()}
 	w.worth = func(raw []byte) bool { return bytes.Contains(raw, sealedForm) || bytes.Contains(raw, []byte(`\u00`)) }
@@ -69,8 +69,8 @@ func FindSealedForm(doc document.JSON) (pointer string, ok bool) {
 	return joinPointer("", w.path...), true
 }
 
-// textEditor copies a document with what edit returns in the place of texts, nil for the text
-// itself. Only those in values that are worth it are looked at.
+// textEditor copies a document and replaces strings with what edit returns; nil keeps the string. It
+// only descends into values for which worth returns true.
 type textEditor struct {
 	worth func(raw []byte) bool
 	edit  func(text document.JSON) (json.RawMessage, error)

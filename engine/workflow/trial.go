@@ -17,13 +17,13 @@ type Trier interface {
 	Try(ctx context.Context, b script.Batch) ([]validators.Problem, error)
 }
 
-// maxTrial bounds what the trials of one definition take.
+// maxTrial limits the total time of the trials of one definition.
 const maxTrial = time.Second
 
-// fill is what required fields hold whose schemas do not say; many is for names such as "items".
+// fill is the value of required fields without a schema; many is for plural names such as "items".
 type fill struct{ one, many string }
 
-// fills are tried in this order: texts with lists are what most data are.
+// fills are tried in this order: most data are strings and lists.
 var fills = []fill{
 	{`"text"`, `[{}]`}, {`"text"`, `["text"]`}, {`"text"`, `"text"`}, {`1`, `1`}, {`[{}]`, `[{}]`}, {`{}`, `{}`}, {`true`, `true`},
 }
@@ -35,9 +35,9 @@ func (f fill) valueOf(name string) json.RawMessage {
 	return json.RawMessage(f.one)
 }
 
-// tryScripts finds the scripts that compile and give no answer on the least that a move can
-// bring: {} where nothing is required, else the required fields alone. A script that answers to
-// some value of a field is let be. What only the sandbox is to blame for is no finding.
+// tryScripts finds the scripts that compile but give no answer on the least data that a move can
+// have: {} if nothing is required, else only the required fields. It reports no script that
+// answers for some value of a field, and no failure of the sandbox itself.
 func (d *Definition) tryScripts(ctx context.Context, o LintOptions, known []problem) []problem {
 	trier, ok := o.Compiler.(Trier)
 	if !ok || !o.Try {
@@ -72,13 +72,13 @@ func (d *Definition) tryScripts(ctx context.Context, o LintOptions, known []prob
 			if err != nil {
 				return
 			}
-			// What answered is fine; the others are tried on the next.
+			// Scripts that answered are fine; the others are tried on the next sample.
 			scripts = slices.DeleteFunc(scripts, func(s script.Script) bool {
 				return !slices.ContainsFunc(found, func(p validators.Problem) bool { return p.Part == s.Name })
 			})
 		}
 		for _, p := range found {
-			bad[p.Part] = true // a keyed script is told once
+			bad[p.Part] = true // report a keyed script once
 			on := "the data {}"
 			if names := listPromisedFields(of.fields, of.schema); len(names) > 0 {
 				on = "data with " + quoteNames(names) + " alone"
@@ -89,7 +89,7 @@ func (d *Definition) tryScripts(ctx context.Context, o LintOptions, known []prob
 	return out
 }
 
-// listScripts are the validators and conditions of a transition, named after their places.
+// listScripts returns the validators and conditions of a transition, named after their places.
 func (d *Definition) listScripts(s *State, t *Transition) []script.Script {
 	var out []script.Script
 	add := func(kind script.Kind, at, source string) {
@@ -109,13 +109,13 @@ func (d *Definition) listScripts(s *State, t *Transition) []script.Script {
 	return out
 }
 
-// promise is what a document has to bring.
+// promise is what a document must contain.
 type promise struct {
 	fields []string
 	schema json.RawMessage
 }
 
-// sampleDocument has the required fields and nothing else, filled as their schemas say.
+// sampleDocument returns a document with only the required fields, filled according to their schemas.
 func sampleDocument(f fill, of ...promise) json.RawMessage {
 	top := map[string]any{}
 	for _, p := range of {
@@ -125,7 +125,7 @@ func sampleDocument(f fill, of ...promise) json.RawMessage {
 		var s struct {
 			Properties map[string]json.RawMessage `json:"properties"`
 		}
-		_ = json.Unmarshal(p.schema, &s) // none is one without properties
+		_ = json.Unmarshal(p.schema, &s) // leaves Properties empty if the schema has none
 		for _, field := range p.fields {
 			tokens, err := splitPointer(field)
 			if err != nil {
@@ -150,12 +150,12 @@ func sampleDocument(f fill, of ...promise) json.RawMessage {
 	}
 	out, err := json.Marshal(top)
 	if err != nil {
-		return nil // of a literal that is none; {} is tried
+		return nil // an invalid literal in the schema; {} is tried
 	}
 	return out
 }
 
-// sampleValue is a value of a field that a schema of the usual form accepts, else one of the fill.
+// sampleValue returns a value that a schema of the usual form accepts, else one of the fill.
 func sampleValue(raw json.RawMessage, name string, f fill) any {
 	var s struct {
 		Type       string                     `json:"type"`
@@ -192,12 +192,12 @@ func sampleValue(raw json.RawMessage, name string, f fill) any {
 	return f.valueOf(name)
 }
 
-// sampleEvidence is what a source gives that answers and says little.
+// sampleEvidence returns the answer of sources that succeed with little content.
 func (t *Transition) sampleEvidence() json.RawMessage {
 	out := map[string]any{}
 	for _, e := range t.Evidence {
 		out[e.Name] = map[string]any{"exitCode": 0, "output": "", "result": map[string]any{}, "status": 200, "body": map[string]any{}}
 	}
-	sample, _ := json.Marshal(out) // texts and numbers always encode
+	sample, _ := json.Marshal(out) // strings and numbers always encode
 	return sample
 }

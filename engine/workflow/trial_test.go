@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Each script is tried on the least that a move can bring; one that gives no answer
-// there is a warning, and one that answers to some value of a required field is none.
+// Each script is tried on the least data that a move can have. A script without an answer is a
+// warning; one that answers for some value of a required field is not.
 func TestScriptsAreTried(t *testing.T) {
 	for name, c := range map[string]struct{ transition, says string }{
 		"throws on {}":                     {`"validator":"(data) => data.items.length > 1"`, "on the data {} the script gives no answer, which would refuse the move as a fault of the workflow: it threw TypeError"},
@@ -58,7 +58,7 @@ func TestScriptsAreTried(t *testing.T) {
 	}
 }
 
-// failingTrier compiles, and cannot try.
+// failingTrier compiles but cannot try.
 type failingTrier struct {
 	workflow.Compiler
 	asked int
@@ -69,7 +69,7 @@ func (f *failingTrier) Try(context.Context, script.Batch) ([]validators.Problem,
 	return nil, errors.New("no worker could be started")
 }
 
-// What only the sandbox is to blame for is neither an error nor a warning of define.
+// A failure of the sandbox alone is neither an error nor a warning of define.
 func TestTrialWithoutSandbox(t *testing.T) {
 	d, err := workflow.Parse("w.json", []byte(`{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","validator":"(data) => data.x?.y.z === 1"}}},"b":{"final":true}}}`))
 	if err != nil {

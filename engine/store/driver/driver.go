@@ -1,7 +1,7 @@
-// Package driver is where the drivers of databases register, by how their addresses begin. Whatever
-// opens a store by its address finds the driver here.
+// Package driver is the registry of database drivers. Programs that open a store by its address find its driver here.
 //
-// It promises that an address belongs to one driver at most. It must never import a driver.
+//   - An address belongs to at most one driver.
+//   - The package must never import a driver.
 package driver
 
 import (
@@ -15,50 +15,50 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// Errors of every driver.
+// Errors that every driver returns.
 var (
-	// ErrNoStore: there is no store in the database.
+	// ErrNoStore is returned if the database contains no store.
 	ErrNoStore = errors.New("there is no store of gavel in the database")
-	// ErrUnfinished: rows of another store are being copied into the database, or were.
+	// ErrUnfinished is returned if a copy of another store into the database is in progress or was interrupted.
 	ErrUnfinished = errors.New("a copy into this database was not finished; run gavel store copy again, or drop the schema")
-	// ErrNotEmpty: there are rows already where a copy is to be made.
+	// ErrNotEmpty is returned if the target database of a copy already contains rows.
 	ErrNotEmpty = errors.New("the database holds a store already")
-	// ErrCopying: another process is copying into the database.
+	// ErrCopying is returned if another process is copying into the database.
 	ErrCopying = errors.New("another process is copying into this database")
-	// ErrNoDriver: no driver is registered for the address.
+	// ErrNoDriver is returned if no driver is registered for the address.
 	ErrNoDriver = errors.New("this program has no driver for such a database")
 )
 
-// Driver opens the stores in databases of one kind.
+// Driver opens stores in one kind of database.
 type Driver struct {
-	// Schemes are how its addresses begin, such as "postgres://".
+	// Schemes are the prefixes of its addresses, such as "postgres://".
 	Schemes []string
-	// Describe returns an address without password and settings, for people and logs. HasPassword reports
-	// whether an address has one in it, or may have.
+	// Describe returns an address without its password and settings, for people and logs. HasPassword reports whether
+	// an address contains, or may contain, a password.
 	Describe    func(address string) string
 	HasPassword func(address string) bool
 
 	Open       func(context.Context, Config) (Database, error)
 	OpenToRead func(ctx context.Context, address string) (Database, error)
-	// Create begins a store that is made row by row, or continues with it.
+	// Create begins a store that is filled row by row, or resumes an unfinished one.
 	Create func(ctx context.Context, address string) (NewStore, error)
-	// InspectGuest looks at the schema of a library whose table versions has the version of the others, and
-	// at what the library needs to make it: that the user may, and may look into the databases of these names too.
+	// InspectGuest inspects the schema of a library; its table named versions holds the schema's version. It also
+	// checks that the user may create a missing schema and may connect to the databases in others.
 	InspectGuest func(ctx context.Context, address, schema, versions string, others ...string) (Guest, error)
-	// Failures say what to do about errors of the driver.
+	// Failures explain what to do about the driver's errors.
 	Failures []Failure
 }
 
-// Config says how a database is opened.
+// Config configures Open.
 type Config struct {
 	Address string
-	// MustExist refuses a database without a store, instead of making one (ErrNoStore).
+	// MustExist makes Open return ErrNoStore, instead of creating a store, if the database has none.
 	MustExist bool
-	// Logger gets warnings; nil discards them.
+	// Logger receives warnings; nil discards them.
 	Logger *slog.Logger
 }
 
-// Database is a store that several programs share, and what they share besides.
+// Database is a store that several programs share, with the other data they share.
 type Database interface {
 	store.Store
 	store.Entries
@@ -66,7 +66,7 @@ type Database interface {
 	OpenView(ctx context.Context) (rows.View, error)
 }
 
-// NewStore is a store that is made row by row.
+// NewStore is a store that is filled row by row.
 type NewStore interface {
 	rows.Writer
 	store.Entries
@@ -74,28 +74,28 @@ type NewStore interface {
 	Close() error
 }
 
-// Guest is the schema of a library that keeps tables of its own in the database of a store.
+// Guest describes the schema of a library that keeps its own tables in a store's database.
 type Guest struct {
-	// Version is what the library says of its tables; 0 where there are none yet.
+	// Version is the library's schema version; 0 if there are no tables yet.
 	Version int64
-	// Proxied says that a proxy is between, which hands a session to others.
+	// Proxied reports that a proxy sits in front of the database and shares sessions between clients.
 	Proxied bool
 }
 
-// Failure says what to do about an error.
+// Failure explains what to do about an error.
 type Failure struct {
 	Err error
-	// Away says that nothing is wrong with the address or the rights: the server does not answer.
+	// Away reports that the server does not answer, so that the address and the user's rights are not the cause.
 	Away bool
 	Hint string
 }
 
 var drivers []*Driver
 
-// Register adds a driver. An init function calls it.
+// Register adds a driver. It is called from init functions.
 func Register(d *Driver) { drivers = append(drivers, d) }
 
-// Find returns the driver of an address, nil if there is none: then it is the path of a file.
+// Find returns the driver of an address, or nil if there is none; the address is then a file path.
 func Find(address string) *Driver {
 	for _, d := range drivers {
 		if slices.ContainsFunc(d.Schemes, func(scheme string) bool { return strings.HasPrefix(address, scheme) }) {
@@ -105,7 +105,7 @@ func Find(address string) *Driver {
 	return nil
 }
 
-// Open opens the store in a database.
+// Open opens the store in a database. It returns ErrNoDriver for an unknown kind of address.
 func Open(ctx context.Context, cfg Config) (Database, error) {
 	d := Find(cfg.Address)
 	if d == nil {
@@ -114,7 +114,7 @@ func Open(ctx context.Context, cfg Config) (Database, error) {
 	return d.Open(ctx, cfg)
 }
 
-// Failures are those of all drivers.
+// Failures returns the failures of all drivers.
 func Failures() (all []Failure) {
 	for _, d := range drivers {
 		all = append(all, d.Failures...)

@@ -1,8 +1,8 @@
-// Package rows is the form in which drivers that have tables keep what the engine gives them: the
-// encoding of a commit into rows, and of rows back into what was committed.
+// Package rows defines the row format of drivers that have tables. It encodes a commit into rows and decodes rows
+// back into what was committed.
 //
-// It promises that two drivers write the same bytes for the same commit, so that a store can be
-// copied from one to the other. It is pure, and must never know a database.
+//   - Two drivers write the same bytes for the same commit, so that a store can be copied between them.
+//   - The package is pure and must never access a database.
 package rows
 
 import (
@@ -15,43 +15,42 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Commit is a commit in the form in which it is written.
+// Commit is a commit encoded for writing.
 type Commit struct {
 	store.Commit
-	Head, From []byte // the new head, and the one expected
+	Head, From []byte // the new head, and the expected one
 	Facts      []byte
-	// Context is nil where the events leave it as it is.
+	// Context is nil if the events do not change it.
 	Context []byte
-	// Snapshot is nil where none is asked for. FloorSnapshot is Floor as one, nil where nothing is
-	// removed.
+	// Snapshot is nil if none is requested. FloorSnapshot is the snapshot of Floor; nil if no events are removed.
 	Snapshot, FloorSnapshot []byte
-	Keys                    [][]byte // the scopes of the events' keys
-	Rows                    []Event  // of Events
-	ReviewRows              []Review // of Reviews
-	Size                    int      // in bytes, about
+	Keys                    [][]byte // the key scopes of the events
+	Rows                    []Event  // encoded Events
+	ReviewRows              []Review // encoded Reviews
+	Size                    int      // approximate, in bytes
 }
 
-// Event is an event's row.
+// Event is the row of an event.
 type Event struct {
 	Seq, Revision int64
 	Kind          string
 	At            int64  // nanoseconds since 1970
-	Scope         []byte // of its key, nil without one
+	Scope         []byte // of its key; nil if it has none
 	Prev, Hash    []byte
 	Body          []byte
 }
 
-// Review is a review's row. Body is its JSON without the data, which stands beside it to come back
-// byte for byte; nil without any.
+// Review is the row of a review. Body is its JSON without the data. Data is stored separately so that it is returned
+// byte for byte; nil if there is none.
 type Review struct {
 	ID                            string
-	Place                         int // in lists
+	Place                         int // sort key of lists
 	Status                        string
 	Instance, Workflow, Principal string
 	Body, Data                    []byte
 }
 
-// NewCommit encodes a commit that was checked.
+// NewCommit encodes a commit that has passed Check.
 func NewCommit(c store.Commit) (*Commit, error) {
 	p := &Commit{Commit: c}
 	for i, e := range c.Events {
@@ -112,8 +111,7 @@ func (p *Commit) addEvent(e record.Event, first bool) (err error) {
 	return nil
 }
 
-// touchesContext reports whether an event may change the context: all but the
-// kinds that are known not to.
+// touchesContext reports whether an event may change the context. Only kinds known not to change it return false.
 func touchesContext(k record.Kind) bool {
 	switch k {
 	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling, record.Escalated, record.Reviewed,
@@ -125,7 +123,7 @@ func touchesContext(k record.Kind) bool {
 	return true
 }
 
-// OrEmpty is b, and not NULL where it is nil.
+// OrEmpty returns b, or an empty slice for nil, so that drivers do not store NULL.
 func OrEmpty(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -133,15 +131,15 @@ func OrEmpty(b []byte) []byte {
 	return b
 }
 
-// ChangesCalls reports whether calls were begun or ended, or a subject given up.
+// ChangesCalls reports whether the commit begins or ends calls or releases a subject.
 func (p *Commit) ChangesCalls() bool {
 	return slices.ContainsFunc(p.Events, func(e record.Event) bool {
 		return e.Kind == record.Called || e.Kind == record.Settled || e.Kind == record.Released
 	})
 }
 
-// Changes reports whether the state and the status may change: an index of lists that holds one
-// would else be written although nothing in it changes.
+// Changes reports whether the commit may change the state and the status. Without it, drivers would rewrite list
+// indexes over these columns even if nothing changes.
 func (p *Commit) Changes() (state, status bool) {
 	for _, e := range p.Events {
 		if e.Kind.Revises() {
@@ -152,7 +150,7 @@ func (p *Commit) Changes() (state, status bool) {
 	return state, status
 }
 
-// Moved is the refusal of a commit whose instance is elsewhere.
+// Moved returns the error of a commit whose instance is not at the expected event.
 func (p *Commit) Moved() error {
 	return fmt.Errorf("%w: instance %s is not at event %d", store.ErrConflict, p.Next.ID, p.Expect)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// EncodeFigures is a tally as it is kept; nil is NULL.
+// EncodeFigures returns a tally as stored; nil becomes NULL.
 func EncodeFigures(t store.Tally) ([]byte, error) {
 	if t == nil {
 		return nil, nil
@@ -22,7 +22,7 @@ func EncodeFigures(t store.Tally) ([]byte, error) {
 	return encoded, nil
 }
 
-// AddFigures adds figures as they are kept, and reports whether they are any.
+// AddFigures adds encoded figures to a tally. It returns false if there are none or they cannot be decoded.
 func AddFigures(t store.Tally, encoded []byte) bool {
 	var all []store.Figures
 	if len(encoded) == 0 || json.Unmarshal(encoded, &all) != nil {

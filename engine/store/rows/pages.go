@@ -5,9 +5,8 @@ import (
 	"iter"
 )
 
-// Pages yields page after page of at most size rows, up to a limit, 0 for none. next reads one:
-// after is the last row, nil for the first page. Between two pages nothing is held: a slow or
-// nested consumer blocks nobody.
+// Pages yields rows in pages of at most size rows, up to a limit (0 for none). next reads one page; after is the last
+// row so far, nil for the first page. Nothing is held between two pages, so slow or nested consumers block no one.
 func Pages[T any](ctx context.Context, limit, size int, next func(ctx context.Context, after *T, n int) ([]T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T

@@ -10,10 +10,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// TimeOf is the time of nanoseconds since 1970.
+// TimeOf returns the UTC time for nanoseconds since 1970.
 func TimeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
 
-// NanosOf is a time as it is stored; one that does not fit is the nearest that does.
+// NanosOf returns a time as stored, in nanoseconds since 1970. Times out of range become the nearest valid one.
 func NanosOf(t time.Time) int64 {
 	const most = 1<<63 - 1
 	switch {
@@ -25,18 +25,18 @@ func NanosOf(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// DecodeEvent reads an event back.
+// DecodeEvent decodes a stored event.
 func DecodeEvent(prev, hash, body []byte) (record.Event, error) {
 	e, err := record.Decode(body)
 	if err != nil {
-		return record.Event{}, err //nolint:wrapcheck // it says what is wrong
+		return record.Event{}, err //nolint:wrapcheck // the error is already specific
 	}
 	e.PrevHash, e.Hash = hex.EncodeToString(prev), hex.EncodeToString(hash)
 	return e, nil
 }
 
-// CheckFiled fails where an event is not kept under what it says of itself: it would be left out where
-// it belongs, and be given where it does not. It means damage.
+// CheckFiled returns an error, which means damage, if the columns of an event do not match its body. Queries would
+// miss such an event, or return it in the wrong place.
 func CheckFiled(e record.Event, revision int64, kind string, at int64, scope []byte) error {
 	own := ""
 	if e.Key != nil {
@@ -49,13 +49,13 @@ func CheckFiled(e record.Event, revision int64, kind string, at int64, scope []b
 	return nil
 }
 
-// PlaceOf is where reviews of a rank stand in lists: the highest rank first.
+// PlaceOf returns the sort key of reviews with a rank: the highest rank comes first.
 func PlaceOf(rank int) int { return -rank }
 
 func newReview(r store.Review) (Review, error) {
 	body, err := r.Encode()
 	if err != nil {
-		return Review{}, err //nolint:wrapcheck // it says what is wrong
+		return Review{}, err //nolint:wrapcheck // the error is already specific
 	}
 	row := Review{
 		ID: r.ID, Place: PlaceOf(r.Priority.Rank()), Status: string(r.Status),
@@ -67,8 +67,8 @@ func newReview(r store.Review) (Review, error) {
 	return row, nil
 }
 
-// DecodeReview reads a review back. A row that cannot be read is told of by its id, never left
-// out: somebody waits for it. An error means damage.
+// DecodeReview decodes a stored review. An error means damage and names the review's id. Callers must report an
+// unreadable row and never skip it, because a client waits for that review.
 func DecodeReview(id string, body, data []byte) (store.Review, error) {
 	var out store.Review
 	if err := json.Unmarshal(body, &out); err != nil {
@@ -81,14 +81,14 @@ func DecodeReview(id string, body, data []byte) (store.Review, error) {
 	return out, nil
 }
 
-// snapshot is a snapshot at rest, without its context, which is kept next to it, byte for byte.
+// snapshot is a stored snapshot. Its context is stored separately, byte for byte.
 type snapshot struct {
-	// Digest is record.DigestState of the instance with its context.
+	// Digest is record.DigestState of the instance, including its context.
 	Digest   string          `json:"digest"`
 	Instance json.RawMessage `json:"instance"`
 }
 
-// EncodeSnapshot is an instance as a snapshot, without its context.
+// EncodeSnapshot encodes an instance as a snapshot without its context.
 func EncodeSnapshot(inst record.Instance) ([]byte, error) {
 	digest := record.DigestState(inst)
 	inst.Context = nil
@@ -102,8 +102,7 @@ func EncodeSnapshot(inst record.Instance) ([]byte, error) {
 	return bare, nil
 }
 
-// DecodeSnapshot returns the instance of a stored snapshot if it is what its digest says. An
-// error means damage.
+// DecodeSnapshot returns the instance of a stored snapshot after checking its digest. An error means damage.
 func DecodeSnapshot(doc, contextDoc []byte) (inst record.Instance, err error) {
 	var stored snapshot
 	if err := json.Unmarshal(doc, &stored); err != nil {

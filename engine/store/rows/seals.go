@@ -7,24 +7,24 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// SealColumns are those of a rule's seal, in the order of Seal.Targets and SealValues.
+// SealColumns are the columns of a rule's seal, in the order of Seal.Targets and SealValues.
 const SealColumns = `place, prev_seal, seal, mac`
 
-// Seal is a seal as it is scanned.
+// Seal holds the scanned columns of a seal.
 type Seal struct {
 	place           int64
 	prev, hash, mac []byte
 }
 
-// Targets are where its columns are scanned to.
+// Targets returns the scan targets for SealColumns.
 func (s *Seal) Targets() []any { return []any{&s.place, &s.prev, &s.hash, &s.mac} }
 
-// Decode is the seal that was scanned, or the zero one.
+// Decode returns the scanned seal; zero if the columns are empty.
 func (s *Seal) Decode() record.RuleSeal {
 	return record.RuleSeal{Place: s.place, Prev: hex.EncodeToString(s.prev), Hash: hex.EncodeToString(s.hash), MAC: hex.EncodeToString(s.mac)}
 }
 
-// SealValues are the values of a seal's columns.
+// SealValues returns the column values of a seal.
 func SealValues(s record.RuleSeal) ([]any, error) {
 	values := []any{s.Place}
 	for _, text := range []string{s.Prev, s.Hash, s.MAC} {

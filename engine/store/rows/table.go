@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// Table is a table of which every driver that has tables keeps the same rows. Tables that are derived
-// from these, or that say what a running process does, are not among them.
+// Table is a table whose rows are the same in every driver with tables. Tables that are derived from these, or that
+// hold the state of running processes, are not listed.
 type Table struct {
 	Name    string
 	Columns []Column
-	// Key counts the columns, from the first, by which rows differ. They are in its order.
+	// Key is how many of the first columns form the primary key. Rows are ordered by it.
 	Key int
 }
 
@@ -25,22 +25,22 @@ type Column struct {
 	Type Type
 }
 
-// Type is what the values of a column are, and whether they can be NULL (nil).
+// Type is the type of a column's values. Columns outside the key may also be NULL (nil).
 type Type int
 
 // The types of columns.
 const (
 	Int   Type = iota // int64
 	Bool              // int64, 0 or 1
-	Text              // string without zero bytes, by their bytes in a key
-	Named             // string of any bytes: what callers named
+	Text              // string without zero bytes; compared by bytes in a key
+	Named             // string of any bytes, named by callers
 	Blob              // []byte
 )
 
-// Row is the values of a row, in the order of the columns.
+// Row holds the values of a row in column order.
 type Row []any
 
-// Tables are the tables of a store, in an order in which each refers to those before it.
+// Tables lists the tables of a store; each refers only to tables before it.
 var Tables = []Table{
 	{"definitions", columns("name:text version:int hash:text document:blob owner:named operator:bool created_at:int " + sealColumns), 2},
 	{"judge_configs", columns("workflow:text revision:int principal:named role:named scope:named settings:blob hash:text at:int " + sealColumns), 2},
@@ -69,7 +69,7 @@ func columns(list string) (all []Column) {
 	return all
 }
 
-// List is the names of the columns, for a query.
+// List returns the column names as a list for a query.
 func (t Table) List() string {
 	names := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
@@ -78,10 +78,10 @@ func (t Table) List() string {
 	return strings.Join(names, ", ")
 }
 
-// KeyList is List of the key.
+// KeyList is like List, for the key columns only.
 func (t Table) KeyList() string { return Table{Columns: t.Columns[:t.Key]}.List() }
 
-// Compare compares the keys of two rows.
+// Compare compares two rows by key.
 func (t Table) Compare(a, b Row) int {
 	for i := range t.Key {
 		if c := compareValues(a[i], b[i]); c != 0 {
@@ -102,7 +102,7 @@ func compareValues(a, b any) int {
 	}
 }
 
-// Equal reports whether two rows are the same.
+// Equal reports whether two rows are equal.
 func (r Row) Equal(other Row) bool {
 	return slices.EqualFunc(r, other, func(a, b any) bool {
 		if a == nil || b == nil {
@@ -112,7 +112,7 @@ func (r Row) Equal(other Row) bool {
 	})
 }
 
-// Size is about how many bytes a row takes.
+// Size returns the approximate size of a row in bytes.
 func (r Row) Size() (n int) {
 	for _, v := range r {
 		switch v := v.(type) {
@@ -126,7 +126,7 @@ func (r Row) Size() (n int) {
 	return n
 }
 
-// Normalize makes a row as a database returned it what its columns say, in place.
+// Normalize converts the values of a row read from a database, in place, to the types of its columns.
 func (t Table) Normalize(r Row) error {
 	for i, c := range t.Columns {
 		ok := r[i] == nil && i >= t.Key
@@ -156,21 +156,21 @@ func (t Table) Normalize(r Row) error {
 	return nil
 }
 
-// Reader gives the rows of a store.
+// Reader reads the rows of a store.
 type Reader interface {
-	// Rows are those of a table, in the order of its key.
+	// Rows returns the rows of a table in key order.
 	Rows(ctx context.Context, t Table) iter.Seq2[Row, error]
 }
 
-// View is a store as it was at one moment.
+// View is a consistent view of a store at one moment.
 type View interface {
 	Reader
 	Close() error
 }
 
-// Writer is a store that is being made by copying rows.
+// Writer is a store that is being built by copying rows.
 type Writer interface {
 	Reader
-	// Replace removes rows, by their keys, and adds others, in one transaction.
+	// Replace deletes the rows with the keys of remove and inserts add, in one transaction.
 	Replace(ctx context.Context, t Table, remove, add []Row) error
 }

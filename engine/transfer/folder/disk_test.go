@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 )
 
-// write puts files on disk.
+// write writes the files to disk.
 func (f files) write(t *testing.T, dir string) {
 	t.Helper()
 	for name, content := range f {
@@ -47,7 +47,7 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	}
-	// Small enough to read, too large to keep: the line is named.
+	// Small enough to read, too large to store: the error names the line.
 	value := strings.Repeat("x", 130<<10)
 	got := newHouse(t, "a").bring(files{
 		"definitions/guarded.json": guarded,
@@ -87,7 +87,7 @@ func TestWriteRefusesNames(t *testing.T) {
 
 func TestDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "out")
-	for range 2 { // an earlier export is written over
+	for range 2 { // an earlier export is overwritten
 		to, err := folder.OpenDir(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestDir(t *testing.T) {
 	if got := strings.Join(found, " "); err != nil || got != ".gavel-export c.json wf-1.json" {
 		t.Errorf("found %s, %v", got, err)
 	}
-	// Where another program's files lie, none of them is replaced.
+	// Files of another program are never replaced.
 	foreign := t.TempDir()
 	files{"wf-1.log": "mine"}.write(t, foreign)
 	if _, err := folder.OpenDir(foreign); !errors.Is(err, folder.ErrForeign) {
@@ -115,7 +115,7 @@ func TestDir(t *testing.T) {
 	if content, err := os.ReadFile(filepath.Join(foreign, "wf-1.log")); err != nil || string(content) != "mine" {
 		t.Errorf("got %q, %v", content, err)
 	}
-	// A link in an earlier export leads nowhere.
+	// A link in an earlier export is not followed.
 	if err := os.Symlink(foreign, filepath.Join(dir, "definitions")); err != nil {
 		t.Skip("no links here")
 	}

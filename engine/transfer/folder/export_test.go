@@ -21,7 +21,7 @@ const secretive = `{"name":"secretive","initialState":"open","sensitive":["/cust
 	"held":{"transitions":{"free":"open"}},
 	"closed":{"final":true}}}`
 
-// No sensitive value is plain in an export, wherever it got to; and a store with another key imports it.
+// An export has no sensitive value in plain text, in any place; a store with another key can import it.
 func TestExportMasks(t *testing.T) {
 	const ssn, token = "078-05-1120", "tok-55512345"
 	from := files{
@@ -51,7 +51,7 @@ func TestExportMasks(t *testing.T) {
 		t.Errorf("no digest in %s", first["wf-1.json"])
 	}
 	comesWhole(t, t, first)
-	// Its own export takes nothing away from where it came from.
+	// Importing its own export takes nothing away from a store.
 	report := a.bring(first.fs(), nil)
 	if got := report.Instances[0]; got.Status != transfer.Refused || report.Differed > 0 {
 		t.Errorf("%s", text(report))
@@ -61,8 +61,8 @@ func TestExportMasks(t *testing.T) {
 	}
 }
 
-// comesWhole checks that what was made in one store is imported whole into another one, and from there into a
-// third: in the same states, with as many events.
+// comesWhole checks that an export is imported whole into another store, and from there into a third:
+// in the same states, with the same number of events.
 func comesWhole(t *testing.T, tb interface{ Fatalf(string, ...any) }, first files) {
 	b, c := newHouse(t, "b"), newHouse(t, "c")
 	for _, round := range []struct {
@@ -84,8 +84,8 @@ func comesWhole(t *testing.T, tb interface{ Fatalf(string, ...any) }, first file
 	}
 }
 
-// An instance that went on in a second store comes back to the first one beside its own
-// past, and a third one takes it as it is.
+// An instance that continued in a second store can return to the first one only under another id, next
+// to its own past there. A third store imports it unchanged.
 func TestComesBack(t *testing.T) {
 	a, b := newHouse(t, "a"), newHouse(t, "b")
 	a.bring(files{"definitions/secretive.json": secretive}.fs(), nil)
@@ -115,8 +115,8 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// Calls and stops come along as what they were. What nobody waits for in the other store is said: a call that
-// was not settled may have happened.
+// Calls and stops keep their meaning. The report lists calls that the other store does not wait for: an
+// unsettled call may have happened.
 func TestCallsAndStopsComeAlong(t *testing.T) {
 	t.Parallel()
 	a := newHouse(t, "a")
@@ -176,8 +176,8 @@ func TestCallsAndStopsComeAlong(t *testing.T) {
 	}
 }
 
-// Whatever happened to instances, an export says it so that another store comes to the
-// same end, and exports the same bytes.
+// Whatever happened to instances, another store that imports the export reaches the same result and
+// exports the same bytes.
 func TestRoundTripOfRandomHistories(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a := newHouse(t, "a")
@@ -228,7 +228,7 @@ func TestRoundTripOfRandomHistories(t *testing.T) {
 	})
 }
 
-// act does one thing; that it may be refused is part of it.
+// act performs one operation, which may be refused.
 func act(rt *rapid.T, h *house, id, what, data string, checkpoints map[string][]string) {
 	ctx := h.t.Context()
 	var err error
@@ -260,8 +260,8 @@ func act(rt *rapid.T, h *house, id, what, data string, checkpoints map[string][]
 	}
 }
 
-// A folder that another program wrote, with all that can be odd about its lines, comes
-// to the state that its files tell, and its export is imported.
+// A folder from another program, with anything odd in its lines, is imported to the state in its
+// files, and its export can be imported again.
 func TestRoundTripOfRandomFolders(t *testing.T) {
 	states := rapid.SampledFrom([]string{"open", "held", "closed", "gone"})
 	actions := rapid.SampledFrom([]string{"start", "note", "hold", "free", "close", "rollback", "checkpoint", "x<y>", ""})

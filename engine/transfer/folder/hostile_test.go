@@ -14,18 +14,18 @@ import (
 
 const loop = `{"name":"loop","initialState":"a","states":{"a":{"transitions":{"x":"a"}}}}`
 
-// filled is a member of an object with so many bytes in it.
+// filled returns a member of an object with this many bytes.
 func filled(key string, bytes int) string {
 	return fmt.Sprintf("%q:%q", key, strings.Repeat("v", bytes))
 }
 
-// minute is a moment of a history.
+// minute returns a time in a history.
 func minute(n int) string {
 	return time.Date(2025, 1, 1, 0, n, 0, 0, time.UTC).Format(time.RFC3339)
 }
 
-// A log of short lines behind a large context is held as what it is, not as the contexts
-// that it leads to, and no more are the checkpoints that lie between its lines.
+// A log of short lines after a large context is held in memory as lines, not as the contexts that they
+// lead to; so are the checkpoints between its lines.
 func TestImportHoldsNoContexts(t *testing.T) {
 	if storetest.RaceDetector {
 		t.Skip("the race detector's memory is counted too")
@@ -58,7 +58,7 @@ func TestImportHoldsNoContexts(t *testing.T) {
 	}
 }
 
-// heap is the most that the heap ever had, roughly.
+// heap is roughly the largest size that the heap ever had.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -66,7 +66,7 @@ func heap() int64 {
 	return int64(m.HeapSys)
 }
 
-// What is too large is refused with its line, before all of it is held.
+// Oversized input is rejected with its line, before all of it is in memory.
 func TestImportRefusesTooMuch(t *testing.T) {
 	for name, tt := range map[string]struct {
 		from files
@@ -98,7 +98,7 @@ func TestImportRefusesTooMuch(t *testing.T) {
 	}
 }
 
-// Twice as long a history takes twice the work to import, also where lines go back and
+// A history twice as long takes twice the work to import, even if lines go back and
 // checkpoints name steps.
 func TestImportIsLinear(t *testing.T) {
 	allocated := func(n int) uint64 {

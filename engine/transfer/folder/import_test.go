@@ -45,7 +45,7 @@ func golden(t *testing.T, name, got string) {
 
 var folders = []string{"documented", "older", "torn", "hostile", "careless"}
 
-// The report of each of the shared folders; importing it again changes nothing.
+// The report for each of the shared folders; importing it again changes nothing.
 func TestImportReport(t *testing.T) {
 	for _, name := range folders {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestImportReport(t *testing.T) {
 	}
 }
 
-// An export of an import is imported whole, in a store with another key.
+// The export of an import is imported whole into a store with another key.
 func TestExportOfAnImport(t *testing.T) {
 	for _, name := range folders {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestWhatAnImportedHistoryIs(t *testing.T) {
 	}
 }
 
-// An imported instance goes on here as any other, and its past can be asked for.
+// An imported instance continues here like any other, and its past can be queried.
 func TestGoesOn(t *testing.T) {
 	h := newHouse(t, "a")
 	from := dfa(t, "documented")
@@ -166,7 +166,7 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// Whatever the store has, a folder can be imported beside it under other names.
+// A folder can be imported under other names next to anything in the store.
 func TestRename(t *testing.T) {
 	h := newHouse(t, "a")
 	from := dfa(t, "documented")
@@ -188,7 +188,7 @@ func TestRename(t *testing.T) {
 			t.Errorf("the import changed %s: %s", name, after[name])
 		}
 	}
-	// An export names versions by their hashes, which a new name changes.
+	// An export identifies versions by their hashes, which a new name changes.
 	b := newHouse(t, "b")
 	report = b.bring(before.fs(), rename)
 	if report.Refused+report.Differed > 0 || b.load("copy-wf-4c1d2f6e").Workflow != "copy-document-review" {
@@ -203,7 +203,7 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// What would lose instances is changed with a warning, and they go on here.
+// Definitions that would lose instances are changed with a warning, and the instances continue here.
 func TestCarelessDefinitionsGoOn(t *testing.T) {
 	h := newHouse(t, "a")
 	h.bring(dfa(t, "careless").fs(), nil)
@@ -227,14 +227,14 @@ func TestCarelessDefinitionsGoOn(t *testing.T) {
 	if r := h.advance("wf-6e20", "park", `{}`); r.State != "parked" {
 		t.Errorf("what has no error is refused: %+v", r)
 	}
-	for was, is := range map[string]string{"Document Review": "Document-Review-522500f7", "审批流程": "workflow-02e1bbea"} { // there is a Document-Review, too
+	for was, is := range map[string]string{"Document Review": "Document-Review-522500f7", "审批流程": "workflow-02e1bbea"} { // the folder also has a Document-Review
 		if _, err := h.Start(t.Context(), agent, engine.StartRequest{Type: was}); err == nil || !strings.Contains(err.Error(), `did you mean "`+is+`"`) {
 			t.Errorf("%s: %v", was, err)
 		}
 	}
 }
 
-// A name that is made up here takes no other definition's place, and is the same the next time.
+// A generated name replaces no other definition, and is the same the next time.
 func TestNamesThatAreMadeUp(t *testing.T) {
 	const spaced = `{"name":"guarded flow","initialState":"a","states":{"a":{"transitions":{"x":"b"}},"b":{"final":true}}}`
 	names := func(r transfer.ImportReport) (out []string) {
@@ -268,8 +268,7 @@ func TestNamesThatAreMadeUp(t *testing.T) {
 	}
 }
 
-// guarded cannot be broken by its paths,
-// only by a history that nobody here saw.
+// guarded cannot be bypassed through its transitions, only through a history that was not judged here.
 const guarded = `{"name":"guarded","initialState":"draft","mustPassThrough":{"done":["checked"]},"states":{
 	"draft":{"transitions":{"check":"checked"}},
 	"checked":{"transitions":{"ok":"ready"}},
@@ -296,7 +295,7 @@ func TestVisitsCountOnlyWhenTheOperatorSays(t *testing.T) {
 	}
 }
 
-// A visit that a rollback took back does not count, whoever says so.
+// A visit that a rollback undid does not count, whether the operator lets visits count or not.
 func TestVisitsTakenBackDoNotCount(t *testing.T) {
 	start := `{"to":"draft"}` + "\n"
 	check := `{"from":"draft","action":"check","to":"checked"}` + "\n"
@@ -318,7 +317,7 @@ func TestVisitsTakenBackDoNotCount(t *testing.T) {
 	}
 }
 
-// What an imported step froze is frozen; what was refused elsewhere froze nothing.
+// A field that an imported step froze is frozen; a step that was refused elsewhere froze nothing.
 func TestImportedStepsFreeze(t *testing.T) {
 	const freezing = `{"name":"freezing","initialState":"open","states":{
 		"open":{"transitions":{"note":"open","fix":{"target":"open","freezes":["/n"]},"close":"closed"}},"closed":{"final":true}}}`
@@ -335,7 +334,7 @@ func TestImportedStepsFreeze(t *testing.T) {
 	}
 }
 
-// A rollback restores the context of its checkpoint; a line of an export says itself what changed.
+// A rollback restores the context of its checkpoint; a line of an export has the changes itself.
 func TestRollbackRestores(t *testing.T) {
 	for gavel, want := range map[string]string{"": `{"n":1}`, `,"gavel":{"kind":"imported"}`: `{"n":2}`} {
 		h := newHouse(t, "a")
@@ -345,15 +344,15 @@ func TestRollbackRestores(t *testing.T) {
 			"wf-1.json":                  `{"id":"wf-1","type":"secretive","state":"open","context":{"gone":null,` + want[1:] + `}`,
 			"wf-1.log":                   `{"to":"open","data":{"n":2}}` + "\n" + `{"from":"open","action":"rollback","to":"open","checkpointId":"c"` + gavel + `}` + "\n",
 		}.fs(), nil).Instances[0]
-		placed := gavel == "" // its context is that of the end
+		placed := gavel == "" // its context equals the final one
 		if string(h.load("wf-1").Context) != want || (got.Checkpoints == 1) != placed || (got.Status == transfer.Imported) != placed || got.Events != 2+got.Checkpoints {
 			t.Errorf("%q: got %s, %s", gavel, h.load("wf-1").Context, text(got))
 		}
 	}
 }
 
-// A checkpoint comes where its time is, else at the end; one that is not of the state and
-// context there is left out and reported.
+// A checkpoint is placed by its time, or else at the end. If state and context do not match there, it is
+// left out and reported.
 func TestCheckpointsArePlaced(t *testing.T) {
 	cp := func(id, state, n, more string) string {
 		return `{"checkpointId":"` + id + `","workflowId":"wf-1","state":"` + state + `","context":{"n":` + n + `}` + more + `}`
@@ -396,7 +395,7 @@ func TestCheckpointsArePlaced(t *testing.T) {
 	comesWhole(t, t, h.export())
 }
 
-// However much there is to report, the notes of an instance are bounded, and the rest is counted.
+// The notes of an instance are bounded, however much there is to report, and the rest is counted.
 func TestNotesAreBounded(t *testing.T) {
 	from := files{
 		"definitions/secretive.json": secretive,
@@ -409,7 +408,7 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 }
 
-// A line that does not say where it led refuses the instance.
+// A line without a target state rejects the instance.
 func TestLineWithoutState(t *testing.T) {
 	from := files{
 		"definitions/secretive.json": secretive,
@@ -455,7 +454,7 @@ func TestOnlyAnOperatorImports(t *testing.T) {
 	}
 }
 
-// An agent's definition of the same text is not enough: what is imported is an operator's.
+// An agent's definition with the same text is not used: imported definitions belong to an operator.
 func TestDefinitionOfAnAgentIsTakenOver(t *testing.T) {
 	h := newHouse(t, "a")
 	if _, err := h.Define(t.Context(), agent, engine.DefineRequest{Source: "x", Document: []byte(guarded)}); err != nil {
@@ -467,7 +466,7 @@ func TestDefinitionOfAnAgentIsTakenOver(t *testing.T) {
 	}
 }
 
-// A line has its own time where that can be: not in the future, and not before the line above.
+// A line keeps its own time if possible: not in the future, and not before the previous line.
 func TestTimes(t *testing.T) {
 	h := newHouse(t, "a")
 	from := files{
@@ -483,14 +482,14 @@ func TestTimes(t *testing.T) {
 			t.Errorf("event %d has the time %s", ev.Seq, ev.Time)
 		}
 	}
-	// What happens here has the time of here.
+	// Events that happen here have the time of here.
 	h.advance("wf-1", "nonsense", `{}`)
 	if got := h.export()["wf-1.json"]; !strings.Contains(got, `"updatedAt":"2026-01-02T`) || !strings.Contains(got, `"createdAt":"2025-01-02T`) {
 		t.Errorf("got %s", got)
 	}
 }
 
-// An instance keeps the version that it had, and the older versions come along.
+// An instance keeps its version, and older versions are imported too.
 func TestVersions(t *testing.T) {
 	a := newHouse(t, "a")
 	newer := strings.Replace(guarded, `"mustPassThrough":{"done":["checked"]},`, "", 1)
@@ -518,7 +517,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// An instance is imported whole or not at all, however long its log is.
+// An instance is imported whole or not at all, even with a long log.
 func TestLongLog(t *testing.T) {
 	var log strings.Builder
 	log.WriteString(`{"to":"open"}` + "\n")
@@ -561,9 +560,9 @@ func (s *interrupted) Commit(ctx context.Context, c store.Commit) error {
 	return s.Store.Commit(ctx, c)
 }
 
-// A history whose beginning was removed is exported from where it begins.
+// A history whose beginning was removed is exported from its first remaining event.
 func TestShortened(t *testing.T) {
-	for name, n := range map[string]int{"as the log says": 2, "reconciled": 3} { // then no line's event is left
+	for name, n := range map[string]int{"as the log says": 2, "reconciled": 3} { // no event of a line is left then
 		t.Run(name, func(t *testing.T) { shortened(t, n) })
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Links and pipes in a folder are told and never followed, wherever they lead.
+// Links and pipes in a folder are reported and never followed, wherever they lead.
 func TestLinksAreNotFollowed(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	files{
@@ -22,7 +22,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	files{
 		"wf-2.json":                `{"id":"wf-2","type":"guarded","state":"draft","context":{}}`,
 		"definitions/guarded.json": guarded,
-		"checkpoints/x/y/z.json":   `{`, // deeper than checkpoints lie
+		"checkpoints/x/y/z.json":   `{`, // deeper than any checkpoint
 	}.write(t, dir)
 	for from, to := range map[string]string{
 		"secret.json": "wf-1.json", "secret.log": "wf-2.log", "inner/cp1.json": "checkpoints/c.json", "inner/d.json": "definitions/d.json",
@@ -57,7 +57,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 			t.Errorf("%s has what lay outside: %s", name, content)
 		}
 	}
-	// A folder that is a link is none either.
+	// A linked folder is rejected, too.
 	other := t.TempDir()
 	if err := os.Symlink(filepath.Join(outside, "inner"), filepath.Join(other, "definitions")); err != nil {
 		t.Fatal(err)

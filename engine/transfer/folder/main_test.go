@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	storetest.SampleProperties(20) // histories of one goroutine
+	storetest.SampleProperties(20) // single-goroutine histories
 	os.Exit(enginetest.Main(m))
 }
 
@@ -37,7 +37,7 @@ var (
 	agent    = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 )
 
-// house is an engine with a store in memory and a clock that counts.
+// house is an engine with a store in memory and a clock that advances by itself.
 type house struct {
 	*engine.Engine
 	t     testing.TB
@@ -46,7 +46,7 @@ type house struct {
 	ids   int
 }
 
-// newHouse makes one whose keyed digests are those of a key.
+// newHouse returns a house with the given key for its digests.
 func newHouse(t testing.TB, key string) *house {
 	t.Helper()
 	return newHouseOn(t, key, memstore.New())
@@ -63,7 +63,7 @@ func newHouseOn(t testing.TB, key string, db store.Store) *house {
 	return h
 }
 
-// opened is an instance with the context as it is, not as it is kept.
+// opened returns an instance with its values opened, not as they are stored.
 func (h *house) opened(id string) record.Instance {
 	h.t.Helper()
 	inst, err := h.Values().OpenInstance(h.t.Context(), h.load(id))
@@ -145,7 +145,7 @@ func (h *house) events(id string) []record.Event {
 	return out
 }
 
-// sound checks that every history verifies and folds to what the store says.
+// sound checks that every history verifies and folds to the stored instance.
 func (h *house) sound() {
 	h.t.Helper()
 	for inst, err := range h.store.Instances(context.Background(), store.InstanceQuery{}) {
@@ -183,7 +183,7 @@ func text(v any) string {
 	return string(out)
 }
 
-// dfa is one of the shared folders.
+// dfa returns one of the shared folders.
 func dfa(t testing.TB, name string) files {
 	t.Helper()
 	out := files{}
@@ -202,7 +202,7 @@ func dfa(t testing.TB, name string) files {
 	return out
 }
 
-// differing names the files that two exports do not have alike.
+// differing lists the files that differ between two exports.
 func differing(a, b files) []string {
 	var out []string
 	for name := range maps.Keys(a) {

@@ -10,20 +10,22 @@ import (
 	"sync"
 )
 
-// How names of definitions and ids become names of files: also where a file system does not
-// tell upper from lower case, and where it keeps names for devices. Two names never share a
-// file. An upper-case letter is "!" and the lower-case one, any other character that cannot
-// stand where it is "!" and two hex digits, of which the first is no letter. What is too
-// long is "!00" and a digest.
+// The names of definitions and ids become file names that are also valid on file systems that ignore
+// case or reserve device names. Two names never share a file:
+//
+//   - An upper-case letter becomes "!" and the lower-case letter.
+//   - Any other character that is not allowed at its position becomes "!" and two hex digits, the first
+//     of which is not a letter.
+//   - A name that is too long becomes "!00" and a digest.
 
-// maxStem is the greatest length of an escaped name, so that two of them and what is around
-// them are a name that every file system takes.
+// maxStem is the maximum length of an escaped name, chosen so that a file name made of two of them is
+// valid on every file system.
 const maxStem = 110
 
-// device is a name that Windows keeps for a device, whatever follows behind a dot.
+// device matches a name that Windows reserves for a device, regardless of any extension.
 var device = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`) })
 
-// fileStem is the beginning of the name of a file for a name.
+// fileStem returns the beginning of the file name for a name.
 func fileStem(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -53,21 +55,21 @@ func digestStem(id string) string {
 	return "!00" + hex.EncodeToString(sum[:])
 }
 
-// instanceStems are what the names of an instance's files may begin with, the first one
-// that is free: "1" and "wf-1" are two instances.
+// instanceStems returns the possible beginnings of an instance's file names, of which the first free
+// one is used: "1" and "wf-1" are two instances.
 func instanceStems(id string) []string {
 	return []string{"wf-" + idStem(strings.TrimPrefix(id, "wf-")), "wf-" + digestStem("id "+id)}
 }
 
-// checkpointNames are what a checkpoint's file may be called, the first one that is free:
-// "c" of "a.b" and "b.c" of "a" are two checkpoints.
+// checkpointNames returns the possible names of a checkpoint's file, of which the first free one is
+// used: "c" of "a.b" and "b.c" of "a" are two checkpoints.
 func checkpointNames(stem, id string) []string {
 	id = idStem(id)
 	return []string{stem + "." + id, strings.ReplaceAll(stem, ".", "!2e") + "." + strings.ReplaceAll(id, ".", "!2e")}
 }
 
 // isStemOf reports whether the files of an instance may begin with a stem. Other programs
-// take the id as it is.
+// use the id unchanged.
 func isStemOf(stem, id string) bool {
 	return stem == id || stem == "wf-"+id || slices.Contains(instanceStems(id), stem)
 }

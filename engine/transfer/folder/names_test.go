@@ -21,7 +21,7 @@ import (
 
 var deviceName = regexp.MustCompile(`^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
 
-// portable fails unless every name can be one on every system, beside the others.
+// portable fails unless every name is valid on every system, and unique.
 func portable(tb interface{ Fatalf(string, ...any) }, out files) {
 	seen := map[string]string{}
 	for name := range out {
@@ -37,7 +37,7 @@ func portable(tb interface{ Fatalf(string, ...any) }, out files) {
 	}
 }
 
-// Whatever agents call their workflows, a whole store is exported, and read back.
+// A whole store is exported and read back, whatever agents call their workflows.
 func TestNamesOfAnyWorkflow(t *testing.T) {
 	names := []string{"-", "..", ".hidden", "a", "A", "Refund", "refund", "REFUND", "con", "CON.x", "Aux", "com1", "a.b", "_", strings.Repeat("W", 64), strings.Repeat("W", 63) + "w"}
 	a, b := newHouse(t, "a"), newHouse(t, "b")
@@ -79,7 +79,7 @@ func TestNamesOfAnyWorkflow(t *testing.T) {
 	}
 }
 
-// Ids that an import brought are written and read back, whatever other ids there are.
+// Imported ids are written and read back, whatever other ids exist.
 func TestNamesOfAnyInstance(t *testing.T) {
 	word := rapid.SampledFrom([]string{"a", "A", "b", "wf-", "-", "_", ".a", ".A", "1", "con", strings.Repeat("X", 60), strings.Repeat("x", 60)})
 	good := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`)
@@ -137,7 +137,7 @@ func exportedAs(want map[string][]string) iter.Seq2[transfer.ExportedInstance, e
 	}
 }
 
-// An export of the older form is not written over: its files had other names.
+// An export of the older form is not overwritten: its files had other names.
 func TestOlderFormIsNotWrittenOver(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, ".gavel-export"), []byte("gavel export, form 1\n"), 0o600); err != nil {

@@ -122,7 +122,7 @@ func TestParseLog(t *testing.T) {
 	}
 }
 
-// Whatever a line is, it is read or refused, and what is read is JSON that can be kept.
+// Every line is either read or rejected, and a line that is read is JSON that can be stored.
 func FuzzParseLine(f *testing.F) {
 	for _, name := range folders {
 		for file, content := range dfa(f, name) {

@@ -1,13 +1,15 @@
-// Package folder knows the form of a .workflows folder, as the Generic DFA server keeps
-// it and as gavel exports to it: definitions, one file per instance that says where it
-// stands, one log per instance of how it got there, and checkpoints.
+// Package folder reads and writes a .workflows folder, as the Generic DFA server keeps it and as gavel
+// exports to it: definitions, one file per instance with its present state, one log per instance with
+// its history, and checkpoints.
 //
-// It promises to be honest about damage: members that it does not know are kept, the beginning
-// of a line at the end of a log is skipped and reported, and everything else that is not as it
-// must be is an error with file and line. Nothing outside the folder is ever read or written,
-// whatever ids and links say, and no file can cost more than its limit.
+// It promises:
 //
-// It must never decide what a history means: that is package transfer's.
+//   - Damage is reported. Unknown members are kept, an incomplete line at the end of a log is skipped
+//     and reported, and anything else that is invalid is an error with file and line.
+//   - Nothing outside the folder is ever read or written, whatever ids and links contain.
+//   - No file can cost more than its limit.
+//
+// It must never decide what a history means: package transfer does.
 package folder
 
 import (
@@ -37,22 +39,22 @@ const (
 	MaxDefinition = 256 << 10
 	MaxFile       = 1 << 20 // an instance or a checkpoint
 	MaxLine       = 1 << 20
-	MaxLog        = 64 << 20 // also of the checkpoints of one instance together
+	MaxLog        = 64 << 20 // also for all checkpoints of one instance together
 )
 
-// The limits, in numbers, of one instance: all of it is held in memory together.
+// The limits on numbers for one instance, which is held in memory as a whole.
 const (
 	MaxLines       = 100_000
 	MaxCheckpoints = 10_000
 )
 
-// The folders in a folder.
+// The subfolders of a folder.
 const (
 	definitionsDir = "definitions"
 	checkpointsDir = "checkpoints"
 )
 
-// The files of a folder.
+// The patterns of a folder's files.
 const (
 	definitionFiles = definitionsDir + "/*.json"
 	checkpointFiles = checkpointsDir + "/*.json"
@@ -63,14 +65,13 @@ const (
 // Folder is a .workflows folder that is read on demand.
 type Folder struct {
 	fsys        fs.FS
-	files       map[string][]string // sorted, by what they are
+	files       map[string][]string // sorted, by pattern
 	checkpoints map[string][]string // by the id of their instance
-	strays      map[string]error    // what no definition and no instance is in, and why
+	strays      map[string]error    // files that belong to no definition or instance, with the reason
 }
 
-// Open lists a folder. It fails only if the listing does; Definitions and Instances report
-// files that are damaged. The file system must not follow links out of the folder: see
-// os.Root.
+// Open lists a folder. It fails only if the listing does; Definitions and Instances report damaged
+// files. The file system must not follow links out of the folder: see os.Root.
 func Open(fsys fs.FS) (*Folder, error) {
 	f := &Folder{fsys: fsys, files: map[string][]string{}, checkpoints: map[string][]string{}, strays: map[string]error{}}
 	if err := fs.WalkDir(fsys, ".", f.listFile); err != nil {
@@ -115,7 +116,7 @@ func (f *Folder) listFile(file string, entry fs.DirEntry, err error) error {
 // Empty reports whether the folder has nothing to import.
 func (f *Folder) Empty() bool { return len(f.files)+len(f.strays) == 0 }
 
-// Definitions are the definitions of the folder, the older versions of a name first.
+// Definitions returns the definitions of the folder, the older versions of a name first.
 func (f *Folder) Definitions() []transfer.Definition {
 	files := slices.Clone(f.files[definitionFiles])
 	slices.SortFunc(files, func(a, b string) int {
@@ -131,8 +132,8 @@ func (f *Folder) Definitions() []transfer.Definition {
 	return out
 }
 
-// Instances are the instances of the folder, then files that belong to no instance. An
-// error is about the File beside it.
+// Instances returns the instances of the folder, followed by files that belong to no instance. An
+// error is about the File of the instance that it comes with.
 func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
 	return func(yield func(transfer.Instance, error) bool) {
 		strays := maps.Clone(f.strays)
@@ -154,7 +155,7 @@ func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
 	}
 }
 
-// readFile returns a whole file, which has at most limit bytes.
+// readFile returns a whole file of at most limit bytes.
 func (f *Folder) readFile(name string, limit int64) ([]byte, error) {
 	info, err := fs.Lstat(f.fsys, name)
 	if err == nil && !info.Mode().IsRegular() {
@@ -221,9 +222,9 @@ func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, int, 
 	return cp, owner, len(content), err
 }
 
-// ParseLog reads a log, one JSON object per line; name is for errors. An incomplete line at
-// the end, which a crash leaves, is skipped and makes it torn. Any other line that cannot be
-// read is an error. Empty lines are skipped.
+// ParseLog reads a log with one JSON object per line; name is used in errors. An incomplete last line,
+// which a crash can leave, is skipped and sets torn. Any other line that cannot be read is an error.
+// Empty lines are skipped.
 func ParseLog(name string, content []byte) (lines []transfer.Line, torn bool, err error) {
 	number := 0
 	for raw := range bytes.Lines(content) {
@@ -248,21 +249,21 @@ func ParseLog(name string, content []byte) (lines []transfer.Line, torn bool, er
 	return lines, false, nil
 }
 
-// claims are what the member "gavel" of an export says. Of one that is not as it must be, what
-// can be read counts.
+// claims is the content of the member "gavel" in an export. If it is malformed, the readable parts
+// are used.
 type claims struct {
 	Kind           record.Kind
 	Status         record.Status
 	Seq            int64
 	DefinitionHash string
 	Call           *record.Call
-	Import         struct { // of the event that an imported line was of
+	Import         struct { // about the event that an imported line came from
 		Kind record.Kind
 		Call *record.Call
 	}
 }
 
-// ParseLine reads one line of a log. Members that it does not know are left out.
+// ParseLine reads one line of a log. Unknown members are left out.
 func ParseLine(raw []byte) (transfer.Line, error) {
 	o, err := parseObject(raw, MaxLine)
 	if err != nil {
@@ -283,12 +284,12 @@ func ParseLine(raw []byte) (transfer.Line, error) {
 		line.Call = &record.Call{ID: c.ID, Gate: c.Gate, Outcome: c.Outcome}
 	}
 	if line.Action == "rollback" {
-		_ = json.Unmarshal(o.members["checkpointId"], &line.CheckpointID) // an id of another form is none
+		_ = json.Unmarshal(o.members["checkpointId"], &line.CheckpointID) // an id of another type is ignored
 	}
 	return line, o.err
 }
 
-// parseInstance reads a wf-*.json, in the documented shape or the older one.
+// parseInstance reads a wf-*.json file, in the documented form or the older one.
 func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, error) {
 	o, err := parseObject(content, MaxFile)
 	if err != nil {
@@ -325,10 +326,10 @@ func parseCheckpoint(file string, content []byte) (transfer.Checkpoint, string, 
 	return cp, owner, o.err
 }
 
-// object is a JSON object whose members are taken out of it.
+// object is a JSON object from which members are taken.
 type object struct {
 	members map[string]json.RawMessage
-	err     error // the first one
+	err     error // the first error
 }
 
 func parseObject(raw []byte, limit int) (*object, error) {
@@ -352,7 +353,8 @@ func (o *object) addError(format string, args ...any) {
 	}
 }
 
-// take removes the first member with one of the names that is not null; nulls go, too.
+// take returns and removes the first member with one of the names that is not null. It also removes null
+// members with these names before it.
 func (o *object) take(names ...string) (string, json.RawMessage) {
 	for _, name := range names {
 		value, known := o.members[name]
@@ -388,7 +390,7 @@ func (o *object) takeTime(names ...string) time.Time {
 	if json.Unmarshal(value, &millis) == nil {
 		at = time.UnixMilli(millis)
 	} else {
-		_ = json.Unmarshal(value, &at) // zero for what is no time
+		_ = json.Unmarshal(value, &at) // zero for any other value
 	}
 	if at.Year() < 1970 || at.Year() > 2200 {
 		return time.Time{}

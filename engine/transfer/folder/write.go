@@ -17,13 +17,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/transfer"
 )
 
-// Target takes the files of an export. A file is there whole or not at all.
+// Target receives the files of an export. Each file is written completely or not at all.
 type Target interface {
-	// Put writes a file. Its name is a path with slashes inside the target.
+	// Put writes a file. Its name is a slash-separated path within the target.
 	Put(name string, content []byte) error
 }
 
-// Written counts what an export wrote.
+// Written counts the parts that an export wrote.
 type Written struct {
 	Definitions int `json:"definitions"`
 	Instances   int `json:"instances"`
@@ -31,8 +31,8 @@ type Written struct {
 	Checkpoints int `json:"checkpoints"`
 }
 
-// Write writes an export in the form of a folder: definitions first, and of each instance
-// its checkpoints, its log, and then where it stands.
+// Write writes an export in the form of a folder: definitions first, and then for each instance its
+// checkpoints, its log and its present state.
 func Write(to Target, x transfer.Exported) (Written, error) {
 	var out Written
 	w := &writer{to: to, taken: map[string]bool{}}
@@ -62,7 +62,7 @@ func Write(to Target, x transfer.Exported) (Written, error) {
 	return out, w.err
 }
 
-// versionOf takes the name of a definition's file apart; the newest version has none.
+// versionOf splits the name of a definition's file into name and version; the newest version has no number.
 func versionOf(file string) (string, int) {
 	const newest = int(^uint(0) >> 1)
 	name := strings.TrimSuffix(path.Base(file), ".json")
@@ -80,10 +80,10 @@ func versionOf(file string) (string, int) {
 type writer struct {
 	to    Target
 	taken map[string]bool
-	err   error // the first one; nothing is written behind it
+	err   error // the first error; nothing is written after it
 }
 
-// freeName is the first of some names that is not taken, else the last one.
+// freeName returns the first name that is not taken, or else the last one.
 func (w *writer) freeName(file string, names []string) string {
 	for _, name := range names {
 		if !w.taken[fmt.Sprintf(file, name)] {
@@ -93,7 +93,7 @@ func (w *writer) freeName(file string, names []string) string {
 	return names[len(names)-1]
 }
 
-// goodName is what a name must be, whatever ids and names made it up.
+// goodName matches valid file names, whatever ids and names they are made from.
 var goodName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^((definitions|checkpoints)/)?[a-z0-9_!][a-z0-9._@!-]*$`)
 })
@@ -120,24 +120,24 @@ func (w *writer) putFile(name string, documents ...json.RawMessage) {
 	}
 }
 
-// marker is the file by which an export is known again.
+// marker is the file that identifies an export.
 const marker = ".gavel-export"
 
-// marked is what it holds. Exports of form 1 called files otherwise, so that an export over
-// one would leave older files of the same definitions behind.
+// marked is the content of the marker. Exports of form 1 used other file names, so that exporting over
+// one would leave older files of the same definitions.
 const marked = "gavel export, form 2\n"
 
-// ErrForeign is the error of a target that holds what no export put there.
+// ErrForeign is the error for a target with files that no export wrote.
 var ErrForeign = errors.New("the folder is neither empty nor an earlier export of this form")
 
 // Dir is a Target on disk.
 type Dir struct {
 	root *os.Root
-	dirs map[string]bool // those that were written to
+	dirs map[string]bool // folders with written files
 }
 
-// OpenDir opens a folder to export to, and makes it if need be. One that holds anything
-// else than an earlier export is ErrForeign: an export replaces files by their names.
+// OpenDir opens a folder for an export, and creates it if necessary. It returns ErrForeign if the folder
+// has anything other than an earlier export: an export replaces files by name.
 func OpenDir(dir string) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder: %w", err)
@@ -162,7 +162,7 @@ func OpenDir(dir string) (*Dir, error) {
 	return d, nil
 }
 
-// Put writes a file under another name, syncs it and renames it.
+// Put writes a file under a temporary name, syncs it and renames it.
 func (d *Dir) Put(name string, content []byte) error {
 	dir := path.Dir(name)
 	if !d.dirs[dir] {
@@ -192,7 +192,7 @@ func (d *Dir) Put(name string, content []byte) error {
 	return nil
 }
 
-// Close makes every name durable and releases the folder.
+// Close makes all new names durable and releases the folder.
 func (d *Dir) Close() error {
 	var errs []error
 	for dir := range d.dirs {
