@@ -150,9 +150,9 @@ type target struct {
 	name  string
 }
 
-// The sizes of the format.
+// Limits of the format.
 const (
-	// MaxDefinition is how many bytes a definition may have.
+	// MaxDefinition is the maximum size of a definition in bytes.
 	MaxDefinition = 256 << 10
 	// MaxSteps is how many steps a definition may have, nested ones included.
 	MaxSteps = 1000

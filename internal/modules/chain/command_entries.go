@@ -59,7 +59,7 @@ func (c *cancelEntryCommand) Run(ctx context.Context, con *module.Console) error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sys.Close() }() // what it wrote is durable
+	defer func() { _ = sys.Close() }() // its writes are durable
 	name, err := CancelEntry(ctx, sys.Engine, localOperator, c.Instance)
 	if err != nil {
 		return con.Failure(err)

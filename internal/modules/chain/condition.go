@@ -119,7 +119,7 @@ func (p *conditionParser) parseOne() (c *Condition, err error) {
 	if c.operator != "" {
 		right := p.take(operandPattern())
 		if right == "" {
-			return nil, nil //nolint:nilnil // as above
+			return nil, nil //nolint:nilnil // no approval
 		}
 		c.text += " " + c.operator + " " + right
 		if c.right, err = parseOperand(right); err != nil {

@@ -181,7 +181,7 @@ type pendingEntry struct {
 type entryPass struct {
 	*Entries
 	runs    EntryStarter
-	moved   int64 // where the cursor is
+	moved   int64 // the cursor's position
 	read    int64 // up to where the log was read
 	pending []pendingEntry
 }

@@ -291,7 +291,7 @@ func (o *objectGrammar) writeSchema(b *bytes.Buffer) {
 	}
 }
 
-// quoteJSON quotes for JSON and leaves <, > and & readable.
+// quoteJSON quotes s for JSON without escaping <, > and &.
 func quoteJSON(s string) string {
 	quoted, _ := document.Marshal(s) // strings always encode
 	return string(quoted)

@@ -39,7 +39,7 @@ type ServerItems struct {
 type Rule struct {
 	ID       string
 	Severity workflow.Severity
-	// Doc is one sentence: what the rule finds.
+	// Doc is one sentence that describes what the rule finds.
 	Doc   string
 	check func(*linter)
 }

@@ -79,7 +79,7 @@ func completeRun(ctx context.Context, at operation.Caller, typed string, most in
 	}
 	i := slices.IndexFunc(operation.All(), func(op *operation.Operation) bool { return op.ID == "getRun" })
 	if _, err := at.Ask(ctx, operation.All()[i], &RunRequest{Run: typed}); engine.CodeOf(err) != engine.CodeUnknownInstance {
-		return nil, nil // one that somebody named, or nothing can be asked
+		return nil, nil // an exact custom id, or runs cannot be queried
 	}
 	for page := (ListRuns{Limit: 500}); ; {
 		list, err := AskRuns.Do(ctx, at, page)

@@ -59,7 +59,7 @@ type Config struct {
 	Asked func(c Command) (answer string, known bool)
 	// Ledger keeps the record of runs in the store, and asks people; nil keeps none.
 	Ledger Ledger
-	Logger *slog.Logger // nil drops
+	Logger *slog.Logger // nil discards
 }
 
 // Database is a PostgreSQL database in which DBOS keeps runs.
@@ -68,7 +68,7 @@ type Database struct {
 	URL string
 	// Schema is that of the tables of DBOS; "" is DefaultSchema.
 	Schema string
-	// Proxied says that a proxy is between, which hands a session to others.
+	// Proxied reports that a proxy sits in front of the database and shares sessions between clients.
 	Proxied bool
 }
 

@@ -109,7 +109,7 @@ type ListRuns struct {
 	Chain  string
 	Status RunStatus
 	Limit  int    // 0 is 50; at most 500
-	Cursor string // NextCursor of the page before
+	Cursor string // NextCursor of the previous page
 }
 
 // RunList is one page of runs.

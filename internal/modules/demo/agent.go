@@ -20,15 +20,15 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// agent is an MCP client with a gavel server of its own behind it, and the operator beside it.
+// agent is an MCP client with its own gavel server. It also runs commands as the operator.
 type agent struct {
 	client *client.Client
 	server serverInfo
-	log    *lockedBuffer // what the server wrote to stderr
-	store  string        // which the operator's commands are about
-	// run makes a command of this program, as the operator runs it.
+	log    *lockedBuffer // the server's stderr
+	store  string        // the store for the operator's commands
+	// run returns a command of this program, as the operator would run it.
 	run func(ctx context.Context, args []string) *exec.Cmd
-	// connect starts the server, whose process is the last one started.
+	// connect starts the server; process is the last one started.
 	connect func(ctx context.Context) error
 	process *exec.Cmd
 }
@@ -99,14 +99,14 @@ func (a *agent) kill(ctx context.Context, e Exchange) (answer, error) {
 	if err := a.process.Process.Kill(); err != nil {
 		return answer{}, fmt.Errorf("kill the server: %w", err)
 	}
-	_ = a.close() // it says that the server was killed
+	_ = a.close() // the error only reports the kill
 	if err := a.connect(ctx); err != nil {
 		return answer{}, err
 	}
 	return e.answerWith(map[string]any{"started": true})
 }
 
-// close ends the server by closing its stdin and reports how it ended.
+// close ends the server by closing its stdin, and returns its result.
 func (a *agent) close() error { return a.client.Close() }
 
 type answer struct {
@@ -114,8 +114,7 @@ type answer struct {
 	fields map[string]any
 }
 
-// call asks for a tool, for what there is, or for a command. The error is the protocol's; a refusal
-// is an answer.
+// call calls a tool, lists the tools, or runs a command. The error is the protocol's; a refusal is an answer.
 func (a *agent) call(ctx context.Context, tool string, arguments map[string]any) (answer, error) {
 	raw, err := json.Marshal(arguments)
 	if err != nil {
@@ -144,13 +143,13 @@ func (a *agent) call(ctx context.Context, tool string, arguments map[string]any)
 	if len(e.Answer) == 0 { // the text is the answer
 		e.Answer = json.RawMessage(e.Text)
 	}
-	if !json.Valid(e.Answer) { // that of another server
+	if !json.Valid(e.Answer) { // an answer of another server
 		return e.answerWith(map[string]any{"text": e.Text})
 	}
 	return newAnswer(e)
 }
 
-// list lists the tools of other servers, and counts gavel's own.
+// list lists the tools of other servers and counts gavel's own.
 func (a *agent) list(ctx context.Context, e Exchange) (answer, error) {
 	result, err := a.client.ListTools(ctx, mcp.ListToolsRequest{})
 	if err != nil {
@@ -165,7 +164,7 @@ func (a *agent) list(ctx context.Context, e Exchange) (answer, error) {
 	return e.answerWith(map[string]any{"tools": others, "own": len(result.Tools) - len(others)})
 }
 
-// command runs this program. That it found something, which is exit code 1, is an answer.
+// command runs this program. Exit code 1, which means that it found problems, is an answer.
 func (a *agent) command(ctx context.Context, e Exchange, line string) (answer, error) {
 	cmd := a.run(ctx, splitWords(line))
 	cmd.Env = append(cmd.Env, "GAVEL_STORE="+a.store)
@@ -177,7 +176,7 @@ func (a *agent) command(ctx context.Context, e Exchange, line string) (answer, e
 	return e.answerWith(map[string]any{"line": line, "output": string(out), "exit": cmd.ProcessState.ExitCode()})
 }
 
-// splitWords splits a line at its spaces, but for those between single quotes.
+// splitWords splits a line at its spaces, except inside single quotes.
 func splitWords(line string) []string {
 	var words []string
 	for i, part := range strings.Split(line, "'") {
@@ -190,7 +189,7 @@ func splitWords(line string) []string {
 	return words
 }
 
-// answerWith is the exchange with an answer of the demo's own making.
+// answerWith returns the exchange with an answer made by the demo itself.
 func (e Exchange) answerWith(fields map[string]any) (answer, error) {
 	raw, err := json.Marshal(fields)
 	if err != nil {
@@ -210,7 +209,7 @@ func newAnswer(e Exchange) (answer, error) {
 	return a, nil
 }
 
-// at returns the value at a path of keys, nil when there is none.
+// at returns the value at a path of keys, or nil.
 func (a answer) at(path ...string) any {
 	var v any = a.fields
 	for _, key := range path {
@@ -228,7 +227,7 @@ func (a answer) text(path ...string) string {
 	return s
 }
 
-// objections are the messages of the decision's findings.
+// objections returns the messages of the decision's findings.
 func (a answer) objections() []string {
 	findings, _ := a.at("decision", "findings").([]any)
 	var out []string
@@ -249,7 +248,7 @@ func (a answer) list(path ...string) []string {
 	return out
 }
 
-// lockedBuffer is a buffer that a process writes and we read.
+// lockedBuffer is a buffer that a process writes and the demo reads.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -20,7 +20,7 @@ var (
 	sendOrder []byte
 )
 
-// killTool is the tool of scenes in which the server is killed and started again.
+// killTool is the tool of scenes in which the server is killed and restarted.
 const killTool = "kill -9"
 
 var chainPlay = play{
@@ -78,18 +78,18 @@ var doubtScenes = []scene{
 	runCommand("The record is whole.", "verify", hasPrinted("all as it was written")),
 }
 
-// operate is a scene in which the operator runs gavel with what the agent learnt.
+// operate returns a scene in which the operator runs gavel with an id that the agent received.
 func operate(say, line string, about func(*memory) string, must ...check) scene {
 	args := func(m *memory) map[string]any { return map[string]any{"line": line + about(m)} }
 	return scene{say: say, tool: commandTool, args: args, must: append([]check{passed, is("exit", "0")}, must...)}
 }
 
-// askRun is a scene that asks how the run stands.
+// askRun returns a scene that asks for the state of the run.
 func askRun(say, tool string, must ...check) scene {
 	return scene{say: say, tool: tool, args: func(m *memory) map[string]any { return map[string]any{"run": m.run} }, must: append([]check{passed}, must...)}
 }
 
-// runSteps are the steps of a run that have ended, with what became of them, by their keys.
+// runSteps returns the ended steps of a run with their results, sorted by key.
 func (a answer) runSteps() []string {
 	steps, _ := a.at("steps").([]any)
 	var out []string
@@ -106,7 +106,7 @@ func (a answer) runSteps() []string {
 	return out
 }
 
-// hasSteps checks that these steps of a run have ended so, each once.
+// hasSteps checks that these steps of a run have ended with these results, each once.
 func hasSteps(want ...string) check {
 	return func(a answer) error {
 		got := a.runSteps()
@@ -125,7 +125,7 @@ func hasSteps(want ...string) check {
 	}
 }
 
-// question is what a run waits for, nil for nothing.
+// question returns the first entry that a run waits for, or nil.
 func (a answer) question() *answer {
 	waiting, _ := a.at("waiting").([]any)
 	if len(waiting) == 0 {
@@ -135,7 +135,7 @@ func (a answer) question() *answer {
 	return &answer{fields: fields}
 }
 
-// waitsFor checks that a run asks what became of a call.
+// waitsFor checks that a run asks for the outcome of a call.
 func waitsFor(kind, server, tool string) check {
 	return func(a answer) error {
 		q := a.question()
@@ -146,7 +146,7 @@ func waitsFor(kind, server, tool string) check {
 	}
 }
 
-// printRun shows how a run stands.
+// printRun prints the state of a run.
 func (t *transcript) printRun(a answer) {
 	out, status := t.show, a.text("status")
 	switch a.Tool {
@@ -172,7 +172,7 @@ func (t *transcript) printRun(a answer) {
 	}
 }
 
-// OpenShop makes the folder of the chain's demo.
+// OpenShop creates the folder for the chain demo.
 func OpenShop() (*Shop, error) {
 	w := &Workshop{}
 	var err error
@@ -188,10 +188,10 @@ func OpenShop() (*Shop, error) {
 	return s, nil
 }
 
-// Shop is what the demo of chains works with: the operator's files, the bank's books and its mood.
+// Shop is the environment of the chain demo: the operator's files, the bank's books and its mood.
 type Shop struct{ *Workshop }
 
-// Become sets what the bank is from now on.
+// Become sets the bank's mood.
 func (s *Shop) Become(to Mood) error { return s.write(moodFile, []byte(to)) }
 
 func (s *Shop) settings() (arguments, environment []string) {

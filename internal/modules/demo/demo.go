@@ -1,5 +1,5 @@
-// Package demo plays what gavel demo shows: an agent that drives the real server over MCP,
-// scene by scene, each answer checked. Only cmd/gavel may import it.
+// Package demo implements gavel demo: an agent drives the real server over MCP, scene by scene, and every answer is
+// checked. Only cmd/gavel may import it.
 package demo
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// Options say what is played, with what, and where it is shown.
+// Options configures a demo.
 type Options struct {
 	Part  string // "workflow", "evidence", "gateway" or "chain"
 	Store string // path of the server's store
-	// Kept says that the store outlives the demo; the end then says how to look at it.
+	// Kept reports that the store outlives the demo. The last lines then explain how to look at it.
 	Kept    bool
 	JSON    bool
 	Version string   // of the client
@@ -32,14 +32,14 @@ type Options struct {
 	Tables func(engine.HistoryResult) [][][]string
 }
 
-// Play starts a server, plays a part against it, and prints the transcript.
+// Play starts a server, plays a part with it, and prints the transcript.
 func Play(ctx context.Context, o Options) error {
 	what := plays[o.Part]
 	set, err := openStage(ctx, o.Part)
 	if err != nil {
 		return err
 	}
-	defer set.Close() //nolint:errcheck // a demo that went well has closed it
+	defer set.Close() //nolint:errcheck // already closed after a successful demo
 	agent, err := startServer(ctx, o, set)
 	if err != nil {
 		return err
@@ -73,8 +73,7 @@ func openStage(ctx context.Context, part string) (stage, error) {
 	}
 }
 
-// Check plays a part against recorded answers. Its error says what is wrong with the
-// first one that is not as it must be.
+// Check plays a part against recorded answers. It returns an error for the first answer that is not as expected.
 func Check(ctx context.Context, part string, recorded []Exchange) error {
 	what := plays[part]
 	if want := what.countScenes(); len(recorded) != want {
@@ -100,17 +99,17 @@ type steady struct{}
 
 func (steady) Become(Mood) error { return nil }
 
-// stage is what a demo moves beside the agent.
+// stage is the environment of the agent that a demo controls.
 type stage interface {
 	performer
-	// settings are what the server is started with.
+	// settings returns the arguments and environment with which the server is started.
 	settings() (arguments, environment []string)
-	// folder is where the operator's files are, "" for none.
+	// folder returns the folder of the operator's files; "" for none.
 	folder() string
 	Close() error
 }
 
-// transcript is what the demo prints: line by line for people, or whole as JSON.
+// transcript is the output of the demo: line by line for people, or as a whole in JSON.
 type transcript struct {
 	Options `json:"-"`
 	show    *term.Terminal // for people
@@ -125,7 +124,7 @@ type transcript struct {
 	instance string
 }
 
-// Exchange is one call with its answer.
+// Exchange is a call with its answer.
 type Exchange struct {
 	Say       string          `json:"say"`
 	Tool      string          `json:"tool"`
@@ -135,7 +134,7 @@ type Exchange struct {
 	Answer    json.RawMessage `json:"answer,omitempty"`
 }
 
-// printAnswer records an answer and prints the call with it.
+// printAnswer records an answer and prints it with its call.
 func (t *transcript) printAnswer(a answer) {
 	t.Exchange = append(t.Exchange, a.Exchange)
 	decisions, _ := a.at("decisions").([]any)
@@ -185,10 +184,10 @@ func (t *transcript) printAnswer(a answer) {
 	}
 }
 
-// isForeign tells tools of other servers from gavel's own.
+// isForeign reports whether a tool belongs to another server.
 func isForeign(tool string) bool { return strings.Contains(tool, "__") }
 
-// summarize is what matters in the answer of a call that went through.
+// summarize returns the important part of the answer to a successful call.
 func summarize(a answer) string {
 	switch a.Tool {
 	case "workflow.define":
@@ -227,7 +226,7 @@ func describeDecider(a answer) string {
 
 var definedName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"name":"[^"]*"`) })
 
-// shortArguments shows what a reader needs of the arguments.
+// shortArguments returns the important part of the arguments.
 func shortArguments(e Exchange) string {
 	if e.Tool == "workflow.define" {
 		return fmt.Sprintf(`{%s,"states":{...},...}`, definedName().FindString(string(e.Arguments)))
@@ -235,13 +234,13 @@ func shortArguments(e Exchange) string {
 	return longID().ReplaceAllString(string(e.Arguments), "$1-...")
 }
 
-// longID is an id; the transcript shows each where it comes up first.
+// longID matches ids. The transcript shows each id in full when it first appears.
 var longID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b(wf|cp|run|rev)-[0-9a-f-]{36}`) })
 
 func (t *transcript) printDecisions(a answer) {
 	var history engine.HistoryResult
 	if err := json.NewDecoder(bytes.NewReader(a.Answer)).Decode(&history); err != nil {
-		return // the check of the scene says so
+		return // the check of the scene reports it
 	}
 	for i, rows := range t.Tables(history) {
 		if i > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/testdata"
 )
 
-// TestDemoFailureIsReported prints what was wrong and what the server said.
+// TestDemoFailureIsReported checks that the failure and the server's output are printed.
 func TestDemoFailureIsReported(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
@@ -34,8 +34,7 @@ func TestDemoFailureIsReported(t *testing.T) {
 	}
 }
 
-// TestDemoPlaysTheExample holds the demo's workflow to the example that the
-// documentation shows.
+// TestDemoPlaysTheExample checks that the demo's workflow equals the example in the documentation.
 func TestDemoPlaysTheExample(t *testing.T) {
 	t.Parallel()
 	example, err := testdata.Workflows.ReadFile("workflows/document-review.json")
@@ -57,7 +56,7 @@ func TestDemoPlaysTheExample(t *testing.T) {
 	}
 }
 
-// The demo leaves nothing behind, also when it keeps the store elsewhere.
+// The demo leaves nothing behind, even if it keeps the store elsewhere.
 func TestDemoEvidenceCleansUp(t *testing.T) {
 	t.Parallel()
 	w, err := OpenWorkshop()
@@ -99,7 +98,7 @@ func TestDemoTests(t *testing.T) {
 				}
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			cancel() // what hangs ends at once
+			cancel() // a hanging test ends immediately
 			var out bytes.Buffer
 			if code := runTests(ctx, file, &out); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
@@ -113,7 +112,7 @@ func TestDemoTests(t *testing.T) {
 	}
 }
 
-// pages answers one page of a history after another.
+// pages answers with the pages of a history in turn.
 type pages []string
 
 func (p *pages) call(_ context.Context, tool string, arguments map[string]any) (answer, error) {
@@ -126,7 +125,7 @@ func (p *pages) call(_ context.Context, tool string, arguments map[string]any) (
 	return a, err
 }
 
-// A history that comes in pages is one.
+// A history in several pages is read as one.
 func TestHistoryIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	agent := pages{

@@ -64,14 +64,14 @@ var missingScenes = []scene{
 		recorded("start approve", "finish reject", "finish reject", "finish approve"), recordedEvidence(judge.FailureTimeout, judge.FailureUnavailable, "")),
 }
 
-// failingTests checks a refusal that names the test that fails.
+// failingTests checks a refusal that names the failing test.
 var failingTests = all(rejected("working", "script", "TestTotal", "total is 20, want 18"), fetched(""))
 
 func withoutTests(why judge.EvidenceFailure) check {
 	return all(rejected("working", "evidence", string(why)), is("decision.code", judge.CodeEvidenceMissing), fetched(why))
 }
 
-// fetched checks that a decision says what was fetched: the tests, with this failure.
+// fetched checks that a decision lists the fetched evidence: the tests, with this failure.
 func fetched(failure judge.EvidenceFailure) check {
 	return func(a answer) error {
 		entries, _ := a.at("decision", "evidence").([]any)
@@ -93,7 +93,7 @@ func checkEvidence(entries []any, failure judge.EvidenceFailure) error {
 	return nil
 }
 
-// recordedEvidence checks what was fetched for each decision of a history but the start.
+// recordedEvidence checks the evidence of each decision of a history except the start.
 func recordedEvidence(want ...judge.EvidenceFailure) check {
 	return func(a answer) error {
 		decisions, _ := a.at("decisions").([]any)
@@ -111,19 +111,19 @@ func recordedEvidence(want ...judge.EvidenceFailure) check {
 	}
 }
 
-// Workshop is what the demo of evidence works with: a folder with a project, the
-// program that runs its tests, and the operator's two files beside them.
+// Workshop is the environment of the evidence demo: a folder with a project, the program that runs its tests, and the
+// operator's two files.
 type Workshop struct{ Dir string }
 
-// The moods of the project. All but gone put the program in its place.
+// The moods of the project. All except Gone install the test program.
 const (
 	Broken  Mood = "broken"  // a test fails
-	Fixed   Mood = "fixed"   // all pass
+	Fixed   Mood = "fixed"   // all tests pass
 	Hanging Mood = "hanging" // a test does not end
-	Gone    Mood = "gone"    // the program that runs the tests is not there
+	Gone    Mood = "gone"    // the program that runs the tests does not exist
 )
 
-// projectFile is the project. What total should be is the tests' affair.
+// projectFile is the project. The tests determine the right value of total.
 const projectFile = "shop.cfg"
 
 var shops = map[Mood]string{
@@ -132,7 +132,7 @@ var shops = map[Mood]string{
 	Hanging: "price = 20\ndiscount = 2\ntotal = forever\n",
 }
 
-// OpenWorkshop makes the folder.
+// OpenWorkshop creates the folder for the evidence demo.
 func OpenWorkshop() (*Workshop, error) {
 	dir, err := os.MkdirTemp("", "gavel-demo-")
 	if err != nil {
@@ -169,7 +169,7 @@ func (w *Workshop) write(name string, content []byte) error {
 	return os.WriteFile(w.path(name), content, 0o600)
 }
 
-// tool is where this program lies for the operator's files.
+// tool returns the path of this program that the operator's files use.
 func (w *Workshop) tool() string {
 	if runtime.GOOS == "windows" {
 		return w.path("tools/gavel.exe")
@@ -177,7 +177,7 @@ func (w *Workshop) tool() string {
 	return w.path("tools/gavel")
 }
 
-// Become sets what the next fetches find.
+// Become sets the result of the next fetches.
 func (w *Workshop) Become(to Mood) error {
 	if to == Gone {
 		return os.Remove(w.tool())
@@ -188,7 +188,7 @@ func (w *Workshop) Become(to Mood) error {
 	return w.write("project/"+projectFile, []byte(shops[to]))
 }
 
-// placeProgram makes this very program available under another path, unless it is.
+// placeProgram makes this very program available under another path, unless it already is.
 func placeProgram(path string) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -197,22 +197,21 @@ func placeProgram(path string) error {
 	if err = os.Symlink(program, path); err == nil || errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	binary, err := os.ReadFile(program) // where links need a right of their own
+	binary, err := os.ReadFile(program) // if creating links requires a special right
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, binary, 0o700) //nolint:gosec // a program, and ours to run
 }
 
-// testsCommand makes this program the one that runs the tests of the demo's
-// project. It has no page in the reference: nobody else has a use for it.
+// testsCommand makes this program run the tests of the demo's project. It is not in the reference, because it has no
+// other use.
 const testsCommand = "__demo-tests"
 
-// testsTimeout ends tests that hang where nobody stops them.
+// testsTimeout ends tests that hang and that nothing else stops.
 const testsTimeout = time.Minute
 
-// runTests tests the project in a file. It writes what test runners write, and its
-// exit code says what came of it.
+// runTests tests the project in a file. Its output looks like that of a test runner, and its exit code is the result.
 func runTests(ctx context.Context, file string, out io.Writer) (code int) {
 	ctx, cancel := context.WithTimeout(ctx, testsTimeout)
 	defer cancel()

@@ -79,13 +79,13 @@ var driftScenes = []scene{
 	runCommand("The operator sees what changed.", "upstream diff --config gavel.yaml", hasPrinted("changed", "description", "~/.ssh")),
 }
 
-// listTools is the tool of scenes that list tools, commandTool that of those that run gavel.
+// listTools is the tool of scenes that list tools, commandTool that of scenes that run gavel.
 const (
 	listTools   = "tools/list"
 	commandTool = "gavel"
 )
 
-// expectTools is a scene that lists what is there of other servers: these tools and no others.
+// expectTools returns a scene that expects exactly these tools of other servers.
 func expectTools(say string, want ...string) scene {
 	return scene{say: say, tool: listTools, args: func(*memory) map[string]any { return map[string]any{} }, must: []check{passed, func(a answer) error {
 		if got := a.list("tools"); a.at("tools") == nil || !slices.Equal(got, want) {
@@ -95,18 +95,18 @@ func expectTools(say string, want ...string) scene {
 	}}}
 }
 
-// runCommand is a scene in which the operator runs gavel.
+// runCommand returns a scene in which the operator runs gavel.
 func runCommand(say, line string, must ...check) scene {
 	args := func(*memory) map[string]any { return map[string]any{"line": line} }
 	return scene{say: say, tool: commandTool, args: args, must: append([]check{passed}, must...)}
 }
 
-// callTool is a scene in which the agent calls a tool of another server that has no gate.
+// callTool returns a scene in which the agent calls another server's tool that has no gate.
 func callTool(say, tool string, arguments map[string]any, must ...check) scene {
 	return scene{say: say, tool: tool, args: func(*memory) map[string]any { return arguments }, must: must}
 }
 
-// callGated is a scene in which the agent calls a tool that has a gate, for its release.
+// callGated returns a scene in which the agent calls a gated tool for its workflow.
 func callGated(say, tool string, arguments map[string]any, must ...check) scene {
 	args := func(m *memory) map[string]any {
 		all := maps.Clone(arguments)
@@ -116,14 +116,14 @@ func callGated(say, tool string, arguments map[string]any, must ...check) scene 
 	return scene{say: say, tool: tool, args: args, must: must}
 }
 
-// awaited is a scene that is asked again until its answer is as it must be: what it shows comes
-// about in the background.
+// awaited returns a scene that is repeated until its answer is as expected, because its effect happens in the
+// background.
 func (s scene) awaited() scene {
 	s.await = true
 	return s
 }
 
-// hasPrinted checks what a command printed.
+// hasPrinted checks the output of a command.
 func hasPrinted(words ...string) check {
 	return func(a answer) error {
 		for _, word := range words {
@@ -140,7 +140,7 @@ func answered(text string) check {
 	return all(passed, is("text", text))
 }
 
-// answeredError checks the text of another server's answer that it failed.
+// answeredError checks the text of another server's error.
 func answeredError(text string) check {
 	return func(a answer) error {
 		if !a.IsError {
@@ -150,12 +150,12 @@ func answeredError(text string) check {
 	}
 }
 
-// closed checks that a gate is closed in a state, and that the hint has these words.
+// closed checks that a gate is closed in a state, and that the hint contains these words.
 func closed(state, hint string) check {
 	return all(failed("gate_closed"), is("error.workflow.state", state), hasMember("hint", hint))
 }
 
-// isRefused checks that the judge refused a call, and what it says.
+// isRefused checks that the judge refused a call, and the words of its message.
 func isRefused(words ...string) check {
 	checks := []check{failed("call_refused")}
 	for _, word := range words {
@@ -164,7 +164,7 @@ func isRefused(words ...string) check {
 	return all(checks...)
 }
 
-// hasMember checks words of an error.
+// hasMember checks that a member of an error contains these words.
 func hasMember(member, words string) check {
 	return func(a answer) error {
 		if got := a.text("error", member); !strings.Contains(got, words) {
@@ -174,7 +174,7 @@ func hasMember(member, words string) check {
 	}
 }
 
-// OpenInfra makes the folder of the gateway's demo.
+// OpenInfra creates the folder for the gateway demo.
 func OpenInfra() (*Infra, error) {
 	w := &Workshop{}
 	var err error
@@ -189,11 +189,10 @@ func OpenInfra() (*Infra, error) {
 	return i, nil
 }
 
-// Infra is what the demo of the gateway works with: the workshop of a project, and beside it the
-// server's mood.
+// Infra is the environment of the gateway demo: a project's workshop and the server's mood.
 type Infra struct{ *Workshop }
 
-// Become sets what the server, or the project, is from now on.
+// Become sets the mood of the server or of the project.
 func (i *Infra) Become(to Mood) error {
 	if shops[to] != "" {
 		return i.Workshop.Become(to)

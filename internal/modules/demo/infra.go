@@ -16,30 +16,29 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// infraCommand makes this program the server that the demo of the gateway puts behind gavel. It
-// has no page in the reference: nobody else has a use for it.
+// infraCommand makes this program the server that the gateway demo runs behind gavel. It is not in the reference,
+// because it has no other use.
 const infraCommand = "__demo-infra"
 
 // The moods of that server.
 const (
 	Sound   Mood = "sound"
-	Drifted Mood = "drifted" // a tool says something else than before
+	Drifted Mood = "drifted" // the description of a tool has changed
 )
 
-// moodFile is where the server looks up its mood; moodEvery is how often.
+// moodFile is the file from which the server reads its mood, moodEvery how often it does.
 const (
 	moodFile  = "mood"
 	moodEvery = 20 * time.Millisecond
 )
 
-// infra is the server's memory.
+// infra is the server's state.
 type infra struct {
 	mu       sync.Mutex
-	deployed []string // versions, as often as each was
+	deployed []string // versions, one entry per deployment
 }
 
-// serveInfra is an MCP server with tools to deploy something. It knows no order of them. It ends with
-// its input.
+// serveInfra is an MCP server with deployment tools. It enforces no order on them. It ends when its input ends.
 func serveInfra(ctx context.Context, in io.Reader, out io.Writer) (code int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -57,7 +56,7 @@ func serveInfra(ctx context.Context, in io.Reader, out io.Writer) (code int) {
 			case <-tick.C:
 			}
 			if now := readMood(mood); now != mood {
-				s.SetTools(i.tools(now)...) // which announces it
+				s.SetTools(i.tools(now)...) // also announces the change
 				mood = now
 			}
 		}
@@ -70,10 +69,10 @@ func serveInfra(ctx context.Context, in io.Reader, out io.Writer) (code int) {
 	return term.ExitOK
 }
 
-// readMood is the server's mood, that of before where none can be read.
+// readMood returns the server's mood, or before if none can be read.
 func readMood(before Mood) Mood {
 	text, err := os.ReadFile(moodFile)
-	if err != nil || len(text) == 0 { // it is just being written
+	if err != nil || len(text) == 0 { // it is being written
 		return before
 	}
 	return Mood(text)

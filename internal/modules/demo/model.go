@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// Model plays the judging model in the demo: an OpenAI-compatible endpoint
-// on this machine that answers from a script. It is no model, and the demo says so.
+// Model acts as the judging model in the demo: an OpenAI-compatible endpoint on this machine that answers from a
+// script. It is not a real model, and the demo points that out.
 type Model struct {
 	URL    string
 	server *http.Server
@@ -25,14 +25,14 @@ type Model struct {
 	mood Mood
 }
 
-// Mood is how the scripted model, or the project of the other demo, behaves.
+// Mood is the behaviour of the scripted model, or of another demo's project or server.
 type Mood string
 
 // The moods of the model.
 const (
 	WellBehaved Mood = "well"
 	Slow        Mood = "slow"    // answers after its caller has given up
-	Garbled     Mood = "garbled" // answers with something that is no judgement
+	Garbled     Mood = "garbled" // answers with something other than a judgement
 	Dead        Mood = "dead"    // does not answer at all
 )
 
@@ -57,18 +57,18 @@ func (m *Model) Become(to Mood) error {
 	return nil
 }
 
-// Close ends the endpoint and whatever hangs in it.
+// Close ends the endpoint and any request that hangs in it.
 func (m *Model) Close() error { return m.server.Close() }
 
 func (m *Model) folder() string { return "" }
 
-// settings make the server ask the script. A second is enough for it, and short
-// enough to watch it being slow.
+// settings makes the server use the script. The deadline of a second is enough for the script, and short enough to
+// watch a slow model.
 func (m *Model) settings() (arguments, environment []string) {
 	return []string{"--no-reviews"}, []string{"LLM_BASE_URL=" + m.URL, "LLM_JUDGE_MODEL=scripted", "GAVEL_LLM_DEADLINE=1s"}
 }
 
-// ServeHTTP answers one chat completion.
+// ServeHTTP answers a chat completion request.
 func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	now := m.mood
@@ -89,8 +89,7 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// saysWhat is the script: comments that name a part of the document and what it
-// was compared with are good.
+// saysWhat is the script's criterion: good comments name a part of the document and a comparison.
 var saysWhat = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(sections? [0-9]+( to [0-9]+)?).*?(compared|match)`) })
 
 func judgedByScript(prompt string) string {
@@ -128,7 +127,7 @@ func judgedByScript(prompt string) string {
 
 func writeCompletion(w http.ResponseWriter, content string) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{ // who is gone is gone
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the client may be gone
 		"id": "chatcmpl-demo", "object": "chat.completion", "created": 1, "model": "scripted",
 		"choices": []any{map[string]any{
 			"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": content},

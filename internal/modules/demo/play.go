@@ -18,32 +18,30 @@ var documentReview []byte
 //go:embed judged-review.json
 var judgedReview []byte
 
-// performer is what the demo changes while the agent acts: the scripted model, or the
-// project whose tests are run.
+// performer is the part that the demo changes while the agent acts: the scripted model, or the project whose tests
+// are run.
 type performer interface{ Become(to Mood) error }
 
-// caller is what the demo needs of an agent; tests give a liar.
+// caller is the part of an agent that the demo needs. Tests replace it.
 type caller interface {
 	call(ctx context.Context, tool string, arguments map[string]any) (answer, error)
 }
 
-// scene is one call of the demo: what a person reads, what the agent asks for, and what the
-// answer must be.
+// scene is a call of the demo: the text for people, the agent's request, and the checks of the answer.
 type scene struct {
 	say  string
 	tool string
 	args func(*memory) map[string]any
 	must []check
-	// mood is what the model or the project becomes before the call; "" leaves it as
-	// it is.
+	// mood is set on the model or the project before the call; "" leaves it unchanged.
 	mood Mood
-	// await asks again until the answer is as it must be, within awaitTimeout.
+	// await repeats the call until the answer is as expected, within awaitTimeout.
 	await bool
 }
 
 const awaitTimeout = 10 * time.Second
 
-// check says what is wrong with an answer, or nothing.
+// check returns an error if an answer is not as expected.
 type check func(answer) error
 
 type act struct {
@@ -53,7 +51,7 @@ type act struct {
 
 type play struct {
 	headline string
-	// before is what the operator runs before the server is started, "" for nothing.
+	// before is the command that the operator runs before the server starts; "" for none.
 	before string
 	acts   []act
 }
@@ -68,11 +66,11 @@ var workflowPlay = play{
 	},
 }
 
-// memory is what the agent learnt: the instance that it started last, its checkpoint, the run of a
-// chain, and the review that this waits for.
+// memory holds the ids that the agent received: the instance that it started last, its checkpoint, a chain's run, and
+// the review for which the run waits.
 type memory struct{ instance, checkpoint, run, review string }
 
-// learn keeps the ids that later calls need.
+// learn stores the ids that later calls need.
 func (m *memory) learn(a answer) error {
 	switch a.Tool {
 	case "workflow.start":
@@ -83,7 +81,7 @@ func (m *memory) learn(a answer) error {
 		return begins("checkpointId", "cp-")(a)
 	case "chain.start":
 		m.run = a.text("run")
-		m.instance = "wf-" + m.run // which records the run
+		m.instance = "wf-" + m.run // the instance that records the run
 		return begins("run", "run-")(a)
 	case "chain.status":
 		if q := a.question(); q != nil {
@@ -110,7 +108,7 @@ func advance(say, action string, data map[string]any, must ...check) scene {
 	return scene{say: say, tool: "workflow.advance", args: args, must: must}
 }
 
-// in is the scene with the model or the project in another mood.
+// in returns the scene with another mood of the model or the project.
 func (s scene) in(mood Mood) scene {
 	s.mood = mood
 	return s
@@ -121,7 +119,7 @@ func history(say string, must ...check) scene {
 	return scene{say: say, tool: "workflow.judge.history", args: args, must: must}
 }
 
-// The data that the agent sends. All comments but the first pass the script.
+// The data that the agent sends. All comments except the first pass the script.
 var (
 	submission  = map[string]any{"documentId": "DOC-7", "reviewer": "ada@example.com"}
 	shortReview = map[string]any{"comments": "LGTM"}
@@ -193,7 +191,7 @@ func (p play) countScenes() (n int) {
 	return n
 }
 
-// run plays every scene and stops at the first answer that is not as it must be.
+// run plays every scene and stops at the first answer that is not as expected.
 func (p play) run(ctx context.Context, agent caller, model performer, t *transcript) error {
 	var m memory
 	step := 0
@@ -222,7 +220,7 @@ func (p play) run(ctx context.Context, agent caller, model performer, t *transcr
 	return nil
 }
 
-// callWhole calls a tool; of a history it reads every page, for a busy server ends one early.
+// callWhole calls a tool. For a history it reads every page, because a busy server may end a page early.
 func callWhole(ctx context.Context, agent caller, tool string, args map[string]any) (answer, error) {
 	a, err := agent.call(ctx, tool, args)
 	for err == nil && a.at("nextAfter") != nil {
@@ -237,7 +235,7 @@ func callWhole(ctx context.Context, agent caller, tool string, args map[string]a
 	return a, err
 }
 
-// ask returns the scene's answer, the last one where it is awaited.
+// ask returns the scene's answer; if it is awaited, the last one.
 func (s scene) ask(ctx context.Context, agent caller, args map[string]any) (answer, error) {
 	for begun := time.Now(); ; {
 		a, err := callWhole(ctx, agent, s.tool, args)
@@ -252,7 +250,7 @@ func (s scene) ask(ctx context.Context, agent caller, args map[string]any) (answ
 	}
 }
 
-// all is what the first check finds that finds something.
+// all returns a check that returns the error of the first failing check.
 func all(checks ...check) check {
 	return func(a answer) error {
 		for _, c := range checks {
@@ -264,7 +262,7 @@ func all(checks ...check) check {
 	}
 }
 
-// is checks the value at a path of keys, "<nil>" for none.
+// is checks the value at a path of keys; "<nil>" means none.
 func is(path, want string) check {
 	return func(a answer) error {
 		if got := fmt.Sprint(a.at(strings.Split(path, ".")...)); got != want {
@@ -299,7 +297,7 @@ func failed(code string) check {
 	}
 }
 
-// rejected checks that a layer refused a move, and that the findings name every word.
+// rejected checks that a layer rejected a move, and that the findings contain every word.
 func rejected(state, layer string, words ...string) check {
 	return func(a answer) error {
 		if !a.IsError {
@@ -319,7 +317,7 @@ func moved(state string, complete bool) check {
 	return all(passed, is("decision.outcome", "approve"), is("state", state), is("complete", fmt.Sprint(complete)))
 }
 
-// recorded checks that these moves are on record and no other, with these outcomes.
+// recorded checks that exactly these moves are on record, with these outcomes.
 func recorded(want ...string) check {
 	return func(a answer) error {
 		decisions, _ := a.at("decisions").([]any)

@@ -15,17 +15,17 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// shopCommand makes this program one of the servers that the demo of chains puts behind gavel: shop,
-// bank or post, as its argument says. It has no page in the reference: nobody else has a use for it.
+// shopCommand makes this program one of the servers that the chain demo runs behind gavel: shop, bank or post,
+// according to its argument. It is not in the reference, because it has no other use.
 const shopCommand = "__demo-shop"
 
-// busyFor is how long an answer takes that comes after all others, so that every play is the same.
+// busyFor is how long the last answer takes, so that every run of the demo has the same order.
 const busyFor = 200 * time.Millisecond
 
-// receiptsFile holds the payments, one line each, as a bank's books outlive its processes.
+// receiptsFile holds the payments, one per line. It outlives the bank's processes.
 const receiptsFile = "receipts.txt"
 
-// serveShop is an MCP server. It ends with its input.
+// serveShop is an MCP server. It ends when its input ends.
 func serveShop(ctx context.Context, args []string, in io.Reader, out io.Writer) (code int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,7 +73,7 @@ func shopTools(name string) []server.ServerTool {
 					return nil, err
 				}
 				if readMood(Sound) == Slow {
-					<-ctx.Done() // paid, and nobody is told
+					<-ctx.Done() // paid, but no one receives the answer
 				}
 				return give(map[string]any{"receipt": receipt})
 			}, order, amount),
@@ -88,7 +88,7 @@ func shopTools(name string) []server.ServerTool {
 }
 
 func readReceipts() string {
-	text, _ := os.ReadFile(receiptsFile) //nolint:errcheck // without payments there is none
+	text, _ := os.ReadFile(receiptsFile) //nolint:errcheck // the file does not exist without payments
 	return string(text)
 }
 

@@ -21,22 +21,22 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// gateway is the door to other MCP servers of one system, with the gates before their tools.
+// gateway connects one system to other MCP servers and applies the gates on their tools.
 type gateway struct {
 	*foreign.Face
 	opts     upstream.Options
 	log      *slog.Logger
-	onDemand bool // the door is opened when a tool is first called
+	onDemand bool // open the door when a tool is first called
 	held     heldCalls
 	engine   atomic.Pointer[engine.Engine]
 
 	opening sync.Mutex // held while a door is opened on demand
 
 	mu    sync.Mutex
-	file  *config.File // that in force
+	file  *config.File // the file in force
 	door  *upstream.Manager
 	gates gate.Config
-	// following ends the announcing of moves, and waits for it; nil while nothing is announced.
+	// following stops announcing moves and waits until that has ended. It is nil if moves are not announced.
 	following func()
 }
 
@@ -54,8 +54,8 @@ func newGateway(setup module.Setup) *gateway {
 	return g
 }
 
-// prepare reads and checks the sections and the pins; take has them in force, and ends the calls that
-// the servers of before have in flight. What is not taken may be dropped. No server is started before.
+// prepare reads and checks the sections and the pins. take puts them in force and ends the calls in flight to the
+// previous servers. No server is started before take. Callers may drop take without calling it.
 func (g *gateway) prepare(ctx context.Context, change *module.Change) (take func(), err error) {
 	file := change.File
 	gates, err := gate.ParseConfig(file.Section(config.SectionGates))
@@ -79,7 +79,7 @@ func (g *gateway) prepare(ctx context.Context, change *module.Change) (take func
 	return func() { g.use(file, gates, door) }, nil
 }
 
-// open opens the door that a file declares.
+// open returns a new door for the servers that a file declares.
 func (g *gateway) open(file *config.File, gates gate.Config) (*upstream.Manager, error) {
 	declared, pins, err := readUpstreams(file)
 	if err == nil {
@@ -93,8 +93,8 @@ func (g *gateway) open(file *config.File, gates gate.Config) (*upstream.Manager,
 	return upstream.Open(declared, opts)
 }
 
-// use has a file in force, with its gates and its door; nil where that is opened on demand. Servers that
-// are pinned on first use are started.
+// use puts a file, its gates and its door in force. door is nil if it is opened on demand. Otherwise use starts the
+// servers that are pinned on first use.
 func (g *gateway) use(file *config.File, gates gate.Config, door *upstream.Manager) {
 	g.mu.Lock()
 	before := g.door
@@ -116,7 +116,7 @@ func (g *gateway) warn(file *config.File, door *upstream.Manager) {
 	}
 }
 
-// readUpstreams reads what a configuration file declares, and the pins next to it.
+// readUpstreams reads the upstreams that a configuration file declares, and the pins next to the file.
 func readUpstreams(file *config.File) (declared upstream.Config, pins *upstream.Pins, err error) {
 	if declared, err = upstream.ParseConfig(file.Section(upstream.Section)); err != nil {
 		return declared, nil, err
@@ -132,8 +132,8 @@ func (g *gateway) configure(cfg *engine.Config) {
 	}
 }
 
-// connect has gated calls judged by the engine. What servers keep with clients between two requests
-// comes back to any process over the store.
+// connect lets the engine judge gated calls. It derives a key from the store's secrets, so that any process with the
+// same store can accept the state that servers keep with clients between two requests.
 func (g *gateway) connect(s module.System) error {
 	g.held.sweep(time.Now())
 	g.opts.States.Share(s.DeriveKey("gavel/upstream-state/v1"), s.Store)
@@ -142,19 +142,19 @@ func (g *gateway) connect(s module.System) error {
 	return nil
 }
 
-// check compares the gates with the definitions that operators made.
+// check checks the gates against the operators' definitions.
 func (g *gateway) check(ctx context.Context) error {
 	return g.rules().CheckIn(ctx, g.engine.Load(), operator)
 }
 
-// rules are the gates in force.
+// rules returns the gates in force.
 func (g *gateway) rules() gate.Config {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.gates
 }
 
-// inForce is the door in force; nil leads nowhere.
+// inForce returns the door in force. It may be nil, which is a door without servers.
 func (g *gateway) inForce() *upstream.Manager {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,11 +173,11 @@ func (g *gateway) close() {
 	g.inForce().Close()
 }
 
-// settleEvery is how often calls are looked for that were not answered in time.
+// settleEvery is the interval between searches for overdue calls.
 const settleEvery = time.Minute
 
-// settle settles calls that were not answered in time as unknown, now and every minute: a process that
-// was killed does not come back to its own.
+// settle settles overdue calls as unknown, now and every minute, because a killed process cannot settle its own. stop
+// ends that.
 func (g *gateway) settle(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -209,7 +209,7 @@ func (g *gateway) settleOverdue(ctx context.Context) {
 	}
 }
 
-// access is what others get of a gateway: the door that is in force when they ask.
+// access gives other modules the gateway. Each call uses the door that is then in force.
 type access struct{ *gateway }
 
 // Call implements chain.Upstreams.
@@ -217,7 +217,7 @@ func (a access) Call(ctx context.Context, p engine.Principal, req upstream.Reque
 	return a.inForce().Call(ctx, p, req)
 }
 
-// List returns what a principal may use.
+// List returns the items of a kind that a principal may use.
 func (a access) List(p engine.Principal, kind upstream.Kind) []upstream.Item {
 	return a.inForce().List(p, kind)
 }
@@ -225,8 +225,8 @@ func (a access) List(p engine.Principal, kind upstream.Kind) []upstream.Item {
 // IsGated reports whether a tool of a server has a gate, which records its calls.
 func (a access) IsGated(server, tool string) bool { return a.inForce().IsGated(server, tool) }
 
-// CallTool implements evidence.Tools. A call that ended because the upstreams were read again says
-// nothing of the tool.
+// CallTool implements evidence.Tools. It returns judge.ErrBusy if a reload of the upstreams ended the call, because
+// that is not a failure of the tool.
 func (a access) CallTool(ctx context.Context, p engine.Principal, server, tool string, params json.RawMessage) (evidence.ToolReply, error) {
 	door, err := a.openDoor()
 	if err != nil {
@@ -234,7 +234,7 @@ func (a access) CallTool(ctx context.Context, p engine.Principal, server, tool s
 	}
 	reply, err := door.Call(ctx, p, upstream.Request{
 		Upstream: server, Method: "tools/call", Kind: upstream.KindTool, Name: tool, Params: params,
-		Progress: func(json.RawMessage) {}, // with it the source's timeout is the one that counts
+		Progress: func(json.RawMessage) {}, // makes the source's timeout apply
 	})
 	if err == nil {
 		return evidence.ToolReply{Result: reply.Result, Error: reply.Error}, nil
@@ -245,7 +245,7 @@ func (a access) CallTool(ctx context.Context, p engine.Principal, server, tool s
 	return explainFailure(ctx, err)
 }
 
-// openDoor is the door in force, opened where that was left until now.
+// openDoor returns the door in force. It opens the door first if that is done on demand.
 func (g *gateway) openDoor() (*upstream.Manager, error) {
 	g.opening.Lock()
 	defer g.opening.Unlock()
@@ -262,7 +262,7 @@ func (g *gateway) openDoor() (*upstream.Manager, error) {
 	return door, err
 }
 
-// explainFailure says why there is no reply.
+// explainFailure converts the error of a call to the failure of a source of evidence.
 func explainFailure(ctx context.Context, err error) (evidence.ToolReply, error) {
 	e, ok := errors.AsType[*upstream.Error](err)
 	switch {
@@ -280,7 +280,7 @@ func explainFailure(ctx context.Context, err error) (evidence.ToolReply, error) 
 	switch {
 	case e.Code == upstream.CodeUnknown:
 		failure, detail = judge.FailureRefused, "the tool is not there, or not allowed to whoever asked for the move"
-	case failure == judge.FailureArgument: // the message has names of keys
+	case failure == judge.FailureArgument: // the message names keys
 		detail = "the server cannot be asked with these arguments: they can be read in two ways, or are too long"
 	case !known:
 		failure = judge.FailureRefused

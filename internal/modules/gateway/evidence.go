@@ -13,11 +13,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// checkEvidence is checkSources for a door that is not open: without sources of the kind, nothing is read.
+// checkEvidence calls checkSources before the door is open. It reads the upstreams and pins only if some source of
+// evidence is a tool.
 func checkEvidence(file *config.File, gates gate.Config) error {
 	sources, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
 	if err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(sources.Sources)), func(s evidence.Source) bool { return s.Upstream != nil }) {
-		return nil //nolint:nilerr // whoever opens the sources reports it
+		return nil //nolint:nilerr // reported when the sources are opened
 	}
 	declared, pins, err := readUpstreams(file)
 	if err != nil {
@@ -26,9 +27,13 @@ func checkEvidence(file *config.File, gates gate.Config) error {
 	return checkSources(file, declared, pins, gates)
 }
 
-// checkSources finds tools of sources of evidence that no call could reach, or reach with the declared
-// arguments, by what is declared and pinned; and those with a gate: their calls move a workflow, and a
-// fetch must not. The error is document.Errors, one issue for each.
+// checkSources checks the tools that serve as sources of evidence against the declarations and the pins. It rejects:
+//
+//   - a tool that no call can reach;
+//   - arguments that the tool does not accept, and missing required ones;
+//   - a tool with a gate, because its calls move a workflow and a fetch must not.
+//
+// The error is a document.Errors with one issue for each.
 func checkSources(file *config.File, declared upstream.Config, pins *upstream.Pins, gates gate.Config) error {
 	sources, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
 	if err != nil {
@@ -83,8 +88,8 @@ func checkTool(s evidence.Source, declared upstream.Config, pins *upstream.Pins,
 	}
 }
 
-// checkToolArguments finds arguments that the tool does not know, and those that it demands and
-// does not get.
+// checkToolArguments reports unknown arguments and missing required ones. If the schema allows additional properties, an
+// unknown name is reported only if it resembles a known one.
 func checkToolArguments(s evidence.Source, schema document.JSON, fail func(pointer, format string, args ...any)) {
 	var known []string
 	for name := range schema.Get("properties").Members() {

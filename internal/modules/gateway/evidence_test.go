@@ -23,7 +23,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// toolAnswers are what each tool of the test's server answers; ECHO becomes the arguments.
+// toolAnswers maps the test server's tools to their answers. ECHO is replaced by the arguments.
 var toolAnswers = map[string]string{
 	"echo":       `"result":{"content":[],"structuredContent":{"got":ECHO}}`,
 	"both":       `"result":{"content":[{"type":"text","text":"{\"in\": \"text\"}"},{"type":"image","data":""},{"type":"text","text":"[1]"}],"structuredContent":{"in":"structure"}}`,
@@ -41,8 +41,8 @@ var toolAnswers = map[string]string{
 	"operate":    `"result":{"content":[{"type":"text","text":"fine"}]}`,
 }
 
-// The variables of a process of the tests that is an MCP server: its mode, and an address that it calls
-// when its tool hangs.
+// Environment variables that make a test process an MCP server: its mode, and an address that it dials when its tool
+// hangs.
 const (
 	serverVariable = "GATEWAY_TEST_SERVER"
 	hangsVariable  = "GATEWAY_TEST_HANGS"
@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// serveTools is an MCP server. "drifted" has other descriptions, "crash" does not start.
+// serveTools runs an MCP server. In mode "drifted" its descriptions differ; in mode "crash" it exits instead.
 func serveTools(mode string) {
 	if mode == "crash" {
 		return
@@ -105,7 +105,7 @@ func serveTools(mode string) {
 	}
 }
 
-// openDoor opens the door to the test's server in a mode, with the pins of another.
+// openDoor opens the test server in one mode with the pins of another.
 func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstream.Manager {
 	t.Helper()
 	self, err := os.Executable()
@@ -145,7 +145,7 @@ func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstrea
 	return door
 }
 
-// fetcher fetches from sources that are tools behind a door.
+// fetcher returns a manager whose sources are tools of other servers.
 func fetcher(t testing.TB, tools evidence.Tools, sources map[string]evidence.Source) *evidence.Manager {
 	t.Helper()
 	m, err := evidence.New(evidence.Config{Sources: sources}, evidence.Options{})
@@ -169,8 +169,8 @@ func TestTool(t *testing.T) {
 		source    evidence.Source
 		tool      string
 		arguments string
-		who       string // agent:a is meant
-		want      string // the content, or a failure and what its detail says
+		who       string // "" means agent:a
+		want      string // the content, or a failure and part of its detail
 	}{
 		"types are kept":            {tool: "echo", arguments: `{"number":12.50,"filter":{"open":true,"of":["a",1e3,null],"text":"two\nlines"}}`, want: `{"result":{"got":{"number":12.50,"filter":{"open":true,"of":["a",1e3,null],"text":"two\nlines"}}}}`},
 		"a text and a boolean":      {tool: "echo", arguments: `{"number":true,"filter":"\u00e9\n"}`, want: `{"result":{"got":{"number":true,"filter":"\u00e9\n"}}}`},
@@ -244,7 +244,7 @@ func TestToolIsReadOnlyWhereTheOperatorSaysSo(t *testing.T) {
 	}
 }
 
-// Upstreams that were read again are used at once; a call that this ended decides nothing.
+// Reloaded upstreams are used immediately. A call that the reload ended does not affect the decision.
 func TestToolBehindChangedUpstreams(t *testing.T) {
 	called, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -268,7 +268,7 @@ func TestToolBehindChangedUpstreams(t *testing.T) {
 		_, err := ask("hangs")
 		hanging <- err
 	}()
-	if _, err := called.Accept(); err != nil { // the server of before has the call
+	if _, err := called.Accept(); err != nil { // the previous server has received the call
 		t.Fatal(err)
 	}
 	tools.Use(after)
@@ -302,7 +302,7 @@ func TestCheckSources(t *testing.T) {
 	}
 	for _, c := range []struct{ source, want string }{
 		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}}}`, ""},
-		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}, page: {}}}`, ""}, // it may take more
+		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}, page: {}}}`, ""}, // the tool may accept more
 		{`{upstream: {server: fresh, tool: whatever}}`, ""},
 		{`{upstream: {server: traker, tool: get_issue}}`, `conf/gavel.yaml:4:29: /evidence/sources/it/upstream/server: the section upstreams declares no server "traker"; did you mean "tracker"?`},
 		{`{upstream: {server: tracker, tool: get_isue}, arguments: {number: {}}}`, `/upstream/tool: the server "tracker" has no pinned tool "get_isue"; did you mean "get_issue"?`},

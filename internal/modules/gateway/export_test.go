@@ -6,23 +6,23 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// TailAgain is tailAgain.
+// TailAgain exports tailAgain.
 const TailAgain = tailAgain
 
-// Access is access.
+// Access exports access.
 type Access = access
 
-// Behind is what others get of a gateway with a door.
+// Behind returns the access to a gateway with a door.
 func Behind(door *upstream.Manager) Access { return access{&gateway{door: door}} }
 
-// Use has another door in force.
+// Use puts another door in force.
 func (a Access) Use(door *upstream.Manager) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.door = door
 }
 
-// CheckSources is checkSources of a file.
+// CheckSources calls checkSources with a file's upstreams and gates.
 func CheckSources(file *config.File, pins *upstream.Pins) error {
 	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {

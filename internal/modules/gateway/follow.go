@@ -11,13 +11,13 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// operator is on whose behalf definitions are read, and what every process commits.
+// operator is the principal that reads definitions and the events that other processes commit.
 var operator = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
 
-// tailAgain is how long after a failure what is committed is read again.
+// tailAgain is the delay before committed events are read again after a failure.
 const tailAgain = time.Second
 
-// follow announces moves from now on, if a gate lists a tool by where workflows stand.
+// follow announces moves from now on, if a gate lists a tool depending on the states of workflows.
 func (g *gateway) follow() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,7 +39,7 @@ func (g *gateway) follow() {
 	}()
 }
 
-// announceMoves announces what is committed until ctx ends.
+// announceMoves announces committed moves until ctx ends.
 func (g *gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *engine.Follower) {
 	failing := false
 	for after := int64(-1); ; {
@@ -48,7 +48,7 @@ func (g *gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *eng
 		var again <-chan time.Time
 		switch {
 		case err == nil:
-			if failing && after < 0 { // moves since it began to follow may be missing
+			if failing && after < 0 { // moves since the start may be missing, so notify every client
 				g.Announce(upstream.Change{Kind: upstream.KindTool, Affects: func(engine.Principal) bool { return true }})
 			}
 			for _, ev := range page.Events {
@@ -73,14 +73,14 @@ func (g *gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *eng
 	}
 }
 
-// announceMove tells those who see an instance that their lists changed, if a move did that.
+// announceMove notifies the principals who can see an instance if a move changed their lists.
 func (g *gateway) announceMove(ctx context.Context, e *engine.Engine, ev engine.EventView) {
 	if ev.To == "" && ev.Status == record.Running || !g.rules().ListsChange(ev.Workflow, ev.From, ev.To, ev.Status == record.Running) {
 		return
 	}
 	status, err := e.Status(ctx, operator, ev.Instance)
 	if err != nil {
-		return // it was removed meanwhile
+		return // the instance was removed
 	}
 	shared, _ := e.IsShared(ctx, ev.Workflow)
 	g.Announce(upstream.Change{Kind: upstream.KindTool, Affects: func(p engine.Principal) bool {

@@ -19,7 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// flakyTail is a store in which reading what was committed fails for some time; its feed reads all the same.
+// flakyTail is a store in which reading committed events fails for some time, while its feed still works.
 type flakyTail struct {
 	store.Store
 	fails atomic.Bool
@@ -29,7 +29,7 @@ func (s *flakyTail) LastPosition(ctx context.Context) (int64, error) {
 	if s.fails.Load() && !store.IsBulkRead(ctx) {
 		return 0, errors.New("it cannot be read")
 	}
-	return s.Store.LastPosition(ctx) //nolint:wrapcheck // the store's own answer
+	return s.Store.LastPosition(ctx) //nolint:wrapcheck // the store's own error
 }
 
 const followedFlow = `
@@ -41,14 +41,14 @@ states:
   finished: {final: true}
 `
 
-// followedGates has a server that is not pinned, so that it is not started.
+// followedGates declares a server that is not pinned, so it is not started.
 const followedGates = `
 upstreams: {ops: {url: "https://ops.example/mcp", allow: [{tools: ["*"]}]}}
 gates: [{tool: ops__write, workflow: change, states: approved, list: legal}]
 `
 
-// TestMoveWhileNothingCanBeRead: clients are told of a move soon after it can be read, although no event follows it: at the
-// beginning all of them, later the owner.
+// TestMoveWhileNothingCanBeRead shows that clients are notified soon after a move becomes readable, even if no event
+// follows it. At the start all clients are notified, later only the owner.
 func TestMoveWhileNothingCanBeRead(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"gavel.yaml": followedGates, "change.yaml": followedFlow} {

@@ -25,11 +25,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ops is a server whose tools note what they did.
+// ops is a server whose tools record their effects.
 type ops struct {
 	mu   sync.Mutex
 	done []string
-	ids  []string // of the calls
+	ids  []string // the ids of the calls
 }
 
 func (o *ops) effects() string {
@@ -107,7 +107,7 @@ states:
   published: {final: true, outcome: success}
 `
 
-// gated is a system with a gateway before ops.
+// gated is a system whose gateway leads to ops.
 type gated struct {
 	*gavel.System
 	t       *testing.T
@@ -171,7 +171,7 @@ func (g *gated) advance(p engine.Principal, id, action, data string) error {
 	return err
 }
 
-// call returns the code and the hint of what was refused, or the state after the call.
+// call returns the code and the hint if the call was refused, or else the state after it.
 func (g *gated) call(p engine.Principal, tool, id, more string) string {
 	g.t.Helper()
 	return g.callWith(p, tool, `{"workflowId":"`+id+`"`+more+`}`)
@@ -195,8 +195,8 @@ func (g *gated) callWith(p engine.Principal, tool, arguments string) string {
 	return failed.Get("code").Text() + ": " + failed.Get("message").Text()
 }
 
-// The walkthrough: nothing out of order, an error blocks until it is reset, and nothing is done
-// that was refused.
+// The walkthrough: no call works out of order, an error blocks the workflow until it is reset, and refused calls have
+// no effect.
 func TestGatesOfARelease(t *testing.T) {
 	t.Parallel()
 	g := openGated(t)
@@ -238,7 +238,7 @@ func TestGatesOfARelease(t *testing.T) {
 	}
 }
 
-// What was approved is what is written, so often and no more; the list changes for its owner alone.
+// A write succeeds only with the approved content, and only as often as approved. The list changes for the owner alone.
 func TestGatesOfAChange(t *testing.T) {
 	t.Parallel()
 	g := openGated(t)
@@ -289,8 +289,8 @@ func TestGatesOfAChange(t *testing.T) {
 	}
 }
 
-// Of what a call is about one workflow lives, which the first call begins. Cancelling it gives no
-// second allowance; an operator and a good end do.
+// A subject has one running workflow, which the first call begins. Cancelling it gives no second allowance. An operator
+// can give one, and so does a successful end.
 func TestGatesFindTheirWorkflow(t *testing.T) {
 	t.Parallel()
 	g := openGated(t)
@@ -315,7 +315,7 @@ func TestGatesFindTheirWorkflow(t *testing.T) {
 	call(ann, "ops__correct", a, `gate_closed: Begin it first with workflow.start: type "publication", subject "a.txt".`)
 	call(ann, "ops__publish", `{}`, "invalid_argument: The arguments must say which publication the call belongs to")
 	var all sync.WaitGroup
-	for i := range 4 { // of which one is the first
+	for i := range 4 { // exactly one of them is the first
 		all.Go(func() { g.callWith(ann, "ops__publish", `{"path":"a.txt","n":`+strconv.Itoa(i)+`}`) })
 	}
 	all.Wait()
@@ -345,7 +345,7 @@ func TestGatesFindTheirWorkflow(t *testing.T) {
 	}
 }
 
-// A changed file with a gate that does not fit is refused, and the gates of before stay.
+// A reload is rejected if a gate of the file does not fit the definitions; the previous gates stay.
 func TestGatesAreReloadedWhole(t *testing.T) {
 	t.Parallel()
 	g := openGated(t)

@@ -10,13 +10,13 @@ import (
 	"github.com/gavel-mcp/gavel/internal/filelock"
 )
 
-// heldKept is how long the file of a process that was killed is kept: longer than any call is open.
+// heldKept is how long the file of a killed process is kept. No call stays open that long.
 const heldKept = 24 * time.Hour
 
-// heldCalls is the path of evidence.CallsFolder; "" holds nothing.
+// heldCalls is the path of evidence.CallsFolder. If it is "", no calls are held.
 type heldCalls string
 
-// findHeldCalls are the gated calls that processes over a store make on this machine.
+// findHeldCalls returns the gated calls that this machine's processes with the store in folder make.
 func findHeldCalls(folder string) heldCalls {
 	if folder == "" {
 		return ""
@@ -24,7 +24,7 @@ func findHeldCalls(folder string) heldCalls {
 	return heldCalls(filepath.Join(folder, evidence.CallsFolder))
 }
 
-// hold shows that this process makes a call, until release. A call that cannot be held is overdue at its deadline.
+// hold marks a call as made by this process until release. If it cannot, other processes wait for the call's deadline.
 func (h heldCalls) hold(call string) (release func()) {
 	path := h.path(call)
 	if path == "" || os.MkdirAll(string(h), 0o700) != nil {
@@ -37,7 +37,7 @@ func (h heldCalls) hold(call string) (release func()) {
 	return lock.Remove
 }
 
-// isAbandoned reports whether a process that made a call has ended before the call did.
+// isAbandoned reports whether the process that made a call ended before the call did.
 func (h heldCalls) isAbandoned(call string) bool {
 	path := h.path(call)
 	if path == "" {
@@ -50,11 +50,11 @@ func (h heldCalls) isAbandoned(call string) bool {
 	if held || err != nil {
 		return false
 	}
-	_, err = os.Stat(path) // else its process removed it a moment ago
+	_, err = os.Stat(path) // if it is gone, the call ended after the first Stat
 	return err == nil
 }
 
-// path is that of a call's file, "" for one that has none. Ids come from the store.
+// path returns the path of a call's file, or "" for an invalid id, because ids come from the store.
 func (h heldCalls) path(call string) string {
 	if h == "" || !strings.HasPrefix(call, "call-") || strings.ContainsAny(call, `/\:`) {
 		return ""
@@ -62,7 +62,7 @@ func (h heldCalls) path(call string) string {
 	return filepath.Join(string(h), call)
 }
 
-// sweep removes what processes that were killed left long ago.
+// sweep removes files older than heldKept that killed processes left.
 func (h heldCalls) sweep(now time.Time) {
 	if h == "" {
 		return

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A call is abandoned once its process no longer holds it, unless it ended; ids that name no file of a call never are.
+// A call is abandoned once its process no longer holds it, unless the call ended. An id that is invalid as a file name
+// never is.
 func TestHeldCalls(t *testing.T) {
 	t.Parallel()
 	h := heldCalls(filepath.Join(t.TempDir(), "calls"))
@@ -19,7 +20,7 @@ func TestHeldCalls(t *testing.T) {
 	if h.isAbandoned("call-1") {
 		t.Error("a call that was released counts as abandoned")
 	}
-	left := filepath.Join(string(h), "call-3") // by a process that was killed: the file without the lock
+	left := filepath.Join(string(h), "call-3") // as a killed process leaves it: the file without the lock
 	if err := os.WriteFile(left, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

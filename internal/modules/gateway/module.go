@@ -43,8 +43,8 @@ func init() {
 	})
 }
 
-// extend opens the door of a system. One without a configuration file only sees whose process has ended
-// in the middle of a gated call.
+// extend adds a gateway to a system. A system without a configuration file only detects abandoned gated calls: those
+// whose process ended before the call did.
 func extend(setup module.Setup) *module.Extension {
 	abandoned := findHeldCalls(setup.Folder).isAbandoned
 	if setup.File == nil {
@@ -80,7 +80,7 @@ func extend(setup module.Setup) *module.Extension {
 	return all
 }
 
-// check opens a door that starts no server, with variables that have any value.
+// check opens a door without starting servers. Every environment variable gets a placeholder value.
 func check(c module.Check) error {
 	gates, err := gate.ParseConfig(c.File.Section(config.SectionGates))
 	if err != nil {

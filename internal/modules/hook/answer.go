@@ -24,14 +24,14 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// answerCommand is gavel hook CLIENT.
+// answerCommand implements gavel hook CLIENT.
 type answerCommand struct {
 	Client string `arg:"" name:"client" help:"The coding agent that asks."`
-	// Limit is read by readHookArgs.
+	// Limit takes effect through readArguments.
 	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
 	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"What the agent may do: agent, reviewer, operator or auditor. Default: agent."`
 	Principal string        `name:"principal" section:"mcp" placeholder:"ID" help:"Who the agent is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
-	// Judging is set by the program.
+	// The program sets Judging, because the field is tagged embed.
 	Judging module.Judging `embed:""`
 }
 
@@ -50,17 +50,16 @@ Exit codes: as the client wants them; 2, which all of them take as a no, where i
 what the client asked.`
 }
 
-// defaultHookLimit is how long clients wait that do not say it.
+// defaultHookLimit is the time limit of a hook if the client's limit is unknown.
 const defaultHookLimit = time.Minute
 
-// hookMargin is how long before the client's limit gavel answers, and hookGrace how long after that it
-// waits for a decision that takes back what it began.
+// hookMargin returns how long before the client's limit gavel stops deciding.
 func hookMargin(limit time.Duration) time.Duration { return min(max(limit/10, time.Second), limit/2) }
 
 const hookGrace = 300 * time.Millisecond
 
-// readArguments finds the client that a command line answers, and how long it waits for that, also where
-// the rest of the line is wrong. The adapter is nil for another command.
+// readArguments returns the adapter of the client that a command line answers, and the client's time limit. It
+// works even if the rest of the line is invalid. The adapter is nil for any other command.
 func readArguments(args []string) (adapter *agent.Adapter, limit time.Duration) {
 	limit = defaultHookLimit
 	if len(args) < 2 || args[0] != "hook" || slices.Contains(args, "--help") || slices.Contains(args, "-h") {
@@ -83,8 +82,8 @@ func readArguments(args []string) (adapter *agent.Adapter, limit time.Duration) 
 	return adapter, limit
 }
 
-// guard runs gavel hook CLIENT. Whatever happens in it, the client gets an answer in its own form and in
-// time.
+// guard runs gavel hook CLIENT. Even if the command fails, crashes or hangs, the client gets an answer in its own
+// format and within its time limit. The guard is nil for other commands.
 func guard(args []string) module.Guard {
 	adapter, limit := readArguments(args)
 	if adapter == nil {
@@ -93,7 +92,7 @@ func guard(args []string) module.Guard {
 	return func(ctx context.Context, p module.Program) int { return answerInTime(ctx, p, adapter, limit) }
 }
 
-// answers take what the client gets: the first one counts.
+// answers receives the answer for the client. Only the first one is used.
 type answers chan agent.Output
 
 func (a answers) give(o agent.Output) {
@@ -103,7 +102,7 @@ func (a answers) give(o agent.Output) {
 	}
 }
 
-// answersKey is where the context of the command has its answers.
+// answersKey is the context key of the command's answers.
 type answersKey struct{}
 
 func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter, limit time.Duration) int {
@@ -121,7 +120,7 @@ func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter,
 		}()
 		err := p.Execute(context.WithValue(ctx, answersKey{}, a))
 		if err == nil {
-			err = errors.New("gavel has no answer") // only where there was none before
+			err = errors.New("gavel has no answer") // ignored if the command has answered
 		}
 		a.give(refuse(p.In, adapter, agent.DescribeFailure(adapter.Client, describe(err))))
 	}()
@@ -130,7 +129,7 @@ func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter,
 	case out = <-a:
 	case <-ctx.Done():
 		select {
-		case out = <-a: // in time, or denied by the door in better words
+		case out = <-a: // just in time, or a denial from the door, which is more specific
 		case <-time.After(hookGrace):
 			out = adapter.EncodeFailure(agent.DescribeFailure(adapter.Client, context.Cause(ctx)))
 		}
@@ -138,16 +137,16 @@ func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter,
 	if _, err := p.Out.Write(out.Stdout); err != nil {
 		out.Exit = cmp.Or(out.Exit, term.ExitUsage)
 	}
-	_, _ = p.Err.Write(out.Stderr) // there is no other place
-	select {                       // the store closes
+	_, _ = p.Err.Write(out.Stderr) // a failure could not be reported anywhere
+	select {                       // let the store close
 	case <-ended:
 	case <-time.After(hookGrace):
 	}
 	return out.Exit
 }
 
-// refuse is the answer where the command failed before it read the event. An agent that went on
-// once because of it may end.
+// refuse returns the answer if the command failed before it read the event. It reads the event now, because an agent
+// that already continued once because of a refusal may stop.
 func refuse(from io.Reader, adapter *agent.Adapter, reason string) agent.Output {
 	if event, err := readEvent(adapter.Client, adapter.Decode, from); err == nil && event.Phase != agent.PhaseBefore {
 		return adapter.Encode(event, agent.Refuse(event, reason))
@@ -155,7 +154,7 @@ func refuse(from io.Reader, adapter *agent.Adapter, reason string) agent.Output 
 	return adapter.EncodeFailure(reason)
 }
 
-// describe is a command's error in the form that an agent gets: with its lines and its hint.
+// describe converts a command's error to one that agents get, with its lines and its hint.
 func describe(err error) error {
 	f, ok := errors.AsType[*term.ExitError](err)
 	if !ok {
@@ -179,7 +178,7 @@ func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
 	event, err := readEvent(c.Client, adapter.Decode, io.TeeReader(con.In, &input))
 	if err != nil {
 		how := c.onFailure(ctx, con, input.Bytes())
-		if how == gate.OnFailureNeutral { // else the answer says it
+		if how == gate.OnFailureNeutral { // any other answer contains the error
 			con.Log.WarnContext(ctx, "an event cannot be read", "client", c.Client, "error", err)
 		}
 		to.give(adapter.EncodeUnreadable(how, err))
@@ -198,10 +197,10 @@ func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
 	return done()
 }
 
-// onFailure says how an event is answered that cannot be read.
+// onFailure returns how to answer an event that cannot be read.
 func (c *answerCommand) onFailure(ctx context.Context, con *module.Console, input []byte) gate.OnFailure {
 	if at := c.Judging.Place(); at.Server == "" {
-		rules, _ := readRules(at.Config) // with a mistake in them, it is denied
+		rules, _ := readRules(at.Config) // if they are invalid, the event is denied
 		return rules.Hooks.OnFailure
 	}
 	if a, err := c.relay(ctx, con, agent.Event{}, input); err == nil && a.Verdict == agent.Neutral {
@@ -210,7 +209,7 @@ func (c *answerCommand) onFailure(ctx context.Context, con *module.Console, inpu
 	return gate.OnFailureDeny
 }
 
-// readEvent reads what a client writes to a hook.
+// readEvent reads and decodes the event that a client writes to a hook.
 func readEvent(client string, decode func([]byte) (agent.Event, error), from io.Reader) (agent.Event, error) {
 	input, err := io.ReadAll(io.LimitReader(from, agent.MaxInput+1))
 	if err != nil {
@@ -223,7 +222,8 @@ func readEvent(client string, decode func([]byte) (agent.Event, error), from io.
 	return event, nil
 }
 
-// answer decides here, or asks the server. done ends what was opened for it.
+// answer decides in this process, or asks the server if one is configured. Callers must call done, which waits for
+// the decision to finish and closes the store.
 func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter *agent.Adapter, p engine.Principal, e agent.Event, input []byte) (a agent.Answer, done func() error, err error) {
 	done = func() error { return nil }
 	if e.Phase == agent.PhaseOther {
@@ -257,7 +257,7 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 		},
 	})
 	a = door.Answer(ctx, p, e)
-	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // else at the next event
+	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // otherwise at the next event
 		a = tellAgent(a, approved.report(ctx, con, open))
 		if e.Phase == agent.PhaseStart {
 			a = tellAgent(a, strings.Join(approved.listMissingHooks(), " "))
@@ -272,7 +272,7 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 	}, nil
 }
 
-// tellAgent adds a sentence to an answer.
+// tellAgent adds text to an answer.
 func tellAgent(a agent.Answer, text string) agent.Answer {
 	if a.Verdict == agent.Neutral {
 		a.Context = strings.TrimSpace(a.Context + "\n" + text)
@@ -282,13 +282,13 @@ func tellAgent(a agent.Answer, text string) agent.Answer {
 	return a
 }
 
-// canTell reports whether the agent reads what an answer tells it.
+// canTell reports whether the client passes text in this answer to the agent.
 func canTell(adapter *agent.Adapter, e agent.Event, a agent.Answer) bool {
 	without, with := adapter.Encode(e, a), adapter.Encode(e, tellAgent(a, "."))
 	return !bytes.Equal(without.Stdout, with.Stdout) || !bytes.Equal(without.Stderr, with.Stderr)
 }
 
-// relay asks the server.
+// relay lets the server decide.
 func (c *answerCommand) relay(ctx context.Context, con *module.Console, e agent.Event, input []byte) (a agent.Answer, err error) {
 	server, err := con.Connect(c.Judging)
 	if err != nil {
@@ -309,7 +309,7 @@ func (c *answerCommand) relay(ctx context.Context, con *module.Console, e agent.
 	return a, nil
 }
 
-// open opens the store, which is made where there never was one, with the definitions.
+// open opens the store and loads the definitions. It creates the store if there never was one.
 func (c *answerCommand) open(ctx context.Context, con *module.Console, approved *approval) (*module.Opened, error) {
 	at := c.Judging.Place()
 	if at.Store == inMemory {
@@ -324,8 +324,8 @@ func (c *answerCommand) open(ctx context.Context, con *module.Console, approved 
 	return sys, err
 }
 
-// loadChanged loads the definitions that are not the operator's newest ones as they are: examining one runs
-// its scripts.
+// loadChanged loads the definitions that differ from the operator's newest stored versions. It skips the others
+// because checking a definition runs its scripts.
 func loadChanged(ctx context.Context, con *module.Console, sys *module.Opened, approved *approval, patterns []string) error {
 	changed, err := approved.load(con, patterns)
 	if err != nil {

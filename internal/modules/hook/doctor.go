@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// doctorCommand is gavel hook doctor.
+// doctorCommand implements gavel hook doctor.
 type doctorCommand struct {
 	Client string `arg:"" optional:"" enum:",claude-code,codex,copilot,cursor,gemini,kiro,opencode" default:"" name:"client" help:"The coding agent; without it, each that has gavel's hooks."`
 	JSON   bool   `name:"json" help:"Print the findings as JSON."`
@@ -45,16 +45,16 @@ Examples:
 Exit codes: 0 the hooks bite, 1 they do not, or none are installed, 2 wrong usage, 3 not known.`
 }
 
-// diagnosis is what is found of a client's hooks.
+// diagnosis holds the findings about a client's hooks.
 type diagnosis struct {
 	Client   string   `json:"client"`
-	Files    []string `json:"files"`             // with gavel's hooks
-	Version  string   `json:"version,omitempty"` // of Claude Code
-	Failing  string   `json:"failing"`           // what the client does where a hook fails
+	Files    []string `json:"files"`             // settings files that contain gavel's hooks
+	Version  string   `json:"version,omitempty"` // Claude Code only
+	Failing  string   `json:"failing"`           // the client's behavior if a hook fails
 	Probes   []probe  `json:"probes"`
-	Problems []string `json:"problems,omitempty"` // the cause and what to do, a line each
+	Problems []string `json:"problems,omitempty"` // cause and remedy, one line each
 	Changes  string   `json:"changes,omitempty"`  // what gavel hook install would change in Files, as a diff
-	Unknown  []string `json:"unknown,omitempty"`  // what could not be found out
+	Unknown  []string `json:"unknown,omitempty"`  // checks that gave no result
 	OK       bool     `json:"ok"`
 
 	project string
@@ -150,7 +150,8 @@ func (d *diagnosis) unknown(format string, args ...any) {
 	d.Unknown = append(d.Unknown, fmt.Sprintf(format, args...))
 }
 
-// examine reports whether gavel's hooks are there, may be, or were.
+// examine checks the client's hooks. It reports whether gavel's hooks are installed, might be, or were installed
+// when a person last approved the rules.
 func (d *diagnosis) examine(ctx context.Context, con *module.Console, at module.StoreFlags) bool {
 	failOpen := false
 	d.Version, failOpen = findFailOpen(ctx, d.Client)
@@ -185,8 +186,8 @@ func (d *diagnosis) examine(ctx context.Context, con *module.Console, at module.
 	return true
 }
 
-// compareSettings compares the settings of both scopes with what gavel hook install would write there. It returns the
-// settings that switch hooks off.
+// compareSettings compares the settings of both scopes with those that gavel hook install would write. It returns
+// the settings that disable hooks.
 func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
 	for _, scope := range []agent.Scope{agent.ScopeUser, agent.ScopeProject} {
 		path, text, err := readSettings(d.Client, scope)
@@ -223,10 +224,10 @@ func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
 	return switches
 }
 
-// checkApproval returns the rules that a hook answers by, nil where it cannot be tried, and whether hooks of the client
-// were recorded when a person approved the rules.
+// checkApproval returns the rules that a hook applies, or nil if the hook cannot be probed. It also reports whether
+// hooks of the client were recorded when a person approved the rules.
 func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at module.StoreFlags, h agent.InstalledHook) (rules *agent.Rules, recorded bool) {
-	if h.Option("server") != "" || at.Config == "" { // a server would record what its gates deny
+	if h.Option("server") != "" || at.Config == "" { // a server would record the denials of its gates
 		rules = &agent.Rules{}
 	}
 	if at.Config == "" {
@@ -267,7 +268,7 @@ func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at m
 	return &read, recorded
 }
 
-// checkCodexTrust asks Codex itself, which skips hooks that its user did not trust.
+// checkCodexTrust asks Codex whether it trusts the hooks, because it skips hooks that its user did not trust.
 func (d *diagnosis) checkCodexTrust(ctx context.Context, version string) {
 	listed, err := listCodexHooks(ctx, d.project, version)
 	if err != nil {
@@ -320,13 +321,13 @@ func listCodexHooks(ctx context.Context, folder, version string) (hooks []codexH
 	}
 	defer func() {
 		cancel()
-		_ = cmd.Wait() // it was ended
+		_ = cmd.Wait() // it was killed
 	}()
 	where, err := document.Marshal(folder)
 	if err != nil {
 		return nil, err
 	}
-	// Standard input stays open: at its end, Codex goes without an answer.
+	// Keep standard input open: Codex exits without an answer when it is closed.
 	if _, err := fmt.Fprintf(stdin, `{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"clientInfo": {"name": "gavel", "title": "gavel", "version": %q}}}
 {"jsonrpc": "2.0", "method": "initialized"}
 {"jsonrpc": "2.0", "id": 2, "method": "hooks/list", "params": {"cwds": [%s]}}
@@ -357,11 +358,11 @@ func listCodexHooks(ctx context.Context, folder, version string) (hooks []codexH
 	}
 }
 
-// probe runs the installed command with a use of the shell that a gate denies and one that no gate is about.
+// probe runs the installed command for a shell use that a gate denies and for one that no gate covers.
 func (d *diagnosis) probe(ctx context.Context, h agent.InstalledHook, gates gate.Config) {
 	line, every := "", false
 	for _, g := range gates.Gates {
-		if !g.Start { // else it begins its workflow
+		if !g.Start { // a gate with start would begin its workflow instead of denying
 			line = cmp.Or(line, agent.SampleLine(g))
 		}
 		every = every || g.Builtin == gate.BuiltinShell && len(g.When) == 0
@@ -371,7 +372,7 @@ func (d *diagnosis) probe(ctx context.Context, h agent.InstalledHook, gates gate
 	}
 }
 
-// ask runs the command once, over an empty store. It reports whether there was an answer.
+// ask runs the installed command once, with an empty store. It reports whether the command ended in time.
 func (d *diagnosis) ask(ctx context.Context, h agent.InstalledHook, line string, expected agent.Reading) (answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(h.Limit(), time.Minute))
 	defer cancel()
@@ -385,9 +386,9 @@ func (d *diagnosis) ask(ctx context.Context, h agent.InstalledHook, line string,
 	if at := slices.Index(args, "--store"); at >= 0 && at+1 < len(args) {
 		args[at+1] = store
 	}
-	cmd := exec.CommandContext(ctx, h.Words[0], args...) //nolint:gosec // what is installed is what is tried
+	cmd := exec.CommandContext(ctx, h.Words[0], args...) //nolint:gosec // runs the command that is installed
 	cmd.Dir, cmd.Stdin, cmd.WaitDelay = d.project, bytes.NewReader(agent.Sample(d.Client, d.project, line)), time.Second
-	cmd.Env = append(os.Environ(), "GAVEL_STORE="+store) // overrules the configuration file
+	cmd.Env = append(os.Environ(), "GAVEL_STORE="+store) // overrides the configuration file
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	began := time.Now()

@@ -23,7 +23,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
-// facePath is where a server answers events; the client's name follows.
+// facePath is the path at which a server answers events. The client's name follows it.
 const facePath = "/v1/hooks/"
 
 // answerForm is the form in which gavel hook --server sends an event (agent.EncodeRelayed) and gets an agent.Answer.
@@ -35,15 +35,15 @@ type face struct {
 	rules    func() agent.Rules
 	answered func(client string, v agent.Verdict)
 	log      *slog.Logger
-	// analysis has the places for reading what an event would do. A request gives its place up
-	// when the engine begins to decide, which has places of its own.
+	// analysis limits how many events are analyzed concurrently. A request releases its permit when the engine
+	// begins to decide, because the engine has its own limit.
 	analysis *fairshare.Queue
 }
 
-// queueWait is how long an event waits for a place.
+// queueWait limits how long an event waits for a permit.
 const queueWait = 10 * time.Second
 
-// newFace answers by the rules in force.
+// newFace returns a face that applies the rules in force.
 func newFace(host module.Host, rules *rulesInForce) *face {
 	f := &face{
 		log: host.Log, rules: rules.get, answered: rules.count,
@@ -61,11 +61,11 @@ func newFace(host module.Host, rules *rulesInForce) *face {
 	return f
 }
 
-// analysisKey is where a context has the func() that gives up a place for analysis.
+// analysisKey is the context key of the func() that releases the permit for analysis.
 type analysisKey struct{}
 
-// ServeHTTP answers an event of a client. The status is 200 whatever the answer, where the client can
-// read it there: clients take any other for a hook that failed, and most let the tool run then.
+// ServeHTTP answers an event of a client. A denial also has status 200 if the client can read it from the body:
+// clients treat any other status as a failed hook, and most then run the tool.
 func (f *face) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	adapter, ok := agent.FindAdapter(req.PathValue("client"))
 	if !ok {
@@ -73,7 +73,7 @@ func (f *face) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer func() {
-		if p := recover(); p != nil { // where an event is read; the door has its own
+		if p := recover(); p != nil { // from decoding the event; the door recovers from its own panics
 			f.log.Error("a hook crashed; this is a bug of gavel", "client", adapter.Client, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			listen.WriteProblem(w, http.StatusInternalServerError, string(engine.CodeInternal), "gavel crashed; this is a bug of gavel.")
 		}
@@ -103,11 +103,11 @@ func (f *face) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// isRelayed reports whether gavel hook --server sent the event.
+// isRelayed reports whether the event comes from gavel hook --server.
 func isRelayed(r *http.Request) bool { return r.URL.Query().Get("form") == answerForm }
 
-// writeBody writes an answer. One that the client takes from an exit code and from nothing else, as
-// Kiro does, is a status that a script which asks for it can tell.
+// writeBody writes an answer. Some clients, such as Kiro, take a denial from the exit code alone. It is sent as
+// status 403, so that a script that calls the server can detect it.
 func writeBody(w http.ResponseWriter, out agent.Output) {
 	if out.Exit != 0 && len(out.Stdout) == 0 {
 		listen.WriteProblem(w, http.StatusForbidden, "denied", strings.TrimSpace(string(out.Stderr)))
@@ -117,7 +117,7 @@ func writeBody(w http.ResponseWriter, out agent.Output) {
 	_, _ = w.Write(out.Stdout) // a caller that is gone needs no answer
 }
 
-// answer decides about an event of the caller that ctx knows.
+// answer decides about an event of the caller in ctx.
 func (f *face) answer(ctx context.Context, e agent.Event) agent.Answer {
 	if e.Phase == agent.PhaseOther {
 		return agent.Answer{Verdict: agent.Neutral}
@@ -134,8 +134,8 @@ func (f *face) answer(ctx context.Context, e agent.Event) agent.Answer {
 	return f.door.Answer(context.WithValue(ctx, analysisKey{}, release), who.Principal, e)
 }
 
-// denyInForm has problems written as a denial that the client understands, wherever they are said: clients
-// ignore the body of another status. A credential that is missing or wrong stays a 401 or 403.
+// denyInForm returns a writer that turns any problem response into a denial in the client's format, because clients
+// ignore the body if the status is not 200. A missing or invalid credential remains a 401 or 403.
 func (f *face) denyInForm(w http.ResponseWriter, req *http.Request) http.ResponseWriter {
 	adapter, ok := agent.FindAdapter(strings.TrimPrefix(req.URL.Path, facePath))
 	if !ok || isRelayed(req) {
@@ -146,14 +146,14 @@ func (f *face) denyInForm(w http.ResponseWriter, req *http.Request) http.Respons
 
 type denyingWriter struct {
 	http.ResponseWriter
-	body    io.Reader // of the request
+	body    io.Reader // the request's body
 	adapter *agent.Adapter
 	rules   func() agent.Rules
-	denies  int // the status that was replaced, 0 for none
+	denies  int // the status that was replaced, or 0
 }
 
-// maxLeftover is how much of a body that is too large is read away, in bytes: a client that is
-// cut off while it writes does not read the answer.
+// maxLeftover limits, in bytes, how much of a too large body is discarded. The body must be drained because a client
+// whose connection closes while it writes does not read the answer.
 const maxLeftover = 64 << 20
 
 // WriteHeader implements http.ResponseWriter.
@@ -170,21 +170,21 @@ func (w *denyingWriter) WriteHeader(status int) {
 	}
 }
 
-// Write implements http.ResponseWriter. A problem is written at once.
+// Write implements http.ResponseWriter. It expects a problem in a single call.
 func (w *denyingWriter) Write(p []byte) (int, error) {
 	if w.denies == 0 {
 		return w.ResponseWriter.Write(p) //nolint:wrapcheck // for net/http
 	}
 	var said struct{ Detail string }
-	_ = json.Unmarshal(p, &said) // what is no problem says nothing
+	_ = json.Unmarshal(p, &said) // if p is not a problem, Detail stays empty
 	reason := errors.New(cmp.Or(said.Detail, "the server could not answer"))
 	out := w.adapter.EncodeFailure(agent.DescribeFailure(w.adapter.Client, reason))
-	if w.denies == http.StatusBadRequest || w.denies == http.StatusRequestEntityTooLarge { // the event
+	if w.denies == http.StatusBadRequest || w.denies == http.StatusRequestEntityTooLarge { // the event could not be read
 		out = w.adapter.EncodeUnreadable(w.rules().Hooks.OnFailure, reason)
 	}
 	writeBody(w.ResponseWriter, out)
 	return len(p), nil
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (w *denyingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -35,19 +35,19 @@ func parse(t *testing.T, text string) agent.Rules {
 	return rules
 }
 
-// Lines of one caller wait for each other, and not the others for them: a caller that comes later is
-// served before the second line of one that has used the only place.
+// Queued command lines of one caller do not delay other callers: a caller that arrives later is served before the
+// second line of the caller that has used the only permit.
 func TestHookAnalysisIsShared(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, "gates: [{tool: 'builtin:shell', name: push, workflow: release, states: tested, when: [{program: git, args: [push]}]}]")
 	synctest.Test(t, func(t *testing.T) {
 		var reading atomic.Int32
 		held := make(chan struct{}) // closed when the first line has been read
-		var order []string          // who is decided about; one at a time
+		var order []string          // the callers in order of decision; decisions do not overlap
 		f := &face{log: slog.New(slog.DiscardHandler), answered: func(string, agent.Verdict) {}, analysis: fairshare.New(fairshare.Config{Permits: 1, Wait: time.Minute})}
 		f.door = agent.NewDoor(agent.DoorConfig{
 			Logger: f.log,
-			Rules: func() agent.Rules { // asked for by each event that has a place
+			Rules: func() agent.Rules { // called by each event that has a permit
 				reading.Add(1)
 				<-held
 				return rules
@@ -71,7 +71,7 @@ func TestHookAnalysisIsShared(t *testing.T) {
 		if n := reading.Load(); n != 1 {
 			t.Errorf("%d lines are read at once, with one place", n)
 		}
-		<-time.After(time.Second) // a has used its place so long
+		<-time.After(time.Second) // a has used its permit for that long
 		close(held)
 		requests.Wait()
 		if got := strings.Join(order, ""); got != "abaa" {
@@ -80,7 +80,7 @@ func TestHookAnalysisIsShared(t *testing.T) {
 	})
 }
 
-// An event for which there is no place in time is denied, with when to come again.
+// An event that gets no permit in time is denied, and the denial says when to retry.
 func TestHookBusy(t *testing.T) {
 	t.Parallel()
 	f := &face{log: slog.New(slog.DiscardHandler), answered: func(string, agent.Verdict) {}, analysis: fairshare.New(fairshare.Config{Permits: 1, Waiting: 1, Wait: time.Millisecond})}

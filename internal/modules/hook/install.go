@@ -25,7 +25,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// command is gavel hook.
+// command implements gavel hook.
 type command struct {
 	Answer    answerCommand    `cmd:"" default:"withargs" help:"Answer an event of a coding agent: from stdin to stdout."`
 	Install   installCommand   `cmd:"" help:"Write gavel's hooks into the settings of a coding agent."`
@@ -39,7 +39,7 @@ func (command) Help() string {
 gavel answers by the gates on builtin tools and by the section hooks of its configuration.`
 }
 
-// installFlags say in whose settings.
+// installFlags holds the flags that install and uninstall share.
 type installFlags struct {
 	Client string `arg:"" enum:"claude-code,codex,copilot,cursor,gemini,kiro,opencode" name:"client" help:"The coding agent: claude-code, codex, copilot, cursor, gemini, kiro or opencode."`
 	Yes    bool   `name:"yes" short:"y" help:"Write without asking."`
@@ -154,7 +154,8 @@ func (c *installCommand) Run(ctx context.Context, con *module.Console) (err erro
 	return nil
 }
 
-// makeToken makes the token that the hooks show the server, where none is given.
+// makeToken creates the token with which the hooks authenticate to the server, unless a token file is given.
+// undo removes it.
 func (c *installCommand) makeToken(ctx context.Context, con *module.Console) (undo func(), err error) {
 	if c.Server == "" || c.TokenFile != "" {
 		return func() {}, nil
@@ -168,7 +169,7 @@ func (c *installCommand) makeToken(ctx context.Context, con *module.Console) (un
 	return undo, err
 }
 
-// newToken says which token the hooks of a client have in a scope.
+// newToken describes the token of a client's hooks in a scope. It creates nothing.
 func newToken(f installFlags, scope agent.Scope, server string) (t hooksToken, err error) {
 	folder, err := projectFolder()
 	if scope == agent.ScopeUser {
@@ -192,7 +193,7 @@ func (c *installCommand) installation(ctx context.Context, con *module.Console) 
 	}
 	in = agent.Installation{Limit: c.Limit, Windows: agent.OnWindows}
 	store := c.Store
-	if c.Server != "" || driver.Find(store) != nil && driver.Find(store).Describe(store) != store { // with a password
+	if c.Server != "" || driver.Find(store) != nil && driver.Find(store).Describe(store) != store { // its address contains a password
 		store = ""
 	}
 	in.Program, err = installedProgram()
@@ -261,7 +262,7 @@ func (c *uninstallCommand) Run(ctx context.Context, con *module.Console) error {
 			con.Out.Printf("removed from %s\n", path)
 		}
 		flag := c.StoreFlags
-		if own, _ := agent.ReadHooks(c.Client, before); len(own) > 0 { // they were read before
+		if own, _ := agent.ReadHooks(c.Client, before); len(own) > 0 { // Uninstall has already parsed them
 			if file := own[0].Option("config"); file != "" && own[0].Option("server") == "" {
 				flag = module.StoreFlags{ConfigFlag: module.ConfigFlag{Config: file}, Store: own[0].Option("store")}
 			}
@@ -276,7 +277,7 @@ func (c *uninstallCommand) Run(ctx context.Context, con *module.Console) error {
 	return nil
 }
 
-// removeToken removes the token of a hook that gavel hook install made.
+// removeToken removes the token of a hook if gavel hook install created it.
 func (c *uninstallCommand) removeToken(ctx context.Context, con *module.Console, scope agent.Scope, h agent.InstalledHook) error {
 	t, err := newToken(c.installFlags, scope, h.Option("server"))
 	if err != nil {
@@ -290,7 +291,7 @@ func (c *uninstallCommand) removeToken(ctx context.Context, con *module.Console,
 	return nil
 }
 
-// forget takes the hooks of a settings file out of the record of what is installed.
+// forget removes the hooks of a settings file from the record of installed hooks.
 func (c *uninstallCommand) forget(ctx context.Context, con *module.Console, path string, flag module.StoreFlags) error {
 	if err := findConfig(con, &flag); err != nil || flag.Config == "" {
 		return err
@@ -311,7 +312,7 @@ func (c *uninstallCommand) forget(ctx context.Context, con *module.Console, path
 	return module.EngineFailure(err)
 }
 
-// findConfig takes the gavel.yaml of the project where no configuration is named, and the store that it names.
+// findConfig fills in unset flags: the project's gavel.yaml as the configuration, and the store that it names.
 func findConfig(con *module.Console, f *module.StoreFlags) error {
 	project, err := projectFolder()
 	if err != nil {
@@ -328,9 +329,9 @@ func findConfig(con *module.Console, f *module.StoreFlags) error {
 	return setStore(f)
 }
 
-// showDiff is how a file changes, as a unified diff.
+// showDiff returns the change of a file as a unified diff.
 func showDiff(path string, before, after []byte) string {
-	_, text, _ := strings.Cut(string(diff.Diff(path, before, path+" (new)", after)), "\n") // without the command of diff
+	_, text, _ := strings.Cut(string(diff.Diff(path, before, path+" (new)", after)), "\n") // without the line that repeats the diff command
 	return text
 }
 
@@ -338,8 +339,8 @@ func printDiff(con *module.Console, path string, before, after []byte) {
 	con.Out.Text(showDiff(path, before, after))
 }
 
-// replaceSettings writes a settings file that is as it was shown, or the one that it links to. Without a text the file
-// is removed.
+// replaceSettings writes a settings file, or the file that it links to. It fails if the file no longer has the text
+// before. If after is empty, it removes the file.
 func replaceSettings(path string, before, after []byte) error {
 	if now, _ := os.ReadFile(path); !bytes.Equal(now, before) { //nolint:gosec // the settings of the user's own client
 		return term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
@@ -354,7 +355,7 @@ func replaceSettings(path string, before, after []byte) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // as any folder of a project
+	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the usual mode of a project's folders
 	if err == nil {
 		err = module.WriteWhole(path, func(w io.Writer) error { _, err := w.Write(after); return err })
 	}
@@ -364,7 +365,7 @@ func replaceSettings(path string, before, after []byte) error {
 	return err
 }
 
-// readSettings reads the file where a client keeps its hooks; it need not be there.
+// readSettings reads the file in which a client keeps its hooks. The text is nil if the file does not exist.
 func readSettings(client string, scope agent.Scope) (path string, text []byte, err error) {
 	home, err := os.UserHomeDir()
 	if err != nil && scope == agent.ScopeUser {
@@ -381,7 +382,8 @@ func readSettings(client string, scope agent.Scope) (path string, text []byte, e
 	return path, text, nil
 }
 
-// projectFolder is the nearest folder with .git, or else this one.
+// projectFolder returns the nearest folder with .git, from the working directory upwards, or else the working
+// directory.
 func projectFolder() (string, error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -397,8 +399,8 @@ func projectFolder() (string, error) {
 	}
 }
 
-// installedProgram is where this program is: as it was called, where that is a link which stays when
-// the program is updated.
+// installedProgram returns the path of this program. It prefers the path by which it was called, because that may be
+// a link that stays valid when the program is updated.
 func installedProgram() (string, error) {
 	if called, err := exec.LookPath(os.Args[0]); err == nil {
 		return filepath.Abs(called)
@@ -408,14 +410,14 @@ func installedProgram() (string, error) {
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+`)
 
-// findFailOpen asks Claude Code for its version, and reports whether that one cannot block a tool whose hook fails.
+// findFailOpen asks Claude Code for its version. It reports whether that version runs a tool even if its hook fails.
 func findFailOpen(ctx context.Context, client string) (version string, failOpen bool) {
 	if client != "claude-code" {
 		return "", false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, "claude", "--version").Output() // without a version, it is taken for a new one
+	out, _ := exec.CommandContext(ctx, "claude", "--version").Output() // an unknown version is treated as a new one
 	version = versionNumber.FindString(string(out))
 	return version, version != "" && semver.Compare("v"+version, "v2.1.295") < 0
 }

@@ -1,8 +1,10 @@
-// Package hook is the module that answers the hooks of coding agents: the section "hooks" of the
-// configuration file, gavel hook, which answers, installs and approves, and the address of a server that
-// answers as gavel hook does.
+// Package hook is the module that answers the hooks of coding agents. It provides:
 //
-// Gates on an agent's own tools are in the section "gates". Package agent decides by them.
+//   - the section "hooks" of the configuration file;
+//   - gavel hook, which answers events, installs hooks and approves their rules;
+//   - a server's endpoint that answers events as gavel hook does.
+//
+// Gates on an agent's own tools are in the section "gates". Package agent applies both.
 package hook
 
 import (
@@ -21,7 +23,7 @@ var schemas []byte
 
 const sectionHooks = "hooks"
 
-// inMemory is the store that keeps nothing.
+// inMemory names the store that keeps nothing on disk.
 const inMemory = "memory"
 
 func init() {
@@ -48,13 +50,14 @@ func check(c module.Check) error {
 	return joinMistakes(err, rules.Gates.Check(c.Definitions, false), rules.Hooks.Check(c.Definitions, false))
 }
 
-// readRule has definitions compared with the section.
+// readRule returns the lint rule that checks definitions against the section.
 func readRule(file *config.File) (check func(*workflow.Definition) error, err error) {
 	hooks, err := gate.ParseHooks(file.Section(sectionHooks))
 	return hooks.CheckDefinition, err
 }
 
-// nextStep installs the hooks of a client. Some clients have none, or hooks of another name.
+// nextStep returns the command that installs the hooks of a client, or the one that lists the supported clients if
+// this one has no hooks or another name.
 func nextStep(client, config string) string {
 	if slices.Contains(agent.InstallClients(), client) {
 		return "gavel hook install " + client + " --config " + config

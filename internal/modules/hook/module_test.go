@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
-// A changed file whose section does not fit the definitions of operators is refused, and the rules of before stay.
+// A reload is rejected if a section of the file does not fit the operators' definitions; the previous rules stay.
 func TestRulesAreReloadedWhole(t *testing.T) {
 	t.Parallel()
 	e := enginetest.New(t, judge.Config{})

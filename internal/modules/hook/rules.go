@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// readRules reads what a configuration file has for hooks.
+// readRules reads the rules for hooks from a configuration file.
 func readRules(path string) (r agent.Rules, err error) {
 	if path == "" {
 		return r, term.UsageErrorf("give --config FILE, or --server URL", "there is no configuration")
@@ -28,14 +28,14 @@ func readRules(path string) (r agent.Rules, err error) {
 	return r, module.BadConfig(err)
 }
 
-// parseRules reads both sections. The error is about the mistakes of both.
+// parseRules parses the sections gates and hooks. The error holds the mistakes of both.
 func parseRules(file *config.File) (r agent.Rules, err error) {
 	gates, gatesErr := gate.ParseConfig(file.Section(config.SectionGates))
 	hooks, hooksErr := gate.ParseHooks(file.Section(sectionHooks))
 	return agent.Rules{Gates: gates, Hooks: hooks}, joinMistakes(gatesErr, hooksErr)
 }
 
-// joinMistakes is one document.Errors for several.
+// joinMistakes merges several document.Errors into one. It returns any other error alone.
 func joinMistakes(found ...error) error {
 	var all document.Errors
 	for _, err := range found {
@@ -52,7 +52,7 @@ func joinMistakes(found ...error) error {
 	return all
 }
 
-// rulesInForce are the rules of a server, with what was answered by them.
+// rulesInForce holds the current rules of a server, with counts of its answers.
 type rulesInForce struct {
 	host  module.Host
 	rules atomic.Pointer[agent.Rules]
@@ -61,7 +61,7 @@ type rulesInForce struct {
 	answered map[answered]float64
 }
 
-// answered is a kind of answer.
+// answered is the key by which answers are counted.
 type answered struct{ client, verdict string }
 
 func serve(host module.Host) (*module.Service, error) {
@@ -75,7 +75,7 @@ func serve(host module.Host) (*module.Service, error) {
 
 func (r *rulesInForce) get() agent.Rules { return *r.rules.Load() }
 
-// prepare reads the rules and compares them with the definitions of operators; take has them in force.
+// prepare parses the rules and checks them against the operators' definitions. take puts them in force.
 func (r *rulesInForce) prepare(ctx context.Context, file *config.File) (take func(), err error) {
 	rules, err := parseRules(file)
 	if err == nil {
@@ -87,7 +87,7 @@ func (r *rulesInForce) prepare(ctx context.Context, file *config.File) (take fun
 	return func() { r.rules.Store(&rules) }, err
 }
 
-// count notes an answer.
+// count adds an answer to the metrics.
 func (r *rulesInForce) count(client string, v agent.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,20 +17,20 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// usualAgent is who gavel mcp serves where nothing else is said.
+// usualAgent is the principal that gavel mcp serves by default.
 const usualAgent = "local:agent"
 
-// hooksToken is the token that the hooks of a client show a server.
+// hooksToken describes the token with which the hooks of a client authenticate to a server.
 type hooksToken struct {
 	client, server string
-	folder         string // for whose sessions it is
-	principal      string // of the agent
+	folder         string // the token is valid for sessions in it
+	principal      string // the agent's
 	tokens         module.TokensFlag
 	store          module.StoreFlags
 }
 
-// createToken makes a token where the server's tokens are on this machine and returns the file with
-// it, "" where the server wants none. A file that is there and works stays. undo takes back what was made.
+// createToken creates a token and returns the file that holds it, or "" if the server needs none. It keeps an existing
+// file whose token works. It fails if the server's tokens are not on this machine. undo removes a new token.
 func createToken(ctx context.Context, con *module.Console, t hooksToken) (file string, undo func(), err error) {
 	undo = func() {}
 	switch err := t.try(ctx, con, ""); {
@@ -55,7 +55,7 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 	if err != nil {
 		return "", undo, module.TokenFailure(err)
 	}
-	if isCredentialRefused(t.try(ctx, con, bearers[0])) { // these tokens are another server's
+	if isCredentialRefused(t.try(ctx, con, bearers[0])) { // the tokens here belong to another server
 		err = t.askOperator(nil)
 	} else if err = errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), auth.WriteSecret(file, bearers[0])); err != nil {
 		err = term.UsageErrorf("give --token-file FILE", "cannot keep the token: %w", err)
@@ -66,9 +66,9 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 	return file, func() { t.forget(ctx, con, file, made[0].ID) }, nil
 }
 
-// forget takes a token back that nobody will use.
+// forget deletes a token that will not be used, and its file.
 func (t hooksToken) forget(ctx context.Context, con *module.Console, file, id string) {
-	_ = os.Remove(file) // it is worth nothing without its entry
+	_ = os.Remove(file) // useless without its entry
 	tokens, release, err := con.Tokens(ctx, t.tokens, t.store)
 	if err == nil {
 		err = errors.Join(tokens.Forget(id), release())
@@ -78,8 +78,7 @@ func (t hooksToken) forget(ctx context.Context, con *module.Console, file, id st
 	}
 }
 
-// try posts an event that the server cannot read. The error says whether it takes the token's events;
-// it is nil where it does.
+// try posts an invalid event. It returns nil if the server accepts the token, that is, if it rejects only the event.
 func (t hooksToken) try(ctx context.Context, con *module.Console, bearer string) error {
 	c, err := con.ConnectWith(t.server, bearer)
 	if err != nil {
@@ -93,12 +92,12 @@ func (t hooksToken) try(ctx context.Context, con *module.Console, bearer string)
 	return err
 }
 
-// isCredentialRefused reports whether a server takes no events with a token.
+// isCredentialRefused reports whether a server rejected the credential, not the event.
 func isCredentialRefused(err error) bool {
 	return slices.Contains([]engine.Code{"invalid_token", engine.CodeUnauthenticated, engine.CodeForbidden}, engine.CodeOf(err))
 }
 
-// askOperator says what has to be done where the tokens of the server are.
+// askOperator returns an error with the command to run on the server's machine.
 func (t hooksToken) askOperator(cause error) error {
 	err := fmt.Errorf("%s takes hook events with a token for them only, and its tokens are not on this machine", t.server)
 	if cause != nil {
@@ -110,7 +109,7 @@ func (t hooksToken) askOperator(cause error) error {
 	}
 }
 
-// file is where the token is kept: one for each client and folder.
+// file returns the path of the token file, one for each client, server and folder.
 func (t hooksToken) file() (string, error) {
 	dir, err := os.UserConfigDir()
 	sum := sha256.Sum256([]byte(t.server + "\n" + t.folder))

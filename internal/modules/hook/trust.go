@@ -28,7 +28,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// rulesWorkflow keeps, in one instance for each configuration file, the rules that a person approved.
+// rulesWorkflow is the workflow that stores the rules that a person approved, one instance per configuration file.
 const rulesWorkflow = "gavel.hook-rules"
 
 const rulesDefinition = `
@@ -45,7 +45,7 @@ states:
   retired: {final: true, outcome: success}
 `
 
-// The principals of instances of rulesWorkflow: no client of this machine, no token and no issuer has their name.
+// The principals of rulesWorkflow's instances. No local client, token or issuer can have this name.
 var (
 	rulesOwner = engine.Principal{ID: "gavel:hooks", Role: engine.RoleOperator}
 	rulesAgent = engine.Principal{ID: rulesOwner.ID, Role: engine.RoleAgent}
@@ -54,22 +54,23 @@ var (
 // approvedRules is the context of an instance of rulesWorkflow.
 type approvedRules struct {
 	Config string `json:"config"` // the text of the configuration file
-	// Files are the configuration file with the digest of its text, and the definitions with their hashes, which are over
-	// the files that those name as well. Names are absolute.
+	// Files maps the configuration file to the digest of its text, and each definition to its hash, which also covers
+	// the files that the definition names. Names are absolute.
 	Files map[string]string `json:"files"`
 	Hooks []recordedHooks   `json:"hooks,omitempty"`
-	// Noticed is the digest of the changed files that were last reported, "" where they are as approved.
+	// Noticed is the digest of the last reported change, or "" if the files are as approved.
 	Noticed string `json:"noticed"`
 }
 
-// recordedHooks is what gavel hook install wrote into one settings file.
+// recordedHooks lists the hooks that gavel hook install wrote into one settings file.
 type recordedHooks struct {
 	Client string   `json:"client"`
 	File   string   `json:"file"`
 	Events []string `json:"events"`
 }
 
-// record notes what is installed in a settings file, nothing where there are no events. It reports whether that is new.
+// record replaces the recorded hooks of a settings file, or removes them if h has no events. It reports whether that
+// changed the record.
 func (r *approvedRules) record(h recordedHooks) bool {
 	before := r.Hooks
 	r.Hooks = slices.DeleteFunc(slices.Clone(before), func(old recordedHooks) bool { return old.Client == h.Client && old.File == h.File })
@@ -81,7 +82,7 @@ func (r *approvedRules) record(h recordedHooks) bool {
 }
 
 func (r approvedRules) digest() string {
-	raw, _ := json.Marshal(r.Files) //nolint:errchkjson // texts
+	raw, _ := json.Marshal(r.Files) //nolint:errchkjson // strings only
 	return digestFile(raw)
 }
 
@@ -90,7 +91,7 @@ func digestFile(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// approval is what a person approved for the configuration file at path.
+// approval holds the rules that a person approved for the configuration file at path.
 type approval struct {
 	approvedRules
 	path     string
@@ -98,7 +99,7 @@ type approval struct {
 	revision int64
 }
 
-// rulesSubject is what the approval of a configuration file is about. Subjects have at most 200 bytes.
+// rulesSubject returns the subject of a configuration file's approval. Subjects are limited to 200 bytes.
 func rulesSubject(path string) string {
 	if len(path) > 150 {
 		path = digestFile([]byte(path))
@@ -106,7 +107,7 @@ func rulesSubject(path string) string {
 	return "file:" + path
 }
 
-// findApproval reads what a person approved for the configuration file of flag; nil where nobody did. It writes nothing.
+// findApproval reads the approval of the configuration file of flag, or returns nil if there is none. It writes nothing.
 func findApproval(ctx context.Context, con *module.Console, flag module.StoreFlags) (*approval, error) {
 	path, err := module.LocateFile(flag.Config)
 	if err != nil {
@@ -120,7 +121,7 @@ func findApproval(ctx context.Context, con *module.Console, flag module.StoreFla
 	inst, err := store.First(db.Instances(ctx, store.InstanceQuery{Workflow: rulesWorkflow, Subject: rulesSubject(path), Limit: 1}), "the approved rules")
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && (inst.Status != record.Running || string(inst.Context) == "{}"):
-		return nil, nil //nolint:nilnil // as above
+		return nil, nil //nolint:nilnil // no approval
 	case err != nil:
 		return nil, term.UnknownErrorf("", "cannot %w", err)
 	}
@@ -131,14 +132,15 @@ func findApproval(ctx context.Context, con *module.Console, flag module.StoreFla
 	return a, nil
 }
 
-// ruleFiles are the rules as the files at path have them now.
+// ruleFiles holds the rules as they are now in the configuration file at path and its definitions.
 type ruleFiles struct {
 	approvedRules
 	path        string
 	definitions module.Definitions
 }
 
-// readRuleFiles reads a configuration file and its definitions. With an error, the result has what could be read.
+// readRuleFiles reads a configuration file and its definitions. If it fails, the result holds the parts that it could
+// read.
 func readRuleFiles(con *module.Console, path string) (ruleFiles, error) {
 	text, err := config.Read(path)
 	r := ruleFiles{path: path, approvedRules: approvedRules{Config: string(text), Files: map[string]string{path: digestFile(text)}}}
@@ -160,14 +162,14 @@ func readRuleFiles(con *module.Console, path string) (ruleFiles, error) {
 	return r, err
 }
 
-// isCurrent reports whether all files are as they were approved.
+// isCurrent reports whether all files are unchanged since their approval.
 func (a *approval) isCurrent(con *module.Console) bool {
 	now, err := readRuleFiles(con, a.path)
 	return err == nil && now.digest() == a.digest()
 }
 
-// load reads the definitions that may be loaded as the operator's: those that are as a person approved them. Without an
-// approval these are all, and one with a mistake is an error.
+// load reads the definitions that may be loaded as the operator's: those that are unchanged since a person approved
+// them. If a is nil, it returns all of them, and an invalid one is an error.
 func (a *approval) load(con *module.Console, patterns []string) (module.Definitions, error) {
 	if a == nil {
 		return con.ReadDefinitions(patterns)
@@ -176,7 +178,8 @@ func (a *approval) load(con *module.Console, patterns []string) (module.Definiti
 	return all, nil
 }
 
-// read also says how many are not as they were approved, and what could not be read.
+// read returns the definitions that are unchanged since their approval, and the number of changed ones. The error is
+// about those that could not be read; the others are returned all the same.
 func (a *approval) read(con *module.Console, patterns []string) (approved module.Definitions, changed int, err error) {
 	approved, err = con.ReadDefinitions(patterns)
 	all := len(approved)
@@ -184,10 +187,10 @@ func (a *approval) read(con *module.Console, patterns []string) (approved module
 	return approved, all - len(approved), err
 }
 
-// Text implements module.Approval.
+// Text implements [module.Approval].
 func (a *approval) Text() []byte { return []byte(a.Config) }
 
-// Definitions implements module.Approval.
+// Definitions implements [module.Approval].
 func (a *approval) Definitions(con *module.Console, patterns []string) module.Definitions {
 	approved, changed, err := a.read(con, patterns)
 	if changed > 0 || err != nil || !a.isCurrent(con) {
@@ -196,10 +199,10 @@ func (a *approval) Definitions(con *module.Console, patterns []string) module.De
 	return approved
 }
 
-// approved finds the approval that a command goes by which answers an agent over a store.
+// approved returns the approval for a command that answers an agent from a store, or nil for any other command.
 func approved(ctx context.Context, con *module.Console, command string, flag func(name string) string) (module.Approval, error) {
 	if flag("server") != "" || !slices.Contains([]string{"hook answer", "mcp"}, command) {
-		return nil, nil //nolint:nilnil // the common answer
+		return nil, nil //nolint:nilnil // the approval does not apply
 	}
 	at := module.StoreFlags{ConfigFlag: module.ConfigFlag{Config: flag("config")}, Store: flag("store"), StoreKey: flag("store-key")}
 	if at.Store == "" {
@@ -208,14 +211,14 @@ func approved(ctx context.Context, con *module.Console, command string, flag fun
 		}
 	}
 	a, err := findApproval(ctx, con, at)
-	if a == nil { // an interface with a nil in it is not nil
+	if a == nil { // return a nil interface, not one that holds a nil pointer
 		return nil, err
 	}
 	return a, err
 }
 
-// report says what changed since a person approved the rules, once for each change, and asks a person to approve it. The
-// approved rules stay in force. It returns "" where there is nothing new to say.
+// report describes what changed since a person approved the rules and opens a review of the change. The approved rules
+// stay in force. Each change is reported once: without a new one, report returns "".
 func (a *approval) report(ctx context.Context, con *module.Console, open func(context.Context) (*module.Opened, error)) string {
 	now, problem := readRuleFiles(con, a.path)
 	noticed := now.digest()
@@ -234,7 +237,7 @@ func (a *approval) report(ctx context.Context, con *module.Console, open func(co
 		_, err = advanceRules(ctx, sys, rulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "notice", ExpectedRevision: &a.revision}, map[string]string{"noticed": noticed})
 	}
 	switch {
-	case engine.CodeOf(err) == engine.CodeConflict, err == nil && noticed == "": // another hook was faster; they are back, which voids the review
+	case engine.CodeOf(err) == engine.CodeConflict, err == nil && noticed == "": // another hook was faster; or the files are back, which voids the review
 		return ""
 	case err == nil && problem != nil:
 		return what + ", for what is there now cannot be used: " + agent.EndSentence(strings.Join(term.ListLines(problem), "; "))
@@ -252,7 +255,7 @@ func (a *approval) report(ctx context.Context, con *module.Console, open func(co
 	return fmt.Sprintf("%s until a person approves the review %s.", what, moved.Review.ID)
 }
 
-// listChanges names the files that are not as they were approved, from the folder of the configuration file on.
+// listChanges returns the files that differ from r, relative to the folder of the configuration file.
 func (r approvedRules) listChanges(now ruleFiles) (names []string) {
 	all := maps.Clone(now.Files)
 	maps.Copy(all, r.Files)
@@ -269,7 +272,7 @@ func (r approvedRules) listChanges(now ruleFiles) (names []string) {
 	return names
 }
 
-// listMissingHooks says which hooks that were installed are gone from the settings of a client, a sentence for each file.
+// listMissingHooks returns one sentence for each settings file from which installed hooks are gone.
 func (r approvedRules) listMissingHooks() (missing []string) {
 	for _, recorded := range r.Hooks {
 		text, err := os.ReadFile(recorded.File)
@@ -298,7 +301,7 @@ func advanceRules(ctx context.Context, sys *module.Opened, by engine.Principal, 
 	return sys.Engine.Advance(ctx, by, req)
 }
 
-// approve puts in force what by, a person, has seen, and loads the definitions as the operator's.
+// approve puts the rules that the person by has seen in force, and loads the definitions as the operator's.
 func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engine.Principal) error {
 	if err := r.open(ctx, con); err != nil {
 		return err
@@ -314,7 +317,7 @@ func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engin
 		return module.EngineFailure(err)
 	}
 	if r.before != nil {
-		at.Revision = r.before.revision // of what the person has seen
+		at.Revision = r.before.revision // so that approval fails if another one was given since the person looked
 	}
 	moved, err := advanceRules(ctx, r.Opened, by, engine.AdvanceRequest{ID: at.ID, Action: "approve", ExpectedRevision: &at.Revision}, r.next.approvedRules)
 	switch {
@@ -328,10 +331,11 @@ func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engin
 	return module.EngineFailure(err)
 }
 
-// agentVariables are set in the shells of coding agents.
+// agentVariables lists environment variables that coding agents set in their shells.
 var agentVariables = []string{"CLAUDECODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"}
 
-// confirm asks a person at a terminal. With yes a script has answered, unless a coding agent runs it.
+// confirm asks a person at a terminal and fails unless the answer is yes. If yes is set, it does not ask. It always
+// fails in the shell of a coding agent.
 func confirm(con *module.Console, yes bool, question string) error {
 	if at := slices.IndexFunc(agentVariables, func(name string) bool { return os.Getenv(name) != "" }); at >= 0 {
 		return term.UsageErrorf("run it in a terminal of your own", "nothing was written: a coding agent runs this command (%s is set), and what it is held to a person approves", agentVariables[at])
@@ -350,7 +354,7 @@ func confirm(con *module.Console, yes bool, question string) error {
 	return nil
 }
 
-// trustCommand is gavel hook trust.
+// trustCommand implements gavel hook trust.
 type trustCommand struct {
 	Yes       bool    `name:"yes" short:"y" help:"Approve without asking. Refused in the shell of a coding agent."`
 	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"Who approves, for the record. Default: local:user: and your name on this machine."`
@@ -401,7 +405,7 @@ func (c *trustCommand) Run(ctx context.Context, con *module.Console) error {
 	return r.approve(ctx, con, who)
 }
 
-// setStore names the store that the hooks of this project have where nothing else names one.
+// setStore sets the project's default store if no flag names one, and makes the path of a store file absolute.
 func setStore(f *module.StoreFlags) (err error) {
 	if f.Store == "" {
 		project, err := projectFolder()
@@ -416,13 +420,13 @@ func setStore(f *module.StoreFlags) (err error) {
 	return err
 }
 
-// rulesReview is what a person is asked to approve.
+// rulesReview holds the rules that a person is asked to approve.
 type rulesReview struct {
 	*module.Opened // nil until it is needed
 	flag           module.StoreFlags
-	before         *approval // nil for none
+	before         *approval // nil if no rules were approved yet
 	next           ruleFiles
-	hooked         bool // what is installed is to be recorded
+	hooked         bool // the record of installed hooks changes
 }
 
 func openRulesReview(ctx context.Context, con *module.Console, flag module.StoreFlags) (*rulesReview, error) {
@@ -446,7 +450,7 @@ func openRulesReview(ctx context.Context, con *module.Console, flag module.Store
 	return r, err
 }
 
-// open opens the store, which may not be there yet.
+// open opens the store once, and creates it if it does not exist.
 func (r *rulesReview) open(ctx context.Context, con *module.Console) (err error) {
 	if r.Opened == nil {
 		r.Opened, err = con.Make(ctx, r.flag)
@@ -456,7 +460,7 @@ func (r *rulesReview) open(ctx context.Context, con *module.Console) (err error)
 
 func (r *rulesReview) close() {
 	if r.Opened != nil {
-		_ = r.Close() // what was acknowledged is on disk
+		_ = r.Close() // acknowledged writes are already on disk
 	}
 }
 
@@ -464,7 +468,7 @@ func (r *rulesReview) isChanged() bool {
 	return r.before == nil || r.before.digest() != r.next.digest() || r.before.Noticed != "" || r.hooked
 }
 
-// print shows what changed. What was never approved is named.
+// print shows the changes since the last approval. If there was none, it lists the files.
 func (r *rulesReview) print(ctx context.Context, con *module.Console) error {
 	if r.before == nil {
 		con.Out.Printf("%s\n", con.Out.Bold("never approved until now:"))
@@ -495,7 +499,7 @@ func (r *rulesReview) print(ctx context.Context, con *module.Console) error {
 	return nil
 }
 
-// indentDefinition is a definition for a diff: scripts in it have their lines.
+// indentDefinition formats a definition for a diff, with the scripts in it split into lines.
 func indentDefinition(raw json.RawMessage) []byte {
 	var text strings.Builder
 	if len(raw) > 0 {

@@ -1,5 +1,5 @@
-// Package measure is the module that brings cases from elsewhere to the measurement of a judge: tables
-// and tests of promptfoo become golden cases (gavel eval import).
+// Package measure is the module that imports cases for measuring a judge. It turns tables and promptfoo tests into
+// golden cases (gavel eval import).
 package measure
 
 import (
@@ -23,7 +23,7 @@ func init() {
 	})
 }
 
-// importFlags are those of files with cases.
+// importFlags are the flags of the import commands.
 type importFlags struct {
 	File     string `arg:"" name:"file" help:"The file."`
 	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`

@@ -7,7 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// What an import cannot take is an error with its line, never another case.
+// Input that cannot be imported is an error with its line, and never becomes a different case.
 func TestImportErrors(t *testing.T) {
 	o := Options{Workflow: "w.yaml", State: "s", Action: "a", Split: eval.Dev, Label: "human"}
 	for name, c := range map[string]struct{ file, text, says string }{
@@ -38,7 +38,7 @@ func TestImportErrors(t *testing.T) {
 	}
 }
 
-// An assertion that forbids a word says nothing of what is right.
+// An assertion that forbids a word does not define the expected outcome.
 func TestPromptfooLines(t *testing.T) {
 	text := `{"vars": {"x": 5}, "assert": [{"type": "equals", "value": "reject"}]}
 {"vars": {"x": 6}, "assert": [{"type": "not-equals", "value": "reject"}]}`

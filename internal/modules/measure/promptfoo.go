@@ -12,11 +12,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ReadPromptfoo makes cases of the tests of promptfoo: a configuration or a list of tests in YAML
-// or JSON, tests in JSON Lines, or a table in CSV, by the extension of the file. The variables of
-// a test are the data; an assertion on the word of a verdict (equals: reject) is the right
-// outcome; metadata that is named like a key of a case is that key, and other metadata a tag. A
-// test without such an assertion has no right outcome. Files that a test refers to are not read.
+// ReadPromptfoo imports promptfoo tests. The file extension selects the format: a configuration or a list of tests
+// in YAML or JSON, tests in JSON Lines, or a table in CSV.
+//   - Variables of a test are the data.
+//   - An assertion on a verdict's word (equals: reject) is the expected outcome.
+//   - Metadata named like a key of a case sets that key. Other metadata becomes tags.
+//
+// A test without such an assertion is counted as unlabelled. Files that a test refers to are not read.
 func ReadPromptfoo(file string, from io.Reader, o Options) (Imported, error) {
 	if strings.EqualFold(filepath.Ext(file), ".csv") {
 		return readTable(file, from, o, setPromptfooCell)
@@ -51,7 +53,7 @@ func ReadPromptfoo(file string, from io.Reader, o Options) (Imported, error) {
 	return out, nil
 }
 
-// readTests reads tests in JSON Lines.
+// readTests imports tests in JSON Lines.
 func readTests(file string, source []byte, o Options) (out Imported, err error) {
 	number := 0
 	for line := range bytes.Lines(source) {
@@ -69,7 +71,7 @@ func readTests(file string, source []byte, o Options) (out Imported, err error) 
 	return out, nil
 }
 
-// addTest makes a case of a test, with what all tests share.
+// addTest adds a test as a case. shared holds the defaults of all tests.
 func (i *Imported) addTest(file string, line int, test, shared *document.Node, o Options) error {
 	at := func(format string, args ...any) error {
 		return fmt.Errorf("%s:%d: %w", file, line, fmt.Errorf(format, args...))
@@ -116,10 +118,10 @@ func (i *Imported) addTest(file string, line int, test, shared *document.Node, o
 	return i.add(file, r, o)
 }
 
-// verdictAssertions are the assertions that can say which word is right.
+// verdictAssertions are the assertions that can state the expected outcome.
 var verdictAssertions = map[string]bool{"equals": true, "contains": true, "icontains": true, "starts-with": true}
 
-// expect takes the right outcome from an assertion, if it says one.
+// expect sets the expected outcome from an assertion that states one.
 func (r *importRow) expect(kind, value string) error {
 	outcome, ok := findOutcome(value)
 	if !ok || !verdictAssertions[kind] {
@@ -132,7 +134,7 @@ func (r *importRow) expect(kind, value string) error {
 	return nil
 }
 
-// expectation is how a table writes an assertion: type(threshold): value. Without a type it is equals.
+// expectation matches an assertion in a table: type(threshold): value. Without a type, it is equals.
 var expectation = regexp.MustCompile(`^([a-z][a-z-]*)(?:\([^)]*\))?:(.*)$`)
 
 var expectedColumn = regexp.MustCompile(`^__expected\d*$`)
@@ -156,7 +158,7 @@ func setPromptfooCell(r *importRow, column, value string) error {
 		return r.expect(kind, want)
 	case column == "__description":
 		r.names["notes"] = value
-	case strings.HasPrefix(column, "__"): // about prompts and reports
+	case strings.HasPrefix(column, "__"): // prompt and report columns
 	default:
 		return r.setCell(column, value)
 	}

@@ -17,24 +17,24 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Options give what tables and tests of other tools do not say of a case.
+// Options supply what imported tables and tests lack.
 type Options struct {
-	Workflow      string // the reference of the definition that is the gate
+	Workflow      string // a reference to the gate's definition
 	State, Action string
 	Split         eval.Split
 	Label         string // source of the labels: human, adjudicated or synthetic
 }
 
-// Imported are the cases of a file, and how many of its rows had no right outcome.
+// Imported holds the cases of a file, and the number of rows without an expected outcome.
 type Imported struct {
 	Cases      []eval.Case
 	Unlabelled int
 }
 
-// maxNesting is how deep a value in a cell may be nested.
+// maxNesting is the maximum nesting of a JSON value in a cell.
 const maxNesting = 100
 
-// clip bounds what a message quotes.
+// clip shortens text that a message quotes.
 func clip(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:60]) + "…"
@@ -42,16 +42,16 @@ func clip(s string) string {
 	return s
 }
 
-// maxImport is the size of a file that is imported, in bytes.
+// maxImport is the maximum size of an imported file, in bytes.
 const maxImport = 64 << 20
 
-// importRow is a row of a table or a test, before it is a case.
+// importRow is a table row or a test before it becomes a case.
 type importRow struct {
 	line    int
 	names   map[string]string // id, group, state, …
 	tags    []string
 	outcome string
-	// documents are the fields of data, context and evidence.
+	// documents maps data, context and evidence to their fields.
 	documents map[string]map[string]json.RawMessage
 }
 
@@ -59,10 +59,10 @@ func newImportRow(line int) importRow {
 	return importRow{line: line, names: map[string]string{}, documents: map[string]map[string]json.RawMessage{}}
 }
 
-// rowNames are the columns and metadata that are about the case and not in its data.
+// rowNames are the columns and metadata that describe the case and are not part of its data.
 var rowNames = []string{"id", "group", "state", "action", "split", "risk", "principal", "role", "label", "notes"}
 
-// outcomeWords are how tables say what is right.
+// outcomeWords maps the words for expected outcomes in tables.
 var outcomeWords = map[string]judge.Outcome{
 	"approve": judge.Approve, "approved": judge.Approve, "pass": judge.Approve, "yes": judge.Approve, "true": judge.Approve,
 	"reject": judge.Reject, "rejected": judge.Reject, "fail": judge.Reject, "no": judge.Reject, "false": judge.Reject,
@@ -81,7 +81,7 @@ func (r *importRow) setField(doc, field string, value json.RawMessage) {
 	r.documents[doc][field] = value
 }
 
-// setName takes what is about the case; of other names it makes a tag.
+// setName sets a key of the case. Other names become tags.
 func (r *importRow) setName(name, value string) {
 	switch {
 	case slices.Contains(rowNames, name):
@@ -95,7 +95,7 @@ func (r *importRow) setName(name, value string) {
 	}
 }
 
-// setCell takes a cell of a table: a text, or JSON in a column that ends in ":json".
+// setCell sets a field from a cell: text, or JSON if the column name ends in ":json".
 func (r *importRow) setCell(column, value string) error {
 	name, isJSON := strings.CutSuffix(column, ":json")
 	doc, field, dotted := strings.Cut(name, ".")
@@ -118,7 +118,7 @@ func (r *importRow) setCell(column, value string) error {
 	return nil
 }
 
-// add makes a case of a row. A row without a right outcome is counted.
+// add appends a row as a case. It only counts a row without an expected outcome.
 func (i *Imported) add(file string, r importRow, o Options) error {
 	at := func(format string, args ...any) error {
 		return fmt.Errorf("%s:%d: %w", file, r.line, fmt.Errorf(format, args...))
@@ -157,10 +157,13 @@ func (i *Imported) add(file string, r importRow, o Options) error {
 	return nil
 }
 
-// ReadCSV makes cases of a table. Columns with the names of a case's keys (id, group, tags, state,
-// action, outcome, split, risk, principal, role, label, notes) are those; context.NAME and
-// evidence.NAME are fields of these documents, and every other column is a field of the data. An
-// empty cell is no field. The error names the line.
+// ReadCSV imports a table of cases:
+//   - Columns named like keys of a case (id, group, tags, state, action, outcome, split, risk, principal,
+//     role, label, notes) set these keys.
+//   - context.NAME and evidence.NAME set fields of these documents.
+//   - Every other column is a field of the data.
+//
+// Empty cells set nothing. Errors name the line.
 func ReadCSV(file string, from io.Reader, o Options) (Imported, error) {
 	return readTable(file, from, o, func(r *importRow, column, value string) error {
 		if column == "outcome" || column == "tags" || slices.Contains(rowNames, column) {
@@ -190,7 +193,7 @@ func readTable(file string, from io.Reader, o Options, set func(r *importRow, co
 			return out, nil
 		}
 		if err != nil {
-			return Imported{}, fmt.Errorf("%s: %w", file, err) // it names the line
+			return Imported{}, fmt.Errorf("%s: %w", file, err) // the error names the line
 		}
 		line, _ := in.FieldPos(0)
 		r := newImportRow(line)

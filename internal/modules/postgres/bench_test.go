@@ -26,7 +26,7 @@ type committer interface {
 	Commit(ctx context.Context, c store.Commit) error
 }
 
-// contender is a way to commit: by one process or by several.
+// contender is a way to commit: by one process or several.
 type contender struct {
 	name  string
 	by    []committer
@@ -34,12 +34,11 @@ type contender struct {
 	rates []float64
 }
 
-// leastGain is what grouping commits must gain over a transaction for each.
+// leastGain is the minimum gain of grouped commits over one transaction per commit.
 const leastGain = 1.8
 
-// TestBenchPostgres is 64 writers, each at an instance of its own: commits in groups and each in a
-// transaction, positions from the counter and from a sequence, one process and two, with SQLite beside
-// them, in turns.
+// TestBenchPostgres measures 64 writers, each with its own instance. It compares grouped commits with one transaction
+// per commit, positions from the counter with a sequence, and one process with two, alternating with SQLite.
 func TestBenchPostgres(t *testing.T) {
 	if *benchRounds == 0 {
 		t.Skip("a measurement: make bench-postgres")
@@ -94,7 +93,7 @@ func TestBenchPostgres(t *testing.T) {
 	}
 }
 
-// commitFor notes the rate of commits of 64 writers.
+// commitFor records the commit rate of 64 writers.
 func (c *contender) commitFor(t *testing.T, d time.Duration) {
 	t.Helper()
 	const writers = 64

@@ -14,13 +14,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// member is a commit in the form in which it is written, made by the caller's goroutine so that
-// the writer has less to do, and what came of its statement.
+// member is an encoded commit with the result of its statement. The caller's goroutine prepares it to save work for
+// the writer.
 type member struct {
 	*rows.Commit
-	terms []string // of its events, separated by spaces
+	terms []string // the terms of each event, separated by spaces
 
-	n                                       *int64 // of its instance; nil where it was refused
+	n                                       *int64 // of its instance; nil if the commit was refused
 	keyTaken, leaseLost, anchored, hasOther bool
 }
 
@@ -31,7 +31,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	}
 	encoded, err := rows.NewCommit(c)
 	if err != nil {
-		return err //nolint:wrapcheck // it says what is wrong
+		return err //nolint:wrapcheck // the error is already specific
 	}
 	m := newMember(encoded)
 	if err := s.enter(ctx); err != nil {
@@ -57,15 +57,15 @@ func newMember(encoded *rows.Commit) *member {
 	return m
 }
 
-// instance is the id of the instance that is written, "" for a lesson alone.
+// instance returns the id of the written instance; "" for a lesson alone.
 func (m *member) instance() string { return m.Next.ID }
 
-// scan reads what came of the statement.
+// scan reads the result of the statement.
 func (m *member) scan(row pgx.Row) error {
 	return row.Scan(&m.n, &m.keyTaken, &m.leaseLost, &m.anchored, &m.hasOther) //nolint:wrapcheck // Commit wraps it
 }
 
-// refusal is why nothing was written, nil where it was.
+// refusal returns why nothing was written, or nil if it was.
 func (m *member) refusal() error {
 	switch {
 	case m.n != nil:
@@ -82,8 +82,8 @@ func (m *member) refusal() error {
 	return m.Moved()
 }
 
-// isWritten reports whether the commit is in the store, after a connection was lost in it. A lesson
-// alone leaves nothing by which it is known: it is given again, and counts twice at worst.
+// isWritten reports whether the commit is in the store, after a connection was lost during it. A lesson alone cannot
+// be recognised, so it is written again and counts twice at worst.
 func (m *member) isWritten(ctx context.Context, s *Store) (bool, error) {
 	if m.IsLesson() {
 		return false, nil
@@ -97,13 +97,13 @@ func (m *member) isWritten(ctx context.Context, s *Store) (bool, error) {
 	return same, err //nolint:wrapcheck // Commit wraps it
 }
 
-// builder gathers the parts of a statement and the values in it.
+// builder collects the parts of a statement and its values.
 type builder struct {
 	parts []string
 	args  []any
 }
 
-// value is the place of a value.
+// value adds a value and returns its placeholder.
 func (b *builder) value(v any) string {
 	b.args = append(b.args, v)
 	return "$" + strconv.Itoa(len(b.args))
@@ -117,11 +117,11 @@ func (b *builder) values(all ...any) string {
 	return strings.Join(places, ", ")
 }
 
-// with adds a part under a name.
+// with adds a named part.
 func (b *builder) with(name, query string) { b.parts = append(b.parts, name+" AS ("+query+")") }
 
-// statement is the one statement that writes all of a commit but its events, or nothing: the row of the
-// instance decides, and everything else goes by it.
+// statement returns the single statement that writes everything of a commit except its events, or nothing. Whether
+// the instance's row can be written decides; all other parts depend on it.
 func (m *member) statement() (string, []any) {
 	var b builder
 	free := ""
@@ -155,7 +155,7 @@ func (m *member) statement() (string, []any) {
 	}
 	for i, r := range m.ReviewRows {
 		if slices.ContainsFunc(m.ReviewRows[i+1:], func(later rows.Review) bool { return later.ID == r.ID }) {
-			continue // a statement writes a row once
+			continue // a statement may write a row only once
 		}
 		b.with("review"+strconv.Itoa(i), `INSERT INTO gavel.reviews (id, place, status, instance, workflow, principal, body, data) SELECT `+
 			b.values(r.ID, r.Place, r.Status, r.Instance, r.Workflow, []byte(r.Principal), r.Body, bytesOrNull(r.Data))+` FROM moved
@@ -216,7 +216,7 @@ func subjectOf(c *rows.Commit) any {
 	return []byte(c.Next.Subject)
 }
 
-// bytesOrNull is a value that is NULL where there are no bytes.
+// bytesOrNull returns NULL for nil.
 func bytesOrNull(b []byte) any {
 	if b == nil {
 		return nil
@@ -224,7 +224,7 @@ func bytesOrNull(b []byte) any {
 	return b
 }
 
-// keepSnapshots adds the snapshots, and what of the history is removed.
+// keepSnapshots adds the parts that write snapshots and remove the beginning of a history.
 func (m *member) keepSnapshots(b *builder) {
 	keep := func(name string, revision int64, doc, context []byte) {
 		b.with(name, `INSERT INTO gavel.snapshots (n, revision, instance, context) SELECT n, `+b.values(revision, doc, rows.OrEmpty(context))+
@@ -243,11 +243,11 @@ func (m *member) keepSnapshots(b *builder) {
 	keep("floor", m.Floor.Revision, m.FloorSnapshot, m.Floor.Context)
 }
 
-// blockBits is how many bits of a position are within a block.
+// blockBits is the number of position bits within a block.
 const blockBits = 13
 
-// insertEvents gives the events of a group their positions. The row of the counter is locked last in
-// a transaction, so positions are in the order of commits.
+// insertEvents assigns positions to the events of a group. A transaction locks the counter's row last, so that
+// positions are in commit order.
 const insertEvents = `WITH counted AS (UPDATE gavel.counter SET last = last + $1 RETURNING last - $1 AS base),
 	e AS (SELECT counted.base + e.place AS pos, e.* FROM counted, unnest($2::int8[], $3::int8[], $4::int8[], $5::text[], $6::int8[], $7::bytea[],
 		$8::bytea[], $9::bytea[], $10::bytea[], $11::text[]) WITH ORDINALITY AS e (n, seq, revision, kind, at, key_scope, prev_hash, hash, body, terms, place)),
@@ -256,7 +256,7 @@ const insertEvents = `WITH counted AS (UPDATE gavel.counter SET last = last + $1
 	INSERT INTO gavel.events (pos, n, seq, revision, kind, at, key_scope, prev_hash, hash, body, terms)
 	SELECT pos, n, seq, revision, kind, at, key_scope, prev_hash, hash, body, string_to_array(terms, ' ') FROM e`
 
-// eventRows are the rows of a group's events, by column.
+// eventRows holds the event rows of a group, by column.
 type eventRows struct {
 	n, seq, revision, at      []int64
 	kind, terms               []string

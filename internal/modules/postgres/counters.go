@@ -14,7 +14,7 @@ import (
 // serverNow is the server's time in nanoseconds since 1970.
 const serverNow = `(extract(epoch FROM clock_timestamp()) * 1000000000)::int8`
 
-// addCounter finds in excluded.ends - $4 the time that the row to be inserted was made with.
+// addCounter recovers the time at which the row to insert was created from excluded.ends - $4.
 const addCounter = `INSERT INTO gavel.counters AS c (name, n, ends) SELECT $1, greatest($2::int8, 0), ` + serverNow + ` + $4::int8 WHERE $3::int8 = 0 OR $2 <= $3
 	ON CONFLICT (name) DO UPDATE SET
 		n = CASE WHEN c.ends <= excluded.ends - $4 THEN excluded.n ELSE greatest(c.n + $2, 0) END,
@@ -22,11 +22,11 @@ const addCounter = `INSERT INTO gavel.counters AS c (name, n, ends) SELECT $1, g
 	WHERE $3 = 0 OR $2 + CASE WHEN c.ends <= excluded.ends - $4 THEN 0 ELSE c.n END <= $3
 	RETURNING n, ends - ` + serverNow
 
-// pruneCounters removes more than come in. It waits for nobody.
+// pruneCounters deletes more counters than are usually added. It waits for no locks.
 const pruneCounters = `DELETE FROM gavel.counters WHERE name IN (
 	SELECT name FROM gavel.counters WHERE ends <= ` + serverNow + ` ORDER BY ends LIMIT 4 FOR UPDATE SKIP LOCKED)`
 
-// Count implements store.Store. An addition whose answer was lost with the connection may count twice.
+// Count implements store.Store. An addition may count twice if its result was lost with the connection.
 func (s *Store) Count(ctx context.Context, all ...store.Addition) (counts []store.Count, err error) {
 	err = s.transact(ctx, "count", func(ctx context.Context, tx pgx.Tx) error {
 		counts = make([]store.Count, len(all))
@@ -69,7 +69,7 @@ func (s *Store) PutEntry(ctx context.Context, e store.Entry) error {
 		is := store.Entry{}
 		err = tx.QueryRow(ctx, s.sql(`SELECT version, body FROM gavel.entries WHERE name = $1`), e.Name).Scan(&is.Version, &is.Body)
 		if err == nil && is.Version == e.Version && bytes.Equal(is.Body, e.Body) {
-			return nil // the answer of the attempt before was lost
+			return nil // the result of the previous attempt was lost
 		}
 		return fmt.Errorf("%w: the entry %s is another one by now", store.ErrConflict, e.Name)
 	})

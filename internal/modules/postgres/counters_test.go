@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Entries are replaced whole, by one of those who saw the version before.
+// Entries are replaced as a whole, by only one of the processes that saw the previous version.
 func TestEntries(t *testing.T) {
 	schema := newSchema(t)
 	a, b := unsynced(t, schema), unsynced(t, schema)
@@ -42,7 +42,7 @@ func TestEntries(t *testing.T) {
 		if err != nil || got.Version != version || len(got.Body) != 3 || got.Body[1] != byte(version) {
 			t.Fatalf("%+v, %v; want version %d", got, err, version)
 		}
-		if err := a.PutEntry(t.Context(), got); err != nil { // an attempt whose answer was lost
+		if err := a.PutEntry(t.Context(), got); err != nil { // a retry after its result was lost
 			t.Errorf("the same again: %v", err)
 		}
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// How events are found: the nearest positions are looked through one by one, because most pages fill
-// there. What lies further away is found by its terms, block after block of positions: however
-// often a term occurs, and wherever, a page reads little more than its own rows.
+// How events are found: the nearest positions are scanned one by one, which is enough to fill most pages. Events
+// further away are found by their terms, one block of positions after another. A page therefore reads little more
+// than its own rows, however often a term occurs and wherever.
 
-// nearby is how many positions are looked through one by one.
+// nearby is the number of positions that are scanned one by one.
 const nearby = 512
 
-// placedColumns are an event's with its place, and owner and version of its instance.
+// placedColumns are the columns of an event with its position and the owner and version of its instance.
 const placedColumns = `e.pos, i.owner, i.version, ` + eventColumns
 
 const placedTables = ` FROM gavel.events e JOIN gavel.instances i USING (n)`
@@ -36,7 +36,8 @@ func scanPlaced(r pgx.Row) (p store.PlacedEvent, err error) {
 	return p, err
 }
 
-// eventTerms are what an event is found by; one without a decision by its workflow and owner alone.
+// eventTerms returns the index terms of an event. For an event without a decision they are only its workflow and
+// owner.
 func eventTerms(e record.Event, owner string) []string {
 	if terms := store.DecisionTerms(e, owner); terms != nil {
 		return terms
@@ -44,15 +45,16 @@ func eventTerms(e record.Event, owner string) []string {
 	return slices.Concat(store.DecisionQuery{Workflow: e.Workflow, Owner: owner}.Terms()...)
 }
 
-// find yields what matches of page after page of at most size events, up to a limit, 0 for none. next reads the page behind a
-// position, which begins at from; looked, when not nil, is told how far the search has come.
+// find yields the matching events of successive pages of at most size events, up to a limit (0 for none). next reads
+// the page after a position, starting at from. looked, if not nil, is called with the position that the search has
+// reached.
 func find(limit, size int, from int64, next func(from int64, n int) ([]store.PlacedEvent, error), matches func(store.PlacedEvent) bool, looked func(int64) bool) iter.Seq2[store.PlacedEvent, error] {
 	return func(yield func(store.PlacedEvent, error) bool) {
 		given, n := 0, size
 		if limit > 0 {
 			n = min(n, limit)
 		}
-		for from := from; ; n = size { // what was found does not all match
+		for from := from; ; n = size { // not all events found match
 			page, err := next(from, n)
 			if err != nil {
 				yield(store.PlacedEvent{}, err)
@@ -82,7 +84,7 @@ type query struct {
 	args []any
 }
 
-// search is what one page looks for: events between two positions, from one end.
+// search selects the events of a page: those between two positions, starting from one end.
 type search struct {
 	q            store.DecisionQuery // its terms, times and instance
 	above, below int64               // both exclusive
@@ -96,7 +98,7 @@ func (f search) order() string {
 	return ""
 }
 
-// queries are those that make a page, one after the other until it is full.
+// queries returns the queries for a page, to run in turn until it is full.
 func (f search) queries() []func(n int) query {
 	near, far := f, f
 	switch {
@@ -117,7 +119,7 @@ func (f search) queries() []func(n int) query {
 	return []func(n int) query{near.alongPositions, far.inBlocks}
 }
 
-// addTimes adds the times of a query: the last is not before, the first is before.
+// addTimes adds the times of a query: last must be at or after Since, and first before Until.
 func (w *where) addTimes(q store.DecisionQuery, last, first string) {
 	if !q.Since.IsZero() {
 		w.add(last+" >= %", rows.NanosOf(q.Since))
@@ -127,7 +129,7 @@ func (w *where) addTimes(q store.DecisionQuery, last, first string) {
 	}
 }
 
-// where are the conditions about events; place is their position as an expression.
+// where returns the conditions on events; place is the expression for their position.
 func (f search) where(place string) (w where) {
 	w.add(place+" > %", f.above)
 	w.add(place+" < %", f.below)
@@ -143,16 +145,16 @@ func (f search) alongPositions(n int) query {
 	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.pos` + f.order() + ` LIMIT ` + w.value(n), w.args}
 }
 
-// alongHistory is for the events of an instance, whose positions rise too.
+// alongHistory reads the events of an instance, whose positions also increase.
 func (f search) alongHistory(n int) query {
 	w := f.where("e.pos")
 	w.addText("e.n = (SELECT n FROM gavel.instances WHERE id = %)", f.q.Instance)
 	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.seq` + f.order() + ` LIMIT ` + w.value(n), w.args}
 }
 
-// inBlocks looks through blocks in their order, each by its terms or, without any, along its positions.
+// inBlocks searches the blocks in order: by terms or, if there are none, by position.
 func (f search) inBlocks(n int) query {
-	w := f.where("-(-e.pos)") // by no index: that of all positions would be read for each block
+	w := f.where("-(-e.pos)") // avoids the index of positions, which would be read completely for each block
 	blocks := where{builder: w.builder}
 	blocks.addTimes(f.q, "last", "first")
 	blocks.add("block >= %", f.above>>blockBits)

@@ -14,28 +14,28 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 )
 
-// Errors of a Store, beyond those of package store.
+// Errors of a Store, in addition to those of package store.
 var (
-	// ErrBadURL: the URL cannot be used as it is written.
+	// ErrBadURL is returned if the URL is malformed.
 	ErrBadURL = errors.New("the URL of the database cannot be used")
-	// ErrNoDatabase: the URL names no database that is there.
+	// ErrNoDatabase is returned if the URL names no database, or one that does not exist.
 	ErrNoDatabase = errors.New("no such database")
-	// ErrDenied: the server does not let this user in, or not do this.
+	// ErrDenied is returned if the server rejects the user or denies the operation.
 	ErrDenied = errors.New("the server denies it")
-	// ErrOtherDatabase: the user is not let into another database of the server, which a guest needs too.
+	// ErrOtherDatabase is returned if the user may not connect to another database of the server that a guest needs.
 	ErrOtherDatabase = errors.New("the user is not let into another database of the server")
-	// ErrOldServer: the server is of an older version.
+	// ErrOldServer is returned if the server's version is too old.
 	ErrOldServer = errors.New("the server is too old")
-	// ErrForeignTables: the schema has tables of another program.
+	// ErrForeignTables is returned if the schema contains tables of another program.
 	ErrForeignTables = errors.New("not a store of gavel")
-	// ErrReadOnly: the store was opened to be read.
+	// ErrReadOnly is returned for writes to a store that was opened read-only.
 	ErrReadOnly = errors.New("the store was opened to be read only")
-	// ErrUnreachable: the server is away, full, starting, or read-only.
+	// ErrUnreachable is returned if the server is down, full, starting or read-only.
 	ErrUnreachable = errors.New("the database cannot be reached or written")
 )
 
-// classify gives an error of the server or the network a name. A deadline that passed is one of the store's own:
-// no caller may take it for the end of its request.
+// classify wraps errors of the server or the network in the errors above. An expired deadline is the store's own, and
+// must not look like the end of the caller's request.
 func classify(err error) error {
 	pg, told := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -69,25 +69,26 @@ func isOurs(err error) bool {
 		driver.ErrNoStore, ErrReadOnly)
 }
 
-// queryCanceled is the code of a statement that was cancelled, by us or by statement_timeout.
+// queryCanceled is the code of a statement that was cancelled, by this program or by statement_timeout.
 const queryCanceled = "57014"
 
-// isAway reports whether a code says that the server cannot serve now.
+// isAway reports whether a code means that the server cannot serve requests now.
 func isAway(code string) bool {
 	switch code[:2] {
 	case "08", "53", "57", "58":
 		return true
 	}
-	return code == "25006" // read-only: it was demoted
+	return code == "25006" // read-only: the server was demoted
 }
 
-// isConnect reports whether no connection came about: where the server said why, it is a PgError too.
+// isConnect reports whether no connection was established. The error may also be a PgError, if the server gave a
+// reason.
 func isConnect(err error) bool {
 	_, ok := errors.AsType[*pgconn.ConnectError](err)
 	return ok
 }
 
-// describeConnect says in one line why no connection came about, once for each server.
+// describeConnect returns in one line why no connection was established, without repeating a reason.
 func describeConnect(err error) string {
 	failed, _ := errors.AsType[*pgconn.ConnectError](err)
 	var said []string
@@ -108,8 +109,7 @@ func isNetwork(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
-// isLost reports whether the connection ended before the answer, or leads to a server that does
-// not serve any more.
+// isLost reports whether the connection ended before the result, or leads to a server that no longer serves requests.
 func isLost(err error) bool {
 	if err == nil || isOurs(err) {
 		return false
@@ -120,19 +120,19 @@ func isLost(err error) bool {
 	return isConnect(err) || isNetwork(err) || pgconn.Timeout(err)
 }
 
-// isUndone reports whether the server undid a transaction that would succeed on its own.
+// isUndone reports whether the server rolled back a transaction that may succeed if it is retried.
 func isUndone(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-// isTaken reports whether a unique index has the value already.
+// isTaken reports whether a unique index already contains the value.
 func isTaken(err error, index string) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "23505" && pg.ConstraintName == index
 }
 
-// isRefusal reports whether nothing was written because of what is there.
+// isRefusal reports whether nothing was written because of existing data.
 func isRefusal(err error) bool {
 	return isAny(err, store.ErrNotFound, store.ErrConflict, store.ErrKeyTaken, store.ErrSubjectTaken, store.ErrLeaseTaken, store.ErrLeaseLost)
 }

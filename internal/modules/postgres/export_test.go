@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// Uncount takes positions from a sequence, as no reader could rely on: what any other way of
-// numbering could gain at most.
+// Uncount takes positions from a sequence, on which readers could not rely. It shows the most that any other
+// numbering could gain.
 func (s *Store) Uncount(ctx context.Context) error {
 	if _, err := s.writes.Exec(ctx, s.sql(`CREATE SEQUENCE IF NOT EXISTS gavel.positions`)); err != nil {
 		return err
@@ -26,19 +26,18 @@ func (s *Store) Uncount(ctx context.Context) error {
 	return nil
 }
 
-// Groups is how many transactions were committed, with how many commits in them.
+// Groups returns the number of committed transactions and of the commits in them.
 func (s *Store) Groups() (groups, commits uint64) {
 	return s.writer.groups.Load(), s.writer.commits.Load()
 }
 
-// Plain commits in transactions of their own, on as many connections as there are callers: what a
-// group is compared with.
+// Plain commits in separate transactions, on as many connections as there are callers. Groups are compared with it.
 type Plain struct {
 	s    *Store
 	pool *pgxpool.Pool
 }
 
-// NewPlain makes a Plain beside a store.
+// NewPlain creates a Plain for a store.
 func NewPlain(ctx context.Context, s *Store, url string, callers int32) (*Plain, error) {
 	config, err := readConfig(url)
 	if err == nil {
@@ -71,8 +70,8 @@ func (p *Plain) Commit(ctx context.Context, c store.Commit) error {
 	return r.err
 }
 
-// Fill writes instances with their histories behind the writer's back: each is the commits that one
-// went through, the events of all in the order of commits.
+// Fill writes instances with their histories, bypassing the writer. Each instance is given by its commits; the events
+// are written in commit order.
 func (s *Store) Fill(ctx context.Context, instances [][]store.Commit) error {
 	return pgx.BeginFunc(ctx, s.writes, func(tx pgx.Tx) error {
 		var n, pos int64
@@ -124,8 +123,8 @@ func (s *Store) Fill(ctx context.Context, instances [][]store.Commit) error {
 	})
 }
 
-// BeginFill takes away the indexes that Fill would write row by row. finish builds them, the blocks,
-// and the statistics for which a server takes its time.
+// BeginFill drops the indexes that Fill would update row by row. finish rebuilds them, the blocks, and the
+// statistics, which a server would otherwise update late.
 func (s *Store) BeginFill(ctx context.Context) (finish func() error, err error) {
 	schema := strings.Trim(s.schema, `".`)
 	found, err := s.writes.Query(ctx, `SELECT indexdef FROM pg_indexes WHERE schemaname = $1 AND indexdef NOT LIKE 'CREATE UNIQUE%'`, schema)
@@ -163,13 +162,13 @@ func (s *Store) BeginFill(ctx context.Context) (finish func() error, err error) 
 	}, nil
 }
 
-// Page is a query of a page as it is made.
+// Page is a query for a page, with its arguments.
 type Page struct {
 	SQL  string
 	Args []any
 }
 
-// PagesOf returns the queries of a list of this size.
+// PagesOf returns the queries for a list page of this size.
 func (s *Store) PagesOf(q any, last int64, n int) (all []Page) {
 	add := func(query string, args []any) { all = append(all, Page{s.sql(query), args}) }
 	of := func(f search) {
@@ -192,7 +191,7 @@ func (s *Store) PagesOf(q any, last int64, n int) (all []Page) {
 	return all
 }
 
-// KeptFigures is how many blocks have figures.
+// KeptFigures returns how many blocks have stored figures.
 func (s *Store) KeptFigures(t testing.TB) (n int) {
 	if err := s.reads.QueryRow(t.Context(), s.sql(`SELECT count(*) FROM gavel.figures WHERE body IS NOT NULL`)).Scan(&n); err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// Whenever a standby takes over, stores whose URL names both servers go on at the new one without being
-// opened again, and have all that was acknowledged.
+// When a standby takes over, stores whose URL names both servers continue on the new server without being reopened,
+// and find everything that was acknowledged.
 func TestFailover(t *testing.T) {
 	primary := pgtest.New(t)
 	standby := primary.Standby(t)

@@ -13,7 +13,7 @@ import (
 
 // block is a block of positions.
 type block struct {
-	number, first, last int64 // the times are those between which its events lie
+	number, first, last int64 // first and last are the earliest and latest time of its events
 	removed             int64
 	figures             []byte
 }
@@ -23,15 +23,15 @@ func scanBlock(r pgx.Row) (b block, err error) {
 	return b, err //nolint:wrapcheck // read wraps it
 }
 
-// blocksPage is pageSize for blocks, whose figures can be many.
+// blocksPage is the page size for blocks, whose figures can be large.
 const blocksPage = 16
 
-// Figures implements store.Store. A block that is full is counted once, by whoever needs it first.
+// Figures implements store.Store. A full block is counted only once, by the first query that needs it.
 func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.Figures, error] {
 	q.Limit = 0
 	whole := store.DecisionQuery{Workflow: q.Workflow, Owner: q.Owner}
 	if q.Empty() || q.Before != 0 || q.Instance != "" || len(q.Terms()) != len(whole.Terms()) {
-		return store.CountDecisions(s.Decisions(ctx, q)) // of a part of what is counted together
+		return store.CountDecisions(s.Decisions(ctx, q)) // blocks are not counted by these fields
 	}
 	return func(yield func(store.Figures, error) bool) {
 		end, err := s.LastPosition(ctx)
@@ -61,7 +61,7 @@ func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[st
 	}
 }
 
-// blocks lists the blocks that a query is about, the newest first.
+// blocks lists the blocks that a query covers, newest first.
 func (s *Store) blocks(ctx context.Context, q store.DecisionQuery, end int64) iter.Seq2[block, error] {
 	return rows.Pages(ctx, 0, blocksPage, func(ctx context.Context, after *block, n int) (page []block, err error) {
 		var w where
@@ -79,8 +79,8 @@ func (s *Store) blocks(ctx context.Context, q store.DecisionQuery, end int64) it
 	})
 }
 
-// countBlock counts the decisions of a block, up to the position at which the log ends. It keeps the
-// figures of one that is full, whatever the query.
+// countBlock counts the decisions of a block, up to position end, where the log ends. It stores the figures of a full
+// block, for all queries.
 func (s *Store) countBlock(ctx context.Context, q store.DecisionQuery, b block, end int64) (store.Tally, error) {
 	t := store.Tally{}
 	inside := (q.Since.IsZero() || b.first >= rows.NanosOf(q.Since)) && (q.Until.IsZero() || b.last < rows.NanosOf(q.Until))
@@ -111,15 +111,15 @@ func (s *Store) countBlock(ctx context.Context, q store.DecisionQuery, b block, 
 	}
 	body, err := rows.EncodeFigures(t)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what is wrong
+		return nil, err //nolint:wrapcheck // the error is already specific
 	}
 	err = s.transact(ctx, "keep figures", func(ctx context.Context, tx pgx.Tx) error {
-		// Where events were removed since the block was listed, the figures are not kept.
+		// The figures are not stored if events have been removed since the block was listed.
 		_, err := tx.Exec(ctx, s.sql(`INSERT INTO gavel.figures (block, removed, body) VALUES ($1, $2, $3)
 			ON CONFLICT (block) DO UPDATE SET body = excluded.body WHERE figures.removed = excluded.removed`), b.number, b.removed, body)
 		return err //nolint:wrapcheck // transact wraps it
 	})
-	if err != nil { // the next one counts again
+	if err != nil { // the next query counts again
 		s.log.Debug("figures were not kept", "cause", err)
 	}
 	return t, nil

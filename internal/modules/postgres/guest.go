@@ -11,8 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 )
 
-// InspectGuest looks at the schema of a library whose table versions has the version of the others, and at
-// what the library needs to make it: that the user may, and may look into the databases of these names too.
+// InspectGuest inspects the schema of a library; its table named versions holds the schema's version. It also checks
+// that the user may create a missing schema and may connect to the databases in others.
+//
 // Errors: ErrBadURL, ErrNoDatabase, ErrDenied, ErrOtherDatabase, ErrOldServer, ErrForeignTables, ErrUnreachable.
 func InspectGuest(ctx context.Context, url, schema, versions string, others ...string) (driver.Guest, error) {
 	g, err := inspectGuest(ctx, url, schema, versions, others)
@@ -62,7 +63,7 @@ func checkConnect(ctx context.Context, cfg *pgx.ConnConfig, database string) err
 	cfg = cfg.Copy()
 	cfg.Database = database
 	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if pg, told := errors.AsType[*pgconn.PgError](err); told { // a proxy that has no such database says that it is away
+	if pg, told := errors.AsType[*pgconn.PgError](err); told { // a proxy without such a database reports that it is down
 		return fmt.Errorf("%w, %q: %s", ErrOtherDatabase, database, pg.Message)
 	}
 	if err != nil {

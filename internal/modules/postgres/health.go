@@ -19,26 +19,26 @@ func (s *Store) IsEmpty(ctx context.Context) (empty bool, err error) {
 	return empty, err
 }
 
-// CheckWritable reports why nothing can be written now; nil when something can.
+// CheckWritable returns the reason why the store cannot be written, or nil.
 func (s *Store) CheckWritable(ctx context.Context) error {
 	err := s.transact(ctx, "write to the store", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.sql(`SELECT FROM gavel.counter FOR KEY SHARE`)) // a write, which no commit waits for
+		_, err := tx.Exec(ctx, s.sql(`SELECT FROM gavel.counter FOR KEY SHARE`)) // a write that no commit has to wait for
 		if err != nil || !s.full.Load() {
 			return err //nolint:wrapcheck // transact wraps it
 		}
 		return s.findRoom(ctx, tx)
 	})
 	if errors.Is(err, ErrDenied) && s.full.CompareAndSwap(true, false) {
-		return s.CheckWritable(ctx) // without the right to make such a table the next write has to show it
+		return s.CheckWritable(ctx) // without the right to create such a table, only the next write can show it
 	}
 	return err
 }
 
-// findRoom looks for room on the disk, after a write that found none. A write within the pages of the tables
-// needs none and shows nothing, so it makes 64 KB of a table that goes with the transaction.
+// findRoom checks for free disk space after a write failed without any. A write within existing pages needs no space
+// and would prove nothing, so it writes 64 KB to a table that is dropped with the transaction.
 func (s *Store) findRoom(ctx context.Context, tx pgx.Tx) error {
 	for _, query := range []string{
-		`SET LOCAL temp_tablespaces = ''`, // where the tables of the database are
+		`SET LOCAL temp_tablespaces = ''`, // in the tablespace of the database's tables
 		`CREATE TEMPORARY TABLE gavel_room ON COMMIT DROP AS SELECT repeat(md5(n::text), 60) FROM generate_series(1, 32) AS n`,
 	} {
 		if _, err := tx.Exec(ctx, query); err != nil {
@@ -55,8 +55,7 @@ func isFull(err error) bool {
 	return ok && pg.Code == "53100"
 }
 
-// failureClasses lists why a call to the store failed, as it is counted, but for what is none of
-// these errors.
+// failureClasses maps errors to the classes by which failed calls are counted. All other errors are classOther.
 var failureClasses = [...]struct {
 	class string
 	err   error
@@ -64,14 +63,14 @@ var failureClasses = [...]struct {
 
 const classOther = "other"
 
-// fail classifies and counts what made a call fail.
+// fail classifies and counts the error of a call.
 func (s *Store) fail(err error) error {
 	if isFull(err) {
 		s.full.Store(true)
 	}
 	err = classify(err)
 	if isAny(err, context.Canceled, context.DeadlineExceeded, store.ErrClosed, ErrReadOnly) {
-		return err // it says nothing about the store
+		return err // it does not reflect on the store
 	}
 	class := 0
 	for class < len(failureClasses) && !errors.Is(err, failureClasses[class].err) {
@@ -81,7 +80,7 @@ func (s *Store) fail(err error) error {
 	return err
 }
 
-// Stats returns the figures of this process.
+// Stats returns the counters of this process.
 func (s *Store) Stats() store.Stats {
 	stats := store.Stats{Failures: map[string]uint64{classOther: s.failures[len(failureClasses)].Load()}}
 	for i, c := range failureClasses {

@@ -23,7 +23,7 @@ import (
 
 var millionOf = flag.Int("pg.instances", 0, "measure pages over so many instances (make bench-postgres)")
 
-// slowestPage is what a page may take, whatever it asks for and however much there is.
+// slowestPage limits the duration of a page, for any query and any amount of data.
 const slowestPage = 50 * time.Millisecond
 
 // fill writes n instances (storetest.Grown).
@@ -35,7 +35,7 @@ func fill(t testing.TB, s *opened, n int) {
 		t.Fatal(err)
 	}
 	const chunk = 10_000
-	var made [2]chan [][]store.Commit // two processors encode in turns
+	var made [2]chan [][]store.Commit // two goroutines encode alternately
 	for k := range made {
 		made[k] = make(chan [][]store.Commit)
 		go func() {
@@ -63,7 +63,7 @@ func fill(t testing.TB, s *opened, n int) {
 	}
 }
 
-// TestMany looks at a store with more than fits in a page of anything.
+// TestMany checks a store in which every list has more than one page.
 func TestMany(t *testing.T) {
 	s := unsynced(t, newSchema(t))
 	defer s.Close()
@@ -83,7 +83,7 @@ func TestMany(t *testing.T) {
 	})
 }
 
-// scans find a table read from its beginning, and rows the number that a sort expects.
+// scans matches steps that read a whole table; sorts extracts the number of rows that a sort expects.
 var (
 	scans = regexp.MustCompile(`Seq Scan on (instances|contexts|events|reviews|snapshots)|(Hash|Merge) Join`)
 	sorts = regexp.MustCompile(`^ *(?:->  )?Sort.* rows=(\d+)`)
@@ -117,7 +117,7 @@ func requirePlans(t *testing.T, s *opened, n int) {
 	}
 }
 
-// plansOf are a page's queries, each with the steps in which the server makes it.
+// plansOf returns the plan steps of each query of a page.
 func plansOf(t *testing.T, s *opened, q any, last int64) (all [][]string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), pgtest.Shared(t).Fast)

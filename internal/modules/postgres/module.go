@@ -38,7 +38,7 @@ func init() {
 	})
 }
 
-// asDatabase keeps a failure from becoming a nil store that is not nil.
+// asDatabase returns a nil interface on failure, instead of an interface that holds a nil *Store.
 func asDatabase(s *Store, err error) (driver.Database, error) {
 	if err != nil {
 		return nil, err

@@ -18,21 +18,21 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 )
 
-// oldestServer is the oldest version that the tests run on.
+// oldestServer is the oldest version that is tested.
 const oldestServer = 14
 
-// readConfig reads a URL. Open will have connections that can write only: a pool that stays on a
-// server that was demoted would fail for ever.
+// readConfig parses a URL. Open additionally requires writable connections: a pool that stays connected to a demoted
+// server would fail forever.
 func readConfig(url string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil || !plainURL().MatchString(url) { // else errors would name parts of a password as hosts
+	if err != nil || !plainURL().MatchString(url) { // otherwise errors could present parts of a password as hosts
 		return nil, asBadURL(url, err)
 	}
 	if cfg.ConnConfig.Database == "" {
 		return nil, fmt.Errorf("%w: the URL names none; write postgres://USER@HOST/DATABASE", ErrNoDatabase)
 	}
 	cfg.MaxConnIdleTime = time.Minute
-	// One round trip for each query and nothing kept in the session: proxies hand it to others.
+	// One round trip per query and no session state, because proxies share sessions between clients.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
@@ -40,8 +40,8 @@ func readConfig(url string) (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
-// asBadURL says what is wrong with a URL. Where its parts are not certain, or it has a password, what pgx
-// says of it could have a part of that in it.
+// asBadURL explains what is wrong with a URL. It does not pass on pgx's message if the URL has a password or
+// ambiguous parts, because the message could contain a part of the password.
 func asBadURL(url string, err error) error {
 	if plainURL().MatchString(url) {
 		if cause := errors.Unwrap(err); cause != nil {
@@ -59,9 +59,9 @@ func asBadURL(url string, err error) error {
 	return fmt.Errorf("%w: it cannot be read; write postgres://USER@HOST/DATABASE, special characters in a password as %%XX", ErrBadURL)
 }
 
-// prepareWhereDirect has statements prepared once for each connection where no proxy is between: it
-// would run them in another session. A proxy shows by the number of its own that it gives a session.
-// Planning costs more than half of a commit (make bench-postgres).
+// prepareWhereDirect makes each connection prepare statements once, unless a proxy is in between, which could run
+// them in another session. A proxy is recognised because it reports a backend PID of its own. Planning takes more
+// than half the time of a commit (make bench-postgres).
 func prepareWhereDirect(ctx context.Context, cfg *pgxpool.Config) error {
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
@@ -78,12 +78,12 @@ func prepareWhereDirect(ctx context.Context, cfg *pgxpool.Config) error {
 	return nil
 }
 
-// cancelDelay is how long a server has to end a statement that it is asked to cancel.
+// cancelDelay is the time that a server has to end a statement that it was asked to cancel.
 const cancelDelay = time.Second
 
-// cancelOnServer has a statement whose time is up cancelled by the server, and waits for its answer.
-// A server that waits for a lock does not see that its client left, and pgx asks it to cancel only
-// in the background: it could still commit what the caller was told is not written.
+// cancelOnServer makes the server cancel a statement at its deadline, and waits for the server's response. A server
+// that waits for a lock does not notice that its client has left, and by default pgx sends the cancel request only in
+// the background. The server could then still commit a write that was reported as failed.
 func cancelOnServer(cfg *pgxpool.Config) *pgxpool.Config {
 	cfg = cfg.Copy()
 	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
@@ -92,7 +92,7 @@ func cancelOnServer(cfg *pgxpool.Config) *pgxpool.Config {
 	return cfg
 }
 
-// newPool makes a pool; nothing is dialled yet.
+// newPool creates a pool without connecting yet.
 func newPool(ctx context.Context, cfg *pgxpool.Config, most int32) (*pgxpool.Pool, error) {
 	cfg = cfg.Copy()
 	cfg.MaxConns = most
@@ -102,21 +102,21 @@ func newPool(ctx context.Context, cfg *pgxpool.Config, most int32) (*pgxpool.Poo
 //go:embed schema.sql
 var schemaScript string
 
-// schemaVersion is the version of schema.sql, which the comment on the schema keeps. A store of another
-// version is refused.
+// schemaVersion is the version of schema.sql. It is stored in the comment on the schema, and stores with another
+// version are rejected.
 const schemaVersion = 1
 
-// schemaLock is the advisory lock under which tables are made.
+// schemaLock is the advisory lock for creating tables.
 const schemaLock = 0x6761766c
 
-// The marks of a schema, its comment: what one of gavel's begins with; its version follows.
+// Prefixes of the comment on a gavel schema; the version follows.
 const (
 	schemaMark     = "gavel store, schema "
 	unfinishedMark = "gavel store, unfinished copy, schema " // see NewStore
 )
 
-// createSchema makes the tables of a schema that has none and gives it a mark, in one transaction that
-// other processes wait for.
+// createSchema creates the tables of a schema without any and marks it, in a single transaction for which other
+// processes wait.
 func createSchema(ctx context.Context, pool *pgxpool.Pool, schema, mark string, mustExist bool) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { //nolint:wrapcheck // Open wraps it
 		had, err := lockSchema(ctx, tx, schema, mustExist)
@@ -144,8 +144,8 @@ func setMark(ctx context.Context, tx pgx.Tx, schema, mark string) error {
 	return err //nolint:wrapcheck // Open wraps it
 }
 
-// lockSchema makes a schema where it is missing, unless it must exist, and returns its mark, "" for a new
-// one. Its tables are the first on the path until the transaction ends.
+// lockSchema creates a missing schema, unless it must exist, and returns its mark; "" for a new schema. The schema
+// comes first on the search path until the transaction ends.
 func lockSchema(ctx context.Context, tx pgx.Tx, schema string, mustExist bool) (mark string, err error) {
 	if err := checkServer(ctx, tx); err != nil {
 		return "", err
@@ -180,7 +180,7 @@ func checkServer(ctx context.Context, on handle) error {
 	return nil
 }
 
-// readSchema returns the mark of a schema, "" where there is no store in it.
+// readSchema returns the mark of a schema; "" if it contains no store.
 func readSchema(ctx context.Context, on handle, schema string) (mark string, exists bool, err error) {
 	var comment *string
 	var tables int
@@ -198,7 +198,7 @@ func readSchema(ctx context.Context, on handle, schema string) (mark string, exi
 	return mark, true, err //nolint:wrapcheck // Open wraps it
 }
 
-// checkSchema refuses what cannot be read as it is.
+// checkSchema rejects schemas that cannot be read as they are.
 func checkSchema(ctx context.Context, on handle, schema string) error {
 	if err := checkServer(ctx, on); err != nil {
 		return err
@@ -215,7 +215,7 @@ func checkSchema(ctx context.Context, on handle, schema string) error {
 	return nil
 }
 
-// readMark returns the mark that the comment on a schema begins with, "" where it is another comment.
+// readMark returns the mark at the beginning of a schema's comment; "" for other comments.
 func readMark(comment string) (string, error) {
 	for _, mark := range []string{schemaMark, unfinishedMark} {
 		if version, ok := strings.CutPrefix(comment, mark); ok && version != strconv.Itoa(schemaVersion) {

@@ -22,8 +22,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// writeUntil has writers commit to instances of their own, half of them through each store, until
-// stop is closed, and returns where each instance stood at its last acknowledged commit.
+// writeUntil makes writers commit to their own instances, alternating between the stores, until stop is closed. It
+// returns the state of each instance at its last acknowledged commit.
 func writeUntil(t *testing.T, stores []store.Store, writers int, stop <-chan struct{}) map[string]record.Instance {
 	var mu sync.Mutex
 	acknowledged := map[string]record.Instance{}
@@ -44,7 +44,7 @@ func writeUntil(t *testing.T, stores []store.Store, writers int, stop <-chan str
 				case !errors.Is(err, postgres.ErrUnreachable):
 					t.Errorf("writer %d: %v", i, err)
 					return
-				default: // the caller is told, and looks
+				default: // the caller gets the error and checks the state
 					if found, err := load(db, next.Next.ID); err == nil {
 						inst = found
 					}
@@ -67,7 +67,7 @@ func writeUntil(t *testing.T, stores []store.Store, writers int, stop <-chan str
 	return acknowledged
 }
 
-// load reads an instance for as long as the server is away.
+// load reads an instance and retries while the server is down.
 func load(db store.Store, id string) (inst record.Instance, err error) {
 	for until := time.Now().Add(5 * time.Minute); time.Now().Before(until); {
 		if inst, err = db.Load(context.Background(), id); !errors.Is(err, postgres.ErrUnreachable) {
@@ -77,8 +77,8 @@ func load(db store.Store, id string) (inst record.Instance, err error) {
 	return inst, err
 }
 
-// requireWhole checks that nothing acknowledged is missing, every history verifies, and positions
-// have no gap.
+// requireWhole checks that no acknowledged event is missing, that every history verifies, and that positions have no
+// gap.
 func requireWhole(t *testing.T, db store.Store, acknowledged map[string]record.Instance) (events int) {
 	for id, was := range acknowledged {
 		inst, err := load(db, id)
@@ -104,8 +104,7 @@ func requireWhole(t *testing.T, db store.Store, acknowledged map[string]record.I
 	return int(at)
 }
 
-// Whatever connection is ended in the middle of whatever, no acknowledged commit is lost and none
-// is made twice.
+// No acknowledged commit is lost or made twice, whichever connection is terminated and at whatever moment.
 func TestTerminatedBackends(t *testing.T) {
 	schema, server := newSchema(t), pgtest.Shared(t)
 	stores := []store.Store{openAt(t, server.URL, schema), openAt(t, server.URL, schema)}
@@ -145,8 +144,8 @@ func TestTerminatedBackends(t *testing.T) {
 	t.Logf("%d connections ended at work, %d events, none lost", ended.Load(), events)
 }
 
-// Whenever the server is killed, what it acknowledged is there when it is back, and the store goes on
-// without being opened again.
+// If the server is killed, everything that it acknowledged is present after its restart, and the store continues
+// without being reopened.
 func TestKilledServer(t *testing.T) {
 	own := pgtest.New(t)
 	stores := []store.Store{openAt(t, own.URL, ""), openAt(t, own.URL, "")}
@@ -178,8 +177,8 @@ func TestKilledServer(t *testing.T) {
 	t.Logf("%d kills, %d events, none lost", rounds, requireWhole(t, stores[1], acknowledged))
 }
 
-// A deadline of the store's own that has passed, as after a stop of the process, is not the end of the caller's
-// request; the end of that is no failure of the store.
+// If a deadline of the store expires, as after the process was stopped, this is not reported as the end of the
+// caller's request. The end of the caller's request is not counted as a failure of the store.
 func TestOwnDeadline(t *testing.T) {
 	t.Parallel()
 	s, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Shared(t).URL, Schema: newSchema(t), Patience: time.Nanosecond})

@@ -12,8 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// TestConformanceBehindAProxy is the suite behind PgBouncer, which gives each transaction another
-// session.
+// TestConformanceBehindAProxy runs the suite behind PgBouncer, which gives each transaction another session.
 func TestConformanceBehindAProxy(t *testing.T) {
 	if !storetest.Long() {
 		t.Skip("the suite once more; GAVEL_LONG=1 has the time")
@@ -33,13 +32,13 @@ func TestConformanceBehindAProxy(t *testing.T) {
 	})
 }
 
-// unheard is a store without store.Waker: behind a proxy nothing is heard.
+// unheard is a store without store.Waker, because nothing is received behind a proxy.
 type unheard struct {
 	store.Store
 	schema string
 }
 
-// TestInspectGuestBehindAProxy: a proxy is known as one, and so is a database that it does not have.
+// TestInspectGuestBehindAProxy checks that a proxy is recognised, and so is a database that it does not have.
 func TestInspectGuestBehindAProxy(t *testing.T) {
 	t.Parallel()
 	at := pgtest.StartProxy(t, pgtest.Shared(t).NewDatabase(t), "postgres")

@@ -21,7 +21,7 @@ const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner
 
 const eventColumns = `e.prev_hash, e.hash, e.body`
 
-// asDamage is an error of reading a row back.
+// asDamage wraps an error of decoding a row in store.ErrDamaged; nil stays nil.
 func asDamage(err error) error {
 	if err == nil {
 		return nil
@@ -38,7 +38,7 @@ func (s *Store) Load(ctx context.Context, id string) (inst record.Instance, err 
 	return inst, err
 }
 
-// textOrNull is a value for a column of text, NULL where no such text can have been stored.
+// textOrNull returns a value for a text column; NULL for text that cannot be stored.
 func textOrNull(s string) any {
 	if strings.ContainsRune(s, 0) || strings.ToValidUTF8(s, "") != s {
 		return nil
@@ -68,7 +68,7 @@ func (s *Store) ByKey(ctx context.Context, scope string) (e record.Event, err er
 	raw, hexErr := hex.DecodeString(scope)
 	err = s.read(ctx, "idempotency key", func(ctx context.Context, on handle) (err error) {
 		if hexErr != nil {
-			return pgx.ErrNoRows // no such key can have been stored
+			return pgx.ErrNoRows // no such key can be stored
 		}
 		e, err = scanEvent(on.QueryRow(ctx, s.sql(`SELECT `+eventColumns+` FROM gavel.events e WHERE e.key_scope = $1`), raw))
 		return err
@@ -81,10 +81,10 @@ func scanEvent(r pgx.Row, before ...any) (record.Event, error) {
 	if err := r.Scan(append(before, &prev, &hash, &body)...); err != nil {
 		return record.Event{}, err //nolint:wrapcheck // read wraps it
 	}
-	return rows.DecodeEvent(prev, hash, body) //nolint:wrapcheck // it says what is wrong
+	return rows.DecodeEvent(prev, hash, body) //nolint:wrapcheck // the error is already specific
 }
 
-// scanFiled scans an event that is kept under what it says.
+// scanFiled scans an event and checks that its columns match its body.
 func scanFiled(r pgx.Row) (record.Event, error) {
 	var revision, at int64
 	var kind string
@@ -114,13 +114,13 @@ func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst r
 	return inst, err
 }
 
-// where gathers the conditions of a query.
+// where collects the conditions of a query.
 type where struct {
 	builder
 	conditions []string
 }
 
-// add adds a condition in which % stands for a value.
+// add adds a condition in which % represents a value.
 func (w *where) add(condition string, v any) {
 	w.conditions = append(w.conditions, strings.Replace(condition, "%", w.value(v), 1))
 }
@@ -144,11 +144,10 @@ func (w *where) String() string {
 	return " WHERE " + strings.Join(w.conditions, " AND ")
 }
 
-// pageSize is how many rows an iterator reads at a time: between two pages it holds no connection
-// and no snapshot.
+// pageSize is how many rows an iterator reads at a time. Between pages it holds no connection and no snapshot.
 const pageSize = 64
 
-// headsPage is pageSize for instances without their contexts.
+// headsPage is the page size for rows without contexts.
 const headsPage = 1024
 
 // Events implements store.Store.
@@ -162,7 +161,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 		w.addText("e.n = (SELECT n FROM gavel.instances WHERE id = %)", q.Instance)
 		w.add("e.seq > %", from)
 		if store.IsMarking(q.Kinds) {
-			w.conditions = append(w.conditions, "e.kind IN ('checkpointed', 'truncated')") // as in the index of these
+			w.conditions = append(w.conditions, "e.kind IN ('checkpointed', 'truncated')") // as in the partial index of these kinds
 		}
 		if len(q.Kinds) > 0 {
 			kinds := make([]string, len(q.Kinds))
@@ -177,7 +176,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 			return err
 		})
 		page = q.UpToRevision(page)
-		// What an event says of its place may not be where it is kept. Then the next page could be this one again.
+		// An event's own seq may differ from the one it is stored under (damage). The next page could then repeat
+		// this one.
 		if err == nil && len(page) == n && page[n-1].Seq <= from {
 			err = asDamage(fmt.Errorf("events of %s behind number %d lead back", q.Instance, from))
 		}
@@ -192,7 +192,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 		size, scan = headsPage, scanHead
 	}
 	if q.MovedAfter > 0 {
-		size = math.MaxInt32 // to find them again for each page would cost what is saved
+		size = math.MaxInt32 // finding the moved instances again for each page would cost more than pages save
 	}
 	return rows.Pages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		below := q
@@ -215,7 +215,7 @@ func instancesBelow(q store.InstanceQuery, n int) (query string, args []any) {
 	}
 	id := "i.id"
 	if q.Workflow != "" || q.State != "" || q.Status != "" || q.Owner != "" {
-		id = `i.id COLLATE "POSIX"` // as in the indexes of what is asked for
+		id = `i.id COLLATE "POSIX"` // the collation of the indexes on these columns
 	}
 	var w where
 	w.addText(id+" < %", q.BeforeID)
@@ -240,8 +240,8 @@ func scanHead(r pgx.Row) (i record.Instance, err error) {
 	return i, err //nolint:wrapcheck // read wraps it
 }
 
-// Reviews implements store.Store. It reads all of its rows at once and not page by page: a review that
-// becomes urgent meanwhile would leave the pages to come.
+// Reviews implements store.Store. It reads all rows in a single query rather than in pages, because a review that
+// becomes urgent during the iteration would move out of the remaining pages.
 func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error] {
 	return func(yield func(store.Review, error) bool) {
 		var found []reviewRow
@@ -302,8 +302,7 @@ func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// anchorLock is the advisory lock under which an anchor is added, and a history shortened where
-// there is none.
+// anchorLock is the advisory lock for adding an anchor, and for shortening a history while there is no anchor.
 const anchorLock = 0x67617661
 
 // AddAnchor implements store.Store.

@@ -11,11 +11,11 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// prunedAtOnce is how many old refusals a new one takes out: more than come in, so
-// that they become fewer, and few enough to cost nothing.
+// prunedAtOnce is how many old refusals a new one deletes: more than one, so that their number shrinks, and few
+// enough to cost nothing.
 const prunedAtOnce = 8
 
-// learn adds what a commit teaches, nothing without a lesson.
+// learn adds the parts that write a commit's lesson, if it has one.
 func (m *member) learn(b *builder) {
 	l := m.Lesson
 	if l == nil {
@@ -37,7 +37,7 @@ func (m *member) learn(b *builder) {
 			b.values([]byte(guard), []byte(identity), []byte(l.Instance), []byte(l.Principal), []byte(l.Workflow), []byte(l.Action), l.At.UnixNano(), bytesOrNull(l.Opinion))+` FROM moved`)
 	}
 	add("refused", l.Guard, l.Identity)
-	if l.Bound != "" && l.Opinion != nil { // a row of its own, without a guard, so that it counts for nothing
+	if l.Bound != "" && l.Opinion != nil { // a separate row without a guard, so that it is not counted as a refusal
 		add("bound", "", l.Bound)
 	}
 }
@@ -55,8 +55,8 @@ func (s *Store) Refusals(ctx context.Context, guard, identity string, since time
 	return n, opinion, err
 }
 
-// selectedRefusals are those that a store.RefusalQuery selects; of an instance, all that count
-// together with its own.
+// selectedRefusals is the condition for the refusals that a store.RefusalQuery selects. For an instance, it includes
+// all refusals that share a guard with one of that instance.
 const selectedRefusals = `($1::bytea = '' OR principal = $1) AND ($2::bytea = '' OR workflow = $2) AND ($3::bytea = '' OR action = $3)
 	AND ($4::bytea = '' OR instance = $4 OR guard IN (SELECT guard FROM gavel.refusals WHERE guard <> '' AND instance = $4))`
 
@@ -65,7 +65,7 @@ func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (n int,
 	args := []any{[]byte(q.Principal), []byte(q.Workflow), []byte(q.Action), []byte(q.Instance)}
 	err = s.transact(ctx, "clear refusals", func(ctx context.Context, tx pgx.Tx) error {
 		for _, query := range []string{
-			// What others were answered of the same case would answer it once more.
+			// An opinion that other principals received on the same case would answer it again.
 			`UPDATE gavel.refusals SET opinion = NULL WHERE guard <> '' AND opinion IS NOT NULL AND identity IN (
 				SELECT identity FROM gavel.refusals WHERE guard <> '' AND ` + selectedRefusals + `)`,
 			`DELETE FROM gavel.refusals WHERE guard = '' AND ` + selectedRefusals,

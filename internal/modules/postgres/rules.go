@@ -21,7 +21,7 @@ const (
 	configColumns     = `workflow, revision, principal, role, scope, settings, hash, at, ` + rows.SealColumns
 )
 
-// ruleLock is the advisory lock under which the chain of rules grows.
+// ruleLock is the advisory lock for extending the chain of rules.
 const ruleLock = 0x67617672
 
 func scanDefinition(r pgx.Row) (d store.Definition, err error) {
@@ -96,7 +96,7 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 		}
 		from, to := after, head.Place
 		if after == store.AllRules {
-			from, to = math.MinInt64, math.MaxInt64 // whatever there is
+			from, to = math.MinInt64, math.MaxInt64 // all rules
 		}
 		const chosen = ` WHERE place > $1 AND place <= $2`
 		definitions, err := queryAll(ctx, on, scanDefinition, s.sql(`SELECT `+listedColumns+` FROM gavel.definitions`+chosen), from, to)
@@ -148,7 +148,7 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 	})
 }
 
-// execOne runs a statement that changes one row, or none: then it returns refused.
+// execOne runs a statement that changes one row or none; if none, it returns refused.
 func execOne(ctx context.Context, tx pgx.Tx, refused error, query string, args ...any) error {
 	tag, err := tx.Exec(ctx, query, args...)
 	if err == nil && tag.RowsAffected() != 1 {

@@ -13,13 +13,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// leaseHeld finds a lease that has not ended, and keeps others from taking it until the transaction
-// ends.
+// leaseHeld returns a query that finds a lease that has not ended, and keeps others from taking it until the
+// transaction ends.
 func leaseHeld(name, number string) string {
 	return `SELECT FROM gavel.leases WHERE name = ` + name + ` AND number = ` + number + ` AND ends > ` + serverNow + ` FOR SHARE`
 }
 
-// checkLease refuses what names a lease, nil for none, that has ended.
+// checkLease returns an error if a lease has ended; nil is always valid.
 func (s *Store) checkLease(ctx context.Context, tx pgx.Tx, l *store.Lease) error {
 	if l == nil {
 		return nil
@@ -29,7 +29,7 @@ func (s *Store) checkLease(ctx context.Context, tx pgx.Tx, l *store.Lease) error
 
 // TakeLease implements store.Store.
 func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Duration) (l store.Lease, err error) {
-	// The first number is the time: the name may have been dropped, and had lower ones.
+	// The first number is the time, because a dropped lease of that name may have had a lower number.
 	const take = `INSERT INTO gavel.leases AS l (name, owner, number, ends) VALUES ($1, $2, ` + serverNow + `, ` + serverNow + ` + $3)
 		ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, ends = ` + serverNow + ` + $3, number = l.number + CASE WHEN l.ends > ` + serverNow + ` THEN 0 ELSE 1 END
 			WHERE l.owner = excluded.owner OR l.ends <= ` + serverNow + `
@@ -56,8 +56,8 @@ func scanLease(r pgx.Row, l *store.Lease) error {
 	return err //nolint:wrapcheck // transact wraps it
 }
 
-// exec writes with one statement in a transaction of its own. Where refused is not nil, that is the
-// answer of one that changes nothing.
+// exec writes with one statement in its own transaction. If refused is not nil, exec returns it when the statement
+// changes no row.
 func (s *Store) exec(ctx context.Context, what string, lease *store.Lease, refused error, query string, args ...any) error {
 	return s.transact(ctx, what, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.checkLease(ctx, tx, lease); err != nil {
@@ -116,7 +116,7 @@ func (s *Store) DropCursor(ctx context.Context, name string) error {
 	return s.exec(ctx, "drop a cursor", nil, fmt.Errorf("%w: cursor %s", store.ErrNotFound, name), `DELETE FROM gavel.cursors WHERE name = $1`, []byte(name))
 }
 
-// PutDataKey implements store.Store. What was there before stays in the server's files for a while.
+// PutDataKey implements store.Store. Old versions of the row remain in the server's files for a while.
 func (s *Store) PutDataKey(ctx context.Context, k store.DataKey, was *store.DataKey) error {
 	if err := k.CheckReplaces(was); err != nil {
 		return err //nolint:wrapcheck // an error of the interface

@@ -1,16 +1,23 @@
-// Package postgres keeps definitions, instances and events in a PostgreSQL database that any number
-// of processes share.
+// Package postgres keeps definitions, instances and events in a PostgreSQL database that any number of processes
+// share.
 //
-// It promises that a write that returned nil is durable as far as the server's commits are, that
-// the seq check decides between processes, and that positions are in the order of commits, without
-// gaps, and found by every process as soon as they are durable. Writes of one process go through
-// one goroutine, which commits whatever queued up during the commit before as one transaction. What
-// the server undid (a deadlock, a lost connection) is tried again; where a connection was lost before
-// the answer, the events say whether they were written.
+// It guarantees:
 //
-// It keeps no state in a session, so it works behind a proxy that gives each transaction another
-// one. It must never interpret what it keeps (hashes and folds live in package record), put a
-// password into an error, or hold a connection between two calls.
+//   - A write that returned nil is as durable as the server's commits.
+//   - The seq check decides between processes.
+//   - Positions are in commit order, without gaps, and visible to every process as soon as they are durable.
+//   - Transactions that the server undid (a deadlock, a lost connection) are retried. If a connection was lost before the
+//     result, the events show whether they were written.
+//
+// A single goroutine makes all commits of a process. It commits everything that was queued during the previous commit
+// as one transaction.
+//
+// It keeps no session state, so that it works behind a proxy that gives each transaction another session. It must
+// never:
+//
+//   - interpret what it keeps (hashes and folds are the task of package record)
+//   - put a password into an error
+//   - hold a connection between two calls
 package postgres
 
 import (
@@ -31,32 +38,32 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// DefaultSchema is where the tables are.
+// DefaultSchema is the default schema of the tables.
 const DefaultSchema = "gavel"
 
 // Config configures Open.
 type Config struct {
-	// URL is the database's: postgres://USER@HOST/DATABASE, or a list of key=value. What it leaves
-	// out comes from the PG variables of the environment, the password file included.
+	// URL identifies the database: postgres://USER@HOST/DATABASE, or a list of key=value pairs. Missing parts come
+	// from the PG environment variables and the password file.
 	URL string
-	// Schema has the tables; "" is DefaultSchema. It is made where it is missing.
+	// Schema contains the tables; "" means DefaultSchema. It is created if it is missing.
 	Schema string
-	// MustExist refuses a schema without a store, instead of making one (ErrNoStore).
+	// MustExist makes Open return ErrNoStore, instead of creating a store, if the schema has none.
 	MustExist bool
-	// Logger gets warnings; nil discards them.
+	// Logger receives warnings; nil discards them.
 	Logger *slog.Logger
-	// Patience bounds how long a write is tried again while the server is away; 0 is 10 s.
+	// Patience limits how long a write is retried while the server is down; 0 means 10 s.
 	Patience time.Duration
 }
 
-// The most connections of one process: a read never waits for a write, nor for bulk reads.
+// Maximum connections of a process. Reads never wait for writes or for bulk reads.
 const (
 	writeConns = 2
 	readConns  = 8
 	bulkConns  = 4
 )
 
-// readTimeout bounds a read: a caller who has gone does not interrupt it, which would cost the
+// readTimeout limits a read. A read is not interrupted when its caller leaves, because that would cost the
 // connection.
 const readTimeout = 30 * time.Second
 
@@ -68,12 +75,12 @@ type Store struct {
 
 	reads, bulk, writes *pgxpool.Pool
 	writer              *writer
-	waker               *waker                                 // nil where nothing can be written
-	direct              *pgx.ConnConfig                        // of a session that no proxy hands to others; nil elsewhere
-	failures            [len(failureClasses) + 1]atomic.Uint64 // the last of others
-	full                atomic.Bool                            // a write found the disk full, and none has shown since that it is not
+	waker               *waker                                 // nil if the store is read-only
+	direct              *pgx.ConnConfig                        // for sessions that no proxy shares; nil behind a proxy
+	failures            [len(failureClasses) + 1]atomic.Uint64 // the last counts other errors
+	full                atomic.Bool                            // a write found the disk full, and no write has succeeded in showing otherwise
 
-	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
+	mu     sync.RWMutex // held by enter, and by Close while it sets closed
 	closed bool
 	inside sync.WaitGroup // calls in progress
 	once   sync.Once
@@ -85,8 +92,8 @@ var (
 	_ store.Waker   = (*Store)(nil)
 )
 
-// Open opens the store in a database, or makes its tables. Errors: ErrBadURL, ErrNoDatabase, ErrDenied,
-// ErrOldServer, ErrForeignTables, driver.ErrNoStore, ErrUnfinished, ErrUnreachable, store.ErrOtherSchema.
+// Open opens the store in a database, or creates its tables. Errors: ErrBadURL, ErrNoDatabase, ErrDenied,
+// ErrOldServer, ErrForeignTables, driver.ErrNoStore, driver.ErrUnfinished, ErrUnreachable, store.ErrOtherSchema.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s, err := openMarked(ctx, cfg, schemaMark)
 	if err != nil {
@@ -98,7 +105,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// openMarked opens a schema that has a mark, or gives it one.
+// openMarked opens a schema with a mark, or marks a new one.
 func openMarked(ctx context.Context, cfg Config, mark string) (*Store, error) {
 	s := newStore(&cfg)
 	config, err := readConfig(cfg.URL)
@@ -114,8 +121,8 @@ func openMarked(ctx context.Context, cfg Config, mark string) (*Store, error) {
 	return s, s.openFailure(err)
 }
 
-// OpenToRead opens an existing store so that nothing can be written: each write ends with
-// ErrReadOnly. The server may be a standby. Errors: those of Open.
+// OpenToRead opens an existing store for reading; every write fails with ErrReadOnly. The server may be a standby.
+// Errors: those of Open.
 func OpenToRead(ctx context.Context, cfg Config) (*Store, error) {
 	s := newStore(&cfg)
 	config, err := readConfig(cfg.URL)
@@ -137,7 +144,7 @@ func newStore(cfg *Config) *Store {
 	}
 }
 
-// openFailure releases a store that could not be opened, and says why.
+// openFailure releases a store that could not be opened, and returns the reason.
 func (s *Store) openFailure(err error) error {
 	if err == nil {
 		return nil
@@ -169,10 +176,10 @@ func (s *Store) openPools(ctx context.Context, config *pgxpool.Config, all pools
 	return err
 }
 
-// sql puts the schema into a query, in which it is called gavel.
+// sql inserts the schema into a query, which calls it gavel.
 func (s *Store) sql(query string) string { return strings.ReplaceAll(query, "gavel.", s.schema) }
 
-// enter notes a call in progress, so that Close waits for it.
+// enter registers a call in progress, so that Close waits for it.
 func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -186,8 +193,8 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the calls in progress, writes what is queued and releases everything. It is
-// idempotent, and every call returns when it is done.
+// Close waits for the calls in progress, writes what is queued and releases all resources. It is idempotent, and
+// every call returns only when closing is complete.
 func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()
@@ -212,14 +219,14 @@ func (s *Store) closePools() {
 	}
 }
 
-// handle is what queries are made on.
+// handle is implemented by everything that runs queries.
 type handle interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// read takes a read through a pool. It looks at the context before and not during it. A connection
-// that was lost is none of the caller's: the read is made once more.
+// read runs a read through a pool. It checks the context only beforehand. If the connection was lost, it retries the
+// read once.
 func (s *Store) read(ctx context.Context, what string, do func(ctx context.Context, on handle) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -244,8 +251,8 @@ func (s *Store) read(ctx context.Context, what string, do func(ctx context.Conte
 	return fmt.Errorf("read %s: %w", what, s.fail(err))
 }
 
-// queryAll reads all rows of a query, which is planned for its values each time: what suits a
-// workflow with ten instances takes seconds for one with a million.
+// queryAll reads all rows of a query. The query is planned for its values each time: a plan that suits a workflow
+// with ten instances takes seconds for one with a million.
 func queryAll[T any](ctx context.Context, on handle, scan func(pgx.Row) (T, error), query string, args ...any) ([]T, error) {
 	found, err := on.Query(ctx, query, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 var schemas atomic.Int64
 
-// newSchema names a schema that is not there; what comes to be in it goes with the test.
+// newSchema returns the name of a new schema, which is dropped after the test.
 func newSchema(t testing.TB) string {
 	t.Helper()
 	server := pgtest.Shared(t)
@@ -40,15 +40,13 @@ func newSchema(t testing.TB) string {
 	return name
 }
 
-// spare are schemas with the tables of a store and nothing in them: to make one takes longer than most
-// tests of the suite.
+// spare lists empty schemas with the tables of a store. Creating one takes longer than most tests of the suite.
 var spare struct {
 	sync.Mutex
 	schemas []string
 }
 
-// emptySchema names a schema for a store, which may be there and is empty. It is another test's when
-// this one has ended.
+// emptySchema returns the name of a schema that does not exist or is empty. Other tests reuse it after this one.
 func emptySchema(t testing.TB) string {
 	t.Helper()
 	server := pgtest.Shared(t)
@@ -97,8 +95,8 @@ func openAt(t testing.TB, url, schema string) *opened {
 	return &opened{s, schema}
 }
 
-// unsynced opens a store on a database that answers before a commit is on disk: what the suite
-// promises does not depend on it, and the tests of kills wait as users do.
+// unsynced opens a store on a database that acknowledges commits before they are on disk. The suite's guarantees do
+// not depend on syncing, and the tests of kills do sync.
 func unsynced(t testing.TB, schema string) *opened { return openAt(t, pgtest.Shared(t).Fast, schema) }
 
 func TestConformance(t *testing.T) {
@@ -121,7 +119,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// awaitBlocked waits until a session of the server stands behind the lock on a schema's counter.
+// awaitBlocked waits until a session of the server is waiting for the lock on a schema's counter.
 func awaitBlocked(t testing.TB, schema string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -140,8 +138,8 @@ func awaitBlocked(t testing.TB, schema string) {
 	}
 }
 
-// A write that is given up while it waits for a lock has been ended by the server when its caller
-// is told, and is not written later.
+// If a write is given up while it waits for a lock, the server has ended it before the caller gets the error, and it
+// is not written later.
 func TestGivenUpWrite(t *testing.T) {
 	schema := emptySchema(t)
 	s, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Shared(t).Fast, Schema: schema, Patience: 200 * time.Millisecond})
@@ -156,7 +154,7 @@ func TestGivenUpWrite(t *testing.T) {
 		t.Errorf("%v, want the server's word that it ended it", err)
 	}
 	release()
-	lock(t, schema)() // whoever stood in line has had its turn
+	lock(t, schema)() // waits for everyone who was in line for the lock
 	if _, err := s.Load(t.Context(), storetest.ID(1)); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("it was written although its caller was told that it failed: %v", err)
 	}

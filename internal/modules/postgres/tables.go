@@ -18,21 +18,21 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// view is a read transaction on a connection of its own.
+// view is a read transaction on its own connection.
 type view struct {
 	s    *Store
 	conn *pgxpool.Conn
 	tx   pgx.Tx
 }
 
-// OpenView opens a view of the store as it is now.
+// OpenView opens a view of the current state.
 func (s *Store) OpenView(ctx context.Context) (rows.View, error) {
 	conn, err := s.bulk.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the store: %w", classify(err))
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-	if err == nil { // what the transaction sees is fixed by its first query
+	if err == nil { // the first query fixes the state that the transaction sees
 		_, err = tx.Exec(ctx, `SELECT pg_current_snapshot()`)
 	}
 	if err != nil {
@@ -54,7 +54,7 @@ func (v view) Close() error {
 	return v.tx.Rollback(context.Background()) //nolint:wrapcheck // nothing was written
 }
 
-// tableRows reads a table in the order of its key.
+// tableRows reads a table in key order.
 func (s *Store) tableRows(ctx context.Context, on handle, t rows.Table) iter.Seq2[rows.Row, error] {
 	return func(yield func(rows.Row, error) bool) {
 		found, err := on.Query(ctx, s.sql(`SELECT `+t.List()+` FROM gavel.`+t.Name+` ORDER BY `+t.KeyList()))
@@ -82,11 +82,11 @@ func (s *Store) tableRows(ctx context.Context, on handle, t rows.Table) iter.Seq
 	}
 }
 
-// copyLock is the advisory lock of the one process that copies into a schema. A transaction that stays
-// open holds it: a session may be another one behind a proxy.
+// copyLock is the advisory lock of the only process that may copy into a schema. It is held by an open transaction,
+// because behind a proxy the session can change.
 const copyLock = 0x67617663
 
-// NewStore is a store that is being made by copying rows. Nobody can open it before it is whole.
+// NewStore is a store that is being built by copying rows. It cannot be opened before it is complete.
 type NewStore struct {
 	s      *Store
 	schema string
@@ -94,8 +94,8 @@ type NewStore struct {
 	free   func()
 }
 
-// Create makes a store by copying rows, or goes on with one that was not finished. Errors:
-// driver.ErrNotEmpty, ErrCopying, and those of Open.
+// Create begins a store that is built by copying rows, or resumes an unfinished one. Errors: driver.ErrNotEmpty,
+// driver.ErrCopying, and those of Open.
 func Create(ctx context.Context, cfg Config) (_ *NewStore, err error) {
 	cfg.Schema = cmp.Or(cfg.Schema, DefaultSchema)
 	s, err := openMarked(ctx, cfg, unfinishedMark)
@@ -124,7 +124,7 @@ func Create(ctx context.Context, cfg Config) (_ *NewStore, err error) {
 	return n, err
 }
 
-// checkEmpty fails with ErrNotEmpty where a table of a store, which is on the path, has rows.
+// checkEmpty returns ErrNotEmpty if a table of the store on the search path has rows.
 func checkEmpty(ctx context.Context, tx pgx.Tx) error {
 	var parts []string
 	for _, t := range rows.Tables {
@@ -176,7 +176,7 @@ func (n *NewStore) remove(ctx context.Context, tx pgx.Tx, t rows.Table, all []ro
 	return err //nolint:wrapcheck // Replace names it
 }
 
-// keyColumn is a column of rows as an array.
+// keyColumn returns a column of rows as an array.
 func keyColumn(all []rows.Row, i int) any {
 	switch all[0][i].(type) {
 	case int64:
@@ -222,13 +222,13 @@ func (n *NewStore) add(ctx context.Context, tx pgx.Tx, t rows.Table, all []rows.
 	return err //nolint:wrapcheck // Replace names it
 }
 
-// The table of events, and where in a row are what terms are made of.
+// The table of events, and the columns of its rows from which terms are made.
 const (
 	eventsTable            = "events"
 	eventNumber, eventBody = 1, 9
 )
 
-// addTerms adds what events are found by to the rows of events.
+// addTerms adds their index terms to the rows of events.
 func (n *NewStore) addTerms(ctx context.Context, tx pgx.Tx, all []rows.Row) ([]rows.Row, error) {
 	owners := map[int64]string{}
 	found, err := tx.Query(ctx, n.s.sql(`SELECT n, owner FROM gavel.instances WHERE n = ANY ($1)`), valuesOf[int64](all, eventNumber))
@@ -251,10 +251,10 @@ func (n *NewStore) addTerms(ctx context.Context, tx pgx.Tx, all []rows.Row) ([]r
 	return out, nil
 }
 
-// buildBlocks makes the blocks of all events.
+// buildBlocks creates the blocks of all events.
 const buildBlocks = `INSERT INTO gavel.blocks (block, first, last) SELECT pos >> 13, min(at), max(at) FROM gavel.events GROUP BY 1`
 
-// Finish derives what is derived, and lets the store be opened.
+// Finish writes the derived tables and allows the store to be opened.
 func (n *NewStore) Finish(ctx context.Context) error {
 	_, err := n.lock.Exec(ctx, n.s.sql(`UPDATE gavel.counter SET last = (SELECT coalesce(max(pos), 0) FROM gavel.events)`))
 	if err == nil {
@@ -267,7 +267,7 @@ func (n *NewStore) Finish(ctx context.Context) error {
 		}
 	}
 	for _, t := range rows.Tables {
-		if err == nil { // nothing else has looked at the rows yet
+		if err == nil { // the rows have never been analysed
 			_, err = n.lock.Exec(ctx, n.s.sql(`ANALYZE gavel.`+t.Name))
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// Every table and column that a migration adds is copied, or is named here.
+// Every table and column that a migration adds is either copied or listed here.
 func TestAllTablesAreCopied(t *testing.T) {
 	derived := []string{"counter.id", "counter.last", "events.terms", "blocks.block", "blocks.first", "blocks.last", "figures.block", "figures.removed", "figures.body", "entries.name", "entries.version", "entries.body", "leases.name", "leases.owner", "leases.number", "leases.ends"}
 	server, schema := pgtest.Shared(t), newSchema(t)

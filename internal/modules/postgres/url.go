@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// plainURL is a URL whose parts are certain: scheme, user, password, servers, database, settings.
-// Where a password has a character that separates parts, nothing else matches.
+// plainURL matches URLs with unambiguous parts: scheme, user, password, servers, database, settings. It does not
+// match if the password contains a character that separates parts.
 var plainURL = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(postgres(?:ql)?://)(?:([^:@/?#]*)(:[^@/?#]*)?@)?([A-Za-z0-9.,:_\[\]%-]*)(/[^:@/?#]*)?(\?[^@#]*)?$`)
 })
 
-// NameURL names the database of a URL without its password and settings, for people and logs.
+// NameURL returns a URL without its password and settings, for people and logs.
 func NameURL(text string) string {
 	m := plainURL().FindStringSubmatch(text)
 	if m == nil {
@@ -25,7 +25,7 @@ func NameURL(text string) string {
 	return m[1] + m[2] + m[4] + m[5]
 }
 
-// HasPassword reports whether a URL has a password in it, or may have one.
+// HasPassword reports whether a URL contains, or may contain, a password.
 func HasPassword(text string) bool {
 	m := plainURL().FindStringSubmatch(text)
 	if m == nil || m[3] != "" {

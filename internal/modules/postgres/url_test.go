@@ -31,7 +31,7 @@ func TestNameURL(t *testing.T) {
 		{"postgres://gavel:hun@ter2@db/gavel", "postgres://...", true},
 		{"postgres://gavel:hun?ter2@db/gavel", "postgres://...", true},
 		{"postgres://gavel:hun#ter2@db/gavel", "postgres://...", true},
-		{"postgres://gavel:hunter2", "postgres://gavel:hunter2", false}, // a port that is none; no user without an @
+		{"postgres://gavel:hunter2", "postgres://gavel:hunter2", false}, // not a valid port; no user without an @
 		{"postgres://gavel:" + secret + "@db/gavel", "postgres://...", true},
 	} {
 		if got := postgres.NameURL(c.url); got != c.name {
@@ -46,7 +46,7 @@ func TestNameURL(t *testing.T) {
 	}
 }
 
-// A URL whose parts are not certain is refused before a part of its password is taken for a host.
+// An ambiguous URL is rejected before a part of its password could be used as a host.
 func TestOpenUncertainURL(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
@@ -59,7 +59,7 @@ func TestOpenUncertainURL(t *testing.T) {
 	}
 }
 
-// What cannot be used is named; of a URL with a password nothing is repeated.
+// The error names what is invalid. For a URL with a password, it repeats nothing of the URL.
 func TestOpenBadURL(t *testing.T) {
 	t.Parallel()
 	const port, mode = "its port, or PGPORT, is not a number from 1 to 65535", "its sslmode, or PGSSLMODE, is none of disable, allow, prefer, require, verify-ca and verify-full"

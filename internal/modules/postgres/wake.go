@@ -11,34 +11,34 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Between two announcements of commits, and before a connection that was lost is dialled again.
+// The pause between two announcements of commits, and before a lost connection is dialled again.
 const (
 	announceEvery = 10 * time.Millisecond
 	listenAgain   = time.Second
 )
 
-// waker announces the commits of this process, and hears of those of others. Commits do not wait
-// for it and do not fail by it: it is a hint.
+// waker announces the commits of this process and receives the announcements of others. These are hints: commits
+// neither wait for them nor fail because of them.
 type waker struct {
 	s       *Store
 	channel string
-	// listen is what a connection is dialled with that hears; nil where nothing can be heard, as
-	// behind a proxy that hands sessions to others.
+	// listen configures the listening connection. It is nil if nothing can be received, as behind a proxy that shares
+	// sessions.
 	listen *pgx.ConnConfig
 
 	ctx       context.Context //nolint:containedctx // of its goroutines, from Open to Close
 	end       context.CancelFunc
-	committed chan struct{} // one place
+	committed chan struct{} // capacity 1
 	running   sync.WaitGroup
 
 	mu        sync.Mutex
 	listeners map[chan struct{}]bool
-	unheard   context.CancelFunc // ends the connection; nil while nobody listens
+	unheard   context.CancelFunc // ends the connection; nil while there are no listeners
 }
 
-// startWaker starts announcing.
+// startWaker starts announcing commits.
 func (s *Store) startWaker(listen *pgx.ConnConfig) {
-	sum := sha256.Sum256([]byte(s.schema)) // a name of a channel is short
+	sum := sha256.Sum256([]byte(s.schema)) // channel names must be short
 	w := &waker{
 		s: s, channel: pgx.Identifier{"gavel_" + hex.EncodeToString(sum[:8])}.Sanitize(), listen: listen,
 		committed: make(chan struct{}, 1), listeners: map[chan struct{}]bool{},
@@ -48,7 +48,7 @@ func (s *Store) startWaker(listen *pgx.ConnConfig) {
 	w.running.Go(w.announce)
 }
 
-// stop ends all that runs.
+// stop ends all goroutines of the waker.
 func (w *waker) stop() {
 	if w != nil {
 		w.end()
@@ -56,17 +56,16 @@ func (w *waker) stop() {
 	}
 }
 
-// tell has a commit announced.
+// tell requests an announcement of a commit.
 func (w *waker) tell() {
 	select {
 	case w.committed <- struct{}{}:
-	default: // one that comes says so of all
+	default: // the pending announcement covers all commits
 	}
 }
 
-// announce tells the other processes of commits, many at a time. The commits themselves do not: to
-// notify takes a lock of the whole server until a commit is on disk, and fails where a listener
-// sleeps for long.
+// announce announces commits to the other processes, many at a time. Commits do not notify themselves: NOTIFY holds a
+// server-wide lock until the commit is on disk, and fails if a listener sleeps for long.
 func (w *waker) announce() {
 	for {
 		select {
@@ -99,7 +98,7 @@ func (w *waker) notify() error {
 	return err //nolint:wrapcheck // logged
 }
 
-// Wakes implements store.Waker. Behind a proxy nothing is heard.
+// Wakes implements store.Waker. Behind a proxy the channel never receives a value.
 func (s *Store) Wakes(ctx context.Context) (wake <-chan struct{}, stop func()) {
 	c, w := make(chan struct{}, 1), s.waker
 	if w == nil || w.listen == nil {
@@ -139,7 +138,7 @@ func (w *waker) hear(ctx context.Context) {
 	}
 }
 
-// hearOnce hears until the connection ends.
+// hearOnce wakes the listeners until the connection ends.
 func (w *waker) hearOnce(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, w.listen)
 	if err != nil {
@@ -154,7 +153,7 @@ func (w *waker) hearOnce(ctx context.Context) error {
 		return err //nolint:wrapcheck // logged
 	}
 	for {
-		w.wakeAll() // at first for what was committed before
+		w.wakeAll() // first for earlier commits
 		if _, err := conn.WaitForNotification(ctx); err != nil {
 			return err //nolint:wrapcheck // logged
 		}

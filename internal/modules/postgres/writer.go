@@ -16,13 +16,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// The bounds of one transaction.
+// Limits of a transaction.
 const (
 	maxGroup      = 256
 	maxGroupBytes = 8 << 20
 )
 
-// How long a transaction that the server undid or lost waits before it is tried again.
+// How long a transaction that was undone or lost waits before it is retried.
 const (
 	shortestWait = 2 * time.Millisecond
 	longestWait  = 500 * time.Millisecond
@@ -39,30 +39,30 @@ const (
 type request struct {
 	*member
 	err   error
-	done  chan error // one value, when the outcome is certain
+	done  chan error // receives one value when the outcome is certain
 	state atomic.Int32
 }
 
-// take claims the request for a transaction; from then on its caller waits.
+// take claims the request for a transaction; its caller can no longer cancel.
 func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
 
-// writer is the one goroutine of a process that commits.
+// writer is the only goroutine of a process that commits.
 type writer struct {
 	s        *Store
 	queue    chan *request
-	held     *request // came for an instance that the group had already
-	insert   string   // the events of a group
+	held     *request // postponed because its instance was already in the group
+	insert   string   // the statement for a group's events
 	stopped  chan struct{}
 	hurrying chan struct{} // closed when the store is being closed
-	groups   atomic.Uint64 // transactions committed
-	commits  atomic.Uint64 // in them
+	groups   atomic.Uint64 // committed transactions
+	commits  atomic.Uint64 // commits in them
 }
 
 func newWriter(s *Store) *writer {
 	return &writer{s: s, insert: s.sql(insertEvents), queue: make(chan *request, 4*maxGroup), stopped: make(chan struct{}), hurrying: make(chan struct{})}
 }
 
-// stop ends the goroutine after the queue is empty. Nobody may submit any more.
+// stop ends the goroutine once the queue is empty. submit must not be called afterwards.
 func (w *writer) stop() {
 	if w == nil {
 		return
@@ -71,8 +71,8 @@ func (w *writer) stop() {
 	<-w.stopped
 }
 
-// submit queues a commit and waits for its outcome, or withdraws it when ctx ends before it was
-// taken into a transaction.
+// submit queues a commit and waits for its outcome. If ctx ends before a transaction has taken the request, it
+// withdraws the request.
 func (w *writer) submit(ctx context.Context, m *member) error {
 	r := &request{member: m, done: make(chan error, 1)}
 	select {
@@ -105,8 +105,8 @@ func (w *writer) run() {
 	}
 }
 
-// gather takes what is queued, in the order in which instances are locked everywhere: no two
-// processes wait for one another's. An instance comes once.
+// gather takes the queued requests, sorted in the order in which every process locks instances, so that no two
+// processes wait for each other. Each instance appears at most once.
 func (w *writer) gather(first *request) (group []*request) {
 	size, have := 0, map[string]bool{}
 	for r := first; r != nil; {
@@ -123,7 +123,7 @@ func (w *writer) gather(first *request) (group []*request) {
 			break
 		}
 		select {
-		case r = <-w.queue: // nil once it is closed
+		case r = <-w.queue: // nil once the queue is closed
 		default:
 			r = nil
 		}
@@ -132,8 +132,8 @@ func (w *writer) gather(first *request) (group []*request) {
 	return group
 }
 
-// commitGroup commits requests in one transaction and answers them; where one of them makes it fail,
-// each gets its own.
+// commitGroup commits requests in one transaction and answers them. If the transaction fails because of a request,
+// each request gets its own transaction.
 func (w *writer) commitGroup(group []*request) {
 	if len(group) == 0 {
 		return
@@ -153,8 +153,8 @@ func (w *writer) commitGroup(group []*request) {
 	}
 }
 
-// try is one attempt at a transaction. What it finds to be written already is answered and
-// leaves the group.
+// try makes one attempt at a transaction. Requests that it finds already written are answered and removed from the
+// group.
 func (w *writer) try(ctx context.Context, group *[]*request) error {
 	conn, err := w.s.writes.Acquire(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (w *writer) try(ctx context.Context, group *[]*request) error {
 	if !sent || !isLost(err) {
 		return err
 	}
-	// Whether it was committed is in the events alone.
+	// Only the events show whether the transaction was committed.
 	if checkErr := w.s.insist(w.hurrying, func(ctx context.Context) error { return w.answerWritten(ctx, group) }); checkErr != nil {
 		return fmt.Errorf("whether it was written is not known: %w", checkErr)
 	}
@@ -179,8 +179,8 @@ func (w *writer) try(ctx context.Context, group *[]*request) error {
 	return err
 }
 
-// transact commits a group in one transaction, and leaves in each request how it was refused.
-// sent reports whether the server was asked to commit.
+// transact commits a group in one transaction and stores the refusal of each refused request in it. sent reports
+// whether the server was asked to commit.
 func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*request) (sent bool, err error) {
 	var begin pgx.Batch
 	begin.Queue("BEGIN")
@@ -218,7 +218,7 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 	if err := conn.SendBatch(ctx, &end).Close(); err != nil {
 		rollBackConn(ctx, conn)
 		if isTaken(err, "events_key") && len(group) == 1 {
-			group[0].err = store.ErrKeyTaken // by another process, at this moment
+			group[0].err = store.ErrKeyTaken // by another process just now
 			return false, nil
 		}
 		return true, err //nolint:wrapcheck // Commit wraps it
@@ -231,8 +231,8 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 	return true, nil
 }
 
-// findTaken makes a conflict of one with a key a store.ErrKeyTaken where the key is there by now: the
-// commit that was waited for may be the same one.
+// findTaken replaces the ErrConflict of a request by ErrKeyTaken or ErrSubjectTaken if its key or subject exists by
+// now. The commit that it waited for may be the same one.
 func (w *writer) findTaken(ctx context.Context, conn *pgxpool.Conn, group []*request) error {
 	for _, r := range group {
 		if !errors.Is(r.err, store.ErrConflict) || r.IsLesson() || r.Expect == 0 && r.Next.Subject == "" && len(r.Keys) == 0 {
@@ -253,7 +253,7 @@ func (w *writer) findTaken(ctx context.Context, conn *pgxpool.Conn, group []*req
 	return nil
 }
 
-// answerWritten answers the requests that were committed, and keeps the others.
+// answerWritten answers the requests that were committed, and keeps the others in the group.
 func (w *writer) answerWritten(ctx context.Context, group *[]*request) error {
 	var left []*request
 	for i, r := range *group {
@@ -278,7 +278,7 @@ func rollBackConn(ctx context.Context, conn *pgxpool.Conn) {
 	}
 }
 
-// dropConn ends a connection that is of no use any more: a pool would hand it out again.
+// dropConn closes a connection that is no longer usable; the pool would otherwise hand it out again.
 func dropConn(conn *pgxpool.Conn, err error) {
 	if isLost(err) || conn.Conn().PgConn().TxStatus() != 'I' {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -287,8 +287,8 @@ func dropConn(conn *pgxpool.Conn, err error) {
 	}
 }
 
-// insist does again what the server undid, or what lost its connection, for as long as the store's
-// patience; hurry, when not nil, shortens it once it is closed.
+// insist retries what the server undid, or what lost its connection, within the store's patience. Closing hurry, if
+// not nil, shortens this.
 func (s *Store) insist(hurry <-chan struct{}, do func(ctx context.Context) error) error {
 	until := time.Now().Add(s.patience)
 	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
@@ -308,7 +308,7 @@ func (s *Store) insist(hurry <-chan struct{}, do func(ctx context.Context) error
 	}
 }
 
-// transact writes what is no commit, in a transaction of its own.
+// transact runs a write other than a commit in its own transaction.
 func (s *Store) transact(ctx context.Context, what string, do func(ctx context.Context, tx pgx.Tx) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err

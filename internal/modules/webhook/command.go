@@ -28,7 +28,7 @@ func (command) Help() string {
 least once and in the order of each instance. docs/webhooks.md is the whole story.`
 }
 
-// readFlag returns the receivers of the file that a flag names.
+// readFlag returns the receivers in the file that a flag names.
 func readFlag(flag module.ConfigFlag) ([]export.Webhook, error) {
 	file, err := flag.Load()
 	if err != nil {
@@ -51,12 +51,12 @@ func find(flag module.ConfigFlag, name string) (export.Webhook, error) {
 	return all[at], nil
 }
 
-// webhookView is a webhook with where it is.
+// webhookView is a webhook with its position.
 type webhookView struct {
 	Name   string        `json:"name"`
 	To     string        `json:"to"` // the host
 	Filter export.Filter `json:"filter"`
-	// Position is that of its cursor, nil before a server made it.
+	// Position is that of its cursor; nil before a server created it.
 	Position *int64 `json:"position"`
 	Behind   int64  `json:"behind"`
 	MovedAt  string `json:"movedAt,omitempty"`
@@ -83,7 +83,7 @@ func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sys.Close() }() // what it wrote is durable
+	defer func() { _ = sys.Close() }() // its writes are durable
 	cursors, err := sys.Store.Cursors(ctx)
 	if err != nil {
 		return term.UnknownErrorf("", "cannot read the store: %w", err)
@@ -147,7 +147,7 @@ func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sys.Close() }() // what it wrote is durable
+	defer func() { _ = sys.Close() }() // its writes are durable
 	letters, err := selectDeadLetters(ctx, sys, c.Name, c.Position)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
 	return nil
 }
 
-// selectDeadLetters are those of a webhook, of all for "", at some positions, at all for none.
+// selectDeadLetters returns the dead letters of a webhook (of all for "") at the given positions (at all for none).
 func selectDeadLetters(ctx context.Context, sys *module.Opened, name string, positions []int64) ([]store.DeadLetter, error) {
 	cursor := ""
 	if name != "" {
@@ -206,10 +206,10 @@ Examples:
 Exit codes: 0 all were accepted, 1 some were not, 2 wrong usage, 3 could not find out.`
 }
 
-// resent is what became of a dead letter that was sent again.
+// resent is the result of sending a dead letter again.
 type resent struct {
 	store.DeadLetter
-	// Failure is why it was not accepted, "" where it was.
+	// Failure is the reason why it was not accepted; "" if it was.
 	Failure string `json:"failure,omitempty"`
 }
 
@@ -222,7 +222,7 @@ func (c *resendCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sys.Close() }() // what it wrote is durable
+	defer func() { _ = sys.Close() }() // its writes are durable
 	letters, err := selectDeadLetters(ctx, sys, c.Name, c.Position)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package webhook is the module that posts what is recorded to other programs, and tells an address
-// or a program of the operator's which moves wait for a person: the sections "webhooks" and "notify"
-// of the configuration file, the service of a server that sends, and gavel webhook.
+// Package webhook is the module that posts recorded events to other programs, and notifies an operator's address or
+// program of moves that wait for a person. It provides sections "webhooks" and "notify" of the configuration file,
+// the sending service of a server, and gavel webhook.
 package webhook
 
 import (
@@ -40,12 +40,12 @@ func init() {
 	})
 }
 
-// read returns the receivers that a configuration file declares.
+// read returns the receivers in a configuration file.
 func read(file *config.File) ([]export.Webhook, error) {
 	return export.ParseConfig(file.Section(sectionWebhooks), file.Section(sectionNotify))
 }
 
-// check opens every receiver whose settings need no variable.
+// check checks that the secret files of every receiver can be read.
 func check(c module.Check) error {
 	all, err := read(c.File)
 	for _, h := range all {
@@ -56,7 +56,7 @@ func check(c module.Check) error {
 	return err
 }
 
-// serve makes the service that sends.
+// serve creates the sending service.
 func serve(host module.Host) (*module.Service, error) {
 	x := export.New(host.Engine, host.Store, host.Log)
 	prepare := func(_ context.Context, file *config.File) (take func(), err error) {
@@ -89,7 +89,7 @@ func serve(host module.Host) (*module.Service, error) {
 	}, nil
 }
 
-// statsTime bounds how long a reader of the metrics waits for the store.
+// statsTime limits how long reading the metrics waits for the store.
 const statsTime = 2 * time.Second
 
 func tellStats(tell telemetry.Tell, x *export.Exporter) {

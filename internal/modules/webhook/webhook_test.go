@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// registered is the module as the program sees it.
+// registered returns the module as the program sees it.
 func registered(t *testing.T) module.Module {
 	t.Helper()
 	all := module.All()
@@ -33,7 +33,7 @@ func registered(t *testing.T) module.Module {
 
 func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
-// TestEveryMetricIsOnThePage: names and labels are an interface.
+// TestEveryMetricIsOnThePage checks the documented names and labels, which are an interface.
 func TestEveryMetricIsOnThePage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.yaml")
 	if err := os.WriteFile(path, []byte("notify: {command: [page-me]}"), 0o600); err != nil {
@@ -82,7 +82,7 @@ func TestEveryMetricIsOnThePage(t *testing.T) {
 	}
 }
 
-// Each section has a schema, which editors check the file with.
+// Each section has a schema, with which editors check the file.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
 	var all map[string]json.RawMessage

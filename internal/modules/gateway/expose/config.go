@@ -35,7 +35,7 @@ type Config struct {
 	Mode             Mode
 	Wait             time.Duration
 
-	section *document.Node // where it was read from, for messages
+	section *document.Node // where it was parsed, for messages
 	// half is the one key of the filter that is there without the other; nil for none.
 	half                *document.Node
 	halfKey, missingKey string

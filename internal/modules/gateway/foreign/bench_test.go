@@ -24,14 +24,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// toolsVariable makes this program an MCP server with so many tools, over HTTP where httpVariable
-// is set.
+// toolsVariable makes this program an MCP server with the given number of tools. If httpVariable is set, it serves
+// over HTTP.
 const (
 	toolsVariable = "GAVEL_TEST_TOOLS"
 	httpVariable  = "GAVEL_TEST_HTTP"
 )
 
-// programs are what this one is where a variable names a folder.
+// programs maps an environment variable to the function that this program runs if the variable names a folder.
 var programs = map[string]func(dir string) error{}
 
 func TestMain(m *testing.M) {
@@ -87,7 +87,7 @@ func serveTools(n int, in io.Reader, out io.Writer) {
 	}
 }
 
-// serveToolsOverHTTP says at which port, on every address of this machine, until its input ends.
+// serveToolsOverHTTP serves on all addresses of this machine until its input ends. It prints its port.
 func serveToolsOverHTTP(n int) {
 	l, err := net.Listen("tcp4", "0.0.0.0:0")
 	if err != nil {
@@ -104,8 +104,7 @@ func serveToolsOverHTTP(n int) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// openDoor returns the door to servers that are this program, with everything pinned and allowed
-// to everybody.
+// openDoor returns a door to servers that run this program. All items are pinned and allowed for every principal.
 func openDoor(b *testing.B, servers, tools int) *upstream.Manager {
 	b.Helper()
 	declared := upstream.Config{Servers: map[string]upstream.Server{}}
@@ -131,7 +130,7 @@ func openPinned(b *testing.B, declared upstream.Config) *upstream.Manager {
 	return m
 }
 
-// pinAll pins what the declared servers have.
+// pinAll pins all items of the declared servers.
 func pinAll(t testing.TB, declared upstream.Config, path string) *upstream.Pins {
 	t.Helper()
 	seen, err := upstream.Open(declared, upstream.Options{})
@@ -202,8 +201,8 @@ func measureDirect(b *testing.B) float64 {
 	return p50
 }
 
-// BenchmarkGateway calls one tool of a server over stdio: directly, and through the gateway over
-// stdio. The difference of the medians is what the gateway adds.
+// BenchmarkGateway calls one tool of a server over stdio, directly and through the gateway. The difference of the
+// medians is the gateway's overhead.
 func BenchmarkGateway(b *testing.B) {
 	var direct float64
 	b.Run("direct", func(b *testing.B) { direct = measureDirect(b) })
@@ -232,9 +231,8 @@ func BenchmarkGatewayList(b *testing.B) {
 	b.ReportMetric(float64(size), "bytes")
 }
 
-// BenchmarkGatewayIdle prints what one server over HTTP with 10 tools takes of gavel's memory, beside
-// 50 on other hosts: declared and pinned, and with a session and a connection that wait for the
-// next call.
+// BenchmarkGatewayIdle reports the memory that gavel uses for each of 50 HTTP servers with 10 tools on different hosts:
+// once declared and pinned, and once with an idle session and connection.
 func BenchmarkGatewayIdle(b *testing.B) {
 	const servers = 50
 	server := exec.CommandContext(b.Context(), os.Args[0])
@@ -287,7 +285,7 @@ func BenchmarkGatewayIdle(b *testing.B) {
 	b.ReportMetric(idle/servers, "bytes/idle-upstream")
 }
 
-// BenchmarkOwnCalls asks the gateway for names that are gavel's own: what each of its calls pays.
+// BenchmarkOwnCalls asks the gateway for gavel's own names. Each call of gavel's own tools has this cost.
 func BenchmarkOwnCalls(b *testing.B) {
 	g := newGateway(newDoor())
 	for b.Loop() {

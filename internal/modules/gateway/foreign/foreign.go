@@ -1,13 +1,17 @@
-// Package foreign serves what other MCP servers offer through mcpwire: their tools, resources,
-// resource templates and prompts, under names that begin with the server's.
+// Package foreign serves the tools, resources, resource templates and prompts of other MCP servers through mcpwire,
+// under names that begin with the server's name.
 //
-// It promises that a definition, an answer and an error reach the client as the server wrote
-// them, but for names and URIs, which get the server's name in front of them; that progress
-// arrives before the answer; that the definition of a tool with a gate says where it can be called; that a change is told to those principals whose lists it changes;
-// and that what a principal may not use is as unknown to it as what does not exist.
+// It promises that:
 //
-// It must never reach a server but through the one door, decide who may use what, or trust what
-// a server says. Only the module imports it.
+//   - definitions, answers and errors reach the client as the server wrote them, except that names and URIs get the
+//     server's name as a prefix;
+//   - progress arrives before the answer;
+//   - the definition of a tool with a gate names the states in which it can be called;
+//   - a change is announced to exactly those principals whose lists it changes;
+//   - a principal cannot tell an item that it may not use from one that does not exist.
+//
+// It must never reach a server except through the door, decide who may use an item, or trust text from a server. Only
+// the gateway module imports it.
 package foreign
 
 import (
@@ -28,23 +32,23 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Door is the one way to other servers: an upstream.Manager.
+// Door is the only way to reach other servers. It is implemented by upstream.Manager.
 type Door interface {
 	List(p engine.Principal, kind upstream.Kind) []upstream.Item
 	Resolve(kind upstream.Kind, public string) (server, name string, ok bool)
 	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
 }
 
-// Face is a mcpwire.Foreign. It is safe for concurrent use.
+// Face implements mcpwire.Foreign. It is safe for concurrent use.
 type Face struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	door    Door // nil before Serve: there is nothing
+	door    Door // nil before Serve, which means no items
 	waiting map[list]chan struct{}
 }
 
-// list is one list of one principal, whose change somebody waits for.
+// list identifies one list of one principal, as the key of the channels that report its changes.
 type list struct {
 	principal engine.Principal
 	kind      mcpwire.Kind
@@ -80,7 +84,7 @@ func listOf(door Door, l list) []upstream.Item {
 
 func isSameItem(a, b upstream.Item) bool { return a.Public == b.Public && bytes.Equal(a.Raw, b.Raw) }
 
-// Announce tells those whose list may have changed; upstream.Options.Changed takes it.
+// Announce notifies clients whose list may have changed. It is meant for upstream.Options.Changed.
 func (g *Face) Announce(c upstream.Change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,7 +138,7 @@ func (g *Face) Find(ctx context.Context, kind mcpwire.Kind, name string) (mcpwir
 	return publishItem(items[i]), true
 }
 
-// isPrefixed tells names that a server may have given from gavel's own, at no cost.
+// isPrefixed reports whether a name may be a server's. It is a cheap test that rules out gavel's own names.
 func isPrefixed(kind mcpwire.Kind, name string) bool {
 	if kind == mcpwire.Tool || kind == mcpwire.Prompt {
 		return strings.Contains(name, "__")
@@ -165,11 +169,12 @@ func (g *Face) Ask(ctx context.Context, p engine.Principal, r mcpwire.Request) (
 	return mcpwire.Reply{Result: prefixURIs(server, r.Kind, reply.Result), Error: reply.Error}, nil
 }
 
-// metaCapabilities is the member of _meta in which a client declares what it can do.
+// metaCapabilities is the member of _meta in which a client declares its capabilities.
 const metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
 
-// askable is what a client of 2026-07-28 can be asked for, as it declares it with each request; nil
-// of an older client, which no result can ask.
+// askable returns the capabilities that let a server ask the client for input: elicitation, sampling and roots. A
+// client of protocol 2026-07-28 declares them with each request. For an older client, which a result cannot ask,
+// askable returns nil.
 func askable(ctx context.Context, meta document.JSON) json.RawMessage {
 	if !mcpwire.ClientOf(ctx).Modern {
 		return nil
@@ -182,36 +187,36 @@ func askable(ctx context.Context, meta document.JSON) json.RawMessage {
 	})
 }
 
-// The codes of JSON-RPC for what did not come from another server.
+// The JSON-RPC codes of errors that did not come from another server.
 const (
 	rpcInvalidParams = -32602
 	rpcInternalError = -32603
 )
 
-// codeCancelled is of a call that its client gave up.
+// codeCancelled is the code of a call that its client cancelled.
 const codeCancelled = "cancelled"
 
-// failure is why a server did not answer, in the fields of gavel's other errors.
+// failure describes why a server did not answer, with the fields of gavel's other errors.
 type failure struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
 	Hint      string `json:"hint,omitempty"`
 	Retryable bool   `json:"retryable"`
-	// MayHaveRun: the server may have done what was asked for.
+	// MayHaveRun is set if the server may have performed the request.
 	MayHaveRun   bool                  `json:"mayHaveRun,omitempty"`
 	RetryAfterMs document.Milliseconds `json:"retryAfterMs,omitempty"`
-	// Workflow is where the workflow stands that the call belongs to.
+	// Workflow is the current position of the call's workflow.
 	Workflow *upstream.Standing `json:"workflow,omitempty"`
 }
 
-// retryable are the codes of what may pass.
+// retryable lists the codes of failures that may be temporary.
 var retryable = []upstream.Code{upstream.CodeUnavailable, upstream.CodeBusy, upstream.CodeTimeout, upstream.CodeLost}
 
-// internalFailures are the codes of the engine behind which there is a cause for operators.
+// internalFailures lists the engine's codes whose cause is for operators only, so it is logged.
 var internalFailures = []upstream.Code{upstream.Code(engine.CodeInternal), upstream.Code(engine.CodeUnavailable)}
 
-// explain says why there is no reply: a model reads it as the result of a tool, and other
-// requests have no result that says so.
+// explain converts the error of a call to a reply. A tool call gets a result with isError, which the model reads.
+// Other requests get a JSON-RPC error, because their results cannot express failure.
 func (g *Face) explain(ctx context.Context, r mcpwire.Request, server string, err error) (mcpwire.Reply, error) {
 	e, known := errors.AsType[*upstream.Error](err)
 	switch {
@@ -222,7 +227,7 @@ func (g *Face) explain(ctx context.Context, r mcpwire.Request, server string, er
 	case !known:
 		e = &upstream.Error{Code: codeCancelled, Message: "The call was cancelled.", Hint: "The server was asked to stop; it may have done a part.", MayHaveRun: true}
 	}
-	if e.Err != nil && slices.Contains(internalFailures, e.Code) { // the door logs why a server gave no answer, without secrets
+	if e.Err != nil && slices.Contains(internalFailures, e.Code) { // the door itself logs failures of servers, without secrets
 		g.log.ErrorContext(ctx, "could not answer", "server", server, "method", r.Method, "name", r.Name, "code", string(e.Code), "cause", e.Err.Error())
 	}
 	f := failure{
@@ -244,11 +249,11 @@ func (g *Face) explain(ctx context.Context, r mcpwire.Request, server string, er
 	return mcpwire.Reply{Result: append(result, `}],"isError":true}`...)}, nil
 }
 
-// relay hands the progress of a call to its client, in order and before the answer. The server's
-// reader never waits for the client.
+// relay passes the progress of a call to its client, in order and before the answer. It never blocks the reader of the
+// server's messages.
 type relay struct {
-	ctx   context.Context //nolint:containedctx // of the request that the relay belongs to
-	token json.RawMessage // the client's, nil when it wants none
+	ctx   context.Context //nolint:containedctx // the relay's lifetime is that of the request
+	token json.RawMessage // the client's; nil if it wants no progress
 
 	mu      sync.Mutex
 	queue   []json.RawMessage
@@ -256,7 +261,7 @@ type relay struct {
 	done    sync.WaitGroup
 }
 
-// mostQueued is how many notifications wait for a client that does not read; more are dropped.
+// mostQueued limits the notifications queued for a client that does not read. More are dropped.
 const mostQueued = 1000
 
 func newRelay(ctx context.Context, token document.JSON) *relay {
@@ -299,9 +304,9 @@ func (r *relay) run() {
 			params[name.Text()] = value.Raw()
 		}
 		params["progressToken"] = r.token
-		_ = mcpwire.Notify(r.ctx, "notifications/progress", params) // a client that is gone needs none
+		_ = mcpwire.Notify(r.ctx, "notifications/progress", params) // fails only if the client is gone
 	}
 }
 
-// finish returns once all of it is sent.
+// finish waits until all queued progress is sent.
 func (r *relay) finish() { r.done.Wait() }

@@ -28,7 +28,7 @@ var (
 	bob = engine.Principal{ID: "bob", Role: engine.RoleAgent}
 )
 
-// door is what ann may use, and nobody else.
+// door is a foreign.Door whose items only ann may use.
 type door struct {
 	items []upstream.Item
 	call  func(context.Context, upstream.Request) (upstream.Reply, error)
@@ -148,7 +148,7 @@ func TestURIsInResults(t *testing.T) {
 	}
 }
 
-// What is denied, unknown and gavel's own are one to a caller.
+// A caller cannot distinguish denied names, unknown names and gavel's own.
 func TestNotForeign(t *testing.T) {
 	t.Parallel()
 	d := newDoor()
@@ -186,7 +186,7 @@ func TestFailures(t *testing.T) {
 	cancel()
 	lost := &upstream.Error{Code: upstream.CodeLost, Message: "It ended.", Hint: "Look.", MayHaveRun: true, Err: errors.New("secret")}
 	for _, c := range []struct {
-		ctx  context.Context //nolint:containedctx // of the case
+		ctx  context.Context //nolint:containedctx // each case has its own
 		kind mcpwire.Kind
 		err  error
 		want string
@@ -219,7 +219,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A change is told to those alone whose list it changes, and so is a new door.
+// A change is announced only to principals whose list it changes. The same holds for a new door.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	g := newGateway(newDoor())
@@ -249,7 +249,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// own are no tools.
+// own lists no tools.
 type own struct{}
 
 func (own) List(context.Context, engine.Principal) ([]mcp.Tool, error) { return nil, nil }
@@ -286,8 +286,8 @@ func serve(t testing.TB, g *foreign.Face) (send func(string), next func() string
 	}
 }
 
-// Progress comes in order, before the answer and under the client's own token; and nobody asks
-// for it where the client does not.
+// Progress arrives in order, before the answer and with the client's own token. It is requested only if the client
+// requests it.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	d := newDoor()
@@ -317,7 +317,7 @@ func TestProgress(t *testing.T) {
 	next()
 }
 
-// A server may ask what the client of this request can be asked for, and an older client nothing.
+// A server may ask the client only for input that the client declared with this request, and an older client for none.
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	d, declared := newDoor(), make(chan string, 1)
@@ -339,7 +339,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// A cancelled call ends at the server, and is not answered.
+// Cancelling a call ends it at the server. It gets no answer.
 func TestCancellation(t *testing.T) {
 	t.Parallel()
 	d, entered, ended := newDoor(), make(chan struct{}), make(chan error, 1)
@@ -362,7 +362,7 @@ func TestCancellation(t *testing.T) {
 	}
 }
 
-// Whatever a server answers, what is no URI of a resource stays byte for byte.
+// For any answer of a server, everything except resource URIs stays unchanged, byte for byte.
 func FuzzResults(f *testing.F) {
 	for _, seed := range []string{`{"content":[{"type":"resource_link","uri":"a:b"}]}`, `{"contents":[{"uri":"\u0061:b"}]}`, `{"messages":[{"content":{"type":"resource","resource":{"uri":""}}}]}`, `{"content":[{"uri":1e400,"uri":2}]}`} {
 		f.Add(seed)
@@ -389,7 +389,7 @@ func FuzzResults(f *testing.F) {
 	})
 }
 
-// What a gate adds to a definition is added, and nothing else changes.
+// A gate's additions to a definition are made, and nothing else changes.
 func TestGatedTools(t *testing.T) {
 	t.Parallel()
 	handle := gate.Gate{Tool: "files__a", Workflow: "release", States: []string{"ready", "late"}}

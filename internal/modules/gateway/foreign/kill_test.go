@@ -33,10 +33,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// killRounds is how often TestKill kills; make crash-gateway asks for more.
+// killRounds is the number of kills in TestKill. make crash-gateway sets a higher one.
 var killRounds = flag.Int("rounds", 6, "kill at a point of a gated call so many times")
 
-// The points of a gated call at which somebody is killed.
+// The points of a gated call at which a process is killed.
 const (
 	beforeIntent  = "before the intent"
 	afterIntent   = "after the intent"
@@ -46,11 +46,11 @@ const (
 	afterOutcome  = "between outcome and answer"
 )
 
-// killCase is what a round is about. A gate moves the workflow by a call of the tool effect, and
-// only records those of the tool record.
+// killCase describes a round. The gate of the tool effect moves the workflow with each call. The gate of the tool
+// record only records calls.
 type killCase struct{ tool, point, victim string }
 
-// killCaseOf is the case of a round: few rounds meet every point, victim and tool.
+// killCaseOf returns the case of a round, such that a few rounds already cover every point, victim and tool.
 func killCaseOf(round int) killCase {
 	points, victims, tools := []string{beforeIntent, afterIntent, whileSending, afterEffect, beforeOutcome, afterOutcome}, []string{"gavel", "upstream", "both"}, []string{"effect", "record"}
 	at := round * 7 % (len(points) * len(victims) * len(tools))
@@ -83,7 +83,7 @@ states:
   done: {final: true}
 `
 
-// die kills at a point where the plan says so, once.
+// die kills the planned victims if the plan names this point, once.
 func die(dir, point string) {
 	plan, err := os.ReadFile(filepath.Join(dir, "plan"))
 	if err != nil {
@@ -158,7 +158,7 @@ func serveEffects(dir string) error {
 	return nil
 }
 
-// mortal is a store whose process dies around the commits of a gated call.
+// mortal is a store that kills its process before or after the commits of a gated call.
 type mortal struct {
 	store.Store
 	dir string
@@ -215,7 +215,7 @@ func serveGavel(dir string) error {
 	return sys.ServeStdio(ctx, gavel.Tools{Names: "dotted"}, ann, os.Stdin, os.Stdout)
 }
 
-// killed is a gavel that may be killed, with its client.
+// killed is a gavel process that may be killed, with its client.
 type killed struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -244,7 +244,7 @@ func startGavel(t *testing.T, dir, ahead string) *killed {
 	return k
 }
 
-// call calls a tool; false where gavel is gone before it answers.
+// call calls a tool. ok is false if gavel dies before it answers.
 func (k *killed) call(tool string, arguments map[string]any) (line string, ok bool) {
 	k.t.Helper()
 	k.n++
@@ -270,7 +270,7 @@ func (k *killed) call(tool string, arguments map[string]any) (line string, ok bo
 func (k *killed) end() {
 	_ = k.in.Close()
 	_, _ = io.Copy(io.Discard, k.out)
-	_ = k.cmd.Wait() // of one that was killed an error
+	_ = k.cmd.Wait() // an error if it was killed
 }
 
 // killOnce kills in a call, has the client try again as often as it likes, and returns the instance.
@@ -308,9 +308,8 @@ func killOnce(t *testing.T, dir string, n int, c killCase) (instance string) {
 	return instance
 }
 
-// Wherever gavel, the server, or both are killed in a gated call, the tool has its effect at most
-// once, however often the client tries again; what nobody knows waits for a person; and the record
-// is whole.
+// At whatever point of a gated call gavel, the server or both are killed: the tool has its effect at most once, however
+// often the client retries; an unknown outcome waits for a person; and the record is complete.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -373,8 +372,8 @@ func TestKill(t *testing.T) {
 	t.Logf("%d kills, %d effects, %d calls that a person has to look at", *killRounds, len(done), unknown)
 }
 
-// A call that its process can no longer settle waits for a person as soon as anybody looks; one whose process lives waits
-// for its deadline.
+// A call whose process has died waits for a person as soon as another process looks at it. A call whose process is alive
+// waits for its deadline.
 func TestKilledCallIsAsked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -449,13 +448,13 @@ func putShip(t *testing.T, dir string) {
 	}
 }
 
-// effect is what a call did. again says that its arguments were not those of the first.
+// effect is the effect of a call. again is set if its arguments differ from those of the first call.
 type effect struct {
 	call  string
 	again bool
 }
 
-// readEffects returns what was done in each round. No call did it twice.
+// readEffects returns the effects of each round. It fails if a call had two.
 func readEffects(t *testing.T, dir string) map[int][]effect {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "effects"))

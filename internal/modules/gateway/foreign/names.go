@@ -13,20 +13,20 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// nameMember is the member of a definition that clients name it by.
+// nameMember maps a kind to the member of its definitions that holds the name for clients.
 var nameMember = map[upstream.Kind]string{
 	upstream.KindTool: "name", upstream.KindPrompt: "name", upstream.KindResource: "uri", upstream.KindTemplate: "uriTemplate",
 }
 
 var isAbsoluteURI = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`) })
 
-// mayList reports whether strict clients take an item in a list: a resource whose URI has no scheme
-// makes them refuse the whole list. Chains and callers that know its URI read it all the same.
+// mayList reports whether strict clients accept an item in a list. They reject a whole list if the URI of one resource
+// has no scheme. Chains, and callers that know its URI, can still read such a resource.
 func mayList(item upstream.Item) bool {
 	return item.Kind != upstream.KindResource || isAbsoluteURI().MatchString(item.Public)
 }
 
-// publish is an item under the name that clients know it by.
+// publishItem returns an item with its public name and, for a tool with a gate, the gate's additions.
 func publishItem(item upstream.Item) mcpwire.Item {
 	doc := document.Known(item.Raw).Edit(func(name string, value document.JSON) json.RawMessage {
 		if name == nameMember[item.Kind] {
@@ -40,8 +40,8 @@ func publishItem(item upstream.Item) mcpwire.Item {
 	return mcpwire.Item{Name: item.Public, JSON: doc}
 }
 
-// describeGate puts into the definition of a tool what its gate adds: in which states it can be
-// called, and the handle.
+// describeGate adds to a tool's definition the states in which its gate allows calls and, unless the gate has a
+// subject, the handle as a required argument.
 func describeGate(doc json.RawMessage, g gate.Gate) json.RawMessage {
 	tool := document.Known(doc)
 	description := strings.TrimSpace(tool.Get("description").Text() + "\n\n" + g.Describe())
@@ -64,7 +64,7 @@ func describeGate(doc json.RawMessage, g gate.Gate) json.RawMessage {
 	return setMember(document.Known(doc), "inputSchema", setMember(schema, "required", required))
 }
 
-// setMember is an object with a member set, in its place or before all others.
+// setMember returns the object with a member replaced, or added before all others.
 func setMember(object document.JSON, name string, value json.RawMessage) json.RawMessage {
 	if object.Get(name).Kind() != 0 {
 		return object.Edit(func(key string, old document.JSON) json.RawMessage {
@@ -82,9 +82,9 @@ func setMember(object document.JSON, name string, value json.RawMessage) json.Ra
 	return append(b, '}')
 }
 
-// prefixURIs puts the server's name in front of the URIs in a result, by which clients read
-// what they name: those of contents that were read, of embedded resources, and of links. A link
-// to a page stays as it is: clients follow it themselves.
+// prefixURIs adds the server's name to the URIs in a result by which clients read resources: those of resource
+// contents, embedded resources and resource links. It leaves http and https links alone, because clients follow them
+// without gavel.
 func prefixURIs(server string, kind mcpwire.Kind, result json.RawMessage) json.RawMessage {
 	if !bytes.Contains(result, []byte(`"uri"`)) {
 		return result

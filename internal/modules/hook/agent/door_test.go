@@ -553,7 +553,7 @@ func TestUnknownLines(t *testing.T) {
 		{"tested", "ask", "x=$(cat y); make $x", agent.Neutral},
 	} {
 		b := newDoorBench(t, strings.NewReplacer("STATE", "open", "ANSWER", c.answer).Replace(rules))
-		b.answer(b.shell(before, "0", "git push"), agent.Neutral) // starts it
+		b.answer(b.shell(before, "0", "git push"), agent.Neutral) // starts the server
 		b.rules = readRules(t, strings.NewReplacer("STATE", c.state, "ANSWER", c.answer).Replace(rules))
 		var parts []string
 		if c.want == agent.Ask {

@@ -40,7 +40,7 @@ type Event struct {
 	Client  string // its name: claude-code
 	Hook    string // the client's name of the hook
 	Phase   Phase
-	Session string // the client's
+	Session string // the client's session
 	Folder  string // the working folder, absolute
 	// Project is the folder that the session began in, absolute, "" where the client does not say it:
 	// the working folder is the agent's to change.

@@ -1,10 +1,14 @@
-// Package endpoint posts signed messages to an address of the operator's, in the form of Standard
-// Webhooks: the headers webhook-id, webhook-timestamp and webhook-signature, an HMAC-SHA256 over
-// all three parts (id, time, body) for each secret.
+// Package endpoint posts signed messages to an operator's address, in the format of Standard Webhooks: the headers
+// webhook-id, webhook-timestamp and webhook-signature. The signature contains, for each secret, an HMAC-SHA256 over
+// id, time and body.
 //
-// It promises that an address is looked at when it is dialled, that no redirect is followed, and
-// that no error holds the address, which may be a secret. It tries once: when to try again is for
-// who has the message.
+// It guarantees:
+//
+//   - The address is checked when it is dialled.
+//   - Redirects are not followed.
+//   - Errors never contain the address, which may be secret.
+//
+// It tries only once; the caller decides about retries.
 package endpoint
 
 import (
@@ -26,7 +30,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/egress"
 )
 
-// Message is what an endpoint gets. Its ID is the same in every try.
+// Message is sent to an endpoint. Its ID is the same in every try.
 type Message struct {
 	ID   string
 	Body []byte
@@ -35,13 +39,13 @@ type Message struct {
 // AnswerError is an answer that does not accept a message.
 type AnswerError struct {
 	Status int
-	// RetryAfter is how long the receiver asks to be left alone, 0 where it does not say.
+	// RetryAfter is the pause that the receiver asks for; 0 if it does not ask.
 	RetryAfter time.Duration
 }
 
 func (e *AnswerError) Error() string { return fmt.Sprintf("the answer was %d", e.Status) }
 
-// Endpoint is an address with the secrets that sign what it gets.
+// Endpoint is an address with the secrets that sign its messages.
 type Endpoint struct {
 	url     string
 	headers http.Header
@@ -49,9 +53,9 @@ type Endpoint struct {
 	client  *http.Client
 }
 
-// New returns an endpoint, or what is wrong with its address or a secret. private lets the
-// address lead into private networks. No secrets leave messages unsigned; several sign each of them
-// several times, so that a receiver may know the old or the new one.
+// New returns an endpoint, or an error if its address or a secret is invalid. private allows the address to resolve
+// to private networks. Without secrets, messages are unsigned. With several, each message has several signatures, so
+// that a receiver may know either the old or the new secret.
 func New(address string, private bool, headers http.Header, secrets ...string) (*Endpoint, error) {
 	if err := CheckAddress(address); err != nil {
 		return nil, err
@@ -71,10 +75,10 @@ func New(address string, private bool, headers http.Header, secrets ...string) (
 	return e, nil
 }
 
-// Close ends the connections that nothing uses.
+// Close closes idle connections.
 func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
 
-// CheckAddress says what is wrong with the form of an address.
+// CheckAddress returns an error if an address is malformed.
 func CheckAddress(address string) error {
 	at, err := url.Parse(address)
 	if err != nil || at.Host == "" || (at.Scheme != "https" && at.Scheme != "http") {
@@ -83,7 +87,7 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// Host is what may be shown of an address that parses.
+// Host returns the part of a valid address that may be shown.
 func Host(address string) string {
 	at, err := url.Parse(address)
 	if err != nil {
@@ -92,11 +96,10 @@ func Host(address string) string {
 	return at.Host
 }
 
-// answerRead is how much of an answer is read, so that its connection can be used again.
+// answerRead is how much of an answer is read, so that its connection can be reused.
 const answerRead = 4 << 10
 
-// Send posts a message once. The error is an *AnswerError where the receiver answered anything
-// but 2xx.
+// Send posts a message once. The error is an *AnswerError if the receiver answered with a status other than 2xx.
 func (e *Endpoint) Send(ctx context.Context, m Message) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(m.Body))
 	if err != nil {
@@ -108,7 +111,7 @@ func (e *Endpoint) Send(ctx context.Context, m Message) error {
 	signMessage(req.Header, e.keys, m, time.Now())
 	resp, err := e.client.Do(req)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		return failed.Err // it does not hold the address
+		return failed.Err // does not contain the address
 	}
 	if err != nil {
 		return err
@@ -121,7 +124,7 @@ func (e *Endpoint) Send(ctx context.Context, m Message) error {
 	return nil
 }
 
-// parseRetryAfter reads seconds or a date, 0 for neither.
+// parseRetryAfter parses seconds or a date; anything else is 0.
 func parseRetryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second //nolint:gosec // below 2^31
@@ -134,7 +137,7 @@ func parseRetryAfter(text string, now time.Time) time.Duration {
 
 const secretPrefix = "whsec_"
 
-// parseSecret returns the key of a secret as Standard Webhooks writes them.
+// parseSecret returns the key of a secret in the format of Standard Webhooks.
 func parseSecret(text string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text, secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
@@ -144,8 +147,8 @@ func parseSecret(text string) ([]byte, error) {
 	return key, nil
 }
 
-// signMessage sets the headers of Standard Webhooks: which message it is, when it was sent, and for
-// each key the signature of both with the body.
+// signMessage sets the headers of Standard Webhooks: the message's id, the time of sending, and for each key a
+// signature of both with the body.
 func signMessage(h http.Header, keys [][]byte, m Message, now time.Time) {
 	at := strconv.FormatInt(now.Unix(), 10)
 	h.Set("Webhook-Id", m.ID)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-// The vector is the one that receivers of such webhooks are tried with.
+// The standard test vector for receivers of such webhooks.
 func TestSignature(t *testing.T) {
 	t.Parallel()
 	key, err := parseSecret(secret)

@@ -19,8 +19,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// BenchmarkAdvance measures a durable advance in turn without webhooks, beside a receiver that hangs, and
-// beside one that refuses connections, and reports the medians.
+// BenchmarkAdvance measures a durable advance without webhooks, with a receiver that hangs, and with one that refuses
+// connections, alternately. It reports the medians.
 func BenchmarkAdvance(b *testing.B) {
 	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -51,7 +51,7 @@ func BenchmarkAdvance(b *testing.B) {
 	}
 }
 
-// durable is an advance of an engine over a file, with a webhook to a receiver, "" for none.
+// durable returns an advance of an engine over a file, with a webhook to url; "" for none.
 func durable(b *testing.B, url string) (advance func() time.Duration, stop func()) {
 	b.Helper()
 	dir := b.TempDir()

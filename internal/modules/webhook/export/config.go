@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The settings of a webhook that says nothing else.
+// Defaults and limits of a webhook's settings.
 const (
 	DefaultParallel = 4
 	DefaultTries    = 10
@@ -34,33 +34,33 @@ const (
 	maxName     = 32
 )
 
-// Webhook is what an operator declares of a receiver.
+// Webhook is a receiver that an operator has configured.
 type Webhook struct {
 	Name string
 	URL  string
-	// SecretFiles hold the secrets that sign messages: two while one takes the place of the other.
+	// SecretFiles hold the secrets that sign messages: two during a rotation.
 	SecretFiles []string
 	// Headers are sent with each message. ${NAME} is a variable of gavel's environment.
 	Headers map[string]string
-	// PrivateNetwork lets the URL lead into private networks, and be http://.
+	// PrivateNetwork allows the URL to use http:// and to resolve to private networks.
 	PrivateNetwork bool
 	Filter         Filter
-	// FromStart says that it gets what was recorded before it was declared, too.
+	// FromStart makes the webhook also receive events from before it was configured.
 	FromStart bool
-	// Parallel is how many messages are on their way at once, Tries how often one is tried that is
-	// not accepted while others are, Timeout how long a try may take.
+	// Parallel limits the messages in flight. Tries limits how often a message is tried while others are accepted,
+	// and Timeout how long a try may take.
 	Parallel, Tries int
 	Timeout         time.Duration
 
-	// Command takes the place of URL: a program with its arguments, which reads each message from stdin.
+	// Command replaces URL: a program with arguments that reads each message from stdin.
 	Command []string
-	// Reviews says that it gets messages about reviews in the place of events.
+	// Reviews makes the webhook receive messages about reviews instead of events.
 	Reviews bool
 
-	node *document.Node // where it was read from, for messages
+	node *document.Node // where it was parsed, for messages
 }
 
-// Filter selects events; an empty field selects all.
+// Filter selects events; an empty field matches all.
 type Filter struct {
 	Workflows []string        `json:"workflows,omitempty"`
 	Kinds     []record.Kind   `json:"kinds,omitempty"`
@@ -80,13 +80,13 @@ func (f Filter) String() string {
 	return string(text)
 }
 
-// CursorPrefix begins the names of the cursors of webhooks.
+// CursorPrefix is the name prefix of the cursors of webhooks.
 const CursorPrefix = "webhook:"
 
-// Cursor is the name of the webhook's place in the log, and of the lease by which one process sends.
+// Cursor returns the name of the webhook's cursor, and of the lease that allows one process to send.
 func (h Webhook) Cursor() string { return CursorPrefix + h.Name }
 
-// To is where the webhook leads, without anything that may be secret.
+// To returns the destination of the webhook, without anything that may be secret.
 func (h Webhook) To() string {
 	if len(h.Command) > 0 {
 		return h.Command[0]
@@ -94,9 +94,8 @@ func (h Webhook) To() string {
 	return endpoint.Host(h.URL)
 }
 
-// ParseConfig reads the sections "webhooks" and "notify" of a configuration file, in the order of the
-// file; nil is a section that is not there. The error is document.Errors, one issue for each mistake,
-// with its line.
+// ParseConfig reads sections "webhooks" and "notify" of a configuration file, in file order; nil is a missing
+// section. The error is document.Errors, with one issue and line for each mistake.
 func ParseConfig(webhooks, notify *document.Node) ([]Webhook, error) {
 	if webhooks == nil {
 		o := document.NewObject(notify)
@@ -161,7 +160,7 @@ func readFilter(o *document.ObjectReader) (f Filter) {
 	return f
 }
 
-// readWords reads a list of words that are among those that are known.
+// readWords reads a list of known words.
 func readWords[T ~string](o *document.ObjectReader, key string, known []T) (list []T) {
 	for _, n := range o.Items(key) {
 		if n.Kind != document.String || !slices.Contains(known, T(n.Text)) {
@@ -203,7 +202,7 @@ func readTimeout(o *document.ObjectReader) time.Duration {
 	return d
 }
 
-// CheckSecrets says which of the secrets' files cannot be read.
+// CheckSecrets returns an error for each secret file that cannot be read.
 func (h Webhook) CheckSecrets() error {
 	o := document.NewObject(h.node)
 	for _, file := range h.SecretFiles {
@@ -214,7 +213,7 @@ func (h Webhook) CheckSecrets() error {
 	return o.Err()
 }
 
-// Open reads the secrets and the variables that a webhook names.
+// Open reads the secrets and variables that a webhook refers to, and returns its receiver.
 func (h Webhook) Open() (Receiver, error) {
 	if len(h.Command) > 0 {
 		return program(h.Command), nil

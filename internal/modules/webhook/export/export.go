@@ -1,14 +1,16 @@
-// Package export hands on what is recorded to programs that have to have all of it: webhooks. Each
-// reader has a cursor in the store and reads the log behind it, as an auditor sees it: without
-// data and context, sensitive values masked.
+// Package export sends every recorded event to webhooks. Each reader has a cursor in the store and reads the log
+// after it, as an auditor sees it: without data and context, and with sensitive values masked.
 //
-// It promises that every event that a webhook selects arrives at least once, with the same id each
-// time, and those of one instance in their order; that of all processes over a store one sends, by
-// a lease; that an event which a receiver does not accept while it accepts others becomes a dead
-// letter in the store; and that no advance ever waits for any of it. A receiver that accepts
-// nothing is waited for, however long that takes.
+// It guarantees:
 //
-// It must never put an address into a log, nor show a receiver what an auditor may not see.
+//   - Every event that a webhook selects arrives at least once, with the same id each time.
+//   - The events of an instance arrive in order.
+//   - Of all processes that share a store, a lease lets only one send.
+//   - An event that a receiver does not accept, while it accepts others, becomes a dead letter in the store.
+//   - For a receiver that accepts nothing, the exporter waits as long as it takes.
+//   - No advance ever waits for an export.
+//
+// It must never log an address, or show a receiver what an auditor may not see.
 package export
 
 import (
@@ -22,7 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Store is what an Exporter needs of a store.
+// Store is the part of a store that an Exporter needs.
 type Store interface {
 	store.Leases
 	store.Cursors
@@ -30,7 +32,7 @@ type Store interface {
 	LastPosition(ctx context.Context) (int64, error)
 }
 
-// Exporter sends to the webhooks of a configuration while it runs.
+// Exporter sends to the configured webhooks while it runs.
 type Exporter struct {
 	engine *engine.Engine
 	store  Store
@@ -39,7 +41,7 @@ type Exporter struct {
 
 	loading sync.Mutex         // held while senders change
 	begin   func()             // starts the senders; nil before Run
-	cancel  context.CancelFunc // ends them
+	cancel  context.CancelFunc // ends the senders
 	running sync.WaitGroup
 
 	mu      sync.Mutex
@@ -51,8 +53,8 @@ func New(e *engine.Engine, db Store, log *slog.Logger) *Exporter {
 	return &Exporter{engine: e, store: db, log: log, owner: rand.Text()}
 }
 
-// Load puts webhooks in the place of those before, whose cursors stay in the store. With an error
-// nothing changes.
+// Load replaces the webhooks; the cursors of the previous ones stay in the store. If it returns an error, nothing
+// changes.
 func (x *Exporter) Load(all []Webhook) error {
 	take, err := x.Prepare(all)
 	if err == nil {
@@ -61,7 +63,7 @@ func (x *Exporter) Load(all []Webhook) error {
 	return err
 }
 
-// Prepare is Load in two parts: it checks, and take takes.
+// Prepare is Load in two steps: it checks the webhooks, and take replaces the previous ones.
 func (x *Exporter) Prepare(all []Webhook) (take func(), err error) {
 	var next []*sender
 	for _, h := range all {
@@ -74,13 +76,13 @@ func (x *Exporter) Prepare(all []Webhook) (take func(), err error) {
 	return func() { x.replace(next) }, nil
 }
 
-// replace has other senders send.
+// replace replaces the senders.
 func (x *Exporter) replace(next []*sender) {
 	x.loading.Lock()
 	defer x.loading.Unlock()
 	if x.begin != nil {
 		x.cancel()
-		x.running.Wait() // both have the name of a lease
+		x.running.Wait() // old and new senders share the name of a lease
 	}
 	x.mu.Lock()
 	x.senders = next
@@ -90,7 +92,7 @@ func (x *Exporter) replace(next []*sender) {
 	}
 }
 
-// Run sends until the returned function is called, which waits for what is on its way.
+// Run sends until the returned function is called, which waits for sends in flight.
 func (x *Exporter) Run(ctx context.Context) (stop func()) {
 	x.loading.Lock()
 	defer x.loading.Unlock()
@@ -104,7 +106,7 @@ func (x *Exporter) Run(ctx context.Context) (stop func()) {
 	}
 }
 
-// start starts every sender. The caller holds loading.
+// start starts every sender. Callers must hold loading.
 func (x *Exporter) start(ctx context.Context) {
 	ctx, x.cancel = context.WithCancel(ctx)
 	last, err := x.store.LastPosition(ctx)
@@ -120,21 +122,21 @@ func (x *Exporter) start(ctx context.Context) {
 	}
 }
 
-// Stats are what one webhook did since the start of this process, and where it is.
+// Stats holds the counters of a webhook since the start of this process, and its position.
 type Stats struct {
 	Webhook string
-	// Delivered messages were accepted; Failed counts tries that were not, Dead the dead letters.
+	// Delivered counts accepted messages, Failed tries that were not accepted, and Dead dead letters.
 	Delivered, Failed, Dead uint64
-	// Sending says that this process has the lease.
+	// Sending reports whether this process holds the lease.
 	Sending bool
-	// Known says that the store could tell Behind, how many positions are above the cursor, and
-	// Waited, how long it has not moved; 0 where nothing is above it.
+	// Known reports whether Behind and Waited could be read from the store. Behind is the number of positions above
+	// the cursor. Waited is how long the cursor has not moved; 0 if nothing is above it.
 	Known  bool
 	Behind int64
 	Waited time.Duration
 }
 
-// Stats returns the figures of every webhook.
+// Stats returns the counters of every webhook.
 func (x *Exporter) Stats(ctx context.Context) []Stats {
 	x.mu.Lock()
 	var out []Stats

@@ -2,7 +2,7 @@ package export
 
 import "context"
 
-// What tests from outside see of a sender.
+// Constants of a sender that external tests need.
 const (
 	LeaseTime  = leaseTime
 	RetryEvery = retryEvery
@@ -10,7 +10,7 @@ const (
 	MaxPause   = maxPause
 )
 
-// RunTo runs one webhook that leads to a stand-in.
+// RunTo runs a webhook with a replacement receiver.
 func (x *Exporter) RunTo(ctx context.Context, h Webhook, to Receiver) (stop func()) {
 	x.senders = []*sender{newSender(x, h, to)}
 	return x.Run(ctx)

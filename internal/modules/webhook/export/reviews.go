@@ -16,13 +16,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The names of the receivers of the section "notify". No webhook of the section "webhooks" can have one.
+// The names of the receivers in section "notify". Webhooks of section "webhooks" cannot have these names.
 const (
 	notifyURL     = "notify.url"
 	notifyCommand = "notify.command"
 )
 
-// readNotify reads the section "notify": an address, a program or both that get messages about reviews.
+// readNotify reads section "notify": an address, a program or both that receive messages about reviews.
 func readNotify(o *document.ObjectReader) (all []Webhook) {
 	url, secret, command := o.String("url"), o.String("secretFile"), o.OneOrMore("command")
 	o.Unknown()
@@ -59,37 +59,37 @@ type program []string
 
 // Send implements Receiver.
 func (p program) Send(ctx context.Context, m endpoint.Message) error {
-	return evidence.RunProgram(ctx, p, append(bytes.Clone(m.Body), '\n')) //nolint:wrapcheck // it says what failed
+	return evidence.RunProgram(ctx, p, append(bytes.Clone(m.Body), '\n')) //nolint:wrapcheck // the error is already specific
 }
 
 // Close implements Receiver.
 func (program) Close() {}
 
-// The types of messages about reviews.
+// Types of messages about reviews.
 const (
 	noticeOpened  = "review.opened"  // a move waits for a person
-	noticeExpired = "review.expired" // nobody decided it in time, and it is over
-	noticeRaised  = "review.raised"  // nobody decided it in time, and it waits on as urgent
+	noticeExpired = "review.expired" // no one decided in time, and the review is closed
+	noticeRaised  = "review.raised"  // no one decided in time, and the review is now urgent
 )
 
-// notice names a review in the words of the REST API: ids, names and codes; no data, no context,
-// nothing that a model or a script wrote.
+// notice describes a review in the vocabulary of the REST API: ids, names and codes. It contains no data, no context,
+// and nothing written by a model or a script.
 type notice struct {
 	ReviewID    string `json:"reviewId"`
-	WorkflowID  string `json:"id"` // the instance
+	WorkflowID  string `json:"id"` // of the instance
 	Workflow    string `json:"workflow"`
 	Version     int    `json:"version"`
 	State       string `json:"state"`
 	Action      string `json:"action"`
 	RequestedBy string `json:"requestedBy"`
-	// Reason is the code of why a person is asked, of an opened one.
+	// Reason is the code for why a person is asked; it is set in noticeOpened only.
 	Reason    string          `json:"reason,omitempty"`
 	Priority  record.Priority `json:"priority,omitempty"`
 	ExpiresAt time.Time       `json:"expiresAt,omitzero"`
 }
 
-// newNotice is the message about the review that an event opened, raised or ended, and its id; "" where
-// there is nothing to say.
+// newNotice returns the message about the review that an event opened, raised or ended, and its id. The id is "" if
+// there is nothing to report.
 func newNotice(ctx context.Context, e *engine.Engine, as engine.Principal, h header) (p payload, id string, err error) {
 	p.Timestamp = h.Time
 	reason := ""
@@ -112,7 +112,7 @@ func newNotice(ctx context.Context, e *engine.Engine, as engine.Principal, h hea
 		return p, "", nil // removed with its instance
 	}
 	if err != nil {
-		return p, "", err //nolint:wrapcheck // it says what failed
+		return p, "", err //nolint:wrapcheck // the error is already specific
 	}
 	n := notice{
 		ReviewID: h.ReviewID, WorkflowID: h.Instance, Workflow: h.Workflow, Version: h.Version, State: cmp.Or(h.From, h.To),

@@ -21,36 +21,36 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The times of a sender.
+// Timing of a sender.
 const (
 	leaseTime  = 15 * time.Second
 	renewEvery = leaseTime / 3
-	retryEvery = 5 * time.Second // to take the lease, and after an error of the store
-	moveEvery  = time.Second     // the cursor, and sooner after moveAfter positions
-	closeTime  = 2 * time.Second // for what is on its way at the end
+	retryEvery = 5 * time.Second // to take the lease, and after a store error
+	moveEvery  = time.Second     // the cursor; sooner after moveAfter positions
+	closeTime  = 2 * time.Second // for sends in flight at the end
 
-	firstPause = time.Second     // after the first failure; each further one doubles it
-	maxPause   = 5 * time.Minute // but for a receiver that asks for more
-	maxAsked   = time.Hour       // of what it may ask for
+	firstPause = time.Second     // after the first failure; doubled after each further one
+	maxPause   = 5 * time.Minute // unless the receiver asks for more
+	maxAsked   = time.Hour       // limit for what a receiver may ask for
 
-	// moveAfter bounds what a killed process sends again.
+	// moveAfter limits how many messages are sent again after the process was killed.
 	moveAfter = 64
 
-	// downAfter is of how many instances messages fail, with none accepted between, until a
-	// receiver counts as down: then it gets one message at a time, to see.
+	// downAfter is how many instances must have failing messages, with none accepted in between, before a receiver
+	// counts as down. It then gets only one message at a time, as a probe.
 	downAfter = 3
 )
 
-// unknownPlace stands for a position that the store could not tell.
+// unknownPlace represents a position that could not be read from the store.
 const unknownPlace = -1
 
-// Receiver is sent a message once.
+// Receiver sends a message once.
 type Receiver interface {
 	Send(ctx context.Context, m endpoint.Message) error
 	Close()
 }
 
-// sender sends to one webhook.
+// sender sends to a webhook.
 type sender struct {
 	hook   Webhook
 	to     Receiver
@@ -71,10 +71,10 @@ func newSender(x *Exporter, h Webhook, to Receiver) *sender {
 	}
 }
 
-// errGone: the receiver answered that it wants no more.
+// errGone is returned if the receiver answered that it wants no more messages.
 var errGone = errors.New("the receiver answered 410: it wants no more messages")
 
-// run sends while this process has the lease, until ctx ends.
+// run sends while this process holds the lease, until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		lease, err := s.store.TakeLease(ctx, s.hook.Cursor(), s.owner, leaseTime)
@@ -83,7 +83,7 @@ func (s *sender) run(ctx context.Context) {
 			err = s.send(ctx, &lease)
 			s.sending.Store(false)
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
-			_ = s.store.EndLease(ending, lease) // else it ends by itself
+			_ = s.store.EndLease(ending, lease) // otherwise it expires
 			cancel()
 		}
 		switch {
@@ -104,7 +104,7 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// findPlace is the cursor, made where it is missing.
+// findPlace returns the position of the cursor, which it creates if it is missing.
 func (s *sender) findPlace(ctx context.Context, lease *store.Lease) (position int64, err error) {
 	all, err := s.store.Cursors(ctx)
 	if err != nil {
@@ -123,20 +123,20 @@ func (s *sender) findPlace(ctx context.Context, lease *store.Lease) (position in
 	return position, s.store.MoveCursor(ctx, store.Cursor{Name: s.hook.Cursor(), Position: position, Filter: s.hook.Filter.String()}, store.NoCursor, lease)
 }
 
-// sending is one run of a sender under one lease.
+// sending is the work of a sender during one lease.
 type sending struct {
 	*sender
 	lease   *store.Lease
-	taken   time.Time // the lease, by this process's clock
+	taken   time.Time // when the lease was taken, by this process's clock
 	window  *window
-	moved   int64 // where the cursor is
+	moved   int64 // the cursor's position
 	results chan result
 	flying  int
 
-	failures int             // in a row
+	failures int             // consecutive failures
 	failing  map[string]bool // instances of these failures
-	accepted time.Time       // when a message was accepted last
-	pause    time.Time       // nothing is sent before
+	accepted time.Time       // when a message was last accepted
+	pause    time.Time       // nothing is sent before this time
 }
 
 type result struct {
@@ -144,7 +144,7 @@ type result struct {
 	err error
 }
 
-// send delivers what is behind the cursor until ctx or the lease ends, or the store fails.
+// send delivers the events after the cursor until ctx or the lease ends, or the store fails.
 func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 	position, err := s.findPlace(ctx, lease)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 				err = run.moveCursor(ctx)
 			}
 		case <-changed:
-			// Asked for anew only here: it may be closed while another case is being handled.
+			// Replaced only here, because the channel may be closed while another case is being handled.
 			changed, more = follower.Changed(), true
 		case <-run.start(sends):
 		case <-renew.C:
@@ -187,7 +187,7 @@ func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 	return err
 }
 
-// header is what a sender reads of an event; see engine.EventView.
+// header holds the fields of an event that a sender reads; see engine.EventView.
 type header struct {
 	Instance string      `json:"id"`
 	Workflow string      `json:"workflow"`
@@ -206,21 +206,21 @@ type header struct {
 	ReviewStatus record.ReviewStatus `json:"reviewStatus"`
 }
 
-// payload is a message in the form of Standard Webhooks.
+// payload is a message in the format of Standard Webhooks.
 type payload struct {
 	Type      string          `json:"type"`
 	Timestamp time.Time       `json:"timestamp"`
 	Data      json.RawMessage `json:"data"`
 }
 
-// newDelivery is an event as it is sent to a webhook, nil where that does not get it.
+// newDelivery returns an event as a message to a webhook; nil if the webhook does not select it.
 func newDelivery(ctx context.Context, e *engine.Engine, hook Webhook, item engine.FeedItem) (*delivery, error) {
 	var h header
 	if err := json.Unmarshal(item.JSON, &h); err != nil {
 		return nil, fmt.Errorf("read the event at %d: %w", item.Position, err)
 	}
 	if !hook.Filter.selects(h) {
-		return nil, nil //nolint:nilnil // most may be for others
+		return nil, nil //nolint:nilnil // most events may be for others
 	}
 	p, id := payload{Type: "workflow." + string(h.Kind), Timestamp: h.Time, Data: item.JSON}, h.Instance+"_"+strconv.FormatInt(h.Seq, 10)
 	if hook.Reviews {
@@ -236,16 +236,16 @@ func newDelivery(ctx context.Context, e *engine.Engine, hook Webhook, item engin
 	return &delivery{position: item.Position, instance: h.Instance, seq: h.Seq, message: endpoint.Message{ID: id, Body: body}}, nil
 }
 
-// viewer is as whom a webhook sees events.
+// viewer returns the principal as which a webhook reads events.
 func viewer(h Webhook) engine.Principal {
 	return engine.Principal{ID: h.Cursor(), Role: engine.RoleAuditor}
 }
 
-// readPage reads what follows into the window, and whether there is more.
+// readPage reads the next page of events into the window, and reports whether there are more.
 func (r *sending) readPage(ctx context.Context) (more bool, err error) {
 	page, err := r.engine.Feed().Page(ctx, viewer(r.hook), engine.TailRequest{After: r.window.read})
 	if err != nil {
-		return false, err //nolint:wrapcheck // it says what failed
+		return false, err //nolint:wrapcheck // the error is already specific
 	}
 	for _, item := range page.Items {
 		d, err := newDelivery(ctx, r.engine, r.hook, item)
@@ -260,8 +260,8 @@ func (r *sending) readPage(ctx context.Context) (more bool, err error) {
 	return page.More, nil
 }
 
-// start starts the deliveries whose turn it is, and returns what tells that there may be others;
-// nil where only a result or an event can.
+// start starts the deliveries that are due. It returns a channel that fires when more may be due; nil if only a
+// result or an event can make one due.
 func (r *sending) start(ctx context.Context) <-chan time.Time {
 	now := time.Now()
 	most := r.hook.Parallel
@@ -293,7 +293,7 @@ func (r *sending) start(ctx context.Context) <-chan time.Time {
 	return nil
 }
 
-// take takes in what became of a try.
+// take processes the result of a try.
 func (r *sending) take(ctx context.Context, got result) error {
 	r.flying--
 	d, now := got.delivery, time.Now()
@@ -334,7 +334,7 @@ func isRefusal(answer *endpoint.AnswerError) bool {
 	}, answer.Status)
 }
 
-// backoff is how long to wait after so many failures: about twice as long after each.
+// backoff returns the pause after this many failures; it roughly doubles each time.
 func backoff(failures int) time.Duration {
 	wait := maxPause
 	if doubled := min(failures-1, 16); firstPause<<doubled < maxPause {
@@ -343,13 +343,13 @@ func backoff(failures int) time.Duration {
 	return wait/2 + rand.N(wait/2+1) //nolint:gosec // not a secret
 }
 
-// bury makes a dead letter of a delivery, so that what follows it goes on.
+// bury turns a delivery into a dead letter, so that the events after it can be sent.
 func (r *sending) bury(ctx context.Context, d *delivery, cause error, now time.Time) error {
 	err := r.store.AddDeadLetter(ctx, store.DeadLetter{
 		Cursor: r.hook.Cursor(), Position: d.position, Instance: d.instance, Seq: d.seq, Tries: d.tries, Cause: cause.Error(), At: now.UTC(),
 	}, r.lease)
 	if err != nil {
-		return err //nolint:wrapcheck // it says what failed
+		return err //nolint:wrapcheck // the error is already specific
 	}
 	r.dead.Add(1)
 	r.log.ErrorContext(ctx, "a message is not accepted and is now a dead letter", "message", d.message.ID, "tries", d.tries, "cause", cause)
@@ -357,24 +357,24 @@ func (r *sending) bury(ctx context.Context, d *delivery, cause error, now time.T
 	return nil
 }
 
-// renew takes the lease again in time.
+// renew renews the lease before it ends.
 func (r *sending) renew(ctx context.Context) error {
 	before := time.Now()
 	again, err := r.store.TakeLease(ctx, r.lease.Name, r.owner, leaseTime)
 	switch {
 	case err == nil && again.Number != r.lease.Number:
-		*r.lease = again // somebody else may have sent between
+		*r.lease = again // another process may have sent in between
 		return store.ErrLeaseLost
 	case err == nil:
 		*r.lease, r.taken = again, before
 		return nil
 	case errors.Is(err, store.ErrLeaseTaken), time.Since(r.taken) > leaseTime:
-		return err //nolint:wrapcheck // it says what failed
+		return err //nolint:wrapcheck // the error is already specific
 	}
 	return nil // there is time for another try
 }
 
-// moveCursor notes in the store what is delivered.
+// moveCursor stores the position up to which everything was delivered.
 func (r *sending) moveCursor(ctx context.Context) error {
 	to := r.window.passed()
 	if to == r.moved {
@@ -384,11 +384,11 @@ func (r *sending) moveCursor(ctx context.Context) error {
 	if err == nil {
 		r.moved = to
 	}
-	return err //nolint:wrapcheck // it says what failed
+	return err //nolint:wrapcheck // the error is already specific
 }
 
-// end waits a little for what is on its way, unless somebody else may send by now, and notes how
-// far it came. What was committed last is sent before, so that a short session leaves nothing for the next one.
+// end waits briefly for sends in flight, unless another process may be sending by now, and stores the position
+// reached. First it sends the newest events, so that a short session leaves nothing to the next one.
 func (r *sending) end(ctx, sends context.Context, cancel context.CancelFunc, cause error) {
 	mine := ctx.Err() != nil || errors.Is(cause, errGone)
 	patience := time.After(closeTime)
@@ -405,7 +405,7 @@ func (r *sending) end(ctx, sends context.Context, cancel context.CancelFunc, cau
 	for r.flying > 0 {
 		select {
 		case got := <-r.results:
-			_ = r.take(ending, got) // it is tried again from the cursor on
+			_ = r.take(ending, got) // it is tried again from the cursor
 		case <-patience:
 			cancel()
 		}

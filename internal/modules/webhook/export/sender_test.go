@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
 var operator = engine.Principal{ID: "op", Role: engine.RoleOperator}
 
-// bench is an engine over a store in memory with a workflow in which everything is possible.
+// bench is an engine over an in-memory store, with a workflow that allows every kind of event.
 type bench struct {
 	*engine.Engine
 	t  *testing.T
@@ -90,7 +90,7 @@ func (b *bench) letters(h export.Webhook) (all []store.DeadLetter) {
 	return all
 }
 
-// receiver takes messages as answer says, which is asked with the number of the try from 1.
+// receiver accepts or rejects messages as answer decides, which gets the number of the try, from 1.
 type receiver struct {
 	mu       sync.Mutex
 	answer   func(ctx context.Context, id string, try int) error
@@ -134,7 +134,7 @@ func (r *receiver) countTries() int {
 	return len(r.asked)
 }
 
-// countMost is how many messages were sent at once.
+// countMost returns the maximum number of messages in flight.
 func (r *receiver) countMost() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,7 +147,7 @@ func (r *receiver) listAccepted() []string {
 	return slices.Clone(r.accepted)
 }
 
-// of is what was accepted of an instance, by seq.
+// of returns the accepted seqs of an instance.
 func (r *receiver) of(instance string) (seqs []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +161,7 @@ func (r *receiver) of(instance string) (seqs []string) {
 
 var hook = export.Webhook{Name: "audit", URL: "https://hooks.example.org/T0P-SECRET", FromStart: true, Parallel: 4, Tries: 5, Timeout: 10 * time.Second}
 
-// sendTo runs a webhook to a receiver, as one process would.
+// sendTo runs a webhook with a receiver, as a process would.
 func (b *bench) sendTo(h export.Webhook, to export.Receiver) (stop func()) {
 	return export.New(b.Engine, b.db, slog.New(slog.DiscardHandler)).RunTo(context.Background(), h, to) //nolint:usetesting // it ends with stop
 }
@@ -238,7 +238,7 @@ func TestANewWebhookBeginsNow(t *testing.T) {
 	})
 }
 
-// A receiver that accepts nothing is waited for: nothing is lost, and it is not asked often.
+// For a receiver that accepts nothing, the sender waits: nothing is lost, and it is not tried often.
 func TestAReceiverThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -277,12 +277,12 @@ func TestAReceiverThatIsDown(t *testing.T) {
 	})
 }
 
-// What fails for one message: it is a dead letter in the end, keeps no other instance waiting, and what follows
-// it in its own goes on.
+// A message that keeps failing finally becomes a dead letter. It does not hold up other instances, and the following
+// events of its own instance continue.
 func TestDeadLetters(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func(ctx context.Context) error
-		// alone: the receiver says that it is the message, so that no other one has to be accepted
+		// alone means that the receiver rejects the message itself, so that no other message has to be accepted.
 		alone bool
 		cause string
 	}{
@@ -376,7 +376,7 @@ func TestAReceiverThatAsksForPatience(t *testing.T) {
 	})
 }
 
-// Of two processes one sends; when it is gone, the other does, and its cursor tells it from where.
+// Of two processes only one sends. When it is gone, the other continues from the cursor.
 func TestOneProcessSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, first, second := newBench(t), &receiver{}, &receiver{}
@@ -401,7 +401,7 @@ func TestOneProcessSends(t *testing.T) {
 	})
 }
 
-// A process that was killed has the lease until it ends; what it did not note is sent again, with the same id.
+// A killed process keeps the lease until it ends. Deliveries that it did not store are sent again, with the same id.
 func TestAKilledProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newBench(t), &receiver{}
@@ -426,7 +426,7 @@ func TestAKilledProcess(t *testing.T) {
 	})
 }
 
-// A cursor that is moved while its reader is at work counts: events are sent again, with the same ids.
+// A cursor that is moved while its reader works takes effect: events are sent again, with the same ids.
 func TestAMovedCursor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newBench(t), &receiver{}
@@ -446,7 +446,7 @@ func TestAMovedCursor(t *testing.T) {
 	})
 }
 
-// slowCursors are a store in which the first move of a cursor takes a second.
+// slowCursors is a store in which the first move of a cursor takes a second.
 type slowCursors struct {
 	*memstore.Store
 	moving func() // called once, when the move begins
@@ -461,7 +461,7 @@ func (s *slowCursors) MoveCursor(ctx context.Context, c store.Cursor, from int64
 	return s.Store.MoveCursor(ctx, c, from, lease) //nolint:wrapcheck // the store's own answer
 }
 
-// An event that is announced while the sender waits for the store is sent, although no other follows it.
+// An event that is announced while the sender waits for the store is sent, even if no other event follows.
 func TestAnEventDuringAMoveOfTheCursor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newBench(t), &receiver{}
@@ -477,7 +477,7 @@ func TestAnEventDuringAMoveOfTheCursor(t *testing.T) {
 	})
 }
 
-// At the end what is on its way may arrive, for a while.
+// When the sender ends, messages in flight may arrive for a while.
 func TestTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -508,8 +508,8 @@ func TestTheEnd(t *testing.T) {
 	})
 }
 
-// What waits for a person is told by ids, names and codes: when it is opened, when it becomes urgent and
-// when it is over. Other events are passed over.
+// Reviews are announced with ids, names and codes: when they are opened, when they become urgent, and when they are
+// closed. Other events are skipped.
 func TestNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newBench(t), &receiver{}
@@ -557,7 +557,7 @@ func TestNotices(t *testing.T) {
 	})
 }
 
-// A server that ends right after a commit sends that first.
+// A server that ends right after a commit first sends its event.
 func TestTheLastEventOfASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newBench(t), &receiver{}
@@ -569,7 +569,7 @@ func TestTheLastEventOfASession(t *testing.T) {
 	})
 }
 
-// A program gets each message on its input, and a failure of it is tried again.
+// A program reads each message from its input, and is retried when it fails.
 func TestAProgramIsAReceiver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -7,13 +7,13 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/webhook/endpoint"
 )
 
-// The bounds of a window.
+// Limits of a window.
 const (
 	windowEvents = 1000
 	windowBytes  = 4 << 20
 )
 
-// delivery is an event on its way to a receiver.
+// delivery is an event that is being delivered to a receiver.
 type delivery struct {
 	position int64
 	instance string
@@ -27,11 +27,11 @@ type delivery struct {
 	finished  bool
 }
 
-// window are the events behind a cursor that were read and not all delivered: those of one
-// instance one after the other, those of several side by side. It is not safe for concurrent use.
+// window holds the events after a cursor that were read but not all delivered. Events of the same instance are sent
+// one after another, those of different instances in parallel. It is not safe for concurrent use.
 type window struct {
-	read  int64       // the position up to which events were read
-	open  []*delivery // by position; the first one is not finished
+	read  int64       // events were read up to this position
+	open  []*delivery // by position; the first is not finished
 	next  map[string][]*delivery
 	bytes int
 }
@@ -48,9 +48,9 @@ func (w *window) add(d *delivery) {
 	w.bytes += len(d.message.Body)
 }
 
-// pick returns the delivery to start now, nil for none: the first of its instance that was
-// tried least, so that one that fails keeps no other from its turn. wait is how long until there
-// is one, 0 where only an event can bring one.
+// pick returns the delivery to start now, or nil. It prefers the instance whose first delivery has the fewest tries,
+// so that a failing one does not hold up others. wait is the time until a delivery is due; 0 if only an event can
+// make one due.
 func (w *window) pick(now time.Time) (best *delivery, wait time.Duration) {
 	for _, queue := range w.next {
 		d := queue[0]
@@ -67,7 +67,7 @@ func (w *window) pick(now time.Time) (best *delivery, wait time.Duration) {
 	return best, wait
 }
 
-// finish lets what follows a delivery in its instance be sent.
+// finish allows the next delivery of the same instance.
 func (w *window) finish(d *delivery) {
 	d.finished = true
 	if queue := w.next[d.instance][1:]; len(queue) > 0 {
@@ -81,7 +81,7 @@ func (w *window) finish(d *delivery) {
 	}
 }
 
-// passed is the position up to which nothing is left to deliver.
+// passed returns the position up to which nothing is left to deliver.
 func (w *window) passed() int64 {
 	if len(w.open) > 0 {
 		return w.open[0].position - 1

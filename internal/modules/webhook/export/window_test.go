@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is sent, fails and is finished in whatever order: one event of an instance is on its way at
-// a time, in their order, and the place never passes one that is not finished.
+// Whatever is sent, fails and finishes in any order: only one event of an instance is in flight at a time, in order,
+// and the position never passes an unfinished one.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -19,7 +19,7 @@ func TestWindow(t *testing.T) {
 		var flying []*delivery
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			switch rapid.IntRange(0, 3).Draw(t, "step") {
-			case 0: // positions have gaps: other filters, histories that were shortened
+			case 0: // positions have gaps because of filters and shortened histories
 				position += int64(rapid.IntRange(1, 3).Draw(t, "gap"))
 				w.read = position
 				w.add(&delivery{position: position, instance: fmt.Sprint(rapid.IntRange(0, 4).Draw(t, "instance"))})
