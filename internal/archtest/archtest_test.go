@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/archtest"
 )
 
-// root is the module's root as seen from this package's folder.
+// root is the module's root, relative to this package's folder.
 const root = "../.."
 
 func TestTreeObeysTheLaw(t *testing.T) {
@@ -32,8 +32,7 @@ func TestTreeObeysTheLaw(t *testing.T) {
 	}
 }
 
-// Each case plants one file in an otherwise empty module and names what the check
-// must say, "" for nothing.
+// Each case adds one file to an otherwise empty module, and has the expected message, or "" for none.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	const module, root = `"` + archtest.Module + `/`, `"` + archtest.Module + `"`
@@ -136,8 +135,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// Every door is shut to every package but its own, for each of its dependencies, and every
-// arrow that the law does not have is a breach.
+// Every dependency is rejected in all packages but its doors, and every import that the law does not list is a
+// violation.
 func TestEveryRowBites(t *testing.T) {
 	t.Parallel()
 	breaches := func(p archtest.Package, imp string) int {
@@ -160,7 +159,7 @@ func TestEveryRowBites(t *testing.T) {
 	}
 }
 
-// What the house is built on, whatever rows are added.
+// Rules that hold whatever rows are added.
 func TestFoundations(t *testing.T) {
 	t.Parallel()
 	for _, p := range archtest.Packages {
@@ -192,8 +191,7 @@ func TestReadNamesTheFileThatDoesNotParse(t *testing.T) {
 	}
 }
 
-// The law itself: no row twice, no arrow to an unlisted package, no cycle, no door
-// at an unlisted package.
+// The law itself has no duplicate row, no unlisted package, no cycle, and no door in an unlisted package.
 func TestLawIsConsistent(t *testing.T) {
 	t.Parallel()
 	rows := map[string]archtest.Package{}
@@ -235,7 +233,7 @@ func TestLawIsConsistent(t *testing.T) {
 	}
 }
 
-// The linter's copy of the one-door list, which editors show, says the same.
+// The linter's copy of Doors, which editors use, is equal.
 func TestLinterHasTheSameDoors(t *testing.T) {
 	t.Parallel()
 	type rule struct {

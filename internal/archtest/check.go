@@ -7,33 +7,30 @@ import (
 	"strings"
 )
 
-// maxLines is how long a Go file that is not a test may be. A longer one is two
-// things in one file.
+// maxLines is the maximum length of a Go file that is not a test. A longer one contains two things.
 const maxLines = 800
 
-// File is what the law looks at in one Go file.
+// File holds the properties of one Go file that the rules check.
 type File struct {
 	// Path is the file, relative to the module's root, with slashes.
 	Path string
-	// Package is the folder it lies in, relative to the module's root.
+	// Package is the file's folder, relative to the module's root.
 	Package string
 	// Imports are its import paths.
 	Imports []string
-	// Test marks a _test.go file; External one whose package clause ends in _test.
+	// Test marks a _test.go file; External marks one whose package clause ends in _test.
 	Test, External bool
-	// Lines counts its lines.
+	// Lines is its number of lines.
 	Lines int
-	// Engines are its interfaces that ask the engine for more than a few things.
+	// Engines names its interfaces that have too many of the engine's methods.
 	Engines []string
 }
 
-// engineDeclarer is the one package of faces and services that declares what they ask
-// the engine.
+// engineDeclarer is the only face or service that may declare the engine's interface.
 const engineDeclarer = "internal/operation"
 
-// Check returns one sentence for each breach of the law in f, none when f obeys.
-// External test files are exempt from the law of imports: they stand outside the
-// package, as a user does.
+// Check returns one sentence for each violation of the rules in f, or none. External test files are exempt from the
+// import law, because they use the package from outside, as its users do.
 func Check(f File) []string {
 	law, listed := findPackage(f.Package)
 	if !listed {
@@ -63,7 +60,7 @@ func Check(f File) []string {
 	return out
 }
 
-// checkOwn judges the import of one package of this module.
+// checkOwn checks an import of a package of this module.
 func checkOwn(f File, law Package, rel string) []string {
 	if module := moduleOf(rel); module != "" && module != moduleOf(f.Package) && f.Path != moduleList && !(f.Test && f.Package == path.Dir(moduleList)) {
 		return []string{fmt.Sprintf("%s: imports %s, a module: only %s names modules, so that each can be removed", f.Path, rel, moduleList)}
@@ -77,8 +74,8 @@ func checkOwn(f File, law Package, rel string) []string {
 	return []string{fmt.Sprintf("%s: %s may not import %s: calls run the other way, or past each other", f.Path, f.Package, rel)}
 }
 
-// isSupportFor reports whether rel is support code for tests that brings the tests of
-// law's package no arrow which that package may not have itself.
+// isSupportFor reports whether rel is test support code that gives the tests of law's package no dependency that the
+// package itself may not have.
 func isSupportFor(rel string, law Package) bool {
 	target, listed := findPackage(rel)
 	return listed && target.TestOnly && !slices.ContainsFunc(target.May, func(dep string) bool {
@@ -86,7 +83,7 @@ func isSupportFor(rel string, law Package) bool {
 	})
 }
 
-// moduleOf is the name of the module that a package belongs to, "" for none.
+// moduleOf returns the name of the module that a package belongs to, or "".
 func moduleOf(pkg string) string {
 	rest, _ := strings.CutPrefix(pkg, moduleFolder)
 	if rest == pkg {
@@ -104,7 +101,7 @@ func findPackage(path string) (Package, bool) {
 	return Packages[i], true
 }
 
-// covers reports whether imp is one of the door's dependencies or lies below one.
+// covers reports whether imp is one of the door's dependencies or a package below one.
 func (d Door) covers(imp string) bool {
 	return slices.ContainsFunc(d.Deps, func(dep string) bool {
 		return imp == dep || strings.HasPrefix(imp, dep+"/")

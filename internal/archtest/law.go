@@ -1,11 +1,9 @@
-// Package archtest holds the shape of the module as data and checks the tree
-// against it: which package may import which (imports run the way calls run and
-// the way a reader reads), and which one package is the door to each heavy
-// dependency. Its own test is the check; nothing imports this package.
+// Package archtest defines the module's architecture as data and checks the source tree against it: which package may
+// import which, and which packages may import each heavy dependency. Imports follow the direction of calls. Its own
+// test runs the check; no other package imports it.
 //
-// It reads source text only: every Go file of every build tag, without building
-// anything, so that a rule cannot be dodged by a tag and the check stays fast.
-// It must never need the go command, the network or a clean work tree.
+// It reads only source text, of every Go file with any build tag, and builds nothing. So no tag can bypass a rule,
+// and the check stays fast. It must never need the go command, the network or a clean work tree.
 package archtest
 
 import "slices"
@@ -16,68 +14,64 @@ const Module = "github.com/gavel-mcp/gavel"
 // Root is the folder of the package that has the module's own import path.
 const Root = "."
 
-// Ground is the package that everything may import and that imports nothing of this
-// module.
+// Ground is the package that every package may import, and that imports none of this module.
 const Ground = "validators/document"
 
 // Package is one row of the import law. Paths are relative to Module.
 type Package struct {
-	// Path is where the package lives.
+	// Path is the package's folder.
 	Path string
 	// May lists the packages of this module that it may import.
 	May []string
-	// TestOnly marks support code for tests. Beyond the rows that list it, the tests
-	// of every package that may import all of its May may import it.
+	// TestOnly marks test support code. It may also be imported by the tests of every package that may import
+	// everything in its May.
 	TestOnly bool
 }
 
-// Door says who may import a dependency.
+// Door lists the packages that may import a dependency.
 type Door struct {
-	// Name is the dependency's name in messages, and the name of the depguard rule
-	// that repeats this door for editors.
+	// Name is the dependency's name in messages, and the name of the depguard rule that repeats this door for
+	// editors.
 	Name string
-	// Deps are import paths; each covers itself and everything below it, and other
-	// major versions ("/v2") with it.
+	// Deps are import paths. Each covers itself and the packages below it, including other major versions ("/v2").
 	Deps []string
-	// Doors are the packages that may import Deps, relative to Module. None means
-	// nobody may.
+	// Doors are the packages that may import Deps, relative to Module. If empty, no package may.
 	Doors []string
-	// Tests says that every test file may import Deps as well.
+	// Tests reports that every test file may import Deps as well.
 	Tests bool
-	// Why is one sentence for whoever is refused.
+	// Why is one sentence that explains the rule to its violator.
 	Why string
 }
 
-// below5 is "engine and below": everything that a call passes on its way down,
-// without the sandbox's inside, which only a program links, and without support
-// code for tests.
+// below5 is the engine and all packages below it. It excludes the sandbox's implementation, which only programs link,
+// and test support code.
 var below5 = []string{
 	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/fairshare", "internal/sharedcache",
 	"validators", "judge/shown", "judge/content", "judge", "judge/eval", "engine/workflow", "engine/record", "engine/store", "engine/values", "engine",
 }
 
-// driver is all that a driver of a store knows.
+// driver lists the packages that a store driver may import.
 var driver = []string{"engine/store", "engine/record"}
 
-// tableDriver is what a driver knows that keeps rows in tables.
+// tableDriver lists the packages that a store driver with tables may import.
 var tableDriver = []string{"engine/store", "engine/record", "engine/store/rows", "internal/sharedcache"}
 
-// services stand beside each other over the engine; faces stand over both.
+// services are independent packages above the engine; faces are above both.
 var services = []string{
 	"internal/auth", "internal/shell", "internal/gate", "internal/upstream", "internal/evidence",
 	"internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/process", "internal/clientstate",
 }
 
-// moduleFolder has a folder for each module, which can be removed.
+// moduleFolder contains a folder for each removable module.
 const moduleFolder = "internal/modules/"
 
-// moduleList is the one file outside of the modules, tests apart, that may name them.
+// moduleList is the only file outside of the modules, except tests, that may name them.
 const moduleList = "cmd/gavel/modules.go"
 
 // modules are the packages that moduleList names.
 var modules = []string{"internal/modules/chain", "internal/modules/demo", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/webhook"}
 
-// everything is what a program may import.
+// everything lists the packages that a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/store/driver", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
@@ -85,11 +79,10 @@ var everything = slices.Concat(below5, services, []string{
 	"testdata",
 })
 
-// Packages is the import law, bottom first. A package that is not listed may not
-// exist: adding one is a decision about the shape of the house. A row whose
-// package does not exist yet is fine.
+// Packages is the import law, bottom first. A package that is not listed may not exist, because adding one is a
+// decision about the architecture. A row may name a package that does not exist yet.
 var Packages = []Package{
-	// Layer 0: knows nothing of this module but the ground.
+	// Layer 0: imports nothing of this module but the ground.
 	{Path: Ground},
 	{Path: "internal/fairshare"},
 	{Path: "internal/junit"},
@@ -103,7 +96,7 @@ var Packages = []Package{
 	{Path: "internal/archtest"},
 	{Path: "testdata", TestOnly: true},
 	{Path: "internal/costtest", TestOnly: true},
-	{Path: "packaging", TestOnly: true}, // tests only: what gavel is shipped in
+	{Path: "packaging", TestOnly: true}, // tests only: the packages that gavel is shipped in
 	{Path: "validators/script/worker", May: []string{"validators/schema", "validators/script"}},
 
 	// Layer 1: checks without a model.
@@ -113,11 +106,10 @@ var Packages = []Package{
 	// Layer 2: the judgement.
 	{Path: "judge/shown", May: []string{"prompts"}},
 	{Path: "judge/content", May: []string{"judge/shown", "validators"}},
-	// What validators.Checks and Set.RunScripts say of scripts is said in script's types,
-	// here and in engine/workflow.
+	// judge and engine/workflow use script's types for the results of validators.Checks and Set.RunScripts.
 	{Path: "judge", May: []string{"validators", "validators/script", "prompts", "judge/llm", "judge/shown", "judge/content"}},
 
-	// Layer 3: what is judged, and how good the judge is.
+	// Layer 3: the workflows that are judged, and the evaluation of the judge.
 	{Path: "judge/eval", May: []string{"judge", "internal/junit"}},
 	{Path: "engine/workflow", May: []string{"judge", "validators", "validators/script"}},
 
@@ -127,7 +119,7 @@ var Packages = []Package{
 	{Path: "engine/values", May: []string{"engine/workflow", "engine/record", "engine/store"}},
 	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "engine/store", "engine/values", "internal/fairshare", "internal/sharedcache"}},
 
-	// Drivers keep rows and know nothing of the engine.
+	// Drivers store rows and must not import the engine.
 	{Path: "engine/store/rows", May: []string{"engine/store", "engine/record"}},
 	{Path: "engine/memstore", May: driver},
 	{Path: "engine/sqlitestore", May: tableDriver},
@@ -136,7 +128,7 @@ var Packages = []Package{
 	{Path: "engine/storetest", May: driver, TestOnly: true},
 	{Path: "internal/pgtest", TestOnly: true},
 
-	// Layer 5: what stands over the engine, which imports none of it.
+	// Layer 5: packages above the engine, which the engine must not import.
 	{Path: "engine/audit", May: below5},
 	{Path: "engine/transfer", May: below5},
 	{Path: "engine/transfer/folder", May: slices.Concat(below5, []string{"engine/transfer"})},
@@ -159,20 +151,19 @@ var Packages = []Package{
 	{Path: "internal/config", May: below5},
 	{Path: "internal/listen", May: []string{"internal/fairshare", "internal/egress"}},
 
-	// Layer 6b: what can be asked, once for every face, and how MCP is spoken. A caller is an
-	// identity of auth.
+	// Layer 6b: the operations, shared by all faces, and the MCP protocol. A caller is an identity of auth.
 	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
 	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/auth", "internal/config", "internal/mcpwire", "internal/operation", "internal/telemetry", "internal/term"})},
 	{Path: "internal/mcpwire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
 
-	// Layer 6c: faces, never one another.
+	// Layer 6c: faces. They must not import one another.
 	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 	{Path: "internal/httpapi", May: slices.Concat(below5, services, []string{"internal/operation"})},
-	// The client of the REST face writes requests as the face reads them.
+	// The client of the REST face encodes requests with the code of the face.
 	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/egress", "internal/httpapi", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
-	// Modules know the core without its faces, and never one another: checkOwn says so as well.
+	// Modules may import the core, but neither faces nor one another; checkOwn checks that too.
 	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
 	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, []string{"internal/filelock", "internal/mcpwire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
@@ -188,14 +179,14 @@ var Packages = []Package{
 	{Path: "internal/modules/webhook/endpoint", May: []string{"internal/egress"}},
 	{Path: "internal/modules/webhook/export", May: slices.Concat(below5, []string{"internal/config", "internal/egress", "internal/evidence", "internal/modules/webhook/endpoint"})},
 
-	// Layer 7: what wires: for every program the root package, and the command, one of them, what is its own.
+	// Layer 7: wiring. The root package is for any program; the command is one program and adds its own parts.
 	{Path: Root, May: append(everything, "internal/module")},
 	{Path: "cmd/gavel/internal/earlyworker", May: []string{"validators/script", "validators/script/worker"}},
 	{Path: "cmd/gavel", May: slices.Concat(everything, []string{Root, "internal/term", "cmd/gavel/internal/earlyworker", "internal/module", "internal/modules/hook/agent"}, modules)},
 }
 
-// Doors is the one-door list. .golangci.yml repeats it for editors, and a test
-// keeps the two alike.
+// Doors lists the heavy dependencies and who may import them. .golangci.yml repeats it for editors, and a test keeps
+// both equal.
 var Doors = []Door{
 	{
 		Name: "goja", Deps: []string{"github.com/dop251/goja", "github.com/dop251/goja_nodejs"},

@@ -15,33 +15,32 @@ import (
 	"testing"
 )
 
-// notMilliseconds are the endings of names that measure time in something else.
+// notMilliseconds matches the endings of names for times in other units.
 var notMilliseconds = regexp.MustCompile(`(Ns|Nanos|Nanoseconds|Us|Micros|Microseconds|Sec|Secs|Seconds|Min|Mins|Minutes|Hours|Days|Duration)$`)
 
-// recordedNames are JSON names by type that stay as they are, because what was written has
-// them. Answers show such types as others.
+// recordedNames are JSON names, by type, that must not change because stored data uses them. Answers show such types
+// under other names.
 var recordedNames = map[string][]string{
-	"cmd/gavel.listedReview":               {"instance"}, // whose id is the review's, as other commands take it
+	"cmd/gavel.listedReview":               {"instance"}, // its id is the review's, as other commands expect
 	"engine.Evidence":                      {"tookNs"},   // which hides the recorded one
 	"engine.Opinion":                       {"tookNs"},
 	"engine/record.Decision":               {"tookNs"},
 	"engine/record.Event":                  {"instance"},
 	"engine/record.Review":                 {"resolution"},
 	"engine/store.Review":                  {"instance", "resolution"},
-	"engine/workflow.ReviewSettings":       {"expiresAfterNs"}, // of a parsed definition, which is never written
+	"engine/workflow.ReviewSettings":       {"expiresAfterNs"}, // of a parsed definition, which is never stored
 	"judge.Evidence":                       {"tookNs", "maxAgeNs"},
 	"judge.Opinion":                        {"tookNs", "retryAfterNs"},
 	"judge.Verdict":                        {"retryAfterNs"},
 	"validators/script.Setup":              {"soft", "hard", "read"}, // between two processes of one program
-	"internal/httpapi.Problem":             {"instance"},             // RFC 9457: the path that was asked for
+	"internal/httpapi.Problem":             {"instance"},             // RFC 9457: the requested path
 	"internal/operation.CheckpointAnswer":  {"workflowId"},           // the tools of the Generic DFA server
 	"internal/operation.CheckpointsAnswer": {"workflowId"},
 	"internal/operation.HistoryAnswer":     {"workflowId"},
 }
 
-// TestJSONNames holds that times are in milliseconds, that id is the one name of an
-// instance's id, and that what a person decides is a decision, on every face: in all that the
-// program writes as JSON, but for what is recorded.
+// TestJSONNames checks all JSON that the program writes, except stored data. Times must be in milliseconds, id must
+// be the only name of an instance's id, and a person's decision must be called decision.
 func TestJSONNames(t *testing.T) {
 	seen := 0
 	used := map[string]bool{}
@@ -78,7 +77,7 @@ func TestJSONNames(t *testing.T) {
 	}
 }
 
-// eachTag calls do with the JSON names in the types of the module, tests apart.
+// eachTag calls do with the JSON names in the types of the module, except tests.
 func eachTag(t *testing.T, do func(typeName, field, name, goType string)) {
 	t.Helper()
 	tree := os.DirFS(root)

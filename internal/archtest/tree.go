@@ -14,10 +14,9 @@ import (
 	"strings"
 )
 
-// Read collects the Go files of the module whose root is fsys, whatever their
-// build tags. Like the go command it passes over testdata, vendor, nested modules
-// and folders that begin with "." or "_"; unlike it, it reads every file. The
-// root's own testdata package is read: it is the one that can be imported.
+// Read returns the Go files of the module whose root is fsys, whatever their build tags. Like the go command, it
+// skips testdata, vendor, nested modules, and folders whose name starts with "." or "_". It does read the root's own
+// testdata package, the only one that can be imported.
 func Read(fsys fs.FS) ([]File, error) {
 	var files []File
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -42,7 +41,7 @@ func Read(fsys fs.FS) ([]File, error) {
 	return files, nil
 }
 
-// skipFolder decides whether the walk goes into a folder: nil, or fs.SkipDir.
+// skipFolder returns nil if the walk must enter a folder, or fs.SkipDir.
 func skipFolder(fsys fs.FS, name string) error {
 	if name == "." || name == "testdata" {
 		return nil
@@ -91,11 +90,11 @@ func readFile(fsys fs.FS, name string) (File, error) {
 	return f, nil
 }
 
-// maxAsked is how many methods of an interface may take an engine.Principal before it
-// is a second one of the engine. A consumer that asks for one thing says so itself.
+// maxAsked is how many methods with an engine.Principal an interface may have before it counts as the engine's. A
+// consumer that needs less declares its own interface.
 const maxAsked = 3
 
-// findEngines names the interfaces of a file that are the engine's.
+// findEngines returns the names of interfaces in a file that duplicate the engine's.
 func findEngines(file *ast.File) []string {
 	var names []string
 	ast.Inspect(file, func(n ast.Node) bool {

@@ -9,15 +9,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Config is the section "auth" of the configuration file.
+// Config is section "auth" of the configuration file.
 type Config struct {
-	// Issuers whose signed tokens are taken, in the order of the file.
+	// Issuers are the trusted issuers of signed tokens, in file order.
 	Issuers []Issuer
 }
 
-// ParseConfig reads the section; a nil one is the zero Config. Certificates are read from
-// files, whose relative paths begin in dir. All mistakes are reported at once, with their
-// lines, as document.Errors.
+// ParseConfig reads the section; for nil it returns the zero Config. Certificates are read from files; relative paths
+// start at dir. All mistakes are returned together, with their lines, as document.Errors.
 func ParseConfig(section *document.Node, dir string) (Config, error) {
 	if section == nil {
 		return Config{}, nil
@@ -30,7 +29,7 @@ func ParseConfig(section *document.Node, dir string) (Config, error) {
 		i := readIssuer(o, dir)
 		o.Unknown()
 		if top.Err() != nil {
-			continue // what is wrong with its keys says enough
+			continue // the mistakes in its keys are enough
 		}
 		if what := i.problem(); what != "" {
 			top.Fail(item, "%s", "the issuer cannot be used: "+what)

@@ -14,12 +14,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// one authenticates everybody as the same caller.
+// one authenticates everyone as the same caller.
 type one Identity
 
 func (o one) Authenticate(context.Context, string) (Identity, error) { return Identity(o), nil }
 
-// A credential for hook events posts them and does nothing else, and no other credential posts any.
+// A credential for hook events may only post them, and no other credential may.
 func TestHookCredential(t *testing.T) {
 	t.Parallel()
 	agent := engine.Principal{ID: "token:ci", Role: engine.RoleAgent}
@@ -53,7 +53,7 @@ func TestHookCredential(t *testing.T) {
 	}
 }
 
-// Tokens for hooks keep their folder, and an older gavel does not take them for tokens that do everything.
+// Tokens for hooks keep their folder, and an older gavel does not take them for unrestricted tokens.
 func TestHookTokens(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), TokensFile)

@@ -1,12 +1,14 @@
-// Package auth finds out who calls over the network.
+// Package auth identifies the callers on the network.
 //
-// It promises that a caller is exactly who its credential says, that a credential
-// is kept and compared as a digest only, that a revoked or expired one is refused
-// at once, and that a refusal tells the caller what kind of credential is wanted
-// and not why its own was not good enough.
+// It guarantees:
 //
-// It must never decide what a caller may do: that is the engine's. It must never
-// write a credential to a log, an error or a metric, and never pass one on.
+//   - A caller is exactly the one that its credential names.
+//   - Credentials are stored and compared only as digests.
+//   - A revoked or expired credential is refused immediately.
+//   - A refusal names the kind of credential that is required, but not why the given one was rejected.
+//
+// It must never decide what a caller may do: that is the engine's task. It must never write a credential to a log, an
+// error or a metric, and never pass one on.
 package auth
 
 import (
@@ -17,10 +19,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Kind is how a caller proved who it is.
+// Kind is the way in which a caller was identified.
 type Kind string
 
-// The kinds.
+// The kinds of identification.
 const (
 	// KindToken is a bearer token of this gavel (gavel token create).
 	KindToken Kind = "token"
@@ -28,49 +30,50 @@ const (
 	KindJWT Kind = "jwt"
 	// KindNone is --auth none: anyone who reaches a loopback listener is the local agent.
 	KindNone Kind = "none"
-	// KindProgram is what a program that embeds gavel says of its own callers.
+	// KindProgram means that a program that embeds gavel identified its own caller.
 	KindProgram Kind = "program"
 )
 
-// Identity is who calls, and how that is known.
+// Identity is a caller, and how it was identified.
 type Identity struct {
 	engine.Principal
 	Kind Kind
-	// Credential names the credential in logs and quotas: a token's id, a JWT's issuer
-	// and subject. It is not secret.
+	// Credential identifies the credential in logs and quotas: a token's id, or a JWT's issuer and subject. It is not
+	// secret.
 	Credential string
-	// Hooks is the folder for whose sessions the credential may post hook events, which is
-	// then all that it may do; "" for a credential that may post none.
+	// Hooks is the folder for whose sessions the credential may post hook events; it then permits nothing else. ""
+	// permits no hook events.
 	Hooks string
-	// Expires is when the credential ends; zero when it does not.
+	// Expires is when the credential expires; zero means never.
 	Expires time.Time
 }
 
-// MayPostHooks reports whether the caller may post hook events: with a token for them, or
-// where callers are not told apart.
+// MayPostHooks reports whether the caller may post hook events: with a token for them, or if callers are not
+// distinguished.
 func (id Identity) MayPostHooks() bool { return id.Hooks != "" || id.Kind == KindNone }
 
-// Errors of an Authenticator. Network callers see these and no more.
+// Errors of an Authenticator. Network callers see only these.
 var (
-	// ErrNoCredential: the request carries none.
+	// ErrNoCredential is returned if the request has no credential.
 	ErrNoCredential = errors.New("no credential")
-	// ErrBadCredential: it is unknown, malformed, expired, revoked, or for somebody else.
+	// ErrBadCredential is returned if the credential is unknown, malformed, expired, revoked, or intended for another
+	// service.
 	ErrBadCredential = errors.New("the credential is not valid")
-	// ErrUnavailable: it could not be found out now, for example because the issuer's
-	// keys cannot be fetched.
+	// ErrUnavailable is returned if the credential cannot be checked now, for example because the issuer's keys
+	// cannot be fetched.
 	ErrUnavailable = errors.New("credentials cannot be checked now")
 )
 
-// Authenticator finds out whose credential it is.
+// Authenticator identifies the owner of a credential.
 type Authenticator interface {
-	// Authenticate takes what follows "Bearer ", "" when the request carries nothing.
-	// Errors wrap ErrNoCredential, ErrBadCredential or ErrUnavailable.
+	// Authenticate checks the text after "Bearer "; "" if the request has no credential. Errors wrap ErrNoCredential,
+	// ErrBadCredential or ErrUnavailable.
 	Authenticate(ctx context.Context, bearer string) (Identity, error)
 }
 
-// StillValid reports whether the credential that a request came with is valid now: for
-// what outlives the request's beginning, such as streams. When that cannot be determined, it is:
-// the request was let in once. So it is of a context that Middleware has not made.
+// StillValid reports whether the credential of a request is still valid. It is for work that outlives the beginning
+// of a request, such as streams. If the check is not possible now, it returns true, because the request was admitted
+// before. It also returns true for a context that was not created by Middleware.
 func StillValid(ctx context.Context) bool {
 	again, ok := ctx.Value(againKey{}).(func(context.Context) error)
 	return !ok || !errors.Is(again(ctx), ErrBadCredential)
@@ -81,21 +84,20 @@ type (
 	againKey   struct{}
 )
 
-// NewContext returns a context that knows who calls.
+// NewContext returns a context with the caller's identity.
 func NewContext(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, id)
 }
 
-// FromContext returns who calls; false for a request without one, and then
-// nothing may be done for the caller.
+// FromContext returns the caller's identity. If it returns false, the request has none, and nothing may be done for
+// the caller.
 func FromContext(ctx context.Context) (Identity, bool) {
 	id, ok := ctx.Value(contextKey{}).(Identity)
 	return id, ok
 }
 
-// Any asks authenticators one after the other; the first that knows the credential says
-// whose it is. Where none does, one that could not be asked counts more than a refusal:
-// the caller had better try again.
+// Any tries authenticators in turn; the first that knows the credential identifies the caller. If none does, but one
+// could not check it, the error is ErrUnavailable rather than a refusal, so that the caller tries again.
 func Any(all ...Authenticator) Authenticator { return anyOf(all) }
 
 type anyOf []Authenticator

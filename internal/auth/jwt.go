@@ -24,49 +24,47 @@ import (
 	"github.com/gavel-mcp/gavel/internal/egress"
 )
 
-// Issuer is an OIDC or OAuth issuer whose signed tokens are taken (RFC 9068, RFC 7519).
+// Issuer is an OIDC or OAuth issuer whose signed tokens are accepted (RFC 9068, RFC 7519).
 type Issuer struct {
-	// Name precedes the subject in the principal's id ("corp:alice"): letters, digits
-	// and hyphens, and not "local" or "token".
+	// Name precedes the subject in the principal's id ("corp:alice"). It consists of letters, digits and hyphens, and
+	// is not "local" or "token".
 	Name string
-	// URL is the issuer's, exactly as in the claim iss. https, or http on a loopback
-	// address with PrivateNetwork.
+	// URL is the issuer's URL, exactly as in the claim iss. It is https, or http on a loopback address with
+	// PrivateNetwork.
 	URL string
-	// JWKS is where its keys are; "" asks the issuer (OpenID Connect Discovery).
+	// JWKS is the URL of its keys; "" discovers it (OpenID Connect Discovery).
 	JWKS string
-	// Audiences of which the claim aud must name one: this server's address, usually. A
-	// token that was made for somebody else is not taken (RFC 8707).
+	// Audiences are the accepted audiences, of which the claim aud must name one: usually this server's address.
+	// Tokens for other audiences are rejected (RFC 8707).
 	Audiences []string
-	// Algorithms that signatures may have; nil is DefaultAlgorithms.
+	// Algorithms are the accepted signature algorithms; nil means DefaultAlgorithms.
 	Algorithms []string
-	// SubjectClaim is "sub" when empty.
+	// SubjectClaim is the claim with the subject; "" means "sub".
 	SubjectClaim string
-	// RoleClaim is the claim, a string or a list, whose values Roles turns into roles; of
-	// several the strongest counts. Without a match DefaultRole does, and with "" the token
-	// is not taken.
+	// RoleClaim is a claim (a string or a list) whose values Roles maps to roles; of several, the strongest counts.
+	// Without a match, DefaultRole applies; if that is "", the token is rejected.
 	RoleClaim   string
 	Roles       map[string]engine.Role
 	DefaultRole engine.Role
-	// WorkflowsClaim, when given, is the claim (a string or a list) with the workflows that
-	// the caller may deal with. A token without it is not taken.
+	// WorkflowsClaim, if not empty, is a claim (a string or a list) with the workflows that the caller may use.
+	// Tokens without it are rejected.
 	WorkflowsClaim string
-	// PrivateNetwork lets the issuer be on a private network or this machine.
+	// PrivateNetwork allows the issuer to be on a private network or this machine.
 	PrivateNetwork bool
-	// Roots are trusted instead of the system's; nil for those.
+	// Roots are trusted instead of the system's certificates; nil means the system's.
 	Roots *x509.CertPool
 }
 
-// DefaultAlgorithms are those with a public key that are in use. A shared secret (HS256)
-// or none can never be allowed: the former would have to be known here, the latter is no
-// signature.
+// DefaultAlgorithms are the public-key algorithms in use. A shared secret (HS256) or no signature can never be
+// allowed: the former would have to be known here, the latter proves nothing.
 var DefaultAlgorithms = []string{oidc.RS256, oidc.ES256, oidc.PS256, oidc.EdDSA, oidc.RS384, oidc.RS512, oidc.ES384, oidc.ES512, oidc.PS384, oidc.PS512}
 
-// ErrIssuer is why an Issuer cannot be used.
+// ErrIssuer is returned if an Issuer cannot be used.
 var ErrIssuer = errors.New("the issuer cannot be used")
 
 var issuerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,31}$`) })
 
-// problem says what keeps an issuer from being used, "" when nothing does.
+// problem returns why an issuer cannot be used, or "".
 func (i Issuer) problem() string {
 	switch u, err := url.Parse(i.URL); {
 	case !issuerName().MatchString(i.Name) || i.Name == "local" || i.Name == "token":
@@ -98,16 +96,16 @@ func (i Issuer) problem() string {
 	return ""
 }
 
-// mayFetch: keys that came in plain text could be anybody's.
+// mayFetch reports whether keys may be fetched from a URL. Keys received in plain text could be forged.
 func (i Issuer) mayFetch(u *url.URL) bool {
 	host := u.Hostname()
 	return u.Scheme == "https" || u.Scheme == "http" && i.PrivateNetwork && (host == "localhost" || host == "127.0.0.1" || host == "::1")
 }
 
-// strength are the roles, ordered for callers that have several.
+// strength orders the roles, for callers with several.
 var strength = []engine.Role{engine.RoleAuditor, engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator}
 
-// JWT takes tokens that an issuer signed.
+// JWT authenticates tokens signed by an issuer.
 type JWT struct {
 	issuer   Issuer
 	verifier *oidc.IDTokenVerifier
@@ -115,8 +113,8 @@ type JWT struct {
 	now      func() time.Time
 }
 
-// NewJWT checks the issuer's settings; nothing is fetched before the first token comes, so
-// that an unavailable issuer does not block the start. The error wraps ErrIssuer.
+// NewJWT checks the issuer's settings. It fetches nothing before the first token arrives, so that an unavailable
+// issuer does not block the start. The error wraps ErrIssuer.
 func NewJWT(i Issuer) (*JWT, error) {
 	if what := i.problem(); what != "" {
 		return nil, fmt.Errorf("%w: %s", ErrIssuer, what)
@@ -139,7 +137,7 @@ func NewJWT(i Issuer) (*JWT, error) {
 	return j, nil
 }
 
-// redirect follows no more than a few, and none out of https.
+// redirect follows only a few redirects, and none to plain text.
 func (i Issuer) redirect(r *http.Request, via []*http.Request) error {
 	if len(via) > 3 || !i.mayFetch(r.URL) {
 		return errors.New("the issuer redirects too often, or to plain text")
@@ -152,10 +150,10 @@ func (j *JWT) Authenticate(ctx context.Context, bearer string) (Identity, error)
 	if bearer == "" {
 		return Identity{}, ErrNoCredential
 	}
-	if strings.Count(bearer, ".") != 2 { // not a JWS: some other authenticator's
+	if strings.Count(bearer, ".") != 2 { // not a JWS: may belong to another authenticator
 		return Identity{}, ErrBadCredential
 	}
-	var away error // the library makes text of a key set's error
+	var away error // the library converts a key set's error to text
 	token, err := j.verifier.Verify(context.WithValue(ctx, awayKey{}, &away), bearer)
 	switch {
 	case away != nil:
@@ -171,11 +169,11 @@ func (j *JWT) Authenticate(ctx context.Context, bearer string) (Identity, error)
 }
 
 const (
-	maxPrincipal = 200  // bytes of its id
-	maxYear      = 9999 // later times cannot be written in RFC 3339
+	maxPrincipal = 200  // length of its id in bytes
+	maxYear      = 9999 // later times have no RFC 3339 form
 )
 
-// identity is who a verified token is about.
+// identity returns the identity in a verified token.
 func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	if !slices.ContainsFunc(t.Audience, func(a string) bool { return slices.Contains(j.issuer.Audiences, a) }) {
 		return Identity{}, errors.New("the token was issued for another audience")
@@ -210,8 +208,8 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	return id, nil
 }
 
-// isReadable reports whether a name looks like no other one: it has no space around it, and
-// no character that cannot be seen.
+// isReadable reports whether a name cannot be mistaken for another: it has no surrounding space and no invisible
+// characters.
 func isReadable(name string) bool {
 	return strings.TrimSpace(name) == name && !strings.ContainsFunc(name, isInvisible)
 }
@@ -222,7 +220,7 @@ func isInvisible(r rune) bool {
 		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// role is the strongest that the token's claim gives.
+// role returns the strongest role in the token's claim.
 func (j *JWT) role(claims map[string]json.RawMessage) engine.Role {
 	best := -1
 	if j.issuer.RoleClaim != "" {
@@ -236,7 +234,7 @@ func (j *JWT) role(claims map[string]json.RawMessage) engine.Role {
 	return strength[best]
 }
 
-// claimTexts is a claim that is a string, or a list of strings; nil for anything else.
+// claimTexts returns the values of a claim that is a string or a list of strings; nil for anything else.
 func claimTexts(claim json.RawMessage) []string {
 	var one string
 	if json.Unmarshal(claim, &one) == nil && one != "" {

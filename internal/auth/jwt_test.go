@@ -25,15 +25,15 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
-// provider is an issuer with keys that a test changes.
+// provider is an issuer whose keys a test can change.
 type provider struct {
 	*httptest.Server
-	asked atomic.Int32 // for its keys
+	asked atomic.Int32 // requests for its keys
 	down  atomic.Bool
 	hang  atomic.Pointer[chan struct{}] // answers wait until it is closed
 	mu    sync.Mutex
 	keys  []jose.JSONWebKey
-	moved string // where the keys are said to be, "" for here
+	moved string // the announced address of the keys; "" for this server
 }
 
 func newProvider(t *testing.T, keys ...jose.JSONWebKey) *provider {
@@ -79,7 +79,7 @@ func (p *provider) set(keys ...jose.JSONWebKey) {
 	p.keys = keys
 }
 
-// issuer is how a gavel is configured that trusts it.
+// issuer returns the configuration of a gavel that trusts it.
 func (p *provider) issuer() auth.Issuer {
 	roots := x509.NewCertPool()
 	roots.AddCert(p.Certificate())
@@ -118,13 +118,13 @@ func must[T any](v T, err error) T {
 
 func key(id string, k any) jose.JSONWebKey { return jose.JSONWebKey{KeyID: id, Key: k} }
 
-// sign makes a token.
+// sign creates a token.
 func sign(t *testing.T, alg jose.SignatureAlgorithm, k jose.JSONWebKey, claims map[string]any) string {
 	t.Helper()
 	return signWith(t, jose.SigningKey{Algorithm: alg, Key: k}, nil, claims)
 }
 
-// signAs makes a token of a type.
+// signAs creates a token of a type.
 func signAs(t *testing.T, kind any, k jose.JSONWebKey, claims map[string]any) string {
 	t.Helper()
 	options := (&jose.SignerOptions{}).WithHeader(jose.HeaderType, kind)
@@ -152,7 +152,7 @@ func signWith(t *testing.T, k jose.SigningKey, options *jose.SignerOptions, clai
 	return token
 }
 
-// unsigned is a token that says of itself that it has no signature.
+// unsigned returns a token that claims to have no signature.
 func unsigned(claims map[string]any) string {
 	part := func(v any) string { return base64.RawURLEncoding.EncodeToString(must(json.Marshal(v))) }
 	return part(map[string]any{"alg": "none"}) + "." + part(claims) + "."
@@ -179,7 +179,7 @@ func TestJWT(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		token string
-		role  engine.Role // "" for refused
+		role  engine.Role // "" if it is refused
 	}{
 		{"good", sign(t, jose.RS256, good, p.claims(nil)), engine.RoleAgent},
 		{"another key", sign(t, jose.ES256, key("e", ecKey()), p.claims(nil)), engine.RoleAgent},
@@ -264,8 +264,8 @@ func TestJWTScope(t *testing.T) {
 	}
 }
 
-// A new key is found when the first token with it comes; one that was withdrawn is not
-// used for long; and whoever makes names of keys up makes no requests.
+// A new key is found when the first token with it arrives. A withdrawn key is not used for long, and invented key
+// names cause no requests.
 func TestJWTRotation(t *testing.T) {
 	t.Parallel()
 	first, second := key("1", ecKey()), key("2", otherKey())
@@ -313,7 +313,7 @@ func TestJWTRotation(t *testing.T) {
 	}
 }
 
-// Many callers at once wait for one request.
+// Many concurrent callers wait for a single request.
 func TestJWTTogether(t *testing.T) {
 	t.Parallel()
 	good := key("1", ecKey())
@@ -345,7 +345,7 @@ func TestJWTSharedSecret(t *testing.T) {
 	}
 }
 
-// Nobody who can say where keys are makes gavel ask inside the network.
+// An issuer that controls the location of its keys cannot make gavel send requests into the private network.
 func TestJWTReach(t *testing.T) {
 	t.Parallel()
 	good := key("1", ecKey())
@@ -395,7 +395,7 @@ func TestIssuersThatAreRefused(t *testing.T) {
 	}
 }
 
-// An issuer that hangs keeps nobody waiting for long whose key was known a moment ago.
+// An issuer that hangs does not delay callers for long whose key was known before.
 func TestJWTHangingIssuer(t *testing.T) {
 	t.Parallel()
 	good := key("1", ecKey())

@@ -17,26 +17,23 @@ import (
 )
 
 const (
-	// fetchTime bounds one request to an issuer, maxDocument what it may answer in bytes.
+	// fetchTime limits a request to an issuer, maxDocument the bytes of its response.
 	fetchTime   = 10 * time.Second
 	maxDocument = 1 << 20
-	// keysFor is how long keys are used without asking again: an issuer that withdraws one
-	// is heard within this time.
+	// keysFor is how long keys are used before they are fetched again. A withdrawn key is rejected within this time.
 	keysFor = 10 * time.Minute
-	// staleFor is how long they are used when the issuer cannot be asked.
+	// staleFor is how long keys are used if the issuer does not respond.
 	staleFor = time.Hour
-	// patience is how long a caller waits for new keys where old ones can still be used.
+	// patience is how long a caller waits for new keys if old ones can still be used.
 	patience = 2 * time.Second
-	// refetchAfter bounds how often a token with an unknown key, which anybody can make,
-	// leads to a request.
+	// refetchAfter limits how often tokens with unknown keys, which anyone can create, cause a request.
 	refetchAfter = 10 * time.Second
 )
 
-// awayKey is where a context holds the *error that a keySet fills in when the keys cannot be
-// had.
+// awayKey is the context key of the *error that a keySet sets if the keys are unavailable.
 type awayKey struct{}
 
-// keySet is an issuer's keys, fetched when they are needed. It implements oidc.KeySet.
+// keySet holds an issuer's keys, which are fetched when needed. It implements oidc.KeySet.
 type keySet struct {
 	issuer Issuer
 	client *http.Client
@@ -44,14 +41,13 @@ type keySet struct {
 
 	mu      sync.Mutex
 	keys    []jose.JSONWebKey
-	fetched time.Time     // when keys came
-	tried   time.Time     // when they were last asked for
-	failed  error         // what came of that
-	asking  chan struct{} // closed when the request that is under way has ended; nil for none
+	fetched time.Time     // when keys were received
+	tried   time.Time     // when they were last requested
+	failed  error         // error of the last request
+	asking  chan struct{} // closed when the request in progress has ended; nil if there is none
 }
 
-// VerifySignature implements oidc.KeySet. An error wraps ErrUnavailable when keys that
-// might fit are unavailable.
+// VerifySignature implements oidc.KeySet. Errors wrap ErrUnavailable if keys that might match are unavailable.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	algorithms := make([]jose.SignatureAlgorithm, len(k.issuer.Algorithms))
 	for i, a := range k.issuer.Algorithms {
@@ -92,9 +88,8 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	return nil, errors.New("no key of the issuer signed the token")
 }
 
-// isAccessToken looks at the type of a token (RFC 8725, 3.11): at+jwt (RFC 9068), JWT, or
-// none, as many issuers have it. Tokens for something else, such as logout+jwt, are signed
-// by the same keys.
+// isAccessToken checks the type of a token (RFC 8725, 3.11): at+jwt (RFC 9068), JWT or, as many issuers omit it,
+// none. Tokens for other purposes, such as logout+jwt, are signed by the same keys.
 func isAccessToken(h jose.Header) bool {
 	kind, given := h.ExtraHeaders[jose.HeaderType]
 	if !given {
@@ -108,8 +103,8 @@ func isAccessToken(h jose.Header) bool {
 	return false
 }
 
-// get returns the keys; with refresh, ones that are newer than those that did not fit,
-// unless they were asked for just now.
+// get returns the keys. With refresh, it returns newer keys than those that did not match, unless they were requested
+// just now.
 func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()
@@ -128,14 +123,14 @@ func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, erro
 			return nil, k.failed
 		case k.asking == nil:
 			k.asking = make(chan struct{})
-			go k.fetch(context.WithoutCancel(ctx)) // others may wait for it when this caller has left
+			go k.fetch(context.WithoutCancel(ctx)) // others may wait for it after this caller has left
 		}
 		asking, stale := k.asking, k.keys
 		if k.fetched.IsZero() || now.Sub(k.fetched) >= staleFor {
 			stale = nil
 		}
 		k.mu.Unlock()
-		var enough <-chan time.Time // of waiting, where there are keys to go on with
+		var enough <-chan time.Time // limits the wait if old keys are usable
 		if stale != nil {
 			enough = time.After(patience)
 		}
@@ -150,7 +145,7 @@ func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, erro
 	}
 }
 
-// fetch asks the issuer once.
+// fetch requests the keys once.
 func (k *keySet) fetch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*fetchTime)
 	defer cancel()
@@ -205,8 +200,7 @@ func (k *keySet) requestKeys(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return publicKeys(set.Keys), nil
 }
 
-// publicKeys leaves out what is no key to check signatures with: a shared secret in a public
-// document is everybody's.
+// publicKeys omits keys that cannot verify signatures: a shared secret in a public document is known to everyone.
 func publicKeys(all []jose.JSONWebKey) []jose.JSONWebKey {
 	var out []jose.JSONWebKey
 	for _, key := range all {
@@ -217,7 +211,7 @@ func publicKeys(all []jose.JSONWebKey) []jose.JSONWebKey {
 	return out
 }
 
-// capped bounds what is read of an answer.
+// capped limits how much of a response is read.
 type capped struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

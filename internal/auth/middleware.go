@@ -22,26 +22,25 @@ import (
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
-// Options of Middleware.
+// Options configures Middleware.
 type Options struct {
-	// ResourceMetadata is the address of the protected-resource document (RFC 9728) for a
-	// request; nil, or "", leaves it out.
+	// ResourceMetadata returns the address of the protected-resource document (RFC 9728) for a request; nil or ""
+	// omits it.
 	ResourceMetadata func(*http.Request) string
-	// IsHook reports whether a request posts a hook event; nil is for servers that take none.
-	// Only credentials for hook events may, and they may do nothing else.
+	// IsHook reports whether a request posts a hook event; nil is for servers without hook events. Only credentials
+	// for hook events may do so, and they may do nothing else.
 	IsHook func(*http.Request) bool
-	// MaxFailures is how many bad credentials one address may send in a minute before it is
-	// answered 429; 0 is 30. A valid credential is always accepted.
+	// MaxFailures is how many bad credentials an address may send per minute before it gets 429; 0 means 30. A valid
+	// credential is always accepted.
 	MaxFailures int
-	// Recheck is how often the credential of a GET that is still answered, an event stream
-	// then, is looked at again, so that it ends soon after the credential does; 0 is 10
-	// seconds.
+	// Recheck is how often the credential of a GET in progress, such as an event stream, is checked again, so that
+	// the request ends soon after its credential; 0 means 10 seconds.
 	Recheck time.Duration
 	Logger  *slog.Logger // required
 }
 
-// Middleware lets only requests through whose credential the authenticator knows. The
-// handler finds the Identity in the request's context, and the credential nowhere.
+// Middleware admits only requests whose credential the authenticator knows. The handler finds the Identity in the
+// request's context; the credential is removed from the request.
 func Middleware(a Authenticator, o Options) func(http.Handler) http.Handler {
 	o.Recheck = cmp.Or(o.Recheck, 10*time.Second)
 	return func(next http.Handler) http.Handler {
@@ -56,7 +55,7 @@ type gatekeeper struct {
 	failures      *failures
 }
 
-// maxCredential is the longest credential in bytes.
+// maxCredential is the maximum length of a credential in bytes.
 const maxCredential = 16 << 10
 
 // ServeHTTP implements http.Handler.
@@ -82,7 +81,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(context.WithValue(NewContext(r.Context(), id), againKey{}, again))
 		r.Header = maps.Clone(r.Header)
 		r.Header.Del("Authorization")
-		if r.Method == http.MethodGet { // whichever way Accept asks for a stream
+		if r.Method == http.MethodGet { // however Accept asks for a stream
 			ctx, stop := g.whileValid(r.Context())
 			defer stop()
 			r = r.WithContext(ctx)
@@ -106,8 +105,8 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// whileValid is a context that ends when the credential is no longer valid. When that
-// cannot be determined, it goes on: the stream was let in once.
+// whileValid returns a context that ends when the credential is no longer valid. If the check is not possible, it
+// continues, because the stream was admitted before.
 func (g *gatekeeper) whileValid(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	ended := make(chan struct{})
@@ -132,8 +131,8 @@ func (g *gatekeeper) whileValid(parent context.Context) (ctx context.Context, st
 	}
 }
 
-// bearerOf is the credential of a request, "" for none; false when the header is not one
-// of RFC 6750. Only the header counts: addresses end up in logs.
+// bearerOf returns the credential of a request, or "". It returns false if the header does not conform to RFC 6750.
+// Only the header is used, because addresses end up in logs.
 func bearerOf(r *http.Request) (bearer string, wellFormed bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
@@ -147,7 +146,7 @@ func bearerOf(r *http.Request) (bearer string, wellFormed bool) {
 	return bearer, !strings.ContainsFunc(bearer, func(c rune) bool { return c <= ' ' || c > '~' || c == ',' })
 }
 
-// challenge says what kind of credential is wanted (RFC 6750, RFC 9728).
+// challenge sets the header that names the required kind of credential (RFC 6750, RFC 9728).
 func (g *gatekeeper) challenge(w http.ResponseWriter, r *http.Request, more string) {
 	parts := []string{`realm="gavel"`}
 	if g.options.ResourceMetadata != nil {
@@ -161,18 +160,17 @@ func (g *gatekeeper) challenge(w http.ResponseWriter, r *http.Request, more stri
 	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(parts, ", "))
 }
 
-// RateLimit lets each principal make so many requests a second, and burst at once.
-// Operators are not limited: they fix things. Others get 429 with the time
-// after which the next request is taken. It runs behind Middleware; a request without an
-// identity is refused.
+// RateLimit limits each principal to perSecond requests per second, with bursts of burst requests. Operators are not
+// limited, because they fix problems. Others get 429 with the time after which the next request is accepted. It runs
+// after Middleware; a request without an identity is refused.
 func RateLimit(perSecond float64, burst int) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return &limiter{limit: rate.Limit(perSecond), burst: burst, next: next, buckets: newLRU[string, *rate.Limiter]()}
 	}
 }
 
-// mostRemembered bounds how many principals, and how many addresses with bad credentials,
-// are remembered: those seen last.
+// mostRemembered limits how many principals, and how many addresses with bad credentials, are remembered: the most
+// recently seen.
 const mostRemembered = 10_000
 
 type limiter struct {
@@ -199,7 +197,7 @@ func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// take takes a place for one request, or says how long to wait for one.
+// take reserves a request, or returns how long to wait.
 func (l *limiter) take(id Identity, now time.Time) time.Duration {
 	if id.Role == engine.RoleOperator {
 		return 0
@@ -219,7 +217,7 @@ func (l *limiter) take(id Identity, now time.Time) time.Duration {
 	return 0
 }
 
-// failures counts bad credentials by address, each in a span that begins with its first.
+// failures counts bad credentials by address. Each span begins with the first failure.
 type failures struct {
 	limit int
 	span  time.Duration
@@ -238,11 +236,11 @@ func newFailures(limit int, span time.Duration) *failures {
 }
 
 func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
-	kept, _ := simplelru.NewLRU[K, V](mostRemembered, nil) // the error is for a size below 1
+	kept, _ := simplelru.NewLRU[K, V](mostRemembered, nil) // an error is only possible for a size below 1
 	return kept
 }
 
-// recordFailure counts one more and returns how long the address has to wait: 0 for not at all.
+// recordFailure counts a failure and returns how long the address must wait; 0 means not at all.
 func (f *failures) recordFailure(from netip.Prefix, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -95,7 +95,7 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// TestFailuresAreLimited: by address, and never for whoever has a good credential.
+// TestFailuresAreLimited checks the limit by address, which never affects a valid credential.
 func TestFailuresAreLimited(t *testing.T) {
 	t.Parallel()
 	h := gate(t, keys{"good": nil}, Options{MaxFailures: 3})
@@ -146,8 +146,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// TestStreamsEndWithTheirCredential: a stream that was let in ends soon after its token,
-// however its caller asked for it.
+// TestStreamsEndWithTheirCredential checks that a stream ends soon after its token, however its caller requested it.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
 	t.Parallel()
 	for _, accept := range [][]string{{"text/event-stream"}, {"Text/Event-Stream"}, {"text/*"}, {"application/json;q=0.1", "text/event-stream"}, nil} {

@@ -36,7 +36,7 @@ func TestRateLimit(t *testing.T) {
 		if w.Code != http.StatusTooManyRequests || err != nil || wait < 1 || !strings.Contains(w.Body.String(), `"rate_limited"`) {
 			t.Fatalf("got %d, Retry-After %q, %s", w.Code, w.Header().Get("Retry-After"), w.Body)
 		}
-		for range 100 { // what was refused costs nothing
+		for range 100 { // refused requests do not count
 			call("ada", engine.RoleAgent)
 		}
 		<-time.After(time.Duration(wait) * time.Second)
@@ -54,7 +54,7 @@ func TestRateLimit(t *testing.T) {
 		if w := call("", ""); w.Code != http.StatusUnauthorized {
 			t.Errorf("nobody: %d", w.Code)
 		}
-		for i := range 20_000 { // one by one they are all let in, and forgotten
+		for i := range 20_000 { // they are all admitted, and forgotten
 			if w := call(fmt.Sprint("agent", i), engine.RoleAgent); w.Code != http.StatusOK {
 				t.Fatalf("agent %d: %d", i, w.Code)
 			}

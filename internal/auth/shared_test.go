@@ -15,12 +15,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// entries are those of a database that can be away.
+// entries are the entries of a database that may be down.
 type entries struct {
 	mu    sync.Mutex
 	is    store.Entry
 	away  error
-	hangs chan struct{} // closed when it goes on, nil where it does not hang
+	hangs chan struct{} // closed when it continues; nil if it does not hang
 	asked atomic.Int64
 }
 
@@ -66,8 +66,8 @@ func shared(t *testing.T, e *entries, key string) *Tokens {
 	return tokens
 }
 
-// TestReplicas: a token made at one replica counts at another at once, a revocation within a second,
-// and what is known is not asked for with each request.
+// TestReplicas checks that a token created at one replica is immediately valid at another, and that a revocation
+// takes effect within a second. Known tokens do not cause a query for each request.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestReplicasMake: tokens that replicas make at the same time are all there; the first ones are of
-// one replica.
+// TestReplicasMake checks that tokens created concurrently by replicas are all stored, and that only one replica
+// creates the first tokens.
 func TestReplicasMake(t *testing.T) {
 	t.Parallel()
 	db := &entries{}
@@ -131,8 +131,8 @@ func TestReplicasMake(t *testing.T) {
 	}
 }
 
-// TestAway: while the database is away nobody is let in or refused for good, and it is not waited for
-// by every request.
+// TestAway checks that, while the database is down, no one is admitted or permanently refused, and that not every
+// request waits for it.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -166,14 +166,14 @@ func TestAway(t *testing.T) {
 	})
 }
 
-// TestHanging: a database that does not answer holds nobody up for long, and is asked once.
+// TestHanging checks that a database that does not answer delays no one for long, and is queried once.
 func TestHanging(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := &entries{}
 		tokens := shared(t, db, "k")
 		bearer, _ := create(t, tokens, NewToken{Name: "ci"})
-		for range 8 { // whatever is chosen at random
+		for range 8 { // repeated, because of random choices
 			time.Sleep(time.Second) //nolint:forbidigo // synctest
 			db.hangs = make(chan struct{})
 			began, asked := time.Now(), db.asked.Load()
@@ -196,7 +196,7 @@ func TestHanging(t *testing.T) {
 	})
 }
 
-// TestForgedEntry: who can write to the database, but does not have the key, makes no tokens.
+// TestForgedEntry checks that write access to the database without the key is not enough to create tokens.
 func TestForgedEntry(t *testing.T) {
 	t.Parallel()
 	db := &entries{}
@@ -226,7 +226,7 @@ func TestForgedEntry(t *testing.T) {
 	}
 }
 
-// The tokens of one store take the place of another's: what was forgotten or revoked there ends here too.
+// The tokens of one store replace those of another: tokens that were forgotten or revoked there end here, too.
 func TestReplaceTokens(t *testing.T) {
 	t.Parallel()
 	from, to := open(t, ""), open(t, "")

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
-// What holds a request's context for long learns that the credential was revoked.
+// Code that holds a request's context for long can see that the credential was revoked.
 func TestStillValid(t *testing.T) {
 	t.Parallel()
 	tokens := must(auth.OpenTokens(filepath.Join(t.TempDir(), "tokens")))

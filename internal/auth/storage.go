@@ -21,14 +21,14 @@ import (
 	"github.com/gavel-mcp/gavel/internal/filelock"
 )
 
-// TokensFile is the usual name of a file of tokens, next to the store.
+// TokensFile is the default name of a token file, next to the store.
 const TokensFile = "gavel.tokens"
 
-// maxTokensFile bounds what is read, in bytes.
+// maxTokensFile limits the size of a token file, in bytes.
 const maxTokensFile = 16 << 20
 
-// OpenTokens returns the tokens of a file, which need not exist yet; "" is for tokens that
-// end with the process. An error says why an existing file cannot be used.
+// OpenTokens returns the tokens of a file, which need not exist yet; "" is for tokens that end with the process. It
+// returns an error if an existing file cannot be used.
 func OpenTokens(path string) (*Tokens, error) {
 	if path == "" {
 		return newTokens(&tokensInMemory{})
@@ -36,29 +36,29 @@ func OpenTokens(path string) (*Tokens, error) {
 	return newTokens(&tokensInFile{path: path})
 }
 
-// OpenSharedTokens returns the tokens of a database. Whoever can write to it, but does not have the
-// key, can make no token.
+// OpenSharedTokens returns the tokens of a database. Write access to the database without the key is not enough to
+// create a token.
 func OpenSharedTokens(entries store.Entries, key []byte) (*Tokens, error) {
 	return newTokens(&tokensInDatabase{entries: entries, key: key})
 }
 
-// tokenFile is the document that tokens are kept as.
+// tokenFile is the stored document of tokens.
 type tokenFile struct {
 	Version int     `json:"version"`
 	Tokens  []Token `json:"tokens"`
 }
 
-// encodeTokens writes the document.
+// encodeTokens encodes the document.
 func encodeTokens(byID map[string]Token) ([]byte, error) {
 	doc := tokenFile{Version: 1, Tokens: sortTokens(byID)}
 	if slices.ContainsFunc(doc.Tokens, func(t Token) bool { return t.Hooks != "" }) {
-		doc.Version = 2 // a gavel that knows version 1 only would let those tokens do everything
+		doc.Version = 2 // a gavel that only knows version 1 would let those tokens do everything
 	}
 	raw, err := json.MarshalIndent(doc, "", "  ")
 	return append(raw, '\n'), err
 }
 
-// decodeTokens reads the document; where says what it is.
+// decodeTokens decodes the document; where names it in errors.
 func decodeTokens(where string, raw []byte) (map[string]Token, error) {
 	var doc tokenFile
 	if err := json.Unmarshal(raw, &doc); err != nil {
@@ -85,7 +85,7 @@ func sortTokens(byID map[string]Token) []Token {
 	return all
 }
 
-// editTokens returns what edit makes of a copy.
+// editTokens applies edit to a copy.
 func editTokens(byID map[string]Token, edit func(map[string]Token) error) (map[string]Token, error) {
 	next := maps.Clone(byID)
 	if next == nil {
@@ -107,16 +107,16 @@ func (m *tokensInMemory) update(edit func(map[string]Token) error) (map[string]T
 	return m.byID, err
 }
 
-// tokensInFile are those of a file.
+// tokensInFile holds the tokens of a file.
 type tokensInFile struct {
 	path   string
-	seen   fs.FileInfo // of what is in byID; nil when nothing was read
+	seen   fs.FileInfo // of the file in byID; nil if nothing was read
 	byID   map[string]Token
-	failed error // why the file as seen cannot be used
+	failed error // why the file seen cannot be used
 }
 
-// load reads the file if it is another one than the last time. Every write puts a new
-// file in place of the old one, so that a change always shows.
+// load reads the file if it has changed. Every write replaces the file with a new one, so that each change is
+// visible.
 func (f *tokensInFile) load(time.Duration) (map[string]Token, error) {
 	info, err := os.Stat(f.path)
 	switch {
@@ -130,7 +130,7 @@ func (f *tokensInFile) load(time.Duration) (map[string]Token, error) {
 	}
 	f.seen = info
 	f.byID, f.failed = readTokens(f.path, info)
-	if _, unread := errors.AsType[*fs.PathError](f.failed); unread { // nothing is known of the file yet: try again
+	if _, unread := errors.AsType[*fs.PathError](f.failed); unread { // the file was not read yet: try again
 		f.seen = nil
 	}
 	return f.byID, f.failed
@@ -177,7 +177,7 @@ func (f *tokensInFile) update(edit func(map[string]Token) error) (map[string]Tok
 		f.seen, err = os.Stat(f.path)
 	}
 	if err != nil {
-		f.seen = nil // read it again the next time
+		f.seen = nil // read it again next time
 		return nil, fmt.Errorf("cannot write the tokens: %w", err)
 	}
 	return next, nil
@@ -186,26 +186,26 @@ func (f *tokensInFile) update(edit func(map[string]Token) error) (map[string]Tok
 // tokensEntry is the name of the tokens among a database's entries.
 const tokensEntry = "tokens"
 
-// How long a database may take: to say whether the tokens changed, which requests wait for, and to
-// change them.
+// loadTime limits how long a database may take to report whether the tokens changed, for which requests wait.
+// updateTime limits a change.
 const (
 	loadTime   = 2 * time.Second
 	updateTime = 15 * time.Second
 )
 
-// tokensInDatabase are those of a database: the document behind its HMAC-SHA256.
+// tokensInDatabase holds the tokens of a database. The entry is an HMAC-SHA256 followed by the document.
 type tokensInDatabase struct {
 	entries store.Entries
 	key     []byte
 
 	looked  time.Time
-	looking chan look // what is asked at the moment, nil for nothing
-	seen    int64     // the version of byID, 0 for none
+	looking chan look // pending query; nil if there is none
+	seen    int64     // the version of byID; 0 for none
 	byID    map[string]Token
-	failed  error // of the last look
+	failed  error // error of the last look
 }
 
-// look is what a database answered.
+// look is the result of a query to the database.
 type look struct {
 	store.Entry
 	err error
@@ -216,7 +216,7 @@ var errNoAnswer = errors.New("cannot read the tokens: the database does not answ
 func (d *tokensInDatabase) load(maxAge time.Duration) (map[string]Token, error) {
 	switch {
 	case time.Since(d.looked) < maxAge:
-	case d.looking != nil: // it was waited for already
+	case d.looking != nil: // an earlier request has already waited for it
 		d.look(0)
 	default:
 		d.look(loadTime)
@@ -224,7 +224,7 @@ func (d *tokensInDatabase) load(maxAge time.Duration) (map[string]Token, error) 
 	return d.byID, d.failed
 }
 
-// look reads the tokens if they changed, and waits so long for the database, which goes on.
+// look reads the tokens if they changed. It waits this long for the database; the query continues in the background.
 func (d *tokensInDatabase) look(wait time.Duration) {
 	if d.looking == nil {
 		answer, seen := make(chan look, 1), d.seen
@@ -243,12 +243,12 @@ func (d *tokensInDatabase) look(wait time.Duration) {
 	d.looked = time.Now()
 }
 
-// await returns an answer that is there, or comes in time.
+// await returns a result that is ready or arrives in time.
 func await(answer <-chan look, wait time.Duration) (l look, ok bool) {
 	select {
 	case l = <-answer:
 		return l, true
-	default: // of two that are ready select would take any
+	default: // if both are ready, select would choose at random
 	}
 	select {
 	case l = <-answer:
@@ -287,7 +287,7 @@ func (d *tokensInDatabase) mac(raw []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// update writes when nobody else has written since it read, and begins anew otherwise.
+// update writes unless another process has written since it read; in that case it starts again.
 func (d *tokensInDatabase) update(edit func(map[string]Token) error) (map[string]Token, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), updateTime)
 	defer cancel()
@@ -314,8 +314,7 @@ func (d *tokensInDatabase) update(edit func(map[string]Token) error) (map[string
 	}
 }
 
-// writeFile replaces a file by one that only its owner may read; readers see the
-// old or the new one.
+// writeFile replaces a file with a new one that only its owner may read. Readers see either the old or the new file.
 func writeFile(path string, raw []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
@@ -333,8 +332,7 @@ func writeFile(path string, raw []byte) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// WriteSecret writes a token to a file of its own that only its owner may read, in place
-// of an older one.
+// WriteSecret writes a token to a separate file that only its owner may read, replacing an older one.
 func WriteSecret(path, bearer string) error {
 	if err := writeFile(path, []byte(bearer+"\n")); err != nil {
 		return fmt.Errorf("cannot write the token: %w", err)

@@ -19,24 +19,24 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Token is what is kept of a bearer token: everything but the token.
+// Token is the stored form of a bearer token: everything except the token itself.
 type Token struct {
 	ID        string      `json:"id"`
 	Name      string      `json:"name"`
 	Principal string      `json:"principal"`
 	Role      engine.Role `json:"role"`
-	// Workflows as in engine.Principal; "" is all.
+	// Workflows is as in engine.Principal; "" means all.
 	Workflows string `json:"workflows,omitempty"`
-	// Hooks as in Identity.
+	// Hooks is as in Identity.
 	Hooks     string    `json:"hooks,omitempty"`
 	CreatedAt time.Time `json:"createdAt"`
-	// ExpiresAt, RevokedAt and LastUsed are nil for never. LastUsed is a hint: it is
-	// written now and then, not at every use.
+	// ExpiresAt, RevokedAt and LastUsed are nil for never. LastUsed is a hint: it is written from time to time, not
+	// at every use.
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 	RevokedAt *time.Time `json:"revokedAt,omitempty"`
 	LastUsed  *time.Time `json:"lastUsed,omitempty"`
-	// Digest is SHA-256 of the whole token, in hex. A token has 256 random bits, so that
-	// a slow digest would protect nothing more.
+	// Digest is the SHA-256 of the whole token, in hex. A token has 256 random bits, so that a slow digest would not
+	// add protection.
 	Digest string `json:"sha256"`
 }
 
@@ -45,7 +45,7 @@ func (t Token) Valid(now time.Time) bool {
 	return t.RevokedAt == nil && (t.ExpiresAt == nil || now.Before(*t.ExpiresAt))
 }
 
-// Status is valid, expired or revoked.
+// Status returns "valid", "expired" or "revoked".
 func (t Token) Status(now time.Time) string {
 	switch {
 	case t.RevokedAt != nil:
@@ -67,23 +67,22 @@ func (t Token) identity() Identity {
 	return id
 }
 
-// NewToken says what a fresh token is for.
+// NewToken describes a token to create.
 type NewToken struct {
-	// Name is for people: 1 to 64 letters, digits, dots, hyphens and underscores.
-	// Several tokens may have the same, while one takes over from another.
+	// Name is for people: 1 to 64 letters, digits, dots, hyphens and underscores. Several tokens may have the same
+	// name, for example during a rotation.
 	Name string
-	// Principal is who its bearer is, "token:" and the name when empty. Those of this
-	// machine (local:...) are for Local only.
+	// Principal is the principal of its bearer; "" means "token:" and the name. Principals of this machine
+	// (local:...) require Local.
 	Principal string
 	Role      engine.Role
 	Workflows string
-	// Hooks is an absolute folder: the token may post hook events of sessions in it, and do
-	// nothing else. "" is a token for everything but that.
+	// Hooks is an absolute folder: the token may post hook events of sessions in it, and do nothing else. "" creates
+	// a token for everything except hook events.
 	Hooks string
-	// Expires is when it ends; zero is never.
+	// Expires is when the token expires; zero means never.
 	Expires time.Time
-	// Local allows principals of this machine: those that gavel mcp and the command line
-	// act as.
+	// Local allows principals of this machine, as which gavel mcp and the command line act.
 	Local bool
 }
 
@@ -93,19 +92,19 @@ var (
 	tokenForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gvl_([0-9a-f]{16})_[A-Za-z0-9_-]{43}$`) })
 )
 
-// maxFolder bounds NewToken.Hooks.
+// maxFolder limits the length of NewToken.Hooks.
 const maxFolder = 4096
 
-// ErrBadToken is for a token that cannot be made as asked.
+// ErrBadToken is returned if a token cannot be created as requested.
 var ErrBadToken = errors.New("no such token can be made")
 
-// mintError is an ErrBadToken that says what is wrong.
+// mintError is an ErrBadToken that names the problem.
 type mintError struct{ what string }
 
 func (e mintError) Error() string      { return e.what }
 func (mintError) Is(target error) bool { return target == ErrBadToken }
 
-// problem says what is wrong, "" for nothing.
+// problem returns why the token cannot be created, or "".
 func (n NewToken) problem(now time.Time) string {
 	switch {
 	case !tokenName().MatchString(n.Name):
@@ -129,7 +128,7 @@ func (n NewToken) problem(now time.Time) string {
 	return ""
 }
 
-// mint makes a token. The first result is what its bearer gets, once.
+// mint creates a token. The first result is the secret for its bearer, which is returned only once.
 func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
 	if what := n.problem(now); what != "" {
 		return "", Token{}, mintError{what}

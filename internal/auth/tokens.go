@@ -10,31 +10,30 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// MaxTokens is how many tokens there may be in one place.
+// MaxTokens is the maximum number of tokens in one place.
 const MaxTokens = 10_000
 
-// ErrNoToken is for an id that no token has.
+// ErrNoToken is returned for an id that no token has.
 var ErrNoToken = errors.New("no such token")
 
-// Tokens are the bearer tokens of one place, which several processes may read and change at the
-// same time: a token that one of them makes counts for the others from the next request on, and so
-// does a revocation, within a second where the place is a database. They are an Authenticator. They
-// are safe for concurrent use.
+// Tokens holds the bearer tokens of one place, which several processes may read and change concurrently. A token
+// created by one process is valid for the others from the next request on. The same holds for a revocation; with a
+// database it takes effect within a second. Tokens is an Authenticator and safe for concurrent use.
 type Tokens struct {
 	now func() time.Time
 
 	mu   sync.Mutex
 	kept storage
-	byID map[string]Token     // as they were loaded; not written to
-	used map[string]time.Time // not written yet
+	byID map[string]Token     // as loaded; never modified
+	used map[string]time.Time // not yet written
 }
 
-// storage is where tokens are kept. Its methods are called one at a time.
+// storage is the place where tokens are stored. Its methods are never called concurrently.
 type storage interface {
-	// load returns the tokens by their ids, as they were maxAge ago at the earliest.
+	// load returns the tokens by id, in a state that is at most maxAge old.
 	load(maxAge time.Duration) (map[string]Token, error)
-	// update replaces them by what edit makes of a copy, while no other process can do the same, and
-	// returns the outcome. An error of edit is returned as it is, and nothing has changed.
+	// update replaces the tokens with the result of edit on a copy, excluding concurrent updates of other processes,
+	// and returns the result. An error of edit is returned unchanged, and nothing has changed.
 	update(edit func(byID map[string]Token) error) (map[string]Token, error)
 }
 
@@ -44,8 +43,8 @@ func newTokens(kept storage) (*Tokens, error) {
 	return t, err
 }
 
-// How old what is known of the tokens may be: of a database, where each look is a question over the
-// network. An unknown token may be new.
+// The maximum age of known tokens. It matters for a database, where each check is a network query. An unknown token
+// may be new.
 const (
 	knownAge   = 250 * time.Millisecond
 	unknownAge = 10 * time.Millisecond
@@ -84,7 +83,7 @@ func (t *Tokens) refresh(maxAge time.Duration) error {
 	return err
 }
 
-// List returns all tokens, the oldest first; of the same second by name.
+// List returns all tokens, oldest first, and by name within the same second.
 func (t *Tokens) List() ([]Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,8 +93,7 @@ func (t *Tokens) List() ([]Token, error) {
 	return sortTokens(t.byID), nil
 }
 
-// Create makes tokens, all or none, and returns what their bearers get, which is shown only
-// once.
+// Create creates tokens, all or none, and returns the secrets of their bearers, which are available only once.
 func (t *Tokens) Create(asked ...NewToken) (bearers []string, made []Token, err error) {
 	err = t.update(func(byID map[string]Token) error {
 		if len(byID)+len(asked) > MaxTokens {
@@ -107,8 +105,7 @@ func (t *Tokens) Create(asked ...NewToken) (bearers []string, made []Token, err 
 	return bearers, made, err
 }
 
-// CreateFirst is Create where there is no token yet, apart from those for hook events; otherwise
-// it makes none.
+// CreateFirst is like Create if there are no tokens yet, apart from those for hook events; otherwise it creates none.
 func (t *Tokens) CreateFirst(asked ...NewToken) (bearers []string, made []Token, err error) {
 	err = t.update(func(byID map[string]Token) error {
 		bearers, made = nil, nil
@@ -137,7 +134,7 @@ func (t *Tokens) mint(byID map[string]Token, asked []NewToken) (bearers []string
 	return bearers, made, nil
 }
 
-// Replace puts the tokens of another store in place of all that there are.
+// Replace replaces all tokens with those of another store.
 func (t *Tokens) Replace(all []Token) error {
 	return t.update(func(byID map[string]Token) error {
 		clear(byID)
@@ -148,7 +145,7 @@ func (t *Tokens) Replace(all []Token) error {
 	})
 }
 
-// Forget removes tokens, as if they had never been.
+// Forget deletes tokens without a trace.
 func (t *Tokens) Forget(ids ...string) error {
 	return t.update(func(byID map[string]Token) error {
 		for _, id := range ids {
@@ -161,7 +158,7 @@ func (t *Tokens) Forget(ids ...string) error {
 	})
 }
 
-// Revoke ends a token; one that has ended stays as it is. The error may be ErrNoToken.
+// Revoke revokes a token; an already revoked one is unchanged. The error may be ErrNoToken.
 func (t *Tokens) Revoke(id string) (token Token, err error) {
 	err = t.update(func(byID map[string]Token) error {
 		var known bool
@@ -178,8 +175,8 @@ func (t *Tokens) Revoke(id string) (token Token, err error) {
 	return token, err
 }
 
-// RecordUse writes when tokens were used last, as far as it is not written yet. Servers
-// call it now and then, and at their end.
+// RecordUse writes the times of last use that are not written yet. Servers call it from time to time, and when they
+// end.
 func (t *Tokens) RecordUse() error {
 	t.mu.Lock()
 	idle := len(t.used) == 0
@@ -190,7 +187,7 @@ func (t *Tokens) RecordUse() error {
 	return t.update(func(map[string]Token) error { return nil })
 }
 
-// update changes the tokens. After an error everything is as it was.
+// update changes the tokens. After an error nothing has changed.
 func (t *Tokens) update(edit func(byID map[string]Token) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,15 +205,15 @@ func (t *Tokens) update(edit func(byID map[string]Token) error) error {
 		return nil
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // it says what could not be done
+		return err //nolint:wrapcheck // the error is already specific
 	}
 	t.byID = byID
 	clear(t.used)
 	return nil
 }
 
-// Local authenticates everybody as one principal of this machine: for listeners that only
-// its users can reach (--auth none).
+// Local authenticates every caller as one principal of this machine. It is for listeners that only this machine's
+// users can reach (--auth none).
 func Local(p engine.Principal) Authenticator { return local{p} }
 
 type local struct{ principal engine.Principal }

@@ -36,7 +36,7 @@ func create(t *testing.T, tokens *Tokens, n NewToken) (string, Token) {
 	return bearers[0], made[0]
 }
 
-// TestListOrder: the oldest first, and by name what was made in the same second.
+// TestListOrder checks that the oldest come first, and tokens of the same second are sorted by name.
 func TestListOrder(t *testing.T) {
 	t.Parallel()
 	tokens := open(t, filepath.Join(t.TempDir(), TokensFile))
@@ -64,7 +64,7 @@ func TestListOrder(t *testing.T) {
 	}
 }
 
-// TestTwoProcesses: what one opener of a file does counts for another at once.
+// TestTwoProcesses checks that changes by one opener of a file are immediately visible to another.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "new", TokensFile)
@@ -101,7 +101,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsKept: the file has digests only, and only its owner may read it.
+// TestNothingSecretIsKept checks that the file contains only digests, and that only its owner may read it.
 func TestNothingSecretIsKept(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), TokensFile)
@@ -191,7 +191,7 @@ func TestNewTokens(t *testing.T) {
 	}
 }
 
-// TestBadFiles: a file that cannot be trusted lets nobody in, also when it turns bad.
+// TestBadFiles checks that a file that cannot be trusted admits no one, even if it becomes bad later.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), TokensFile)
@@ -241,7 +241,7 @@ func TestBadFiles(t *testing.T) {
 	for _, turn := range []struct {
 		mode os.FileMode
 		want error
-	}{{0o644, ErrUnavailable}, {0o600, nil}} { // a server that runs notices both
+	}{{0o644, ErrUnavailable}, {0o600, nil}} { // a running server notices both
 		if err := os.Chmod(path, turn.mode); err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +251,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestManyWriters: no change of any process is lost.
+// TestManyWriters checks that no change of any process is lost.
 func TestManyWriters(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), TokensFile)

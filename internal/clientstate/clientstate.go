@@ -1,9 +1,12 @@
-// Package clientstate is about what clients carry from one request to the next: a form that a
-// person fills in, a call that goes on with an answer.
+// Package clientstate seals state that clients carry from one request to the next: a form that a person fills in, or
+// a call that continues with an answer.
 //
-// It promises that a state opens only for what it was sealed for, and that what is good once is
-// good once, within its time by the store's clock, whichever process over the store is asked. It
-// must never say what a state holds to anyone but who opens it.
+// Guarantees:
+//   - A state can be opened only for the purpose that it was sealed for.
+//   - A single-use state is accepted once and within its lifetime by the store's clock, by any process that shares
+//     the store.
+//
+// It must never reveal a state to a caller that cannot open it.
 package clientstate
 
 import (
@@ -21,10 +24,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// ErrState is for a state that is not one of these, or not for this, or used up.
+// ErrState is returned for a state that is invalid, was sealed for another purpose, or was already used.
 var ErrState = errors.New("invalid state of a client")
 
-// States seals states. They end with it, unless Share is called. It is safe for concurrent use.
+// States seals and opens states. Its key exists only in memory unless Share is called. It is safe for concurrent use.
 type States struct{ now atomic.Pointer[shared] }
 
 type shared struct {
@@ -32,7 +35,7 @@ type shared struct {
 	counters store.Counters
 }
 
-// New returns States with a key of their own.
+// New returns States with a random key.
 func New() *States {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -41,26 +44,27 @@ func New() *States {
 	return s
 }
 
-// Share makes states those of all processes with this key of 32 bytes and these counters.
+// Share uses the given key of 32 bytes and the given counters, so that processes with the same ones share their
+// states.
 func (s *States) Share(key []byte, counters store.Counters) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
-		panic(err) // the key has the right length
+		panic(err) // the key has a valid length
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // AES has the right block
+		panic(err) // AES has a valid block size
 	}
 	s.now.Store(&shared{aead, counters})
 }
 
-// Seal returns a text that only Open makes the state of again, and only with the same binding.
+// Seal returns a text from which only Open can restore the state, and only with the same binding.
 func (s *States) Seal(state string, binding []byte) string {
-	sealed := s.now.Load().aead.Seal(nil, nil, []byte(state), binding) //nolint:gosec // the AEAD draws its nonce itself
+	sealed := s.now.Load().aead.Seal(nil, nil, []byte(state), binding) //nolint:gosec // the AEAD generates its nonce itself
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 
-// Open returns a state that was sealed, or ErrState.
+// Open returns a sealed state, or ErrState.
 func (s *States) Open(sealed string, binding []byte) (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err != nil {
@@ -73,23 +77,23 @@ func (s *States) Open(sealed string, binding []byte) (string, error) {
 	return string(state), nil
 }
 
-// A counter says what became of a use: it is at allowed until it is at both, and one whose time
-// is over begins anew at used.
+// Values of a use's counter: allowed after AllowUse, and both once it was used. An expired counter restarts, so its
+// value is used.
 const (
 	allowed = 1
 	used    = 2
 	both    = allowed + used
 )
 
-// AllowUse returns the name of one use, which Use takes up within a time.
+// AllowUse returns the name of a single use, which Use accepts within the given lifetime.
 func (s *States) AllowUse(ctx context.Context, lasts time.Duration) (name string, err error) {
 	name = rand.Text()
 	_, err = s.count(ctx, store.Addition{Name: useCounter + name, Add: allowed, Lasts: lasts})
 	return name, err
 }
 
-// Use takes up a use, and returns what is left of its time. ErrState when it was taken up before, or
-// its time is over.
+// Use marks a use as used and returns its remaining lifetime. It returns ErrState if the use was already used or has
+// expired.
 func (s *States) Use(ctx context.Context, name string) (left time.Duration, err error) {
 	c, err := s.count(ctx, store.Addition{Name: useCounter + name, Add: used, Most: both, Lasts: time.Minute})
 	if err == nil && (c.Full || c.N != both) {
@@ -98,14 +102,14 @@ func (s *States) Use(ctx context.Context, name string) (left time.Duration, err 
 	return c.Left, err
 }
 
-// CountUpTo counts one more of a name, and reports whether that is no more than most so far. It counts
-// anew when a time has passed since the first.
+// CountUpTo increments a counter, and reports whether its value is at most most. The counter restarts once lasts has
+// passed since its first increment.
 func (s *States) CountUpTo(ctx context.Context, name string, most int64, lasts time.Duration) (bool, error) {
 	c, err := s.count(ctx, store.Addition{Name: name, Add: 1, Most: most, Lasts: lasts})
 	return err == nil && !c.Full, err
 }
 
-// useCounter precedes the names of uses among the counters.
+// useCounter is the prefix of the counters for uses.
 const useCounter = "use "
 
 func (s *States) count(ctx context.Context, a store.Addition) (store.Count, error) {

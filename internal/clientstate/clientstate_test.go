@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 )
 
-// shared returns the States of so many replicas.
+// shared returns the States of n replicas.
 func shared(n int) []*clientstate.States {
 	counters, all := memstore.New(), make([]*clientstate.States, n)
 	for i := range all {
@@ -51,7 +51,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// What is good once is so at all replicas, and within its time.
+// A single-use state is accepted once across replicas, and only within its lifetime.
 func TestUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas := shared(2)
@@ -81,13 +81,13 @@ func TestUse(t *testing.T) {
 			t.Errorf("taken up %d times", taken.Load())
 		}
 		late, never := allow(), "ABC"
-		time.Sleep(time.Hour) //nolint:forbidigo // synctest
+		time.Sleep(time.Hour) //nolint:forbidigo // synctest clock
 		for _, name := range []string{late, name, never} {
 			for range 5 {
 				if _, err := replicas[1].Use(t.Context(), name); !errors.Is(err, clientstate.ErrState) {
 					t.Errorf("too late, or never allowed: %v", err)
 				}
-				time.Sleep(25 * time.Second) //nolint:forbidigo // synctest
+				time.Sleep(25 * time.Second) //nolint:forbidigo // synctest clock
 			}
 		}
 	})
@@ -108,7 +108,7 @@ func TestCountUpTo(t *testing.T) {
 			if counted != 3 {
 				t.Errorf("counted %d in hour %d", counted, hour)
 			}
-			time.Sleep(time.Hour) //nolint:forbidigo // synctest
+			time.Sleep(time.Hour) //nolint:forbidigo // synctest clock
 		}
 	})
 }

@@ -1,12 +1,11 @@
 // Package config reads gavel's configuration file.
 //
-// It promises that a file means what it says: one document, strict, every section
-// known by name, a slip of the pen named with its line and with what was probably
-// meant. It knows the names of sections and nothing of what is in them: each
-// service reads its own.
+// A file is one document and is parsed strictly: every section must be known by name, and a mistake is reported with
+// its line and a suggestion. The package knows the names of sections but not their contents, which each service
+// parses itself.
 //
-// It must never read the environment, fill in a default, or put a value of the
-// file into a message: it may be a secret.
+// It must never read the environment, fill in a default, or put a value from the file into a message, because it may
+// be a secret.
 package config
 
 import (
@@ -21,27 +20,27 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// MaxBytes is how long a configuration file may be.
+// MaxBytes is the maximum size of a configuration file.
 const MaxBytes = 1 << 20
 
-// The sections. What stands in them is read by whoever it is for.
+// The sections. Each is parsed by the service that it configures.
 const (
-	SectionAnchors  = "anchors"  // signs what was recorded
-	SectionAuth     = "auth"     // whose callers are known
-	SectionEvidence = "evidence" // where evidence is fetched from
-	SectionGates    = "gates"    // which tools of other servers may be called in which states
+	SectionAnchors  = "anchors"  // signing of the recorded history
+	SectionAuth     = "auth"     // authentication of callers
+	SectionEvidence = "evidence" // evidence sources
+	SectionGates    = "gates"    // states in which tools of other servers may be called
 	SectionMCP      = "mcp"      // gavel mcp
 	SectionModel    = "model"    // the model that judges
-	SectionQuotas   = "quotas"   // what one principal may take
+	SectionQuotas   = "quotas"   // limits for one principal
 	SectionServe    = "serve"    // gavel serve
 )
 
-// The keys at the top of the file that hold one setting each.
+// The top-level keys that hold a single setting each.
 const (
 	KeyDefinitions = "definitions"
 	KeyLogFormat   = "logFormat"
 	KeyLogLevel    = "logLevel"
-	KeySchema      = "$schema" // for editors; nothing reads it
+	KeySchema      = "$schema" // for editors; gavel ignores it
 	KeyStore       = "store"
 	KeyStoreKey    = "storeKey"
 )
@@ -49,10 +48,10 @@ const (
 // moduleSections are the sections that modules add.
 var moduleSections []string
 
-// AddSection adds a section to those that a file may have. Call it before the first file is read.
+// AddSection adds an allowed section. It must be called before the first file is read.
 func AddSection(name string) { moduleSections = append(moduleSections, name) }
 
-// sectionNames are all that may stand at the top of the file.
+// sectionNames returns the allowed top-level keys.
 func sectionNames() []string {
 	return append([]string{
 		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
@@ -60,17 +59,15 @@ func sectionNames() []string {
 	}, moduleSections...)
 }
 
-// File is a configuration file that was read.
+// File is a parsed configuration file.
 type File struct {
 	path string
 	root *document.Node
 }
 
-// Load reads a YAML or JSON file, whose keys Values checks. The extension says which it is (see
-// document.Parse). What is wrong with the document is said as
-// "gavel.yaml:7:3: ..." for every line at once. A file that is not regular or
-// longer than MaxBytes is refused; one that cannot be opened is the system's
-// error, wrapped.
+// Load reads a YAML or JSON file, depending on its extension (see document.Parse). Values checks its keys. Load
+// reports all syntax errors together, each as "gavel.yaml:7:3: ...". It rejects a file that is not regular or exceeds
+// MaxBytes. An error of the system is wrapped.
 func Load(path string) (*File, error) {
 	text, err := readPinned(path)
 	if err != nil {
@@ -79,7 +76,7 @@ func Load(path string) (*File, error) {
 	return Parse(path, text)
 }
 
-// Parse is Load with the text that the file at path holds, or is to hold.
+// Parse is Load for a file at path with the given text.
 func Parse(path string, text []byte) (*File, error) {
 	root, err := document.Parse(path, text, document.Limits{Bytes: MaxBytes})
 	if err != nil {
@@ -91,11 +88,10 @@ func Parse(path string, text []byte) (*File, error) {
 	return &File{path: path, root: root}, nil
 }
 
-// Path is what Load was given.
+// Path returns the argument of Load.
 func (f *File) Path() string { return f.path }
 
-// Dir is the folder that the file lies in: relative paths in the file begin there. That of a
-// nil File is "".
+// Dir returns the file's folder, which is the base of relative paths in it. For a nil File it returns "".
 func (f *File) Dir() string {
 	if f == nil {
 		return ""
@@ -103,8 +99,7 @@ func (f *File) Dir() string {
 	return filepath.Dir(f.path)
 }
 
-// Section is what the file says under a name, nil when it says nothing. A nil File
-// has no sections.
+// Section returns the value of a top-level key, or nil if it is absent. A nil File has no sections.
 func (f *File) Section(name string) *document.Node {
 	if f == nil {
 		return nil
@@ -112,7 +107,7 @@ func (f *File) Section(name string) *document.Node {
 	return f.root.Get(name)
 }
 
-// Text is the text of a key at the top of the file, "" for none and for anything but a text.
+// Text returns the string at a top-level key. It returns "" if the key is absent or not a string.
 func (f *File) Text(key string) string {
 	if n := f.Section(key); n != nil && n.Kind == document.String {
 		return n.Text
@@ -120,11 +115,11 @@ func (f *File) Text(key string) string {
 	return ""
 }
 
-// pinned maps absolute paths to the texts that Load takes for them.
+// pinned maps absolute paths to texts that Load uses instead of the files.
 var pinned sync.Map
 
-// Pin makes Load take text for the file at path, whatever is there, until unpin is called: every part of this process
-// reads the same text.
+// Pin makes Load use text for the file at path until unpin is called, so that all parts of this process see the same
+// text.
 func Pin(path string, text []byte) (unpin func(), err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
@@ -142,8 +137,8 @@ func readPinned(path string) ([]byte, error) {
 	return Read(path)
 }
 
-// Read returns what the file at path holds, pinned or not. It asks what the file is before it opens it: opening a pipe
-// that nobody writes to would wait forever.
+// Read returns the content of the file at path, ignoring pins. It checks the type of the file before it opens it,
+// because opening a pipe without a writer blocks forever.
 func Read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -167,7 +162,7 @@ func Read(path string) ([]byte, error) {
 	return text, nil
 }
 
-// fileError names the file once; the system's errors name it too.
+// fileError names the path once; the system's errors contain it too.
 func fileError(path string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
@@ -190,7 +185,7 @@ func describeMode(mode fs.FileMode) string {
 	}
 }
 
-// CheckReadable says why a file cannot be read. A pipe is not opened: its reader might wait.
+// CheckReadable returns why a file cannot be read, or nil. It does not open pipes, since that may block.
 func CheckReadable(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode()&fs.ModeNamedPipe != 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// write puts one file into a folder of its own, which is then the working directory,
-// so that messages are the same everywhere.
+// write writes a file in a new folder and makes that the working directory, so that messages do not depend on the
+// path.
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -24,7 +24,7 @@ func write(t *testing.T, name, text string) string {
 	return name
 }
 
-// Load takes the pinned text, by whatever name the file is called, until it is unpinned; Read takes the file's own.
+// Load uses the pinned text, under every name of the file, until it is unpinned. Read always reads the file.
 func TestPin(t *testing.T) {
 	file := write(t, "gavel.yaml", "store: before\n")
 	unpin, err := config.Pin(file, []byte("store: pinned\n"))
@@ -44,7 +44,7 @@ func TestPin(t *testing.T) {
 		}
 	}
 	check("again")
-	unpin() // another text is pinned
+	unpin() // another text is pinned now
 	check("again")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// loadStrictly is Load with what Values says of the top of the file.
+// loadStrictly is Load followed by a check of the top-level keys.
 func loadStrictly(path string) (*config.File, error) {
 	f, err := config.Load(path)
 	if err == nil {

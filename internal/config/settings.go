@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Form is how the value of a Setting is written.
+// Form is the syntax of a Setting's value.
 type Form string
 
 // The forms.
@@ -17,20 +17,20 @@ const (
 	Switch Form = "true or false"
 	Whole  Form = "whole number"
 	Number Form = "number"
-	Span   Form = "duration" // a text such as 30s or 24h
-	List   Form = "list"     // of texts; a single one may stand alone
+	Span   Form = "duration" // a string such as 30s or 24h
+	List   Form = "list"     // of strings; a single string is allowed too
 )
 
-// Setting is a key of the file whose value is one that a flag could have.
+// Setting is a key of the file whose value could also be given by a flag.
 type Setting struct {
-	// Section is the section that Key stands in, "" for the top of the file.
+	// Section is the section that contains Key; "" is the top level.
 	Section, Key string
 	Form         Form
-	// Choices are the values that a Text may have; nil for any.
+	// Choices are the allowed values of a Text; nil allows any.
 	Choices []string
 }
 
-// Name is the section and the key, "serve.listen".
+// Name returns the section and the key: "serve.listen".
 func (s Setting) Name() string {
 	if s.Section == "" {
 		return s.Key
@@ -38,17 +38,16 @@ func (s Setting) Name() string {
 	return s.Section + "." + s.Key
 }
 
-// Value is what the file says of a Setting.
+// Value is the value of a Setting in the file.
 type Value struct {
 	Text string   // as a flag would have it; "" for a List
-	List []string // of a List, not nil then
+	List []string // set, and not nil, only for a List
 	Line int      // 1-based
 }
 
-// Values reads all settings by their names, strictly: in the sections that they stand in, a
-// key that is none of them is an error, as is a value in another form. Every mistake is
-// reported at once, with its line, as document.Errors, next to the values that have none. A
-// nil File says nothing.
+// Values returns the values of all settings by name. It parses strictly: in their sections, other keys are errors,
+// and so are values of the wrong form. It reports all mistakes with their lines as document.Errors, and still returns
+// the valid values. A nil File has no values.
 func (f *File) Values(all []Setting) (map[string]Value, error) {
 	found := map[string]Value{}
 	if f == nil {
@@ -83,8 +82,7 @@ func (f *File) Values(all []Setting) (map[string]Value, error) {
 	return found, top.Err()
 }
 
-// Line is where a key of a section stands, or of the top of the file when that is ""; 0 when
-// it does not.
+// Line returns the line of a key in a section, or 0 if it is absent. Section "" is the top level.
 func (f *File) Line(section, key string) int {
 	if f == nil {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// settings of every form, at the top and in sections.
+// settings returns settings of every form, at the top level and in sections.
 func settings() []config.Setting {
 	return []config.Setting{
 		{Key: "store", Form: config.Text},

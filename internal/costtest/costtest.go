@@ -1,6 +1,5 @@
-// Package costtest measures what reading a text costs, for tests that bound it.
-// It promises a figure that a busy machine does not blow up: processor time where
-// the system tells it, and the memory in use, not what was allocated and freed.
+// Package costtest measures the cost of reading a text, for tests that limit it. Its figures are robust on a busy
+// machine: it measures processor time if the system reports it, and live memory instead of allocations.
 package costtest
 
 import (
@@ -11,29 +10,28 @@ import (
 	"time"
 )
 
-// What one text may cost: so much for each unit of its length, and never less
-// than a quarter of that.
+// Limits for one text: this much for each unit of its length, and at least a quarter of that.
 const (
 	unit   = 64 << 10
 	Time   = 2 * time.Second // for each unit
-	Memory = 64 << 20        // bytes in use at once, for each unit
-	rounds = 10              // until one is below both
+	Memory = 64 << 20        // live bytes, for each unit
+	rounds = 10              // attempts until one is within both limits
 )
 
-// T is the part of testing.TB that is needed.
+// T is the part of testing.TB that this package needs.
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)
 }
 
-// Cost is what a call took.
+// Cost is the cost of one call.
 type Cost struct {
 	Time   time.Duration
-	Memory uint64 // the most that was in use at once, beyond what was before
+	Memory uint64 // peak of live memory, minus the memory in use before
 }
 
-// Bound fails the test when read costs more than a text of size bytes may. A
-// round beyond it is repeated: noise of the machine only adds.
+// Bound fails the test if read costs more than a text of size bytes may. It repeats a round that exceeds the limit,
+// because noise of the machine can only add to the cost.
 func Bound(t T, size int, read func()) {
 	t.Helper()
 	share := max(float64(size)/unit, 0.25)
@@ -52,9 +50,9 @@ func Bound(t T, size int, read func()) {
 	t.Errorf("%d bytes cost %v and %d KiB; at most %v and %d KiB are allowed", size, least.Time, least.Memory>>10, mostTime, mostMemory>>10)
 }
 
-var one sync.Mutex // measures one at a time: both figures are of the process
+var one sync.Mutex // serialises measurements: both figures are for the whole process
 
-// measureCost measures once; memory of up to enough bytes may be what was allocated.
+// measureCost measures once. A memory figure of up to enough bytes may be the amount allocated.
 func measureCost(read func(), enough uint64) Cost {
 	one.Lock()
 	defer one.Unlock()
@@ -70,15 +68,14 @@ func measureCost(read func(), enough uint64) Cost {
 	if used := cpuTime() - cpu; cpu > 0 {
 		c.Time = min(c.Time, used)
 	}
-	if c.Memory > enough { // what was allocated bounds what is in use; only a large figure is looked into
+	if c.Memory > enough { // allocations are an upper bound of live memory, so only a large figure needs the exact measurement
 		c.Memory = min(c.Memory, measurePeak(read))
 	}
 	return c
 }
 
-// measurePeak is the most memory that is live while read runs. It collects as often as it
-// can, and asks for what the collections found: what is in use besides is garbage, of
-// which a busy machine has any amount.
+// measurePeak returns the peak of live memory while read runs. It collects garbage continuously and reads the live
+// heap after each collection. Other memory in use is garbage, which varies on a busy machine.
 func measurePeak(read func()) uint64 {
 	live := func() uint64 {
 		runtime.GC()
@@ -94,7 +91,7 @@ func measurePeak(read func()) uint64 {
 		for ended := false; !ended; {
 			select {
 			case <-done:
-				ended = true // and what is held at the end is looked at once more
+				ended = true // measure once more for memory held at the end
 			default:
 			}
 			most = max(most, live())
@@ -106,9 +103,8 @@ func measurePeak(read func()) uint64 {
 	return most - before
 }
 
-// Repeat makes a text of about size bytes: head, then unit as often as it fits,
-// then tail. A fault whose cost grows faster than the length shows in any of its
-// repetitions, so a fuzzer that chooses the three finds it with short inputs.
+// Repeat returns a text of about size bytes: head, unit as often as it fits, and tail. If the cost grows faster than
+// the length, repetition reveals it. So a fuzzer that chooses the three parts finds such faults with short inputs.
 func Repeat(head, unit, tail []byte, size int) []byte {
 	n := 0
 	if len(unit) > 0 {

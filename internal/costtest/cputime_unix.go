@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the processor time of this process so far, 0 when it is unknown.
+// cpuTime returns the processor time of this process so far, or 0 if unknown.
 func cpuTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

@@ -20,15 +20,15 @@ var (
 	variable   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`) })
 )
 
-// transportHeaders are the transport's to set.
+// transportHeaders are headers that only the transport may set.
 var transportHeaders = []string{
 	"Accept-Encoding", "Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization",
 	"Proxy-Connection", "Range", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// Headers puts variables of the environment, written ${NAME}, into the headers that an
-// operator declared. With a nil lookup only the form is checked. fail gets the name of a
-// header and what is wrong with it; nothing of the values is in the message.
+// Headers expands environment variables, written ${NAME}, in the headers that an operator declared. With a nil
+// lookup, it only checks the form. fail receives the name of a header and a description of the problem, which never
+// contains a value.
 func Headers(declared map[string]string, lookup func(string) (string, bool), fail func(name, message string)) http.Header {
 	out := http.Header{}
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
@@ -75,8 +75,7 @@ func expandVariables(text string, lookup func(string) (string, bool), fail func(
 	})
 }
 
-// ParseAuthority checks the host of a declared address, with its port where it has one, and
-// returns it in lower case.
+// ParseAuthority checks the host and optional port of a declared address, and returns them in lower case.
 func ParseAuthority(authority string) (string, error) {
 	if strings.Contains(authority, "@") {
 		return "", errors.New("the address contains credentials; put them into headers, from the environment")
@@ -94,8 +93,8 @@ func ParseAuthority(authority string) (string, error) {
 	return strings.ToLower(authority), nil
 }
 
-// RedirectHosts are the hosts, with their ports, to which an address of a host and a list of
-// further ones may redirect. fail gets the index of one that is not a host.
+// RedirectHosts returns the hosts, with ports, to which an address may redirect: its own host and a list of further
+// ones. fail receives the index of an invalid one.
 func RedirectHosts(host, scheme string, further []string, fail func(i int, message string)) []string {
 	out := withPorts(host, scheme)
 	for i, h := range further {
@@ -109,8 +108,8 @@ func RedirectHosts(host, scheme string, further []string, fail func(i int, messa
 	return out
 }
 
-// withPorts is a host with its port; where none is given also with that of https, to
-// which a redirect from http may lead.
+// withPorts returns a host with its port. For http without a port, it also returns the https port, because http may
+// redirect there.
 func withPorts(host, scheme string) []string {
 	u := url.URL{Scheme: scheme, Host: host}
 	out := []string{HostPort(&u)}
@@ -120,7 +119,7 @@ func withPorts(host, scheme string) []string {
 	return out
 }
 
-// HostPort is a URL's host in the form in which hosts are compared.
+// HostPort returns a URL's host and port in the form used for comparisons.
 func HostPort(u *url.URL) string {
 	port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme])
 	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)

@@ -1,12 +1,10 @@
-// Package egress is the door out of the house: the one transport that fetches from
-// addresses which somebody else may have a say in.
+// Package egress contains the only transport that fetches from addresses which others may influence.
 //
-// It promises that what a name resolves to is looked at when it is dialled, at every
-// redirect anew, so that neither a name that changes its mind nor a redirect leads to
-// this machine, to a private network, or to where clouds hand out secrets.
+// It guarantees that the addresses to which a name resolves are checked when they are dialled, and again at every
+// redirect. Neither a name that later resolves differently nor a redirect can lead to this machine, to a private
+// network, or to a metadata service of a cloud.
 //
-// It must never ask the environment for a proxy: behind one it would see the proxy
-// only.
+// It must never use a proxy from the environment: it would then only see the address of the proxy.
 package egress
 
 import (
@@ -23,37 +21,35 @@ import (
 	"time"
 )
 
-// maxResponseHeaders bounds the headers of an answer in bytes.
+// maxResponseHeaders limits the headers of a response, in bytes.
 const maxResponseHeaders = 64 << 10
 
-// dialTimeout bounds one connection, and one handshake.
+// dialTimeout limits a connection attempt and a TLS handshake.
 const dialTimeout = 10 * time.Second
 
-// ErrBlocked is why a dial ended.
+// ErrBlocked is returned if the guard rejects an address.
 var ErrBlocked = errors.New("the address may not be dialled: it belongs to a private or special network")
 
-// Guard decides which addresses are dialled. It sees what a name resolved to, at the
-// moment of the dial: there is no time between check and use, and no way around it
-// for a redirect.
+// Guard decides which addresses may be dialled. It checks the resolved address at the moment of the dial, so that no
+// time passes between check and use, and redirects cannot bypass it.
 type Guard struct {
 	private   bool
-	transport *http.Transport // whose dials it watches
-	// Exempt may be dialled whatever they are, and Resolver is asked instead of the
-	// system's: tests have servers and names of their own. Neither may change while the
-	// guard is used.
+	transport *http.Transport // the guard checks its dials
+	// Exempt addresses may always be dialled, and Resolver replaces the system's resolver. Both are for tests, which
+	// have their own servers and names. Neither may change while the guard is in use.
 	Exempt   map[netip.AddrPort]bool
 	Resolver *net.Resolver
 }
 
-// NewGuard makes a guard with a transport. With private, private networks and this
-// machine may be dialled; where clouds keep their secrets never.
+// NewGuard creates a guard with a transport. If private is set, private networks and this machine may be dialled.
+// Metadata services of clouds may never be dialled.
 func NewGuard(private bool) *Guard {
 	g := &Guard{private: private}
 	g.transport = &http.Transport{
 		Proxy:                  nil,
 		DialContext:            g.dial,
 		TLSHandshakeTimeout:    dialTimeout,
-		DisableCompression:     true, // limits are for what is read
+		DisableCompression:     true, // limits apply to the bytes that are read
 		MaxIdleConnsPerHost:    2,
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: maxResponseHeaders,
@@ -61,7 +57,7 @@ func NewGuard(private bool) *Guard {
 	return g
 }
 
-// Transport is the one whose dials the guard watches.
+// Transport returns the transport whose dials the guard checks.
 func (g *Guard) Transport() *http.Transport { return g.transport }
 
 func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -69,7 +65,7 @@ func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, er
 	return d.DialContext(ctx, network, address)
 }
 
-// checkAddress is a net.Dialer's.
+// checkAddress is the Control function of a net.Dialer.
 func (g *Guard) checkAddress(network, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {
@@ -97,7 +93,7 @@ func LoadRoots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// The ranges of IPv6 addresses that embed an IPv4 address, and where it begins.
+// The ranges of IPv6 addresses that embed an IPv4 address, and its offset in bytes.
 var embedded = []struct {
 	prefix netip.Prefix
 	at     int
@@ -105,10 +101,10 @@ var embedded = []struct {
 	{netip.MustParsePrefix("64:ff9b::/96"), 12},    // NAT64
 	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // SIIT, IPv4-translated
 	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4
-	{netip.MustParsePrefix("::/96"), 12},           // IPv4-compatible, long gone
+	{netip.MustParsePrefix("::/96"), 12},           // IPv4-compatible, long deprecated
 }
 
-// plainAddr is the address that a packet reaches in the end.
+// plainAddr returns the address that a packet finally reaches.
 func plainAddr(a netip.Addr) netip.Addr {
 	a = a.WithZone("").Unmap()
 	if a == netip.IPv6Loopback() || a == netip.IPv6Unspecified() {
@@ -131,20 +127,20 @@ func parsePrefixes(texts ...string) []netip.Prefix {
 	return out
 }
 
-// metadata is where clouds hand out secrets to any request from inside. No
-// private network is asked for there.
+// metadata contains the addresses at which clouds give secrets to any request from inside. No legitimate service of a
+// private network uses them.
 var metadata = parsePrefixes(
 	"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "169.254.42.42/32", "169.254.0.23/32",
 	"100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128", "fd00:a9fe:a9fe::/48",
 )
 
-// inner are the ranges of which clouds and translators make addresses that end with an
-// IPv4 address, such as fe80::a9fe:a9fe; or hold it around bits 64 to 71 (RFC 6052).
+// inner contains ranges in which clouds and translators form addresses with an embedded IPv4 address: at the end,
+// such as fe80::a9fe:a9fe, or around bits 64 to 71 (RFC 6052).
 var inner = parsePrefixes("fe80::/10", "fc00::/7", "64:ff9b:1::/48")
 
-// special is every range that is not the public internet and that netip has no
-// question for (IANA special-purpose registries).
+// special contains every range that is not part of the public internet and for which netip has no method (IANA
+// special-purpose registries).
 var special = parsePrefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
@@ -155,7 +151,7 @@ func isWithin(a netip.Addr, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Never reports whether an address is never dialled, whatever is configured.
+// Never reports whether an address may never be dialled, whatever is configured.
 func Never(a netip.Addr) bool { return isNeverAllowed(plainAddr(a)) }
 
 // Public reports whether an address belongs to the public internet.

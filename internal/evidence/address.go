@@ -10,17 +10,17 @@ import (
 	"github.com/gavel-mcp/gavel/internal/egress"
 )
 
-// addressTemplate is a URL whose path segments and query values may hold arguments
-// and whose scheme, host, number of segments and query keys are fixed.
+// addressTemplate is a URL in which path segments and query values may contain arguments. The scheme, host, number of
+// segments and query keys are fixed.
 type addressTemplate struct {
 	scheme, host string
 	segments     []template
 	query        []queryPart
-	patterned    map[string]bool // the arguments whose pattern says what they may hold
+	patterned    map[string]bool // arguments that have a pattern
 }
 
 type queryPart struct {
-	key   string // as it is sent
+	key   string // as sent
 	bare  bool   // without "="
 	value template
 }
@@ -110,7 +110,7 @@ func fixedTexts(t template) []string {
 	return out
 }
 
-// arguments are the names of everything that is put into the address.
+// arguments returns the names of all arguments in the address.
 func (a *addressTemplate) arguments() []string {
 	var out []string
 	for _, s := range a.segments {
@@ -122,7 +122,7 @@ func (a *addressTemplate) arguments() []string {
 	return out
 }
 
-// expand puts values into the address, or says what is wrong with one.
+// expand inserts values into the address, or returns the problem of one.
 func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem string) {
 	var b strings.Builder
 	b.WriteString(a.scheme + "://" + a.host)
@@ -153,8 +153,8 @@ func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem 
 	return u, ""
 }
 
-// spansSegments says that what is put into a segment holds a slash, and no pattern has allowed
-// that: it is sent encoded, and servers that decode it first serve another resource.
+// spansSegments reports whether the values for a segment contain a slash that no pattern allows. The slash is sent
+// encoded, but servers that decode it first would serve another resource.
 func (a *addressTemplate) spansSegments(segment template, values map[string]string) bool {
 	var b strings.Builder
 	for _, name := range segment.arguments() {
@@ -165,20 +165,19 @@ func (a *addressTemplate) spansSegments(segment template, values map[string]stri
 	return afterDecoding(b.String(), func(s string) bool { return strings.ContainsAny(s, `/\`) })
 }
 
-// isPathTraversal reports whether a text would lead elsewhere if somebody on the way took it for a
-// piece of a path: as it is, or after one of the decodings that proxies and
-// servers do once too often.
+// isPathTraversal reports whether a text, used as part of a path, would lead to another path: as it is, or after
+// extra decodings by a proxy or server.
 func isPathTraversal(text string) bool {
 	return afterDecoding(text, func(s string) bool {
 		parts := strings.FieldsFunc(s, func(r rune) bool { return r == '/' || r == '\\' })
 		return slices.ContainsFunc(parts, func(p string) bool {
-			p, _, _ = strings.Cut(p, ";") // some servers cut parameters off: "..;x"
+			p, _, _ = strings.Cut(p, ";") // some servers remove parameters: "..;x"
 			return p == "." || p == ".."
 		})
 	})
 }
 
-// afterDecoding reports whether a text is wrong as it is, or after some decodings.
+// afterDecoding reports whether a text is wrong as it is or after up to three decodings.
 func afterDecoding(text string, wrong func(string) bool) bool {
 	for range 4 {
 		if wrong(text) {
@@ -190,5 +189,5 @@ func afterDecoding(text string, wrong func(string) bool) bool {
 		}
 		text = next
 	}
-	return true // nobody encodes a name five times
+	return true // nothing legitimate is encoded this often
 }

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// maxArgumentsBytes bounds the arguments of one request together.
+	// maxArgumentsBytes limits the arguments of one request together.
 	maxArgumentsBytes = 256 << 10
-	// defaultMaxLength and maxMaxLength are for one value, in bytes. The kernel takes
-	// no argument longer than 128 KiB.
+	// defaultMaxLength and maxMaxLength limit one value, in bytes. The kernel accepts no command argument longer than
+	// 128 KiB.
 	defaultMaxLength = 1 << 10
 	maxMaxLength     = 64 << 10
 )
@@ -31,13 +31,13 @@ var (
 func isArgumentName(s string) bool { return argumentName().MatchString(s) }
 
 type parameter struct {
-	pattern   *regexp.Regexp // nil: any
+	pattern   *regexp.Regexp // nil: any value
 	maxLength int
 	optional  bool
 }
 
-// wholePattern compiles a pattern so that it matches a whole value or not at all.
-// It is compiled alone first: "a)|(b" is no pattern, and must not become one.
+// wholePattern compiles a pattern so that it matches only whole values. It compiles the pattern alone first, because
+// "a)|(b" is invalid and must not become valid inside the group.
 func wholePattern(pattern string) (*regexp.Regexp, error) {
 	if _, err := regexp.Compile(pattern); err != nil {
 		return nil, err
@@ -45,8 +45,7 @@ func wholePattern(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(`\A(?:` + pattern + `)\z`)
 }
 
-// readArguments returns what a request gives, an object; or what is wrong with it, in one
-// sentence without values.
+// readArguments returns a request's arguments as an object, or the problem with them in one sentence without values.
 func (s *source) readArguments(r judge.EvidenceRequest) (given document.JSON, problem string) {
 	if len(r.Missing) > 0 {
 		return given, "missing value for " + listNames(r.Missing)
@@ -98,8 +97,8 @@ func (p parameter) check(value document.JSON) string {
 	}
 }
 
-// scalarText is a text, number or boolean as a template takes it: numbers keep the digits they
-// came with. What is none of these is its JSON.
+// scalarText returns a string, number or boolean as text for a template. Numbers keep their original digits. For
+// other values it returns their JSON, and ok is false.
 func scalarText(v document.JSON) (text string, ok bool) {
 	switch v.Kind() {
 	case document.String:
@@ -111,7 +110,7 @@ func scalarText(v document.JSON) (text string, ok bool) {
 	}
 }
 
-// templateValues are arguments as templates take them, or what is wrong with one.
+// templateValues returns the arguments as texts for templates, or the problem of one.
 func templateValues(given document.JSON) (values map[string]string, problem string) {
 	values = map[string]string{}
 	for name, value := range given.Sorted() {
@@ -127,7 +126,7 @@ func templateValues(given document.JSON) (values map[string]string, problem stri
 	return values, ""
 }
 
-// listNames quotes names for a sentence, a few and none of them whole when long.
+// listNames quotes names for a sentence. It limits their number and cuts long ones.
 func listNames(names []string) string {
 	const most, longest = 8, 64
 	quoted := make([]string, 0, most+1)

@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// What an agent may put into an argument, and what must come of it. The command would
-// run; nothing of it may have run.
+// Each row is a value that an agent may put into an argument, and the result. The command could run, but a rejected
+// value must not start it.
 func TestAttackOnACommand(t *testing.T) {
 	t.Parallel()
 	s := this(t, "arguments", "show", "{{name}}", "{{short}}", "{{any}}{{name}}")
@@ -24,7 +24,7 @@ func TestAttackOnACommand(t *testing.T) {
 	}
 	m := manager(t, evidence.Options{}, map[string]evidence.Source{"it": s})
 	for _, c := range []struct {
-		name, arguments, detail string // "" passes
+		name, arguments, detail string // "" if accepted
 	}{
 		{"as it is meant", `{"name":"main","short":"abcdef0"}`, ""},
 		{"a dash within", `{"name":"a-c"}`, ""},
@@ -143,8 +143,8 @@ func TestAttackOnAnAddress(t *testing.T) {
 	}
 }
 
-// A pattern says what an argument may be, a slash included; what leads elsewhere is
-// refused all the same.
+// A pattern decides what an argument may contain, including slashes. Values that lead to another path are still
+// refused.
 func TestPatternAllowsSlashes(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Value

@@ -19,20 +19,19 @@ import (
 var patience = 20 * time.Second
 
 const (
-	// reserve is what is left of a caller's time when it stops waiting.
+	// reserve is the time that a caller has left when it stops waiting.
 	reserve = 500 * time.Millisecond
-	// pollEvery is how often a caller looks whether a run that another one started has ended.
+	// pollEvery is how often a caller checks whether a run that another caller started has ended.
 	pollEvery = 50 * time.Millisecond
 )
 
-// background is a command that runs in a process of its own, which outlives whoever asks: one for a
-// request, however many ask. What it finds is the result until the tree changes, which is looked at
-// whenever somebody asks.
+// background is a command that runs in a separate process, which outlives its callers. Concurrent callers share one
+// run of a request. Its result is valid until the tree changes; every call checks the tree.
 type background struct {
 	*command
 	name    string
-	tree    string // as declared, absolute; "" is the one that the command's folder is in
-	runner  string // a program whose main serves IsRunner; "" for none
+	tree    string // as declared, absolute; "" is the tree that contains the command's folder
+	runner  string // a program whose main handles IsRunner; "" for none
 	lookup  func(string) (string, bool)
 	results *atomic.Pointer[results]
 }
@@ -52,8 +51,8 @@ func (b *background) prepare(r judge.EvidenceRequest, given document.JSON) (fetc
 	}, ""
 }
 
-// fetch finds the result of a run for the tree as it is now, or has one begun, and waits for it as
-// long as the caller can.
+// fetch returns a run's result for the current tree. If there is none, it starts a run and waits as long as the
+// caller can.
 func (b *background) fetch(ctx context.Context, kept results, r judge.EvidenceRequest, argv []string) (judge.FetchResult, error) {
 	asked, expired := time.Now(), time.NewTimer(waitFor(ctx))
 	defer expired.Stop()
@@ -69,7 +68,7 @@ func (b *background) fetch(ctx context.Context, kept results, r judge.EvidenceRe
 		last := j.load(j.ID)
 		maxAge := r.MaxAge
 		if maxAge > 0 {
-			maxAge = max(maxAge, time.Since(asked)) // what ended since then is never too old
+			maxAge = max(maxAge, time.Since(asked)) // a run that ended after the call began is never too old
 		}
 		if last.counts(tree, maxAge, time.Now()) {
 			return last.result(), nil
@@ -102,7 +101,7 @@ func failUnlessEnded(ctx context.Context, format string, err error) (judge.Fetch
 	return failedFetch(judge.FailureUnavailable, format, withoutPath(err)), nil
 }
 
-// waitFor is how long a caller can wait.
+// waitFor returns how long a caller can wait.
 func waitFor(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return time.Until(deadline) - reserve
@@ -110,7 +109,7 @@ func waitFor(ctx context.Context) time.Duration {
 	return patience
 }
 
-// newJob is what a runner has to know. The error is process.Command's.
+// newJob builds the job for a runner. The error is process.Command's.
 func (b *background) newJob(ctx context.Context, kept results, r judge.EvidenceRequest, argv []string) (job, error) {
 	found, err := process.Command(ctx, b.program, argv, b.env)
 	if err != nil {
@@ -139,7 +138,7 @@ func (b *background) newJob(ctx context.Context, kept results, r judge.EvidenceR
 	return j, err
 }
 
-// start starts a runner of the job.
+// start starts a runner for the job.
 func (j job) start(runner string, lookup func(string) (string, bool)) (<-chan process.Detached, error) {
 	input, err := json.Marshal(j)
 	if err != nil {
@@ -148,8 +147,8 @@ func (j job) start(runner string, lookup func(string) (string, bool)) (<-chan pr
 	return process.StartDetached(runner, RunnerName, process.Environment(nil, nil, lookup), input)
 }
 
-// wait waits until a run has ended, its own or, with nil, that of another caller. false is that time
-// is up.
+// wait waits until a run has ended: the caller's own, or another caller's if own is nil. It returns false if the time
+// expires first.
 func (j job) wait(ctx context.Context, own <-chan process.Detached, expired <-chan time.Time) (end process.Detached, ended bool) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
@@ -169,11 +168,11 @@ func (j job) wait(ctx context.Context, own <-chan process.Detached, expired <-ch
 	}
 }
 
-// busy says when to try again: when a run would end that takes as long as the last one.
+// busy returns an error that suggests when to retry, estimated from the duration of the last run.
 func (j job) busy(source string, took time.Duration) error {
 	now := time.Now()
 	since, _ := j.runningSince(j.ID)
-	if since.IsZero() || since.After(now) { // it is being started, or the clock was set back
+	if since.IsZero() || since.After(now) { // the run is just starting, or the clock was set back
 		since = now
 	}
 	ran := now.Sub(since)

@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// obey is a test suite that the tests hold: it says who runs it, and does what it is told.
+// obey is a test suite that the tests control: it reports which process runs it, and then follows instructions.
 func obey(value string) int {
 	address, log, _ := strings.Cut(value, " ")
 	f, err := os.OpenFile(log, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
@@ -45,17 +45,17 @@ func obey(value string) int {
 		_, _ = os.Stdout.Write(bytes.Repeat([]byte("0123456789abcde\n"), n/16))
 		return 0
 	}
-	return 91 // the test has gone
+	return 91 // the test has ended
 }
 
-// question is what a process asks that is not the test's own.
+// question is a request made by a separate process.
 type question struct {
 	Source  evidence.Source
 	Store   string
 	Timeout time.Duration
 }
 
-// ask is a gavel that asks once, and prints what it gets.
+// ask acts as a gavel process that makes one request and prints the result.
 func ask(text string) int {
 	var q question
 	if json.Unmarshal([]byte(text), &q) != nil {
@@ -79,7 +79,7 @@ func ask(text string) int {
 
 var storeKey = bytes.Repeat([]byte{7}, 32)
 
-// suite is a project with a test suite that the test holds, and a store within.
+// suite is a project with a controlled test suite, and a store inside the project.
 type suite struct {
 	t        *testing.T
 	m        *evidence.Manager
@@ -87,7 +87,7 @@ type suite struct {
 	project  string
 	runs     net.Listener
 	accepted int
-	log      string // a line for each run
+	log      string // gets a line for each run
 }
 
 func newSuite(t *testing.T, opts evidence.Options, change ...func(*evidence.Source)) *suite {
@@ -150,7 +150,7 @@ func (r run) end(order string) {
 	_ = r.Close()
 }
 
-// wantNoMore wants that the suite has not run but where the test saw it.
+// wantNoMore checks that the suite ran only as often as the test has seen.
 func (h *suite) wantNoMore() {
 	h.t.Helper()
 	if text, err := os.ReadFile(h.log); err != nil || bytes.Count(text, []byte("\n")) != h.accepted {
@@ -158,7 +158,7 @@ func (h *suite) wantNoMore() {
 	}
 }
 
-// busy asks and wants to hear that the suite runs.
+// busy makes a request and expects the answer that the suite is running.
 func (h *suite) busy() *judge.BusyError {
 	h.t.Helper()
 	got, err := h.m.Fetch(h.t.Context(), judge.EvidenceRequest{Source: "it"}, false)
@@ -169,7 +169,7 @@ func (h *suite) busy() *judge.BusyError {
 	return busy
 }
 
-// answer asks and waits for the answer.
+// answer makes a request and waits for the result.
 func (h *suite) answer() judge.FetchResult {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
@@ -181,7 +181,7 @@ func (h *suite) answer() judge.FetchResult {
 	return got
 }
 
-// answers asks, without waiting.
+// answers makes a request without waiting.
 func (h *suite) answers() <-chan judge.FetchResult {
 	out := make(chan judge.FetchResult, 1)
 	go func() { out <- h.answer() }()
@@ -195,8 +195,8 @@ func (h *suite) wantExit(got judge.FetchResult, code int) {
 	}
 }
 
-// One run serves everybody who asks, a failing one too, until a file changes; meanwhile the suite is
-// running.
+// One run serves all callers until a file changes, even if it failed. While it runs, callers get the answer that the
+// suite is running.
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	h := newSuite(t, evidence.Options{})
@@ -227,12 +227,12 @@ func TestBackground(t *testing.T) {
 	h.wantNoMore()
 }
 
-// A tree that changed while the suite ran is not what the suite ran on, whatever it is afterwards: it
-// runs once more, and then says so.
+// If the tree changed during a run, the suite ran on neither state, even if the change was reverted. It runs once
+// more, and then the failure is reported.
 func TestBackgroundTreeChanges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		first, second []string // what the file is written with
+		first, second []string // contents that are written to the file
 		want          judge.EvidenceFailure
 	}{
 		"once":                         {first: []string{"two"}},
@@ -255,7 +255,7 @@ func TestBackgroundTreeChanges(t *testing.T) {
 			got := <-waits
 			h.wantNoMore()
 			if c.want == "" {
-				h.wantExit(got, 1) // the second run's
+				h.wantExit(got, 1) // the second run's result
 				return
 			}
 			wantFailure(t, got, c.want)
@@ -266,7 +266,7 @@ func TestBackgroundTreeChanges(t *testing.T) {
 	}
 }
 
-// Whoever runs it is killed: the suite ends with it, and whoever waits has it run once more.
+// If the runner is killed, the suite ends with it, and a waiting caller starts it once more.
 func TestBackgroundRunnerIsKilled(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -294,7 +294,7 @@ func TestBackgroundRunnerIsKilled(t *testing.T) {
 	h.wantExit(<-waits, 0)
 }
 
-// asker is another process that asks.
+// asker returns a separate process that makes a request.
 func (h *suite) asker() *exec.Cmd {
 	h.t.Helper()
 	text, err := json.Marshal(h.question)
@@ -306,7 +306,7 @@ func (h *suite) asker() *exec.Cmd {
 	return cmd
 }
 
-// The process that asked is killed, and the suite goes on.
+// If the process that made the request is killed, the suite continues.
 func TestBackgroundAskerIsKilled(t *testing.T) {
 	t.Parallel()
 	h := newSuite(t, evidence.Options{})
@@ -326,7 +326,7 @@ func TestBackgroundAskerIsKilled(t *testing.T) {
 	h.wantNoMore()
 }
 
-// Two processes ask at once, and one run answers both.
+// One run serves concurrent requests of two processes.
 func TestBackgroundTwoProcesses(t *testing.T) {
 	t.Parallel()
 	h := newSuite(t, evidence.Options{})
@@ -348,7 +348,7 @@ func TestBackgroundTwoProcesses(t *testing.T) {
 	h.wantNoMore()
 }
 
-// A result that cannot be kept is none, and says why.
+// A result that cannot be stored is a failure with a reason.
 func TestBackgroundDiskIsFull(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -383,8 +383,8 @@ func TestBackgroundOutput(t *testing.T) {
 	}
 }
 
-// A result is served only as gavel wrote it, for the very request: not with another key, a changed
-// byte or under another name, nor for a command with other variables.
+// A result is valid only as gavel wrote it and for the same request. Another key, a changed byte, another name or
+// other variables of the command invalidate it.
 func TestBackgroundForged(t *testing.T) {
 	t.Parallel()
 	h := newSuite(t, evidence.Options{})
@@ -422,7 +422,7 @@ func TestBackgroundForged(t *testing.T) {
 	if err != nil || len(both) != 2 {
 		t.Fatalf("kept: %q, %v", both, err)
 	}
-	for i := range both { // the one's result under the other's name
+	for i := range both { // each result under the other's name
 		if both[i] != kept[0] {
 			if err := os.Rename(kept[0], both[i]); err != nil {
 				t.Fatal(err)
@@ -441,7 +441,7 @@ func TestBackgroundForged(t *testing.T) {
 	h.wantNoMore()
 }
 
-// Without a store to keep results next to, the command runs while its caller waits.
+// Without a store for results, the command runs while its caller waits.
 func TestBackgroundWithoutStore(t *testing.T) {
 	t.Parallel()
 	s := this(t, "exit=5")
@@ -455,7 +455,7 @@ func TestBackgroundWithoutStore(t *testing.T) {
 	wantFailure(t, fetchFrom(t, s, `{}`), judge.FailureTimeout)
 }
 
-// What cannot be run or looked at is said at once.
+// A command that cannot run, or a tree that cannot be read, is reported immediately.
 func TestBackgroundUnavailable(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*evidence.Source){
@@ -476,7 +476,7 @@ func TestBackgroundUnavailable(t *testing.T) {
 	}
 }
 
-// How long an outcome counts, whatever is done to the clock.
+// How long an outcome is valid, even if the clock changes.
 func TestBackgroundCounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)

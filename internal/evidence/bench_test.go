@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// BenchmarkFetch runs a trivial command through a source, beside running it alone.
+// BenchmarkFetch runs a trivial command through a source, and without one for comparison.
 func BenchmarkFetch(b *testing.B) {
 	s := this(b, "print=fine", "{{a}}")
 	b.Run("os/exec alone", func(b *testing.B) {
@@ -44,8 +44,8 @@ func BenchmarkFetch(b *testing.B) {
 	})
 }
 
-// BenchmarkParallel fetches from four sources at once, of which the slowest takes 100
-// milliseconds: so does all of it. The metric is the time beside that of the slowest.
+// BenchmarkParallel fetches from four sources concurrently. The slowest takes 100 milliseconds, and so does the
+// whole. The metric compares the total time with the slowest source.
 func BenchmarkParallel(b *testing.B) {
 	const slowest = 100 * time.Millisecond
 	names := []string{"a", "b", "c", "d"}

@@ -7,15 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// capture keeps the beginning and the end of what is written to it and counts the
-// rest. It never refuses to be written to, so that a command can finish, and never
-// holds more than its limit. The end gets two thirds: that is where programs say
-// what came of it.
+// capture keeps the beginning and the end of its input and counts the rest. Writes never fail, so a command can
+// finish, and it never holds more than its limit. The end gets two thirds, since programs print their results last.
 type capture struct {
 	mu          sync.Mutex
-	first, last int // how many bytes of each are kept
+	first, last int // bytes kept of the beginning and the end
 	head, tail  []byte
-	next        int // where in a full tail the oldest byte is
+	next        int // index of the oldest byte in a full tail
 	total       int64
 }
 
@@ -47,7 +45,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// complete is everything that was written, nil and false when that is more than is kept.
+// complete returns all input, or nil and false if more was written than is kept.
 func (c *capture) complete() ([]byte, bool) {
 	head, tail, left := c.snapshot()
 	if left > 0 {
@@ -56,13 +54,13 @@ func (c *capture) complete() ([]byte, bool) {
 	return append(head, tail...), true
 }
 
-// text is what was written, as text, with a line where something was left out.
+// text returns the input as text, with a line that marks the omitted part.
 func (c *capture) text() (text string, truncated bool) {
 	head, tail, left := c.snapshot()
 	if left == 0 {
 		return cleanOutput(append(head, tail...)), false
 	}
-	// No character is cut in two.
+	// Do not cut a character in two.
 	for i := 1; i <= min(utf8.UTFMax, len(head)); i++ {
 		if r := head[len(head)-i:]; utf8.RuneStart(r[0]) {
 			if !utf8.FullRune(r) {
@@ -81,7 +79,7 @@ func (c *capture) text() (text string, truncated bool) {
 	return fmt.Sprintf("%s[... %d bytes left out ...]\n%s", start, left, cleanOutput(tail)), true
 }
 
-// snapshot is a copy of what is held, in order, and how much is not.
+// snapshot returns copies of the kept parts, in order, and the number of omitted bytes.
 func (c *capture) snapshot() (head, tail []byte, left int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

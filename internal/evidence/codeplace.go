@@ -10,16 +10,16 @@ import (
 
 // runner is a kind of program that runs one of its arguments as code.
 type runner struct {
-	names *regexp.Regexp // of the program
-	says  *regexp.Regexp // an option that says that what follows is code
-	glued *regexp.Regexp // how an argument begins that is such an option and the code
-	// file is whether the first argument that is no option names a file to run, after
-	// which all others are that file's.
+	names *regexp.Regexp // names of the program
+	says  *regexp.Regexp // an option after which code follows
+	glued *regexp.Regexp // the beginning of an argument that contains both the option and code
+	// file reports whether the first argument that is not an option names a file to run, to which all later arguments
+	// belong.
 	file bool
 }
 
-// No list of programs and their options is complete.
-// These are the usual ones, to keep an operator from a slip.
+// No list of programs and their options can be complete. This one has the usual ones, to catch mistakes of an
+// operator.
 var runners = sync.OnceValue(func() []runner {
 	return []runner{
 		{
@@ -41,14 +41,13 @@ var runners = sync.OnceValue(func() []runner {
 	}
 })
 
-// relays put their arguments together again, for a shell to read.
+// relays are programs that join their arguments for a shell to parse.
 var relays = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(ssh|rsh|remsh|mosh|plink|dbclient|watch|parallel)$`)
 })
 
-// inCode says what is wrong with the place of an argument that follows words: "" is
-// nothing that is known. The program need not come first: there are env, timeout and
-// docker exec. patterned is whether the operator has said what it may look like.
+// inCode returns why an argument must not follow words, or "" if no problem is known. The program need not be the
+// first word, because of env, timeout and docker exec. patterned reports whether the argument has a pattern.
 func inCode(words []string, t template, patterned bool) string {
 	for at, word := range words {
 		name := programName(word)
@@ -61,14 +60,14 @@ func inCode(words []string, t template, patterned bool) string {
 		}
 		r, between := runners()[i], words[at+1:]
 		if r.file && len(between) > 0 && !isOption(between[0]) {
-			continue // a file to run, and its arguments
+			continue // a file to run, with its arguments
 		}
 		leads, has := r.readsCode(between)
 		if leads || r.glued.MatchString(t[0].text) {
 			return fmt.Sprintf(`an argument may not stand in code that %q would run; hand it over as an argument of its own, such as "$1"`, name)
 		}
 		if has {
-			return "" // what follows is handed over
+			return "" // later words are arguments of the code
 		}
 		if r.file && !patterned && !isOption(t[0].text) && skipOptions(between) == len(between) {
 			return fmt.Sprintf("%q would run the file or module that an argument names; declare a pattern that leaves nothing but what it may run", name)
@@ -77,8 +76,8 @@ func inCode(words []string, t template, patterned bool) string {
 	return ""
 }
 
-// readsCode says whether what comes after words is code: an option that says so is among
-// them, and only further options follow it; and whether words have code already.
+// readsCode reports whether the next word after words would be code, because a code option is followed only by
+// options (leads), and whether words already contain code (has).
 func (r runner) readsCode(words []string) (leads, has bool) {
 	for i, word := range words {
 		if r.says.MatchString(word) {
@@ -94,8 +93,7 @@ func isOption(word string) bool {
 	return strings.HasPrefix(word, "-") || strings.HasPrefix(word, "+")
 }
 
-// skipOptions counts the options that words begin with, and the values of those of
-// shells that have one.
+// skipOptions returns the number of leading options, including the values of those shell options that take one.
 func skipOptions(words []string) int {
 	i := 0
 	for i < len(words) && isOption(words[i]) {
@@ -107,7 +105,7 @@ func skipOptions(words []string) int {
 	return min(i, len(words))
 }
 
-// programName is what a program is called, wherever it lies.
+// programName returns the name of a program without its folder.
 func programName(program string) string {
 	name := strings.ToLower(program[strings.LastIndexAny(program, `/\`)+1:])
 	return strings.TrimSuffix(name, ".exe")

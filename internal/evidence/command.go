@@ -19,14 +19,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// grace is how long what was killed may take to end, and what was written before to
-// be read. Nothing waits for it but what a command left behind in a session of its
-// own, or a process that the kernel cannot end.
+// grace is how long a killed command may take to end, and its output to be read. It matters only for processes that a
+// command left in another session, or that the kernel cannot end.
 const grace = time.Second
 
 type command struct {
 	argv    []template
-	program string // with its folder where the operator named one
+	program string // with its folder if the operator named one
 	folder  string
 	env     []string
 	limit   int
@@ -35,7 +34,7 @@ type command struct {
 	warns   []string
 }
 
-// resolveDirectory finds out where the command runs, and what is wrong with that now.
+// resolveDirectory sets the command's working folder and program, and records warnings about them.
 func (c *command) resolveDirectory(name, dir, directory string) {
 	c.folder = directory
 	if !filepath.IsAbs(directory) {
@@ -91,7 +90,7 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 	case <-ctx.Done():
 		select {
 		case <-ended:
-		case <-time.After(3 * grace): // the kernel holds it
+		case <-time.After(3 * grace): // the kernel is blocking it
 		}
 		return failedFetch(judge.FailureTimeout, "")
 	}
@@ -101,8 +100,8 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 	return c.result(cmd.ProcessState, sink)
 }
 
-// endWithContext bounds how long a command lives after its context; the result says whether
-// it was killed for that.
+// endWithContext limits how long a command lives after its context. The result reports whether the command was killed
+// for that reason.
 func endWithContext(cmd *exec.Cmd) *atomic.Bool {
 	var killed atomic.Bool
 	kill := cmd.Cancel
@@ -114,9 +113,9 @@ func endWithContext(cmd *exec.Cmd) *atomic.Bool {
 	return &killed
 }
 
-// start starts a command and says when it has ended and everything that it wrote is
-// in sink. The pipe is ours and not that of exec, so that the end of the command is
-// seen when something that it started still holds the pipe: that is ended too.
+// start starts a command. The channel closes when it has ended and all its output is in sink. It uses its own pipe
+// instead of exec's, so that the end of the command is noticed even if a child process still holds the pipe. Such a
+// process is ended too.
 func (c *command) start(cmd *exec.Cmd, sink io.Writer) (<-chan struct{}, error) {
 	if c.output == OutputNone {
 		return process.Start(cmd, c.watcher)
@@ -138,7 +137,7 @@ func (c *command) start(cmd *exec.Cmd, sink io.Writer) (<-chan struct{}, error) 
 	copied, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(copied)
-		io.Copy(sink, r) //nolint:errcheck // a pipe that is closed is what ends it
+		io.Copy(sink, r) //nolint:errcheck // closing the pipe ends the copy
 	}()
 	go func() {
 		defer close(done)
@@ -179,12 +178,12 @@ func (c *command) result(state *os.ProcessState, sink *capture) judge.FetchResul
 	return judge.FetchResult{Content: d.end(), Truncated: truncated}
 }
 
-// startFailure says why a command does not run, without paths.
+// startFailure explains why a command could not start, without paths.
 func startFailure(err error) judge.FetchResult {
 	return failedFetch(judge.FailureUnavailable, "%s", process.Explain(err))
 }
 
-// optionLike reports whether programs would take a text for an option.
+// optionLike reports whether programs would treat a text as an option.
 func optionLike(s string) bool {
 	return strings.HasPrefix(s, "-") || runtime.GOOS == "windows" && strings.HasPrefix(s, "/")
 }

@@ -106,7 +106,7 @@ func TestSameIsThePartThatCounts(t *testing.T) {
 	}
 }
 
-// A command that prints 100 MB is read to its end and held in the memory of its limit.
+// A command that prints 100 MB is read to the end, in memory bounded by its limit.
 func TestFlood(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -131,8 +131,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// Whatever a command does with its time, the fetch ends with its timeout. The bound
-// is far wider than what it takes.
+// Whatever a command does, the fetch ends at its timeout. The bound is much larger than the expected time.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"hang", "endless", "grandchild"} {
@@ -157,8 +156,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// A command that ends well and leaves something behind that holds its output is a
-// result, and what it left behind is ended.
+// If a command succeeds but leaves a process that holds its output, the fetch has a result, and that process is
+// ended.
 func TestWhatIsLeftBehindIsEnded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
@@ -170,7 +169,7 @@ func TestWhatIsLeftBehindIsEnded(t *testing.T) {
 	wantGone(t, file)
 }
 
-// What a command hides in a session of its own is out of reach, and is not waited for.
+// A process in another session is out of reach, and the fetch does not wait for it.
 func TestWhatEscapesIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
@@ -211,7 +210,7 @@ func TestUnavailable(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "plain"), []byte("no program"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "garbage"), []byte("\x7fELF nothing"), 0o700); err != nil { //nolint:gosec // a program is what it pretends to be
+	if err := os.WriteFile(filepath.Join(dir, "garbage"), []byte("\x7fELF nothing"), 0o700); err != nil { //nolint:gosec // deliberately not a program
 		t.Fatal(err)
 	}
 	fine := this(t, "exit=0").Command[0]
@@ -264,7 +263,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// A command sees what was named, and none of gavel's secrets.
+// A command receives the named variables, and none of gavel's secrets.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	mine := map[string]string{
@@ -290,15 +289,14 @@ func TestEnvironment(t *testing.T) {
 			slices.Sort(got)
 			want := append(slices.Clone(c.want), helperMode+"=environment", "GORACE="+hurry)
 			slices.Sort(want)
-			if runtime.GOOS != "windows" && !slices.Equal(got, want) { // which adds its own
+			if runtime.GOOS != "windows" && !slices.Equal(got, want) { // Windows adds its own
 				t.Errorf("environment %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-// What reaches the command is one argument, letter for letter, whatever a shell would
-// make of it.
+// The command receives a value as exactly one argument, byte for byte, whatever it means to a shell.
 func TestArgumentsAreArguments(t *testing.T) {
 	t.Parallel()
 	s := this(t, "arguments", "first", "{{a}}", "--name={{a}}", "{{a}}{{b}}", "{{{{.ID}}")

@@ -17,34 +17,33 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// source is a Source that was found to make sense.
+// source is a valid, compiled Source.
 type source struct {
 	parameters map[string]parameter
 	readOnly   bool
 	timeout    time.Duration
 	stretches  bool // a request may ask for more time
-	detaches   bool // its fetches bound their time themselves
+	detaches   bool // fetches limit their time themselves
 	same       []document.Pointer
 	kind       kind
 }
 
 type kind interface {
-	// prepare puts the arguments of a request in their places, or says what is wrong with them.
+	// prepare inserts the arguments of a request, or returns the problem with them.
 	prepare(r judge.EvidenceRequest, given document.JSON) (fetch fetch, problem string)
-	// warnings are what is wrong now and may be mended later.
+	// warnings returns problems that exist now and may be fixed later.
 	warnings() []string
 }
 
-// fetch fetches once, and gives up with FailureTimeout when its context ends. The error is
-// that of judge.Fetcher.
+// fetch fetches once. It returns FailureTimeout when its context ends. The error is that of judge.Fetcher.
 type fetch func(context.Context) (judge.FetchResult, error)
 
-// compiler checks one source. fail takes a pointer into the source; once it was
-// called, what compile returns is of no use.
+// compiler checks one source. fail receives a pointer into the source. After a call of fail, the result of compile
+// must not be used.
 type compiler struct {
 	name string
-	dir  string // absolute; "" when only the form is checked
-	// lookup finds a variable of the environment; nil when only the form is checked.
+	dir  string // absolute; "" if only the form is checked
+	// lookup returns an environment variable; nil if only the form is checked.
 	lookup func(string) (string, bool)
 	fail   func(pointer, format string, args ...any)
 }
@@ -87,7 +86,7 @@ func (c *compiler) compile(s Source) *source {
 		return out
 	case s.Upstream != nil:
 		out.kind = c.tool(s)
-		return out // every argument is the tool's
+		return out // all arguments belong to the tool
 	case s.HTTP != "":
 		out.kind, used = c.address(s)
 	default:
@@ -103,7 +102,7 @@ func (c *compiler) compile(s Source) *source {
 	return out
 }
 
-// forCommands and forAddresses are the keys that only one kind of source has.
+// forCommands and forAddresses report which of the keys for only one kind of source are set.
 func (s Source) forCommands() map[string]bool {
 	return map[string]bool{"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil, "background": s.Background, "tree": s.Tree != ""}
 }
@@ -134,8 +133,7 @@ func (c *compiler) parameters(arguments map[string]Argument) map[string]paramete
 	return out
 }
 
-// checkUsage holds declared and used arguments against each other: a name that stands on
-// one side only is a slip of the pen.
+// checkUsage compares declared and used arguments. A name on only one side is a mistake.
 func (c *compiler) checkUsage(declared map[string]Argument, used []string) {
 	slices.Sort(used)
 	for _, name := range slices.Compact(slices.Clone(used)) {
@@ -150,7 +148,7 @@ func (c *compiler) checkUsage(declared map[string]Argument, used []string) {
 	}
 }
 
-// rejectForeignKeys reports keys that belong to the other kind of source.
+// rejectForeignKeys reports keys that belong to another kind of source.
 func (c *compiler) rejectForeignKeys(what string, keys map[string]bool) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if keys[key] {

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The bounds of a source.
+// Defaults and limits of a source.
 const (
 	DefaultTimeout   = 30 * time.Second
 	MaxTimeout       = 10 * time.Minute
@@ -18,95 +18,93 @@ const (
 	MaxMaxOutput     = 1 << 20
 )
 
-// Config is what an operator declares.
+// Config is the section "evidence", declared by an operator.
 type Config struct {
 	// Sources by name: [A-Za-z0-9._-]{1,64}.
 	Sources map[string]Source
-	// Dir is where relative directories begin; "" is the working directory.
+	// Dir is the base of relative directories; "" is the working directory.
 	Dir string
 
-	section *document.Node // where it was read from, for messages; nil when nowhere
+	section *document.Node // source node for messages; nil if not read from a file
 }
 
-// Output says what a source gives.
+// Output selects the form of a source's output.
 type Output string
 
 // The forms of output.
 const (
-	OutputText Output = "text" // what was written, as text; the middle may be left out
+	OutputText Output = "text" // text, whose middle may be omitted
 	OutputJSON Output = "json" // one strict JSON value
-	OutputNone Output = "none" // nothing but the exit code or the status
+	OutputNone Output = "none" // only the exit code or the status
 )
 
-// Argument is what a source asks of one argument.
+// Argument declares one argument of a source.
 type Argument struct {
-	// Pattern is a Go regular expression that the whole value must match; "" is any.
+	// Pattern is a Go regular expression that must match the whole value; "" allows any value.
 	Pattern string `json:"pattern,omitempty"`
-	// MaxLength in bytes; 0 is 1 KiB, 64 KiB is the most.
+	// MaxLength is in bytes; 0 selects 1 KiB, and the maximum is 64 KiB.
 	MaxLength int `json:"maxLength,omitempty"`
-	// Optional arguments need not be asked with, and are empty then.
+	// Optional arguments may be omitted; they are then empty.
 	Optional bool `json:"optional,omitempty"`
 }
 
 // Tool is a tool of another MCP server.
 type Tool struct {
-	Server string // its name in the section upstreams
-	Name   string // as the server says it
+	Server string // name in the section "upstreams"
+	Name   string // the server's own name for it
 }
 
-// Source is one thing that can be asked: Command, HTTP or Upstream is set, and only one of them.
+// Source declares one evidence source. Exactly one of Command, HTTP and Upstream is set.
 type Source struct {
 	Description string
-	// ReadOnly sources may be asked for a pre-check. nil: an address is, a command and a tool are
-	// not.
+	// ReadOnly sources may be used for a pre-check. If nil, addresses are read-only; commands and tools are not.
 	ReadOnly *bool
-	// Timeout is how long a fetch may take, at most 10 minutes. 0 is 30 seconds, which
-	// a request may lengthen; one that is set here it can only shorten.
+	// Timeout limits a fetch; the maximum is 10 minutes. 0 selects 30 seconds, which a request may extend. A request
+	// can only shorten a timeout that is set here.
 	Timeout time.Duration
-	// MaxOutput is how many bytes are taken; 0 is 64 KiB, 1 MiB is the most.
+	// MaxOutput is in bytes; 0 selects 64 KiB, and the maximum is 1 MiB.
 	MaxOutput int
-	// Output is "" for text of a command, JSON of an address, and of a tool its structured content
-	// or, where it has none, its text.
+	// Output "" selects text for a command and JSON for an address. For a tool, it selects the structured content, or
+	// its text if there is none.
 	Output Output
-	// Same are JSON pointers to the parts of the content that say whether two results
-	// are the same; none is all of it.
+	// Same are JSON pointers to the parts of the content that are compared to detect a change. If empty, all of it is
+	// compared.
 	Same []string
-	// Arguments declares every {{name}} of the source, or every argument that a tool is given.
+	// Arguments declares every {{name}} of the source, or every argument of a tool.
 	Arguments map[string]Argument
 
 	// Command is a program and its arguments.
 	Command []string
-	// Directory is where it runs, "" is Config.Dir.
+	// Directory is the program's working directory; "" is Config.Dir.
 	Directory string
-	// Environment names what is passed on of gavel's own; nil is PATH, HOME, TMPDIR,
-	// LANG and what the system needs.
+	// Environment names variables to pass on from gavel's environment. Nil selects PATH, HOME, TMPDIR, LANG and those
+	// that the system needs.
 	Environment []string
-	// Set are further variables.
+	// Set holds additional variables.
 	Set map[string]string
-	// Background has the command run in a process of its own, whose result counts while Tree stays as
-	// it is. Without a Timeout it may take 10 minutes.
+	// Background runs the command in a separate process. Its result is valid while Tree stays unchanged. The default
+	// timeout is then 10 minutes.
 	Background bool
-	// Tree is the folder whose files the result depends on, relative to Config.Dir; "" is the git
-	// repository that Directory is in, or Directory.
+	// Tree is the folder whose files the result depends on, relative to Config.Dir. "" is the git repository that
+	// contains Directory, or else Directory itself.
 	Tree string
 
-	// HTTP is an address that is read with GET.
+	// HTTP is an address to fetch with GET.
 	HTTP string
-	// Headers are sent to the address's own host only. ${NAME} is a variable of gavel's
-	// environment.
+	// Headers are sent only to the address's own host. ${NAME} is a variable of gavel's environment.
 	Headers map[string]string
-	// Hosts to which redirects may lead, with ":port" where it is not the scheme's own.
+	// Hosts lists hosts to which redirects may lead, with ":port" if it is not the scheme's default.
 	Hosts []string
-	// Accept are the statuses that count as fetched; none is 200 to 299.
+	// Accept lists the status codes that count as fetched; empty means 200 to 299.
 	Accept []int
-	// PrivateNetwork lets the address lead into private networks, and be http://.
+	// PrivateNetwork permits an address in a private network or with http://.
 	PrivateNetwork bool
 
 	// Upstream is a tool of another MCP server.
 	Upstream *Tool
 }
 
-// countKinds counts what the source is.
+// countKinds returns how many kinds are set.
 func (s Source) countKinds() (n int) {
 	for _, is := range []bool{s.Command != nil, s.HTTP != "", s.Upstream != nil} {
 		if is {
@@ -116,7 +114,7 @@ func (s Source) countKinds() (n int) {
 	return n
 }
 
-// isReadOnly is ReadOnly with its default.
+// isReadOnly returns ReadOnly or its default.
 func (s Source) isReadOnly() bool {
 	if s.ReadOnly != nil {
 		return *s.ReadOnly
@@ -124,10 +122,9 @@ func (s Source) isReadOnly() bool {
 	return s.HTTP != ""
 }
 
-// ParseConfig reads the section "evidence" of a configuration file; nil is a section
-// without sources. Config.Dir becomes the folder of the file. The error is
-// document.Errors, one issue for each mistake, with its line. Variables of the
-// environment are New's to look up.
+// ParseConfig parses the section "evidence" of a configuration file; nil means that there is none. Config.Dir becomes
+// the file's folder. The error is document.Errors, with one issue and its line for each mistake. ParseConfig does not
+// check environment variables; New does.
 func ParseConfig(section *document.Node) (Config, error) {
 	cfg := Config{Sources: map[string]Source{}, section: section}
 	if section == nil {
@@ -141,7 +138,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 		s, ok := readSource(o, m.Value)
 		cfg.Sources[m.Key] = s
 		if !ok {
-			continue // what could not be read need not make sense
+			continue // the rest may be incomplete
 		}
 		c := compiler{name: m.Key, fail: func(pointer, format string, args ...any) {
 			o.Fail(m.Value.Nearest(pointer), format, args...)
@@ -152,8 +149,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 	return cfg, o.Err()
 }
 
-// readSource reads the values of a source; it says whether all of them have the right
-// type.
+// readSource reads a source, and reports whether all values have the right type.
 func readSource(parent *document.ObjectReader, n *document.Node) (Source, bool) {
 	before := countIssues(parent)
 	o := parent.Sub(n)
@@ -182,9 +178,9 @@ func readSource(parent *document.ObjectReader, n *document.Node) (Source, bool) 
 	return s, countIssues(parent) == before
 }
 
-// countIssues counts what a reader has reported.
+// countIssues returns the number of issues that a reader has reported.
 func countIssues(o *document.ObjectReader) int {
-	all, _ := o.Err().(document.Errors) //nolint:errorlint // Err promises this very type
+	all, _ := o.Err().(document.Errors) //nolint:errorlint // Err returns this type or nil
 	return len(all)
 }
 
@@ -263,7 +259,7 @@ func readSize(o *document.ObjectReader, key string) int {
 	return size * unit
 }
 
-// Issue says what is wrong with a source, at its line where it was read from a file.
+// Issue returns an issue about a source, with its line if the source was read from a file.
 func (c Config) Issue(source, pointer, format string, args ...any) *document.Issue {
 	at := string(document.PointerOf("sources", source)) + pointer
 	i := &document.Issue{Rule: document.RuleValue, Path: "/evidence" + at, Message: fmt.Sprintf(format, args...)}

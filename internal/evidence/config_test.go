@@ -108,8 +108,8 @@ func TestNoSection(t *testing.T) {
 	}
 }
 
-// Each case is one source as it stands in the file, and what is said of it. A form that
-// is wrong is refused when it is read and also when a program puts it together.
+// Each case is one source in a file, and the expected error. An invalid form is rejected both when it is parsed and
+// when a program builds it.
 func TestConfigRefused(t *testing.T) {
 	t.Parallel()
 	const http = `http: "https://h.example/"`
@@ -238,7 +238,7 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-// Where an argument is one, and no code.
+// Arguments in positions where they are not code.
 func TestArgumentsBesideCode(t *testing.T) {
 	t.Parallel()
 	for _, command := range [][]string{
@@ -284,7 +284,7 @@ func TestNamesOfSources(t *testing.T) {
 	}
 }
 
-// A variable that is not set is told with its line, and what is set is never told.
+// A missing variable is reported with its line, and the values of set variables are never shown.
 func TestVariablesOfHeaders(t *testing.T) {
 	t.Parallel()
 	cfg, err := parse(t, `evidence:
@@ -307,7 +307,7 @@ func TestVariablesOfHeaders(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ":8:16: ") || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("got %v, want %s", err, want)
 		}
-		env["TOKEN"] = "" // is as good as nothing
+		env["TOKEN"] = "" // counts as not set
 	}
 	maps.Copy(env, map[string]string{"TOKEN": "t", "BAD": "fine"})
 	m, err := evidence.New(cfg, evidence.Options{LookupEnv: lookup})
@@ -317,7 +317,7 @@ func TestVariablesOfHeaders(t *testing.T) {
 	m.Close()
 }
 
-// A configuration that a program put together is held to the same rules.
+// A configuration built by a program obeys the same rules.
 func TestConfigOfAProgram(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -14,15 +14,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// maxResultDepth leaves room for what the value is put into afterwards.
+// maxResultDepth leaves room for the structures that a result is embedded in.
 const maxResultDepth = 56
 
-// failedFetch is a FetchResult without content.
+// failedFetch returns a FetchResult without content.
 func failedFetch(f judge.EvidenceFailure, format string, args ...any) judge.FetchResult {
 	return judge.FetchResult{Failure: f, Detail: fmt.Sprintf(format, args...)}
 }
 
-// objectWriter is a JSON object that is written key by key.
+// objectWriter writes a JSON object key by key.
 type objectWriter struct{ b bytes.Buffer }
 
 func (d *objectWriter) set(key string, value any) {
@@ -33,7 +33,7 @@ func (d *objectWriter) set(key string, value any) {
 }
 
 func (d *objectWriter) write(value any) {
-	text, _ := document.Marshal(value) // texts, numbers and checked JSON only: it does not fail
+	text, _ := document.Marshal(value) // cannot fail: the values are strings, numbers and checked JSON
 	d.b.Write(text)
 }
 
@@ -42,10 +42,10 @@ func (d *objectWriter) end() json.RawMessage {
 	return d.b.Bytes()
 }
 
-// checkJSON says what is wrong with a JSON value, without quoting it.
+// checkJSON describes what is wrong with a JSON value, without quoting it, or returns "".
 func checkJSON(raw []byte, limit int) (problem string) {
 	err := document.CheckJSON(raw, document.Limits{Bytes: limit, Depth: maxResultDepth})
-	if issue, ok := err.(*document.Issue); ok { //nolint:errorlint // CheckJSON promises this very type
+	if issue, ok := err.(*document.Issue); ok { //nolint:errorlint // CheckJSON returns this type or nil
 		return fmt.Sprintf("is no JSON that can be taken (%s at line %d, column %d)", issue.Rule, issue.Line, issue.Column)
 	}
 	return ""
@@ -59,15 +59,15 @@ func parsePointer(text string) (document.Pointer, error) {
 	return p, nil
 }
 
-// selectParts takes the parts of content that say whether two results are the same: an
-// object of those that are there, by pointer. nil, for all of content, when none is.
+// selectParts returns the parts of content to compare, as an object by pointer. It omits missing parts, and returns
+// nil, which selects all of content, if no part exists.
 func selectParts(content json.RawMessage, pointers []document.Pointer) json.RawMessage {
 	if len(pointers) == 0 {
 		return nil
 	}
 	root, err := document.ReadJSON(content, document.Limits{Bytes: len(content)})
 	if err != nil {
-		return nil // all of it: never fewer differences than there are
+		return nil // compare everything, so that no difference is missed
 	}
 	var d objectWriter
 	for _, p := range pointers {
@@ -81,14 +81,14 @@ func selectParts(content json.RawMessage, pointers []document.Pointer) json.RawM
 	return d.end()
 }
 
-// escapes are what programs write for a terminal: control sequences, strings (one without an
-// end takes no more than its line), and all others.
+// escapes matches terminal output that is not text: control sequences, strings (an unterminated one extends at most
+// to the end of its line), and other escapes.
 var escapes = regexp.MustCompile(`\x1b(?:\[[ -?]*[@-~]?|[\]PX^_](?:[^\n]*?(?:\x07|\x1b\\)|[^\n]*)|[ -/]*[0-~]?)`)
 
-// cleanOutput makes text of what a program wrote for a terminal: valid UTF-8 without
-// escape sequences and without control characters but line ends and tabs.
+// cleanOutput converts terminal output to plain text: valid UTF-8 without escape sequences, and without control
+// characters except line ends and tabs.
 func cleanOutput(b []byte) string {
-	const oneCharacter, introducer = "\u009b", "\x1b[" // two forms of the same
+	const oneCharacter, introducer = "\u009b", "\x1b[" // two encodings of the same control sequence introducer
 	text := strings.ReplaceAll(string(bytes.ToValidUTF8(b, []byte("\uFFFD"))), oneCharacter, introducer)
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {

@@ -21,9 +21,9 @@ func TestClean(t *testing.T) {
 		"a\x1b[?25lb\x1b(Bc\x1b=d":   "abcd",
 		"a\x1b]0;title\x07b":         "ab",
 		"a\x1b]0;title\x1b\\b":       "ab",
-		"a\x1b]0;no end\nb":          "a\nb", // no more than its line
+		"a\x1b]0;no end\nb":          "a\nb", // at most to the end of the line
 		"a\x1bPdevice\x1b\\b":        "ab",
-		"a\x1b[31\nb":                "a\nb", // broken off
+		"a\x1b[31\nb":                "a\nb", // incomplete
 		"a\x1b\nb":                   "a\nb",
 		"50%\r100%\r\nend":           "50%100%\nend",
 		"\xef\xbb\xbfa":              "\uFEFFa",
@@ -55,7 +55,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// However it is written, a capture holds the first third and the last two thirds.
+// However the input is split, a capture keeps the first third and the last two thirds.
 func TestCapture(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// fillDisk lets a process write no file of more than 100 bytes, where a folder's name says so.
+// fillDisk limits files of the process to 100 bytes if the folder's name asks for it.
 func fillDisk(folder string) {
 	if strings.HasSuffix(folder, "disk-is-full") {
 		signal.Ignore(syscall.SIGXFSZ)

@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Rewire lets the public transport of a Manager trust roots, ask resolver for names,
-// and dial the addresses of tests, which are all private. Everything else is as it is.
+// Rewire makes the public transport of a Manager trust roots, resolve names with resolver, and dial the tests'
+// addresses, which are all private. It changes nothing else.
 func Rewire(m *Manager, roots *x509.CertPool, resolver *net.Resolver, exempt ...string) {
 	for _, g := range []*egress.Guard{m.public, m.private} {
 		g.Transport().TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
@@ -25,10 +25,10 @@ func Rewire(m *Manager, roots *x509.CertPool, resolver *net.Resolver, exempt ...
 	}
 }
 
-// Clean makes text of what a program wrote.
+// Clean converts a program's output to text.
 var Clean = cleanOutput
 
-// Captured writes chunks to a capture and says what it gives.
+// Captured writes chunks to a capture and returns its text.
 func Captured(limit int, chunks ...[]byte) (text string, truncated bool) {
 	c := newCapture(limit)
 	for _, chunk := range chunks {
@@ -37,7 +37,7 @@ func Captured(limit int, chunks ...[]byte) (text string, truncated bool) {
 	return c.text()
 }
 
-// ExpandURL expands a template of an address.
+// ExpandURL expands an address template.
 func ExpandURL(template string, values map[string]string) (url, problem string, err error) {
 	a, err := parseAddress(template)
 	if err != nil {
@@ -62,7 +62,7 @@ func ExpandArgv(argv []string, values map[string]string) (out []string, problem 
 	return out, problem, nil
 }
 
-// CheckValue is what is asked of a text before it goes into a template.
+// CheckValue returns the problem of a text as a template argument, or "".
 func CheckValue(value string) string {
 	given, err := document.ReadJSON([]byte(`{"a":`+string(document.AppendQuote(nil, value))+`}`), document.Limits{})
 	if err != nil || given.Get("a").Text() != value {
@@ -75,15 +75,15 @@ func CheckValue(value string) string {
 	return problem
 }
 
-// Bound is how long a fetch may take.
+// Bound returns the time limit of a fetch.
 func Bound(m *Manager, source string, asked time.Duration) time.Duration {
 	return m.sources[source].boundTimeout(asked)
 }
 
-// No test waits where it does not say so, by a deadline.
+// Tests wait only where they set a deadline.
 func init() { patience = time.Millisecond }
 
-// Counts reports whether an outcome of a tree counts that ended at a time.
+// Counts reports whether an outcome that ended at a given time is valid.
 func Counts(ended time.Time, failure judge.EvidenceFailure, sameTree bool, maxAge time.Duration, now time.Time) bool {
 	o := outcome{Tree: "sha256:a", Ended: ended, Failure: failure}
 	return o.counts(map[bool]string{true: "sha256:a", false: "sha256:b"}[sameTree], maxAge, now)

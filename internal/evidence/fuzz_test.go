@@ -8,14 +8,14 @@ import (
 	"github.com/gavel-mcp/gavel/internal/evidence"
 )
 
-// seeds are what people try.
+// seeds are typical attempts at injection.
 var seeds = []string{
 	"", "main", "-c", "--output=/etc/x", "a b", "a\nb", "; id", "$(id)", "{{b}}", "{{{{", "../admin", "%2e%2e", "..%2f", "%", "a&admin=1",
 	"evil.com#", "@evil", "//evil", "\\\\evil", "?x=1", "é世🙂", "\xff", "\x00", ".", "..;", "a/b", "+", "a=b",
 }
 
-// Whatever is put into a command, it has the arguments that its template has, none of
-// which has become an option, and nothing in them was split or read again.
+// Whatever the values are, a command has exactly the arguments of its template. No value becomes an option, is split,
+// or is parsed again.
 func FuzzArgv(f *testing.F) {
 	for _, a := range seeds {
 		f.Add(a, "x")
@@ -51,8 +51,8 @@ func FuzzArgv(f *testing.F) {
 	})
 }
 
-// Whatever is put into an address, it keeps its scheme, its host, the number of its
-// segments and its query keys, and a reader gets back what was put in.
+// Whatever the values are, an address keeps its scheme, host, number of segments and query keys. Decoding yields the
+// original values.
 func FuzzAddress(f *testing.F) {
 	for _, a := range seeds {
 		f.Add(a, "x")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// wantGone waits until the process whose number is in the file runs no more.
+// wantGone waits until the process whose id is in the file has ended.
 func wantGone(t *testing.T, file string) {
 	t.Helper()
 	pid := number(t, file)
@@ -24,14 +24,14 @@ func wantGone(t *testing.T, file string) {
 	t.Errorf("process %d still runs", pid)
 }
 
-// defunct says that a process has ended and that only nobody has asked how.
+// defunct reports whether a process has ended but was not waited for.
 func defunct(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return err == nil && strings.HasPrefix(after, "Z")
 }
 
-// end ends the process whose number is in the file, which a test started.
+// end kills the process whose id is in the file. A test started it.
 func end(t *testing.T, file string) {
 	t.Helper()
 	if err := syscall.Kill(number(t, file), syscall.SIGKILL); err != nil {

@@ -21,7 +21,7 @@ const maxRedirects = 3
 type address struct {
 	template *addressTemplate
 	headers  http.Header
-	hosts    []string // with their ports
+	hosts    []string // with ports
 	accept   []int
 	limit    int
 	output   Output
@@ -42,8 +42,7 @@ func (a *address) prepare(_ judge.EvidenceRequest, given document.JSON) (fetch, 
 	return func(ctx context.Context) (judge.FetchResult, error) { return a.fetch(ctx, u), nil }, ""
 }
 
-// fetch follows redirects by hand: each is checked, and what was configured for the
-// first host is for that host alone.
+// fetch follows redirects itself. It checks each one, and sends the configured headers only to the first host.
 func (a *address) fetch(ctx context.Context, u *url.URL) judge.FetchResult {
 	at, home := u, true
 	for range maxRedirects + 1 {
@@ -72,8 +71,8 @@ func (a *address) fetch(ctx context.Context, u *url.URL) judge.FetchResult {
 	return failedFetch(judge.FailureRefused, "the server redirects more than %d times", maxRedirects)
 }
 
-// get asks once. home says that u is still on the declared host, which alone sees the
-// declared headers.
+// get sends one request. home reports whether u is on the declared host, the only one that receives the declared
+// headers.
 func (a *address) get(ctx context.Context, u *url.URL, home bool) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
@@ -121,8 +120,8 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 	return judge.FetchResult{Content: d.end()}
 }
 
-// requestFailure says why there was no answer. The errors of net/http hold the whole
-// address and are never passed on.
+// requestFailure explains why there was no response. Errors of net/http contain the full address, so they are never
+// passed on.
 func requestFailure(ctx context.Context, err error) judge.FetchResult {
 	_, unresolved := errors.AsType[*net.DNSError](err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)

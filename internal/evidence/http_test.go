@@ -19,7 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// plain starts a server, which is in a private network as all servers of tests are.
+// plain starts a server. Like all servers of tests, it is in a private network.
 func plain(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -39,7 +39,7 @@ func secure(t testing.TB, h http.HandlerFunc) *httptest.Server {
 
 func hostOf(s *httptest.Server) string { return s.Listener.Addr().String() }
 
-// asPublic makes a manager for one source that takes some servers for public ones.
+// asPublic returns a manager for one source that treats the given servers as public.
 func asPublic(t *testing.T, s evidence.Source, resolver *net.Resolver, servers ...*httptest.Server) *evidence.Manager {
 	t.Helper()
 	m := manager(t, evidence.Options{}, map[string]evidence.Source{"it": s})
@@ -150,8 +150,8 @@ func TestHTTPRequest(t *testing.T) {
 	wantFailure(t, fetch(t, m, `{"id":".."}`), judge.FailureArgument)
 }
 
-// Wherever a redirect leads, only declared hosts are asked, and only the first one
-// sees the declared headers.
+// Whatever the redirects are, only declared hosts receive requests, and only the first one receives the declared
+// headers.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	var leaked atomic.Int64
@@ -210,14 +210,14 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// The guard sees what a name resolves to at the dial: a name that was public a moment
-// ago and is private now is not asked, although its certificate is the right one.
+// The guard checks the address at the dial. A name that was public and now resolves to a private address is not
+// contacted, even if its certificate is valid.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	handler := func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
-		w.Header().Set("Connection", "close") // the next fetch dials again
+		w.Header().Set("Connection", "close") // forces the next fetch to dial again
 		fmt.Fprint(w, "1")
 	}
 	server := secure(t, handler)
@@ -227,7 +227,7 @@ func TestRebinding(t *testing.T) {
 	}
 	names := nameServer(t)
 	m := asPublic(t, evidence.Source{HTTP: "https://example.com:" + port + "/"}, names.resolver(), server)
-	names.set(netip.MustParseAddr("127.0.0.1")) // which is taken for public here
+	names.set(netip.MustParseAddr("127.0.0.1")) // treated as public here
 	if f := fetch(t, m, `{}`); f.Failure != "" || asked.Load() != 1 {
 		t.Fatalf("the name could not be asked at first: %+v", f)
 	}
@@ -256,7 +256,7 @@ func TestUnreachable(t *testing.T) {
 	} {
 		f := fetchFrom(t, s, `{}`)
 		want := judge.FailureUnavailable
-		if name == "not HTTP" { // the server says so itself
+		if name == "not HTTP" { // the server rejects it itself
 			want = judge.FailureRefused
 		}
 		wantFailure(t, f, want)
@@ -266,7 +266,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// names is a server of names that answers every question about IPv4 with one address.
+// names is a DNS server that answers every IPv4 query with one address.
 type names struct {
 	mu   sync.Mutex
 	addr netip.Addr
@@ -305,7 +305,7 @@ func (n *names) resolver() *net.Resolver {
 	}}
 }
 
-// serve speaks as much of RFC 1035 as it takes.
+// serve implements the necessary part of RFC 1035.
 func (n *names) serve() {
 	packet := make([]byte, 512)
 	for {
@@ -317,11 +317,11 @@ func (n *names) serve() {
 		for end < size && packet[end] != 0 {
 			end += int(packet[end]) + 1
 		}
-		end += 5 // the root, the type, the class
+		end += 5 // root label, type and class
 		answer := append([]byte{}, packet[:end]...)
 		answer[2], answer[3] = 0x84, 0 // an authoritative answer
 		copy(answer[6:12], []byte{0, 0, 0, 0, 0, 0})
-		if answer[end-3] == 1 { // of type A
+		if answer[end-3] == 1 { // type A
 			answer[7] = 1
 			n.mu.Lock()
 			a := n.addr.As4()

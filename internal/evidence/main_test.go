@@ -20,10 +20,10 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// helperMode is the variable by which this test binary knows that it is the command.
+// helperMode is the variable that makes this test binary act as the command.
 const helperMode = "EVIDENCE_TEST_COMMAND"
 
-// hurry keeps the race detector from a second of sleep at the end of each command.
+// hurry disables the race detector's sleep of one second at exit.
 const hurry = "atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv(helperMode); mode != "" {
 		os.Exit(helper(mode))
 	}
-	// A command that lost its environment must not run the tests, which would run it.
+	// A command that lost its environment must not run the tests, because they would run it again.
 	if !slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.") }) {
 		fmt.Fprintln(os.Stderr, "run the tests with go test, or with -test.v")
 		os.Exit(99)
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// helper is what the command does.
+// helper performs the command's task.
 func helper(mode string) int {
 	mode, value, _ := strings.Cut(mode, "=")
 	switch mode {
@@ -106,9 +106,8 @@ func helper(mode string) int {
 	return 0
 }
 
-// gate is a gavel that can be killed: it fetches from a command that hangs with a
-// process of its own. Both leave their numbers in files; a third file says that the
-// gate has gone on to other things.
+// gate acts as a gavel process that can be killed. It fetches from a command that hangs together with a child
+// process. Both write their ids to files. A third file shows that gate has continued.
 func gate(mode, file string) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -135,16 +134,15 @@ func gate(mode, file string) int {
 		_, _ = m.Fetch(context.Background(), judge.EvidenceRequest{Source: "quick"}, false)
 		_ = os.WriteFile(file+".on", []byte("1"), 0o600)
 	}()
-	_, _ = m.Fetch(context.Background(), judge.EvidenceRequest{Source: "hangs"}, false) // it is killed meanwhile
+	_, _ = m.Fetch(context.Background(), judge.EvidenceRequest{Source: "hangs"}, false) // the process is killed during the fetch
 	return 94
 }
 
-// hang is a process that does nothing; it ends by itself long after every test.
+// hang does nothing until long after every test.
 func hang() { <-time.After(5 * time.Minute) }
 
-// parent starts another process that holds our output and hangs, and hangs too, or
-// ends and leaves it behind, in a session of its own or not. The number of that
-// process goes into the file.
+// parent starts a child process that holds its output and hangs. Depending on mode, the child has its own session,
+// and parent hangs too or exits. The child's id is written to the file.
 func parent(mode, file string) int {
 	child := exec.Command(os.Args[0])
 	child.Env = []string{helperMode + "=hang"}
@@ -166,7 +164,7 @@ func parent(mode, file string) int {
 	return 0
 }
 
-// this is a source that runs this test binary in a mode.
+// this returns a source that runs this test binary in a mode.
 func this(t testing.TB, mode string, arguments ...string) evidence.Source {
 	t.Helper()
 	self, err := os.Executable()
@@ -198,13 +196,13 @@ func manager(t testing.TB, opts evidence.Options, sources map[string]evidence.So
 	return m
 }
 
-// fetchFrom fetches once from a source of its own manager.
+// fetchFrom fetches once from a source with its own manager.
 func fetchFrom(t testing.TB, s evidence.Source, arguments string) judge.FetchResult {
 	t.Helper()
 	return fetch(t, manager(t, evidence.Options{}, map[string]evidence.Source{"it": s}), arguments)
 }
 
-// fetch asks the source "it" with arguments, a JSON object.
+// fetch fetches from the source "it" with arguments, a JSON object.
 func fetch(t testing.TB, m *evidence.Manager, arguments string) judge.FetchResult {
 	t.Helper()
 	f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it", Arguments: json.RawMessage(arguments)}, false)
@@ -217,7 +215,7 @@ func fetch(t testing.TB, m *evidence.Manager, arguments string) judge.FetchResul
 	return f
 }
 
-// commandResult is the content of a command.
+// commandResult is the content of a command's result.
 type commandResult struct {
 	ExitCode *int            `json:"exitCode"`
 	Output   *string         `json:"output"`

@@ -43,14 +43,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Options are the settings of a Manager. The zero value is fine.
+// Options configures a Manager. The zero value is valid.
 type Options struct {
 	// Concurrent is how many fetches run at once; 0 is 16. One caller has
 	// at most half of them.
 	Concurrent int
 	// Wait is how long a fetch waits for a permit; 0 is 5 seconds.
 	Wait time.Duration
-	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
+	// LookupEnv looks up variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
 	// Watcher is a program whose main begins with process.Watch and IsRunner. It is started beside
 	// the first command, and ends commands with all that they started when this process is

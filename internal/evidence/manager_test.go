@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// held is a source whose fetch arrives and stays until it is let go.
+// held is a source whose fetch blocks until it is released.
 type held struct {
 	source  evidence.Source
 	arrived chan struct{}
@@ -58,7 +58,7 @@ func TestTooManyFetches(t *testing.T) {
 	if _, err := fetch(ctx, "it", "c"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that left: %v, want the context's error", err)
 	}
-	// What needs no permit is answered.
+	// A request that needs no permit is answered.
 	if f, err := fetch(t.Context(), "other", "c"); err != nil || f.Failure != judge.FailureNotConfigured {
 		t.Errorf("another: %+v, %v", f, err)
 	}
@@ -69,8 +69,8 @@ func TestTooManyFetches(t *testing.T) {
 	}
 }
 
-// However many slow fetches one caller starts, half of the permits stay free for others:
-// an honest caller is served at once, again and again, and never told busy.
+// Whatever the number of slow fetches by one caller, half of the permits stay free for others. An honest caller is
+// always served immediately, and never gets a busy error.
 func TestNoisyNeighbour(t *testing.T) {
 	t.Parallel()
 	const permits, flood, honest = 16, 64, 20
@@ -93,14 +93,14 @@ func TestNoisyNeighbour(t *testing.T) {
 			t.Fatalf("honest: %+v, %v", f, err)
 		}
 	}
-	if n := len(slow.arrived); n > 0 { // no grant was needed for the honest caller, and none went to the flood
+	if n := len(slow.arrived); n > 0 { // the honest caller needed no released permit, and the flood got none
 		t.Errorf("the flood has %d permits more than half", n)
 	}
 	stop()
 	noise.Wait()
 }
 
-// Close ends what runs, and what waits for its turn.
+// Close ends running and waiting fetches.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	h := hold(t)
@@ -125,8 +125,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A request can shorten what the source says of its time; lengthen it only where the
-// source says nothing.
+// A request can shorten a source's timeout. It can extend the time only if the source declares none.
 func TestWhoseTimeout(t *testing.T) {
 	t.Parallel()
 	h := hold(t)

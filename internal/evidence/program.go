@@ -11,9 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/process"
 )
 
-// RunProgram runs a program of the operator's with an input, as a source's command is run:
-// without a shell, in a session of its own, with the least of gavel's environment, and with
-// what it starts ended with it. What it writes is dropped. A nil error is exit code 0.
+// RunProgram runs an operator's program with the given input, in the same way as a source's command: without a shell,
+// in its own session, with a minimal environment. Its child processes end with it. Its output is discarded. A nil
+// error means exit code 0.
 func RunProgram(ctx context.Context, argv []string, input []byte) error {
 	cmd, err := process.Command(ctx, argv[0], argv, process.Environment(nil, nil, os.LookupEnv))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/evidence"
 )
 
-// A program of the operator's reads its input, gets the least of gavel's environment, no shell
-// reads its arguments, and it ends in time with what it started.
+// An operator's program reads its input and gets a minimal environment. No shell parses its arguments, and it ends in
+// time with its child processes.
 func TestRunProgram(t *testing.T) {
 	t.Setenv("GAVEL_TEST_SECRET", "secret")
 	out := filepath.Join(t.TempDir(), "out")
@@ -29,7 +29,7 @@ func TestRunProgram(t *testing.T) {
 	if text := string(got); err != nil || !strings.HasPrefix(text, "the input") || strings.Contains(text, "GAVEL_TEST_SECRET") || !strings.HasSuffix(text, "$(id) ;") {
 		t.Errorf("the program saw %q (%v)", got, err)
 	}
-	if err := run(t.Context(), "true"); err != nil { // it does not read its input
+	if err := run(t.Context(), "true"); err != nil { // does not read its input
 		t.Error(err)
 	}
 	for want, argv := range map[string][]string{

@@ -19,31 +19,30 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ResultsFolder is where results of commands in the background are kept, next to the store.
+// ResultsFolder is the folder for results of background commands, next to the store.
 const ResultsFolder = "gavel.evidence"
 
-// CallsFolder is next to the store, too. It has a file for each gated call under way, locked by the process that makes
-// the call: the lock ends with its process, and then nobody need wait for the deadline of the call.
+// CallsFolder is also next to the store. It has one file for each gated call in progress, locked by the process that
+// makes the call. The lock ends with the process, so others need not wait for the call's deadline.
 const CallsFolder = "gavel.calls"
 
-// How long a result counts while its tree stays as it is: one that says something of the tree, and one
-// that only says why there is none.
+// How long an outcome is valid while its tree is unchanged: a result, and a failure without one.
 const (
 	resultCounts  = 24 * time.Hour
 	failureCounts = 2 * time.Minute
 )
 
-// results are the kept results of commands in the background. Each file begins with a code over its
-// name and content, under a key of the store's: who cannot read that key writes nothing that counts.
+// results stores results of background commands. Each file starts with a MAC over its name and content, under a key
+// of the store. Without that key, no valid result can be written.
 type results struct {
 	Folder string
 	Key    []byte
-	// Exclude is what gavel itself writes next to the store, which may lie in the tree.
+	// Exclude lists the files that gavel itself writes next to the store, which may be inside the tree.
 	Exclude []string
 }
 
-// KeepResults says where the store is next to which results of commands in the background are kept,
-// and the key of that store. Without it such a command runs while its caller waits.
+// KeepResults makes m store results of background commands next to the given store, under that store's key. Without
+// it, background commands run while their caller waits.
 func (m *Manager) KeepResults(store string, key []byte) error {
 	folder, err := filepath.Abs(filepath.Dir(store))
 	if err == nil {
@@ -61,7 +60,7 @@ func (m *Manager) KeepResults(store string, key []byte) error {
 	return nil
 }
 
-// outcome is what came of a run: a result for the state of a tree, or why there is none.
+// outcome is the outcome of one run: a result for the state of a tree, or a failure.
 type outcome struct {
 	Tree      string                `json:"tree"`
 	Ended     time.Time             `json:"ended"`
@@ -72,8 +71,8 @@ type outcome struct {
 	Detail    string                `json:"detail,omitempty"`
 }
 
-// counts reports whether an outcome holds for a tree now. One of the future is not believed: a clock
-// was set back, and how old it is cannot be told.
+// counts reports whether an outcome is valid for a tree now. An outcome from the future is not: the clock was set
+// back, so its age is unknown.
 func (o outcome) counts(tree string, maxAge time.Duration, now time.Time) bool {
 	limit := resultCounts
 	if o.Failure != "" {
@@ -92,7 +91,7 @@ func (o outcome) result() judge.FetchResult {
 	}
 }
 
-// load is the last outcome of a request; the zero outcome where there is none, or none of gavel's.
+// load returns the last outcome of a request, or the zero outcome if there is none with a valid MAC.
 func (r results) load(id string) (o outcome) {
 	if text, ok := r.read(id + ".result"); !ok || json.Unmarshal(text, &o) != nil {
 		return outcome{}
@@ -108,7 +107,7 @@ func (r results) save(id string, o outcome) error {
 	return r.write(id+".result", text)
 }
 
-// openCache has what is known of the files of a tree; keep keeps what was learnt.
+// openCache returns the cached knowledge of a tree's files. keep saves it after use.
 func (r results) openCache(root string) (known *worktree.Cache, keep func()) {
 	sum := sha256.Sum256([]byte(root))
 	name := hex.EncodeToString(sum[:16]) + ".tree"
@@ -119,7 +118,7 @@ func (r results) openCache(root string) (known *worktree.Cache, keep func()) {
 	}
 	return known, func() {
 		if text := known.Marshal(); text != nil {
-			_ = r.write(name, text) // the next one reads more files
+			_ = r.write(name, text) // on failure, the next call reads more files
 		}
 	}
 }
@@ -140,7 +139,7 @@ func (r results) read(name string) (text []byte, ok bool) {
 	return text, hmac.Equal(code, r.code(name, text))
 }
 
-// write puts a whole file in place, or none.
+// write replaces a file atomically.
 func (r results) write(name string, text []byte) (err error) {
 	f, err := os.CreateTemp(r.Folder, name+".*")
 	if err != nil {
@@ -156,7 +155,7 @@ func (r results) write(name string, text []byte) (err error) {
 	return err
 }
 
-// sweep removes what counts no longer, and what a killed process has left half written.
+// sweep removes expired files, and partial files that a killed process left.
 func (r results) sweep(now time.Time) {
 	entries, _ := os.ReadDir(r.Folder)
 	for _, e := range entries {
@@ -167,10 +166,10 @@ func (r results) sweep(now time.Time) {
 	}
 }
 
-// A lease is the lock of the process that runs a request; it says since when.
+// lease returns the path of the lock that the process running a request holds. The file contains the start time.
 func (r results) lease(id string) string { return filepath.Join(r.Folder, id+".lock") }
 
-// runningSince says since when a request runs, the zero time where that is not known yet.
+// runningSince returns when the current run of a request started, or the zero time if that is not known yet.
 func (r results) runningSince(id string) (since time.Time, running bool) {
 	held, err := filelock.IsHeld(r.lease(id))
 	if !held || err != nil {
@@ -183,7 +182,7 @@ func (r results) runningSince(id string) (since time.Time, running bool) {
 	return since, true
 }
 
-// withoutPath is an error without its path.
+// withoutPath returns the underlying error of a PathError.
 func withoutPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

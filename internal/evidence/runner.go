@@ -19,27 +19,27 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// RunnerName is the name (argv[0]) under which a program is a runner.
+// RunnerName is the name (argv[0]) under which a program acts as a runner.
 const RunnerName = "gavel-evidence"
 
-// IsRunner reports whether a program was started to run a command in the background. The main of
-// Options.Watcher then calls Run, and ends.
+// IsRunner reports whether a program was started to run a background command. The main of Options.Watcher must then
+// call Run and exit.
 func IsRunner(args []string) bool { return len(args) > 0 && filepath.Base(args[0]) == RunnerName }
 
-// request is everything that a result depends on besides the tree: another configuration, program or
-// environment is another request.
+// request is everything that a result depends on, except the tree. Another configuration, program or environment
+// makes another request.
 type request struct {
 	Source    string
-	Program   string // where it was found
+	Program   string // resolved path
 	Argv, Env []string
 	Directory string
-	Root      string // of the tree
+	Root      string // root of the tree
 	Limit     int
 	Output    Output
 	Timeout   time.Duration
 }
 
-// identify names a request; nothing that is in it can be told from the name.
+// identify returns a name for a request that reveals nothing about its content.
 func (r results) identify(q request) (string, error) {
 	text, err := json.Marshal(q)
 	if err != nil {
@@ -50,7 +50,7 @@ func (r results) identify(q request) (string, error) {
 	return hex.EncodeToString(mac.Sum(nil)[:16]), nil
 }
 
-// job is what a runner is told.
+// job is the input of a runner.
 type job struct {
 	results
 	request
@@ -59,20 +59,20 @@ type job struct {
 	Watcher string
 }
 
-// Run does the job that it reads: runs a command, unless somebody has just done so, and keeps what
-// came. What keeps it from that goes to out.
+// Run performs the job that it reads: it runs a command and saves the outcome, unless a valid one was just saved. It
+// writes an error to out.
 func Run(in io.Reader, out io.Writer) {
 	var j job
 	if json.NewDecoder(in).Decode(&j) != nil {
-		return // whoever asked was killed
+		return // the caller was killed
 	}
 	if err := j.run(context.Background()); err != nil {
-		fmt.Fprint(out, withoutPath(err)) //nolint:errcheck // whoever asked has gone
+		fmt.Fprint(out, withoutPath(err)) //nolint:errcheck // the caller has gone
 	}
 }
 
-// run runs the command with the lease of its request. Where the tree changed meanwhile it runs once
-// more: for the tree as it is then, and because the first run may have made files that stay.
+// run runs the command while holding the request's lease. If the tree changed during the run, it runs once more, for
+// the new tree, and because the first run may have created files that remain.
 func (j job) run(ctx context.Context) error {
 	lease, err := filelock.Acquire(j.lease(j.ID))
 	if err != nil {
@@ -131,7 +131,7 @@ func listFew(paths []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(paths[:few], ", "), len(paths)-few)
 }
 
-// look is the digest of the tree as it is now.
+// look returns the digest of the current tree.
 func (j job) look(ctx context.Context) (string, error) {
 	known, keep := j.openCache(j.Root)
 	s, err := worktree.Tree{Root: j.Root, Exclude: j.Exclude}.Take(ctx, known)

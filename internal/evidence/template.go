@@ -7,15 +7,13 @@ import (
 	"strings"
 )
 
-// template is a text with places for arguments. It is one text in the end, whatever
-// is put into it: nothing splits it again.
+// template is a text with placeholders for arguments. It always expands to a single text that is not split again.
 type template []piece
 
-// piece is a text, or the name of an argument.
+// piece is a literal text, or the name of an argument.
 type piece struct{ text, argument string }
 
-// parseTemplate reads {{name}} as a place for an argument and {{{{ as the two braces
-// themselves.
+// parseTemplate parses {{name}} as a placeholder, and {{{{ as two literal braces.
 func parseTemplate(s string) (template, error) {
 	var t template
 	literal := ""
@@ -51,8 +49,7 @@ func parseTemplate(s string) (template, error) {
 	return t, nil
 }
 
-// expand puts values into the template, each passed through escape first, where
-// there is one. An argument without a value is an empty text.
+// expand inserts values into the template, passing each through escape if that is not nil. A missing value is empty.
 func (t template) expand(values map[string]string, escape func(string) string) string {
 	var b strings.Builder
 	for _, p := range t {
@@ -81,9 +78,8 @@ func (t template) arguments() []string {
 	return out
 }
 
-// expandArgv puts values into the arguments of a command. It says what is wrong when
-// a value would become an option: a command that was given "--output=x" for a name
-// does what it says.
+// expandArgv inserts values into the arguments of a command. It returns a problem if a value would become an option:
+// a command that receives "--output=x" as a name would act on it.
 func expandArgv(argv []template, values map[string]string) (out []string, problem string) {
 	out = make([]string, len(argv))
 	for i, t := range argv {

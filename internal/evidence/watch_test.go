@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Whoever fetches is killed, and can end nothing any more: what hangs is ended all the
-// same, the command by the kernel, and all that it has started by the watcher.
+// If the fetching process is killed and can end nothing itself, the kernel ends the command, and the watcher ends the
+// command's child processes.
 func TestKilledWhileFetching(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"gate", "gate alone"} {
@@ -42,13 +42,13 @@ func TestKilledWhileFetching(t *testing.T) {
 			if mode == "gate" {
 				wantGone(t, file)
 			} else {
-				end(t, file) // as the documentation says
+				end(t, file) // the documented way
 			}
 		})
 	}
 }
 
-// awaitFile waits until there is a number in a file.
+// awaitFile waits until a file has content.
 func awaitFile(t *testing.T, file string) {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); <-time.After(10 * time.Millisecond) {

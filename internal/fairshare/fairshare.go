@@ -1,12 +1,15 @@
 // Package fairshare shares a fixed number of permits among callers.
 //
-// It promises that no caller holds more than its share, that waiting callers are served
-// by the time they have used (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996),
-// and that a caller with a short line is never refused because of the long line of
-// another: when the line is full, the newest call of the longest line is dropped.
+// It promises:
 //
-// Callers are identified by who calls, never by who owns what is called. The package
-// must never know what a permit is for, and imports nothing of this module.
+//   - No caller holds more than its share.
+//   - Waiting callers are served in order of the time that they have used (start-time fair queueing: Goyal, Vin, Cheng,
+//     SIGCOMM 1996).
+//   - A caller with few waiting calls is never rejected because another has many: if the queue is full, the newest
+//     call of the caller with the most waiting calls is dropped.
+//
+// A caller is the principal that makes a call, never the owner of the thing that is called. The package must
+// never know the purpose of a permit, and imports no other package of this module.
 package fairshare
 
 import (
@@ -19,39 +22,38 @@ import (
 )
 
 var (
-	// ErrBusy says that too many calls of this caller are waiting. The call may be repeated.
+	// ErrBusy reports that too many calls of this caller are waiting. The call may be repeated.
 	ErrBusy = errors.New("too many calls are waiting")
-	// ErrLate says that Config.Wait passed. The call may be repeated.
+	// ErrLate reports that Config.Wait passed. The call may be repeated.
 	ErrLate = errors.New("no place became free in time")
-	// ErrClosed says that the queue is closed.
+	// ErrClosed reports that the queue is closed.
 	ErrClosed = errors.New("the queue is closed")
 )
 
-// DefaultWaiting is the Waiting of a zero Config.
+// DefaultWaiting is the default of Config.Waiting.
 const DefaultWaiting = 256
 
-// grantCost is charged for each permit in addition to the time it is held, so that
-// callers whose calls take no measurable time are served in turn.
+// grantCost is charged for each permit in addition to the time it is held, so that callers whose calls take no
+// measurable time are served in turn.
 const grantCost = time.Microsecond
 
-// maxIdle bounds the idle callers whose used time is remembered.
+// maxIdle limits how many idle callers' used times are remembered.
 const maxIdle = 4096
 
-// Config sizes a Queue.
+// Config configures a Queue.
 type Config struct {
-	// Permits is how many permits there are; values below 1 mean 1.
+	// Permits is the number of permits; values below 1 mean 1.
 	Permits int
-	// PerCaller is how many permits one caller may hold at once; 0 is half of Permits,
-	// rounded up. With PerCaller equal to Permits a lone caller may hold them all; others
-	// then wait for a release.
+	// PerCaller is how many permits one caller may hold; 0 means half of Permits, rounded up. If it equals
+	// Permits, a single caller may hold all of them, and others must wait for a release.
 	PerCaller int
-	// Waiting is how many calls may wait, of all callers together; 0 is DefaultWaiting.
+	// Waiting is how many calls of all callers together may wait; 0 means DefaultWaiting.
 	Waiting int
-	// Wait is how long a call may wait, before it gets ErrLate; 0 is as long as its context.
+	// Wait is how long a call may wait before it fails with ErrLate; 0 means until its context ends.
 	Wait time.Duration
 }
 
-// Queue hands out permits. It is safe for concurrent use.
+// Queue grants permits. It is safe for concurrent use.
 type Queue struct {
 	perCaller  int
 	maxWaiting int
@@ -62,13 +64,13 @@ type Queue struct {
 	permits int
 	closed  bool
 	busy    uint64
-	// virtual is the used time of the caller that was served last, when it was served. A
-	// caller that arrives starts there: it neither pays for the past nor profits from it.
+	// virtual is the used time that the most recently served caller had when it was served. New callers start
+	// with it: they are neither charged for the past nor given an advantage.
 	virtual time.Duration
 	epoch   time.Time
 	callers map[string]*account
-	waiting []*account // callers with a line, in no order
-	queued  int        // calls in all lines
+	waiting []*account // callers with waiting calls, in no particular order
+	queued  int        // waiting calls of all callers
 	arrived uint64
 }
 
@@ -77,18 +79,18 @@ type account struct {
 	line []*ticket // oldest first
 	held int
 	used time.Duration
-	// started is the sum of the start times of the permits held, since the epoch.
+	// started is the sum of the start times of the held permits, since the epoch.
 	started time.Duration
 }
 
 type ticket struct {
 	number  uint64
-	settled chan struct{} // closed when the rest is set
-	err     error         // nil: granted
-	start   time.Duration // when it was granted, since the epoch
+	settled chan struct{} // closed once err and start are set
+	err     error         // nil if granted
+	start   time.Duration // time of the grant, since the epoch
 }
 
-// New makes a Queue.
+// New returns a Queue.
 func New(c Config) *Queue {
 	c.Permits = max(1, c.Permits)
 	if c.PerCaller <= 0 {
@@ -103,8 +105,8 @@ func New(c Config) *Queue {
 	}
 }
 
-// Acquire waits for a permit. release gives it back; calling it again does nothing.
-// Errors: ErrBusy, ErrLate, ErrClosed, and the cause of ctx.
+// Acquire waits for a permit. release returns it; further calls of release do nothing. The error is ErrBusy,
+// ErrLate, ErrClosed, or the cause of ctx.
 func (q *Queue) Acquire(ctx context.Context, caller string) (release func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -144,7 +146,7 @@ func (q *Queue) Acquire(ctx context.Context, caller string) (release func(), err
 	return q.releaser(a, t.start), nil
 }
 
-// TryAcquire takes a permit if one is free for the caller now.
+// TryAcquire takes a permit only if the caller can get one without waiting.
 func (q *Queue) TryAcquire(caller string) (release func(), ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -160,8 +162,7 @@ func (q *Queue) TryAcquire(caller string) (release func(), ok bool) {
 	return q.grant(a), true
 }
 
-// Close refuses all calls that wait and all that come. Permits that are held may still
-// be released.
+// Close fails all waiting and future calls with ErrClosed. Held permits can still be released.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -175,20 +176,20 @@ func (q *Queue) Close() {
 	q.waiting, q.queued = nil, 0
 }
 
-// Stats counts what a Queue does.
+// Stats describes the state of a Queue.
 type Stats struct {
-	Held, Waiting int    // permits held and calls waiting, now
-	Busy          uint64 // calls refused or dropped since the start
+	Held, Waiting int    // permits held and calls waiting now
+	Busy          uint64 // calls rejected or dropped since the start, including failed TryAcquire
 }
 
-// Stats returns the present counts.
+// Stats returns the current values.
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return Stats{Held: q.permits - q.free, Waiting: q.queued, Busy: q.busy}
 }
 
-// --- under the lock -----------------------------------------------------------------
+// The functions below require q.mu, except withdraw, which locks it.
 
 func (q *Queue) account(caller string) *account {
 	a := q.callers[caller]
@@ -211,7 +212,7 @@ func (q *Queue) grant(a *account) (release func()) {
 	return q.releaser(a, q.take(a))
 }
 
-// take books a permit and returns when that was.
+// take records a permit and returns the time of the grant.
 func (q *Queue) take(a *account) time.Duration {
 	now := time.Since(q.epoch)
 	q.virtual = max(q.virtual, a.usedAt(now))
@@ -240,7 +241,7 @@ func (q *Queue) releaser(a *account, start time.Duration) func() {
 	}
 }
 
-// enqueue adds a ticket to the caller's line; nil when the call has to be refused.
+// enqueue adds a ticket to the caller's line. It returns nil if the call must be rejected.
 func (q *Queue) enqueue(a *account) *ticket {
 	if q.queued >= q.maxWaiting {
 		q.busy++
@@ -293,7 +294,7 @@ func (q *Queue) grantWaiting() {
 	}
 }
 
-// withdraw takes a ticket out of its line; false when it was settled meanwhile.
+// withdraw removes a ticket from its line. It returns false if the ticket has been settled.
 func (q *Queue) withdraw(a *account, t *ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -316,8 +317,8 @@ func (q *Queue) remove(a *account, t *ticket) bool {
 	return true
 }
 
-// dropAccount drops an idle caller that owes nothing, and everybody's debts once the queue
-// is idle.
+// dropAccount forgets an idle caller without debt. If the queue is idle, it forgets all callers and their
+// debts.
 func (q *Queue) dropAccount(a *account) {
 	if q.free == q.permits && q.queued == 0 {
 		clear(q.callers)
@@ -331,7 +332,7 @@ func (q *Queue) dropAccount(a *account) {
 
 func (a *account) isIdle() bool { return a.held == 0 && len(a.line) == 0 }
 
-// usedAt is the caller's used time with that of the permits it still holds.
+// usedAt returns the caller's used time at now, including the permits that it still holds.
 func (a *account) usedAt(now time.Duration) time.Duration {
 	return a.used + time.Duration(a.held)*now - a.started
 }

@@ -42,7 +42,7 @@ func TestCallerHoldsAtMostItsShare(t *testing.T) {
 	}
 }
 
-// Who waits longer than the queue lets it is told so, and leaves nothing behind.
+// A call that waits longer than Config.Wait gets ErrLate and leaves nothing behind.
 func TestWaitsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := fairshare.New(fairshare.Config{Permits: 1, Wait: time.Second})
@@ -58,8 +58,8 @@ func TestWaitsAreBounded(t *testing.T) {
 	})
 }
 
-// A caller with a hundred calls waiting delays another by the permits that it already
-// holds, not by its line.
+// A caller with a hundred waiting calls delays another caller only by the permits that it holds, not by its
+// waiting calls.
 func TestNewCallerIsServedNext(t *testing.T) {
 	for _, hold := range []time.Duration{time.Nanosecond, time.Second} {
 		t.Run(hold.String(), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestNewCallerIsServedNext(t *testing.T) {
 	}
 }
 
-// Callers that wait all the time get equal time, not equal numbers of grants.
+// Callers that always wait get equal time, not equal numbers of grants.
 func TestTimeIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := fairshare.New(fairshare.Config{Permits: 1})
@@ -160,7 +160,7 @@ func TestFullLineDropsTheLongest(t *testing.T) {
 		if got := q.Stats(); got != (fairshare.Stats{Held: 1, Waiting: 10, Busy: 5}) {
 			t.Fatalf("stats = %+v", got)
 		}
-		wait("honest") // its line is as long as the other's now
+		wait("honest") // both lines now have the same length
 		release()
 		synctest.Wait()
 		busy := 0
@@ -214,8 +214,8 @@ func TestAcquireEndsWithItsContextAndWithTheQueue(t *testing.T) {
 	})
 }
 
-// Whatever callers do, permits are neither lost nor made, nobody exceeds its share, and
-// no permit stays free while somebody who may hold it waits.
+// For any sequence of calls: no permit is lost or created, no caller exceeds its share, and no permit stays
+// free while a caller that may hold it waits.
 func TestQueueModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, checkQueueModel) // hides Deadline, which panics in a bubble
@@ -318,7 +318,7 @@ func BenchmarkAcquire(b *testing.B) {
 			release()
 		}
 	})
-	b.Run("long line", func(b *testing.B) { // what one grant costs while 2,000 calls wait
+	b.Run("long line", func(b *testing.B) { // measures one grant while 2,000 calls wait
 		q := fairshare.New(fairshare.Config{Permits: 1, Waiting: 4000})
 		ctx, cancel := context.WithCancel(b.Context())
 		var callers sync.WaitGroup

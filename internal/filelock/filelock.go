@@ -1,5 +1,5 @@
-// Package filelock keeps one process at a time at something, by a lock on a file that the
-// system takes back when its holder dies. No clock has a part in it.
+// Package filelock provides mutual exclusion between processes through file locks, which the system releases when
+// their holder dies. It does not depend on clocks.
 package filelock
 
 import (
@@ -11,8 +11,7 @@ import (
 // Lock is a lock that this process holds.
 type Lock struct{ file *os.File }
 
-// Acquire waits until no other process holds the lock of a path, and takes it. The file is made
-// where it is missing.
+// Acquire waits until no other process holds the lock of a path, and takes it. It creates the file if it is missing.
 func Acquire(path string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // a path of the caller's own folder
@@ -25,7 +24,7 @@ func Acquire(path string) (*Lock, error) {
 		if isAt(f, path) {
 			return &Lock{f}, nil
 		}
-		_ = f.Close() // its holder removed it meanwhile
+		_ = f.Close() // its holder has removed it
 	}
 }
 
@@ -35,7 +34,7 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && err2 == nil && os.SameFile(held, there)
 }
 
-// Note replaces what the file says; anybody may read it.
+// Note replaces the contents of the lock file, which anyone may read.
 func (l *Lock) Note(text []byte) error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
@@ -44,10 +43,10 @@ func (l *Lock) Note(text []byte) error {
 	return err
 }
 
-// Release gives the lock back; its file stays.
+// Release releases the lock; its file remains.
 func (l *Lock) Release() { _ = l.file.Close() }
 
-// Remove removes the file, where the system allows that, and gives the lock back.
+// Remove removes the file, if the system allows it, and releases the lock.
 func (l *Lock) Remove() {
 	_ = os.Remove(l.file.Name())
 	l.Release()

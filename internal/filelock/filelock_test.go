@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Of many that want a lock, one has it, also where each removes the file when it is done.
+// Only one of many processes holds the lock at a time, even if each removes the file afterwards.
 func TestOneAtATime(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")

@@ -12,7 +12,7 @@ import (
 func takeLock(f *os.File) error { return flockFile(f, unix.LOCK_EX) }
 
 func isLocked(f *os.File) (bool, error) {
-	err := flockFile(f, unix.LOCK_SH|unix.LOCK_NB) // shared: two that ask do not see each other
+	err := flockFile(f, unix.LOCK_SH|unix.LOCK_NB) // shared, so that two concurrent checks do not block each other
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	}

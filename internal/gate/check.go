@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Check compares the gates with the definitions that they bind to, the newest ones of operators.
-// Unless all of those are given, a workflow that is not among them is let pass. The error is
+// Check compares the gates with the workflow definitions that they name, which must be the newest ones of operators.
+// If all is false, definitions may be incomplete, and gates on a missing workflow are not reported. The error is
 // document.Errors.
 func (c Config) Check(definitions map[string]*workflow.Definition, all bool) error {
 	var faults document.Errors
@@ -86,8 +86,8 @@ func listDefinitions(ctx context.Context, e Definitions, operator engine.Princip
 	return definitions, nil
 }
 
-// Fits reports whether the gate fits a definition, as that of an instance that an older version
-// guides.
+// Fits reports whether the gate fits a definition. An instance may be pinned to an older version that it does not
+// fit.
 func (g Gate) Fits(d *workflow.Definition) bool { return len(g.check(d)) == 0 }
 
 func (g Gate) issue(pointer, format string, args ...any) *document.Issue {
@@ -98,7 +98,7 @@ func (g Gate) check(d *workflow.Definition) (faults document.Errors) {
 	fail := func(pointer, format string, args ...any) {
 		faults = append(faults, g.issue(pointer, format, args...))
 	}
-	var after []string // states in which the tool has answered
+	var after []string // states that the workflow may be in when the tool returns
 	for i, name := range g.States {
 		at := "states"
 		if g.node.Get("states").Kind == document.Array {
@@ -142,12 +142,12 @@ func (g Gate) check(d *workflow.Definition) (faults document.Errors) {
 	return faults
 }
 
-// checkEnd is what is wrong with an action that follows a call, in a state in which it can be
-// performed: what happened cannot be judged away.
+// checkEnd returns the problems of an action that follows a call, performed in the given state. Such an action must
+// not require a judgement: the call has already happened.
 func checkEnd(d *workflow.Definition, state, action string) []string {
 	s := d.States[state]
 	if s == nil {
-		return nil // lint of the definition says so
+		return nil // reported by the definition's lint
 	}
 	if s.Transitions[action] == nil {
 		return []string{fmt.Sprintf("after the call the workflow %s is in the state %q, which has no action %q%s", d.Name, state, action, suggestName(action, s.Actions))}
@@ -162,7 +162,7 @@ func checkEnd(d *workflow.Definition, state, action string) []string {
 	return out
 }
 
-// listFrozen are the pointers that some transition freezes.
+// listFrozen returns the pointers that any transition freezes.
 func listFrozen(d *workflow.Definition) (out []string) {
 	for _, name := range d.StateNames {
 		for _, action := range d.States[name].Actions {
@@ -172,8 +172,8 @@ func listFrozen(d *workflow.Definition) (out []string) {
 	return out
 }
 
-// CheckTools compares the gates with the servers and their tools: definitions by the names that
-// clients know; known is false of a server that is not pinned yet. The error is document.Errors.
+// CheckTools compares the gates with the upstream servers and their tools. tools maps the names that clients use to
+// definitions; known is false for a server that is not pinned yet. The error is document.Errors.
 func (c Config) CheckTools(servers []string, tools func(server string) (definitions map[string]document.JSON, known bool)) error {
 	var faults document.Errors
 	for _, g := range c.Gates {

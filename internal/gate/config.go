@@ -12,12 +12,11 @@ import (
 const (
 	maxGates    = 500
 	maxMaxCalls = 1_000_000
-	maxMaxBytes = 1 << 20 // what the engine takes of arguments
+	maxMaxBytes = 1 << 20 // the engine's limit for arguments
 )
 
-// ParseConfig reads the section "gates" of a configuration file; nil is a section without gates.
-// The error is document.Errors, one issue for each mistake, with its line. Check compares with
-// definitions.
+// ParseConfig parses the section "gates" of a configuration file; nil means that there is none. The error is
+// document.Errors, with one issue and its line for each mistake. Check compares the result with definitions.
 func ParseConfig(section *document.Node) (Config, error) {
 	var cfg Config
 	if section == nil {
@@ -45,7 +44,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 	return cfg, nil
 }
 
-// checkSame is what is wrong with another gate on a tool that has one.
+// checkSame returns the problem of adding g if its tool already has a gate, or "".
 func (c Config) checkSame(g Gate) string {
 	if other := c.Of(g.Tool); g.Builtin == "" && other != nil && g.Tool != "" {
 		return fmt.Sprintf("the tool %q has a gate already, at line %d; a tool has one", g.Tool, other.node.Line)
@@ -60,7 +59,7 @@ func (c Config) checkSame(g Gate) string {
 	return ""
 }
 
-// issueAt is a mistake at a value of the file, or at what is nearest to a pointer in it.
+// issueAt returns an issue at the node that a pointer leads to, or at the nearest one that exists.
 func issueAt(n *document.Node, pointer, format string, args ...any) *document.Issue {
 	n = n.Nearest(pointer)
 	return &document.Issue{Rule: document.RuleValue, Source: n.Source(), Path: n.ShownPath(), Line: n.Line, Column: n.Column, Message: fmt.Sprintf(format, args...)}
@@ -94,14 +93,14 @@ func readGate(n *document.Node) (Gate, document.Errors) {
 	}
 	o.Require("tool", "workflow", "states")
 	o.Unknown()
-	if o.Err() == nil { // what could not be read need not make sense
+	if o.Err() == nil { // a gate with syntax errors may be incomplete
 		checkGate(o, g)
 	}
-	issues, _ := o.Err().(document.Errors) //nolint:errorlint // Err promises this very type
+	issues, _ := o.Err().(document.Errors) //nolint:errorlint // Err returns this type or nil
 	return g, issues
 }
 
-// checkGate checks what a gate says of itself.
+// checkGate checks that a gate's settings are consistent.
 func checkGate(o *document.ObjectReader, g Gate) {
 	server, tool, ok := strings.Cut(g.Tool, "__")
 	switch {
@@ -146,7 +145,7 @@ func readBindings(o *document.ObjectReader, g *Gate) {
 	}
 }
 
-// isPlace reports whether a text is a JSON pointer to something in a document.
+// isPlace reports whether text is a valid JSON pointer to a value below the document's root.
 func isPlace(pointer string) bool { return pointer != "" && document.Pointer(pointer).IsValid() }
 
 func tokensOf(pointer string) (tokens []string) {

@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// DataOf is what the gate's action is performed with. Without a template it is the call: the tool,
-// the bound arguments, and a digest of all of them.
+// DataOf returns the data for the gate's action. Without a template, it describes the call: the tool, the bound
+// arguments, and a digest of all arguments.
 func (g Gate) DataOf(v Values) json.RawMessage {
 	if g.Action == "" {
 		return nil
@@ -26,7 +26,7 @@ func (g Gate) DataOf(v Values) json.RawMessage {
 	b = append(b, '"')
 	opening := `,"bound":{`
 	for _, bound := range g.Bind {
-		if value := v.Arguments.At(tokensOf(bound.Argument)...); value.Kind() != 0 { // else the engine refuses
+		if value := v.Arguments.At(tokensOf(bound.Argument)...); value.Kind() != 0 { // the engine rejects a call without it
 			b = append(b, opening...)
 			b = append(append(document.AppendQuote(b, bound.Argument), ':'), value.Raw()...)
 			opening = ","
@@ -38,7 +38,7 @@ func (g Gate) DataOf(v Values) json.RawMessage {
 	return append(b, `}}`...)
 }
 
-// EndAction is the action that follows a call with an outcome, "" for none.
+// EndAction returns the action that follows a call with the given outcome, or "".
 func (g Gate) EndAction(outcome engine.CallOutcome) string {
 	switch outcome {
 	case engine.CallOK:
@@ -50,7 +50,7 @@ func (g Gate) EndAction(outcome engine.CallOutcome) string {
 	}
 }
 
-// ResultOf is what the action after a call is performed with; nothing without a template.
+// ResultOf returns the data for the action after a call, or nil without a template.
 func (g Gate) ResultOf(v Values) json.RawMessage {
 	if g.Result == nil {
 		return nil
@@ -58,7 +58,7 @@ func (g Gate) ResultOf(v Values) json.RawMessage {
 	return g.Result.Fill(v)
 }
 
-// PrincipalValue is a caller as templates see it.
+// PrincipalValue returns a principal as templates see it.
 func PrincipalValue(p engine.Principal) document.JSON {
 	b := document.AppendQuote([]byte(`{"id":`), p.ID)
 	b = document.AppendQuote(append(b, `,"role":`...), string(p.Role))

@@ -1,13 +1,14 @@
-// Package gate holds the rules of gates: what binds a tool of another MCP server, or a use of a
-// coding agent's own, to the states of a workflow.
+// Package gate implements the rules of gates. A gate binds a tool of another MCP server, or a use of a coding agent's
+// own tool, to the states of a workflow.
 //
-// It promises that everything here but FindInstance is a pure function of its arguments: what an operator wrote
-// is read strictly and compared with the definition that it is about; what is judged, which
-// workflow a call belongs to and whether the arguments are the approved ones follow from the
-// arguments alone; and who is refused is told where the workflow stands, what to do first and
-// what is possible now.
+// Guarantees:
+//   - Everything here except FindInstance is a pure function of its arguments.
+//   - Configuration is parsed strictly and compared with the definition that it concerns.
+//   - The data to judge, the workflow of a call, and whether its arguments are the approved ones follow from the
+//     arguments alone.
+//   - A refused caller learns the workflow's state, what to do first, and what is possible now.
 //
-// It must never call a tool, read a store, or decide what the judge decides.
+// It must never call a tool, read a store, or make the judge's decisions.
 package gate
 
 import (
@@ -18,58 +19,57 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Handle is the argument with which a call says which workflow it belongs to. No server sees it.
+// Handle is the argument that names a call's workflow. It is removed before a server sees the call.
 const Handle = "workflowId"
 
-// List says when a tool with a gate is listed.
+// List determines when a gated tool is listed.
 type List string
 
-// The ways of listing.
+// The listing modes.
 const (
-	ListAlways List = "always" // and refused at the call
-	ListLegal  List = "legal"  // while it may be called
+	ListAlways List = "always" // always listed; a call may be refused
+	ListLegal  List = "legal"  // only while it may be called
 )
 
 // Gate binds a tool to the states of a workflow in which it may be called.
 type Gate struct {
-	// Tool is the name that clients know it by; of a builtin tool it is that, and the gate's name
-	// where it has one: "builtin:shell push".
+	// Tool is the name that clients use. For a builtin tool, it is that tool with the gate's name if it has one:
+	// "builtin:shell push".
 	Tool string
-	// Builtin is the coding agent's own tool, "" for one of another server. When are the uses that
-	// the gate is about; nil is every one.
+	// Builtin is the coding agent's own tool, or "" for a tool of another server. When selects the uses that the gate
+	// covers; nil selects all.
 	Builtin string
 	When    []When
-	// Unknown is the answer to a shell line of which it cannot be seen whether it belongs to the gate.
+	// Unknown is the answer to a shell line that may or may not belong to the gate.
 	Unknown  UnknownLine
 	Workflow string
 	States   []string
-	// Action is performed before the call, Success or Error after it; "" performs none.
+	// Action is performed before the call, and Success or Error after it. "" performs none.
 	Action, Success, Error string
-	// Data is what Action is performed with, Result what Success and Error are; nil is the
-	// usual.
+	// Data is the data for Action, and Result the data for Success and Error. Nil selects the default.
 	Data, Result *Template
-	// Bind are the arguments that must equal fields that were frozen.
+	// Bind lists the arguments that must equal frozen fields.
 	Bind []engine.Binding
-	// MaxCalls is how many calls one stay in a state is worth; 0 is any number.
+	// MaxCalls limits the calls in one stay in a state; 0 means no limit.
 	MaxCalls int
-	// MaxArguments is how many bytes the arguments may have; 0 is what the engine takes.
+	// MaxArguments limits the arguments, in bytes; 0 means the engine's limit.
 	MaxArguments int
-	// Subject is what the call is about, by which its workflow is found; nil takes Handle.
+	// Subject yields the subject by which a call's workflow is found; nil uses Handle.
 	Subject *Template
-	// Start begins a workflow for a subject that has none.
+	// Start starts a workflow for a subject that has none.
 	Start bool
-	// Repeatable lets the tool be called again after a call of which nobody knows how it ended.
+	// Repeatable allows further calls after a call whose outcome is unknown.
 	Repeatable bool
 	List       List
 
-	shown string         // what sentences call the use, "" for what the gate is on
-	node  *document.Node // where it was read from
+	shown string         // names the use in messages; "" for the gate's own description
+	node  *document.Node // source node, for the positions of issues
 }
 
-// Config is the section gates. The zero value has none.
+// Config is the section "gates". The zero value has no gates.
 type Config struct{ Gates []Gate }
 
-// Of is the gate of a tool, nil where it has none.
+// Of returns the gate of a tool, or nil.
 func (c Config) Of(tool string) *Gate {
 	if i := slices.IndexFunc(c.Gates, func(g Gate) bool { return g.Tool == tool }); i >= 0 {
 		return &c.Gates[i]
@@ -77,7 +77,7 @@ func (c Config) Of(tool string) *Gate {
 	return nil
 }
 
-// PerformedBy is the tool whose gate performs an action of a workflow, "" where none does.
+// PerformedBy returns the tool whose gate performs an action of a workflow, or "".
 func (c Config) PerformedBy(workflow, action string) string {
 	for _, g := range c.Gates {
 		if g.Workflow == workflow && action != "" && slices.Contains([]string{g.Action, g.Success, g.Error}, action) {
@@ -87,17 +87,16 @@ func (c Config) PerformedBy(workflow, action string) string {
 	return ""
 }
 
-// IsPlain reports whether nothing is recorded of a use that the gate lets happen: only the state
-// decides.
+// IsPlain reports whether the gate only checks the state, so that an allowed use is not recorded.
 func (g Gate) IsPlain() bool {
 	return g.IsPlainBefore() && g.Success == "" && g.Error == ""
 }
 
-// IsPlainBefore reports whether nothing has to be recorded before a use that the state allows: only
-// its end counts.
+// IsPlainBefore reports whether nothing must be recorded before a use that the state allows. Its end may still be
+// recorded.
 func (g Gate) IsPlainBefore() bool { return g.Action == "" && g.MaxCalls == 0 && len(g.Bind) == 0 }
 
-// Upstream is the server of the gate's tool, "" of a builtin one: no server's name has an underscore.
+// Upstream returns the server of the gate's tool, or "" for a builtin tool. Server names contain no underscore.
 func (g Gate) Upstream() string {
 	if g.Builtin != "" {
 		return ""

@@ -47,7 +47,7 @@ func define(t testing.TB, text string) *workflow.Definition {
 	return d
 }
 
-// parse reads the section gates of a file.
+// parse parses the section "gates" of a file.
 func parse(t testing.TB, text string) (gate.Config, error) {
 	t.Helper()
 	root, err := document.Parse("gavel.yaml", []byte(text), document.Limits{})
@@ -240,7 +240,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// What was put together from texts can be taken apart in one way only.
+// Subjects built from different texts differ.
 func TestSubjectsDiffer(t *testing.T) {
 	t.Parallel()
 	g := mustParse(t, "gates: [{tool: a__b, workflow: w, states: s, subject: '{{arguments.a}}/{{arguments.b}}'}]").Gates[0]
@@ -253,7 +253,7 @@ func TestSubjectsDiffer(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, _ := g.SubjectOf(gate.Values{Arguments: document.Known(raw)})
-			var read map[string]string // as encoding/json mended it
+			var read map[string]string // as encoding/json repairs it
 			_ = json.Unmarshal(raw, &read)
 			return s, [2]string{read["a"], read["b"]}
 		}
@@ -297,7 +297,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// agentGates bind what a coding agent does itself to a release.
+// agentGates bind a coding agent's own tools to the workflow release.
 const agentGates = `gates:
   - {tool: "builtin:shell", name: login, workflow: release, states: idle, action: authenticate, when: [{program: [gh, glab], args: [auth, login]}]}
   - {tool: "builtin:edit", workflow: release, states: [ready, error]}
@@ -309,7 +309,7 @@ const agentGates = `gates:
 
 func TestRefusalsOfAgentsOwnTools(t *testing.T) {
 	t.Parallel()
-	// Both gates on edits are here for their words only: a file has a name for each.
+	// Both gates on edits are here only for their wording; one of them needs another name.
 	cfg, d := mustParse(t, strings.Replace(agentGates, `edit", workflow`, `edit", name: all, workflow`, 1)), define(t, release)
 	for _, c := range []struct{ tool, state, message, hint string }{
 		{"builtin:shell deploy", "idle", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) is in \"idle\".", "Next: run `gh|glab auth login`."},
@@ -372,7 +372,7 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
-// Whoever does what the hint says, and goes on so, comes to where the tool may be called.
+// A caller that follows the hints reaches a state in which the tool may be called.
 func TestHintsLeadThere(t *testing.T) {
 	t.Parallel()
 	cfg, d := mustParse(t, gates), define(t, release)
@@ -423,7 +423,7 @@ func TestListsChange(t *testing.T) {
 		{"w", "one", "zero", true, true},
 		{"w", "one", "one", false, true}, // cancelled
 		{"w", "zero", "zero", false, false},
-		{"w", "zero", "three", true, false}, // of a tool that is always listed
+		{"w", "zero", "three", true, false}, // its tool is always listed
 		{"v", "zero", "one", true, false},
 	} {
 		if got := cfg.ListsChange(c.workflow, c.from, c.to, c.running); got != c.want {

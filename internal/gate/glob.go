@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// isRecursive reports whether a command acts on what is in the folders that it names. What a copied
-// folder contains is not known by the name of its copy, so copies count by their own name only.
+// isRecursive reports whether a command acts on everything in the folders that it names. Copy commands do not count:
+// the name of the copy does not reveal what the folder contains.
 func isRecursive(c shell.Command) bool {
 	switch programOf(c) {
 	case "mv", "find", "rsync", "git":
@@ -23,9 +23,9 @@ func isRecursive(c shell.Command) bool {
 	return false
 }
 
-// fitGlob compares a pattern of the shell (te*, src/*.py) with one of a gate. It is sure where the
-// gate's covers the folder, or names one file that the shell's matches. With below, folders that
-// the shell's may name count with what is in them.
+// fitGlob compares a shell pattern (te*, src/*.py) with a gate's pattern. The result is certain if the gate's pattern
+// covers the folder, or names a single file that the shell pattern matches. If below is set, folders that the shell
+// pattern may match also count with everything in them.
 func (u Use) fitGlob(glob, pattern string, below bool) (f fit) {
 	for _, p := range u.PathsOf(glob) {
 		folder := Path{Name: path.Dir(p.Name), Roots: p.Roots}
@@ -43,7 +43,7 @@ func (u Use) fitGlob(glob, pattern string, below bool) (f fit) {
 	return f
 }
 
-// expandPattern is a gate's pattern in its absolute forms, for a file.
+// expandPattern returns the absolute forms of a gate's pattern for a path.
 func (u Use) expandPattern(pattern string, p Path) (all []string) {
 	switch pattern = foldPath(pattern); {
 	case pattern == "~" || strings.HasPrefix(pattern, "~/"):
@@ -57,11 +57,11 @@ func (u Use) expandPattern(pattern string, p Path) (all []string) {
 	return all
 }
 
-// partsIntersect reports whether a name with patterns of the shell in it can be covered by a gate's
-// pattern: the whole name, or a folder in it. With below, it also can be a folder in which a covered
-// file may be. The part ** is any number of folders, on both sides.
+// partsIntersect reports whether a name with shell patterns can be covered by a gate's pattern, as a whole or through
+// a parent folder. If below is set, the name may also be a folder that can contain a covered file. The part **
+// matches any number of folders on both sides.
 func partsIntersect(name, pattern []string, below bool) bool {
-	// row[j] says whether the rest of name from i on and of pattern from j on intersect.
+	// row[j] reports whether name[i:] and pattern[j:] intersect.
 	row := make([]bool, len(pattern)+1)
 	for i := len(name); i >= 0; i-- {
 		next := slices.Clone(row)
@@ -87,16 +87,16 @@ func partsIntersect(name, pattern []string, below bool) bool {
 	return row[0]
 }
 
-// maxGlob bounds the patterns that are compared, in characters: file systems have no longer names.
+// maxGlob limits the length of compared patterns, in characters. File systems allow no longer names.
 const maxGlob = 255
 
-// globsIntersect reports whether one name can match two patterns of *, ? and brackets (taken as ?).
+// globsIntersect reports whether one name can match both patterns of *, ? and brackets (treated as ?).
 func globsIntersect(a, b string) bool {
 	one, other := splitGlob(a), splitGlob(b)
 	if len(one) > maxGlob || len(other) > maxGlob {
 		return true
 	}
-	// row[j] says whether the rest of one from i on and of other from j on intersect.
+	// row[j] reports whether one[i:] and other[j:] intersect.
 	row := make([]bool, len(other)+1)
 	for i := len(one); i >= 0; i-- {
 		below := slices.Clone(row)
@@ -118,7 +118,7 @@ func globsIntersect(a, b string) bool {
 	return row[0]
 }
 
-// splitGlob returns the characters of a pattern, with ? for a set in brackets.
+// splitGlob returns the characters of a pattern, with ? for each bracket expression.
 func splitGlob(pattern string) (out []rune) {
 	runes := []rune(pattern)
 	for i := 0; i < len(runes); i++ {

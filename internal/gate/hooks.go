@@ -11,21 +11,21 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// InstanceBy says what the instances are about that gates on builtin tools and the finish ask.
+// InstanceBy selects the subject of the instances that builtin gates and the finish rule check.
 type InstanceBy string
 
-// What they are about.
+// The instance subjects.
 const (
-	InstanceFolder  InstanceBy = "folder"  // the project's
-	InstanceSession InstanceBy = "session" // the client's
+	InstanceFolder  InstanceBy = "folder"  // the project's folder
+	InstanceSession InstanceBy = "session" // the client's session
 )
 
-// UnknownTools says what becomes of a tool that no adapter knows, while a gate is on a builtin tool.
+// UnknownTools is the answer for a tool that no adapter knows, if a gate covers a builtin tool.
 type UnknownTools string
 
-// The ways with tools that are not known.
+// The answers for unknown tools.
 const (
-	UnknownAsk     UnknownTools = "ask" // the person at the client, or denied where it cannot ask
+	UnknownAsk     UnknownTools = "ask" // ask the person at the client; deny if it cannot ask
 	UnknownDeny    UnknownTools = "deny"
 	UnknownNeutral UnknownTools = "neutral"
 )
@@ -33,7 +33,7 @@ const (
 // OnFailure is the answer to an event that gavel cannot read.
 type OnFailure string
 
-// The answers.
+// The answers for unreadable events.
 const (
 	OnFailureDeny    OnFailure = "deny"
 	OnFailureNeutral OnFailure = "neutral"
@@ -44,28 +44,28 @@ const (
 	maxAttempts   = 100
 )
 
-// Hooks is the section hooks. ParseHooks fills in what a file leaves out.
+// Hooks is the section "hooks". ParseHooks fills in the defaults.
 type Hooks struct {
 	Instance     InstanceBy
 	UnknownTools UnknownTools
 	OnFailure    OnFailure
-	Finish       *Finish // nil: an agent may stop when it likes
+	Finish       *Finish // nil: an agent may stop at any time
 
-	node *document.Node // where it was read from, nil without a section
+	node *document.Node // source node; nil without a section
 }
 
-// Finish says where an agent may stop.
+// Finish names the states in which an agent may stop.
 type Finish struct {
 	Workflow string
 	States   []string
-	// Attempts is how often it is kept from stopping elsewhere while the workflow does not move.
+	// Attempts is how often an agent is kept from stopping in other states while the workflow does not move.
 	Attempts int
-	// Start begins the workflow with the session.
+	// Start starts the workflow with the session.
 	Start bool
 }
 
-// ParseHooks reads the section "hooks" of a configuration file; nil is one with the defaults. The
-// error is document.Errors. Check compares with definitions.
+// ParseHooks parses the section "hooks" of a configuration file; nil yields the defaults. The error is
+// document.Errors. Check compares the result with definitions.
 func ParseHooks(section *document.Node) (Hooks, error) {
 	h := Hooks{Instance: InstanceFolder, UnknownTools: UnknownAsk, OnFailure: OnFailureDeny, node: section}
 	if section == nil {
@@ -90,7 +90,7 @@ func readFinish(o *document.ObjectReader) *Finish {
 		}
 	}
 	switch {
-	case !o.Has("workflow") || !o.Has("states"): // Require says so
+	case !o.Has("workflow") || !o.Has("states"): // reported by Require
 	case !workflow.IsName(f.Workflow):
 		o.Fail(o.Value("workflow"), "workflow is the name of a definition")
 	case len(f.States) == 0:
@@ -101,8 +101,8 @@ func readFinish(o *document.ObjectReader) *Finish {
 	return f
 }
 
-// Check compares the section with the definitions, the newest ones of operators. Unless all of those
-// are given, a workflow that is not among them is let pass. The error is document.Errors.
+// Check compares the section with the workflow definitions, which must be the newest ones of operators. If all is
+// false, definitions may be incomplete, and a missing workflow is not reported. The error is document.Errors.
 func (h Hooks) Check(definitions map[string]*workflow.Definition, all bool) error {
 	if h.Finish == nil {
 		return nil
@@ -154,13 +154,13 @@ func (h Hooks) CheckDefinition(d *workflow.Definition) error {
 	return h.Check(map[string]*workflow.Definition{d.Name: d}, false)
 }
 
-// listReachable are the states of a workflow to which its transitions lead from the first one.
+// listReachable returns the states that transitions can reach from the initial state.
 func listReachable(d *workflow.Definition) []string {
 	reached := []string{d.InitialState}
 	for i := 0; i < len(reached); i++ {
 		s := d.States[reached[i]]
 		if s == nil {
-			continue // lint of the definition says so
+			continue // reported by the definition's lint
 		}
 		for _, action := range s.Actions {
 			for _, target := range s.Transitions[action].Targets() {

@@ -9,19 +9,19 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// fetchers are programs that take a host without a scheme.
+// fetchers are programs that accept a host without a scheme.
 var fetchers = []string{"curl", "wget", "aria2c", "http", "https", "xh", "nc", "ncat", "telnet", "ssh", "scp", "sftp", "rsync"}
 
-// redirectingOptions of curl send a request to another host than its address says.
+// redirectingOptions are options of curl that can send a request to another host than the address names.
 var redirectingOptions = []string{"--connect-to", "--resolve", "--proxy", "--preproxy", "--socks", "-x", "--doh-url", "--unix-socket", "-K", "--config"}
 
-// redirectsRequests reports whether a setting or a variable makes programs ask another host.
+// redirectsRequests reports whether a setting or variable makes programs contact another host.
 func redirectsRequests(setting string) bool {
 	setting = strings.ToLower(setting)
 	return strings.Contains(setting, "proxy") || strings.Contains(setting, "insteadof")
 }
 
-// fitHosts compares the addresses among the words of a command with hosts.
+// fitHosts compares the addresses in a command's words with hosts.
 func fitHosts(c shell.Command, hosts []string) (f fit) {
 	program := programOf(c)
 	fetches := slices.Contains(fetchers, program)
@@ -54,7 +54,7 @@ func fitHosts(c shell.Command, hosts []string) (f fit) {
 	return f
 }
 
-// addressesIn are the names in program text that a command is given.
+// addressesIn returns the names in program text among a command's words.
 func addressesIn(c shell.Command, word shell.Word) []string {
 	if c.Plain || !strings.ContainsAny(word.Text, " '\"()\n") {
 		return nil
@@ -62,7 +62,7 @@ func addressesIn(c shell.Command, word shell.Word) []string {
 	return splitCode(word.Text)
 }
 
-// matchBareHost reports whether a word without a scheme is an address of a host: example.com/x,
+// matchBareHost reports whether a word without a scheme is an address on one of the hosts: example.com/x,
 // git@example.com:x.
 func matchBareHost(word string, hosts []string, fetches bool) bool {
 	if _, value, ok := strings.Cut(word, "="); ok {
@@ -84,8 +84,8 @@ func matchBareHost(word string, hosts []string, fetches bool) bool {
 	})
 }
 
-// matchURL reports whether an address is one of a host's. One that cannot be read, or has a host
-// with letters that are written in more than one way, may be.
+// matchURL reports whether an address may be on one of the hosts. It returns true if the address cannot be parsed, or
+// if its host is not ASCII and may have several spellings.
 func matchURL(address string, hosts []string) bool {
 	at, err := url.Parse(address)
 	if err != nil || at.Hostname() == "" || !isASCII(at.Hostname()) {

@@ -11,35 +11,34 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Allows reports whether the state of an instance is one in which the tool may be called.
+// Allows reports whether the tool may be called in an instance's state.
 func (g Gate) Allows(at engine.Position) bool {
 	return at.Status == record.Running && slices.Contains(g.States, at.State)
 }
 
-// ListsChange reports whether a move of a workflow changes which tools are listed: the state that an
-// instance left ("" at its start), and the one in which it is, running or not.
+// ListsChange reports whether a move of a workflow changes which tools are listed. from is the state that the
+// instance left, "" at its start. to is its current state, and running reports whether it still runs.
 func (c Config) ListsChange(workflow, from, to string, running bool) bool {
 	return slices.ContainsFunc(c.Gates, func(g Gate) bool {
 		return g.Workflow == workflow && g.List == ListLegal && slices.Contains(g.States, from) != (running && slices.Contains(g.States, to))
 	})
 }
 
-// Refusal says why a tool may not be called, to a model that has to go on.
+// Refusal explains to a model why a tool may not be called, and how to continue.
 type Refusal struct {
-	// Message is where the workflow stands, Hint what to do first; one sentence each.
+	// Message describes the workflow's state, Hint the first step to take; one sentence each.
 	Message, Hint string
-	// Tools and Actions are what is possible now.
+	// Tools and Actions are possible now.
 	Tools, Actions []string
-	// Judged says that the call was judged and refused, where the workflow would have allowed it.
+	// Judged reports that the state allowed the call, but the judgement refused it.
 	Judged bool
 }
 
-// Refuse says why a gate's tool may not be called where an instance stands, and what to do
-// first. d is the definition that the instance is pinned to; may says of another server's tool
-// whether the caller may use it at all.
+// Refuse explains why a gate's tool may not be called in an instance's state, and what to do first. d is the
+// definition that the instance is pinned to. may reports whether the caller may use another server's tool at all.
 func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
 	r := Refusal{Message: fmt.Sprintf("%s needs the state %s; the workflow %s (%s) ", g.wording().begin(), quoteList(g.States), at.Workflow, at.ID)}
-	held := g.Subject != nil || g.Builtin != "" // another one begins when this one is released
+	held := g.Subject != nil || g.Builtin != "" // a new workflow for the subject needs the release of this one
 	if at.Status != record.Running {
 		r.Message += fmt.Sprintf("has ended in %q.", at.State)
 		r.Hint = "Begin another one with workflow.start."
@@ -60,9 +59,9 @@ func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role 
 	return r
 }
 
-// NextStep is the first step from where an instance stands to one of some states, as a sentence to
-// an agent; own reports that the caller can take it. It is "" where the instance is in one or has
-// ended. d, role and may are as for Refuse.
+// NextStep returns, as a sentence to an agent, the first step from an instance's state to one of the given states.
+// own reports whether the caller can take it. The text is "" if the instance is in one of the states or has ended. d,
+// role and may are as for Refuse.
 func (c Config) NextStep(states []string, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) (text string, own bool) {
 	if at.Status != record.Running || slices.Contains(states, at.State) {
 		return "", false
@@ -73,8 +72,8 @@ func (c Config) NextStep(states []string, d *workflow.Definition, at engine.Posi
 
 const noWay = "From here no action leads there: ask an operator."
 
-// describeWay says how to begin the way to one of some states, "" where none leads there. own
-// reports that the caller can take that step.
+// describeWay returns the first step on the way to one of the given states, or "" if none leads there. own reports
+// whether the caller can take it.
 func (c Config) describeWay(states []string, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) (text string, own bool) {
 	can := func(state string, s step) bool {
 		return s.tool != "" && c.mayUse(s.tool, may) || slices.Contains(d.NextActions(state, string(role)), s.action)
@@ -100,15 +99,15 @@ func (c Config) describeWay(states []string, d *workflow.Definition, at engine.P
 	return fmt.Sprintf("Next: ask for the action %s (role %s).", first.action, strings.Join(d.States[at.State].Transitions[first.action].Roles, " or ")), false
 }
 
-// mayUse reports whether a caller may use a tool at all: another server's where may says so, and an
-// agent its own ones.
+// mayUse reports whether a caller may use a tool at all. may decides for tools of other servers; an agent may use all
+// its own tools.
 func (c Config) mayUse(tool string, may func(tool string) bool) bool {
 	g := c.Of(tool)
 	return g != nil && g.Builtin != "" || may(tool)
 }
 
-// ListPossible returns what is possible where an instance stands: the tools that may be called, and
-// those of its next actions that no gate performs.
+// ListPossible returns what is possible in an instance's state: the tools that may be called, and those of the next
+// actions that no gate performs.
 func (c Config) ListPossible(at engine.Position, next []string, may func(tool string) bool) (tools, actions []string) {
 	for _, g := range c.Gates {
 		if g.Workflow == at.Workflow && g.Allows(at) && c.mayUse(g.Tool, may) {
@@ -123,11 +122,11 @@ func (c Config) ListPossible(at engine.Position, next []string, may func(tool st
 	return tools, actions
 }
 
-// step is the first thing on a way through a workflow: an action, or a call of a tool.
+// step is one step through a workflow: an action or a tool call.
 type step struct{ action, tool string }
 
-// findFirst is the first step on a shortest way from a state to one of some others, of steps that
-// can be taken. Nobody plans to fail, so the actions after a failed call are no steps.
+// findFirst returns the first step on a shortest path from a state to one of the given states, using only steps that
+// can allows. Actions after a failed call are not considered.
 func (c Config) findFirst(name string, states []string, d *workflow.Definition, from string, can func(state string, s step) bool) (first step, ok bool) {
 	seen := map[string]bool{from: true}
 	type place struct {
@@ -161,7 +160,7 @@ type way struct {
 	targets []string
 }
 
-// listSteps are the ways that lead out of a state.
+// listSteps returns the steps that lead out of a state.
 func (c Config) listSteps(name string, d *workflow.Definition, state string) (out []way) {
 	for _, action := range d.NextActions(state, "") {
 		if c.PerformedBy(name, action) == "" {
@@ -183,7 +182,7 @@ func (c Config) listSteps(name string, d *workflow.Definition, state string) (ou
 	return out
 }
 
-// findTargets returns the states to which an action leads from some.
+// findTargets returns the states that an action can reach from the given states.
 func findTargets(d *workflow.Definition, states []string, action string) (out []string) {
 	for _, name := range states {
 		if s := d.States[name]; s != nil && s.Transitions[action] != nil {
@@ -193,7 +192,7 @@ func findTargets(d *workflow.Definition, states []string, action string) (out []
 	return out
 }
 
-// Describe is what the description of the gate's tool says of the gate.
+// Describe returns the text about the gate for its tool's description.
 func (g Gate) Describe() string {
 	text := fmt.Sprintf("Can be called in the %s %s of the workflow %s.", choosePlural(g.States, "state", "states"), quoteList(g.States), g.Workflow)
 	switch {
@@ -206,7 +205,7 @@ func (g Gate) Describe() string {
 	}
 }
 
-// DescribeHandle is what the schema of the tool says of the handle.
+// DescribeHandle returns the description of Handle for the tool's schema.
 func (g Gate) DescribeHandle() string {
 	return fmt.Sprintf("The id of the workflow %s that the call belongs to, as workflow.start returned it.", g.Workflow)
 }

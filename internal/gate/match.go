@@ -13,18 +13,18 @@ import (
 // Match is a gate that a use belongs to, or may belong to.
 type Match struct {
 	Gate Gate
-	// Unknown is why it cannot be seen whether the use belongs to the gate, as a sentence to the
-	// agent; "" where it does.
+	// Unknown explains to the agent why it is uncertain whether the use belongs to the gate. It is "" if the use does
+	// belong to it.
 	Unknown string
-	// Commands are the commands of a shell line that belong to the gate: indexes into
-	// Script.Commands, none for other tools.
+	// Commands are the commands of a shell line that belong to the gate, as indexes into Script.Commands. It is empty
+	// for other tools.
 	Commands []int
-	// Anchored are the files that a pattern covers which begins at a project's folder: their own
-	// repository decides which workflow is asked.
+	// Anchored are the files matched by patterns that are relative to a project's folder. The files' own repositories
+	// then determine the workflow.
 	Anchored []Path
 }
 
-// fit is how a part of a use relates to a gate: yes, no, or unknown for a reason.
+// fit is how a part of a use relates to a gate: yes, no, or unknown with a reason.
 type fit struct {
 	yes      bool
 	unknown  string
@@ -39,7 +39,7 @@ func unknownBecause(format string, args ...any) fit {
 
 func (f fit) no() bool { return !f.yes && f.unknown == "" }
 
-// and is the fit of two conditions that must both hold.
+// and combines two conditions that must both hold.
 func (f fit) and(other fit) fit {
 	switch {
 	case f.no() || other.no():
@@ -52,7 +52,7 @@ func (f fit) and(other fit) fit {
 	return fit{yes: true, anchored: slices.Concat(f.anchored, other.anchored)}
 }
 
-// or is the fit of two conditions of which one must hold.
+// or combines two conditions of which at least one must hold.
 func (f fit) or(other fit) fit {
 	if f.no() || other.yes && !f.yes {
 		return other
@@ -63,7 +63,7 @@ func (f fit) or(other fit) fit {
 	return f
 }
 
-// Match returns the gates that a use of a builtin tool belongs to or may belong to, in their order.
+// Match returns the gates that a use of a builtin tool belongs or may belong to, in configuration order.
 func (c Config) Match(u Use) (out []Match) {
 	for _, g := range c.Gates {
 		if g.Builtin == "" {
@@ -76,12 +76,12 @@ func (c Config) Match(u Use) (out []Match) {
 	return out
 }
 
-// HasBuiltin reports whether a gate is on a builtin tool.
+// HasBuiltin reports whether any gate is on a builtin tool.
 func (c Config) HasBuiltin() bool {
 	return slices.ContainsFunc(c.Gates, func(g Gate) bool { return g.Builtin != "" })
 }
 
-// match is the gate's Match; false where the use does not belong to it.
+// match returns the gate's Match, and false if the use does not belong to the gate.
 func (g Gate) match(u Use) (Match, bool) {
 	m := Match{Gate: g}
 	if u.Tool == BuiltinShell {
@@ -105,7 +105,7 @@ func (g Gate) match(u Use) (Match, bool) {
 	return m, f.yes
 }
 
-// anyPath reports whether a pattern covers one of some paths or, with below, what may be in it.
+// anyPath reports whether a pattern covers one of the paths or, if below is set, something that may be inside it.
 func (u Use) anyPath(paths []Path, patterns []string, below bool) (f fit) {
 	for _, p := range paths {
 		for _, pattern := range patterns {
@@ -122,7 +122,7 @@ func (u Use) anyPath(paths []Path, patterns []string, below bool) (f fit) {
 	return f
 }
 
-// matchScript is match for a line of shell, whatever tool the gate is on.
+// matchScript is match for a shell line, for a gate on any builtin tool.
 func (g Gate) matchScript(u Use) (Match, bool) {
 	m, entries := Match{Gate: g}, g.When
 	if len(entries) == 0 {
@@ -132,7 +132,7 @@ func (g Gate) matchScript(u Use) (Match, bool) {
 				m.Commands = append(m.Commands, i)
 			}
 			return m, true
-		case BuiltinRead: // nearly every word may be the name of a file
+		case BuiltinRead: // nearly every word may be a file name
 			return m, false
 		default:
 			entries = []When{{Paths: []string{"/**"}, Hosts: []string{"*"}}}
@@ -150,7 +150,7 @@ func (g Gate) matchScript(u Use) (Match, bool) {
 		all = all.or(f)
 	}
 	for _, w := range entries {
-		if g.Builtin == BuiltinEdit { // a patch that the line applies
+		if g.Builtin == BuiltinEdit { // patches in the line name these paths
 			all = all.or(u.anyPath(u.Paths, w.Paths, true))
 		}
 	}
@@ -187,8 +187,8 @@ func (g Gate) fitCommand(u Use, c shell.Command, w When) fit {
 	return f
 }
 
-// fitUnknown says whether the gate's program may run in a part of the line that cannot be read, or
-// be run by a program that was given its name.
+// fitUnknown checks the unreadable parts of a line. It returns an unknown fit if the gate's program may run in one,
+// or may be run by a program that receives its name.
 func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 	var programs []string
 	for _, w := range entries {
@@ -201,7 +201,7 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 		}
 	}
 	passed, isPassed := findMention(s.Passed, programs)
-	for _, c := range s.Commands { // gi? finds git
+	for _, c := range s.Commands { // for example, gi? may expand to git
 		for _, word := range argsOf(c) {
 			glob := path.Base(word.Text)
 			i := slices.IndexFunc(programs, func(name string) bool { ok, _ := path.Match(glob, name); return ok })
@@ -227,8 +227,8 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 	return fit{}
 }
 
-// fileWords are the words of a command that may name files, resolved: its arguments, what follows an
-// option in them, and what redirections name.
+// fileWords returns the words of a command that may name files, resolved: arguments, values of options within them,
+// and the targets of redirections.
 func fileWords(c shell.Command) (out []shell.Word) {
 	for _, word := range argsOf(c) {
 		out = append(out, c.Resolve(word))
@@ -253,7 +253,7 @@ func fileWords(c shell.Command) (out []shell.Word) {
 	return slices.Concat(out, c.WritesTo(), c.ReadsFrom())
 }
 
-// FileWords are the words of a command that may name files, its program included, resolved.
+// FileWords returns the words of a command that may name files, resolved. They include its program.
 func FileWords(c shell.Command) []shell.Word {
 	words := fileWords(c)
 	for _, name := range codeNames(c) {
@@ -265,8 +265,8 @@ func FileWords(c shell.Command) []shell.Word {
 	return words
 }
 
-// fitWords compares the files that some words name with patterns. With below, a folder in which
-// matching files may be is enough to be unsure.
+// fitWords compares the files that words name with patterns. If below is set, a folder that may contain matching
+// files makes the result unknown.
 func (u Use) fitWords(words []shell.Word, patterns []string, below bool) (f fit) {
 	for _, word := range words {
 		f = f.or(u.fitWord(word, patterns, below))
@@ -293,7 +293,7 @@ func (u Use) fitWord(word shell.Word, patterns []string, below bool) (f fit) {
 	return f
 }
 
-// sayWord speaks of a word that is not known.
+// sayWord returns how a message refers to a word whose value is not known.
 func sayWord(w shell.Word) string {
 	if strings.TrimSpace(w.Text) == "" {
 		return "one of its words"
@@ -301,7 +301,7 @@ func sayWord(w shell.Word) string {
 	return "`" + w.Text + "`"
 }
 
-// PathsOf are the names of a file: as they were looked up, or as it is written.
+// PathsOf returns the names of a file: those that were looked up, or else the name as written, made absolute.
 func (u Use) PathsOf(name string) []Path {
 	if paths, ok := u.Named[name]; ok {
 		return paths
@@ -315,7 +315,7 @@ func (u Use) PathsOf(name string) []Path {
 	return []Path{{Name: path.Clean(name)}}
 }
 
-// fitCode compares names in program text that another interpreter is given (python -c) with patterns.
+// fitCode compares the names in program text for another interpreter (python -c) with patterns.
 func (u Use) fitCode(c shell.Command, patterns []string) fit {
 	for _, name := range codeNames(c) {
 		if u.anyPath(u.PathsOf(c.Resolve(shell.Word{Text: name, Known: true}).Text), patterns, false).yes {
@@ -325,7 +325,7 @@ func (u Use) fitCode(c shell.Command, patterns []string) fit {
 	return fit{}
 }
 
-// codeNames are the names in program text that a command is given.
+// codeNames returns the names in program text among a command's words.
 func codeNames(c shell.Command) (names []string) {
 	if c.Plain || findSubcommand(c) != nil {
 		return nil
@@ -338,10 +338,10 @@ func codeNames(c shell.Command) (names []string) {
 	return names
 }
 
-// readers are programs whose words are files that they show or copy.
+// readers are programs that show or copy the files among their words.
 var readers = strings.Fields("cat less more head tail bat nl tac cut sort uniq grep egrep fgrep rg ag sed awk jq yq cp mv tar zip gzip base64 xxd od hexdump strings source . diff cmp paste column dd rsync scp")
 
-// fitReads compares the files that a command may read.
+// fitReads compares the files that a command may read with patterns.
 func (u Use) fitReads(c shell.Command, patterns []string) (f fit) {
 	reads := slices.Contains(readers, programOf(c))
 	for _, word := range slices.Concat(fileWords(c), c.ReadsFrom()) {
@@ -359,7 +359,7 @@ func argsOf(c shell.Command) []shell.Word {
 	return c.Words[1:]
 }
 
-// programOf is the name of a command's program without its folder, "" where it is not known.
+// programOf returns the name of a command's program without its folder, or "" if it is not known.
 func programOf(c shell.Command) string {
 	if len(c.Words) == 0 || !c.Words[0].Known {
 		return ""
@@ -368,8 +368,8 @@ func programOf(c shell.Command) string {
 	return strings.TrimSuffix(name, ".exe")
 }
 
-// fitProgram compares a command's program, by its own name and by that of the file that a link leads
-// to. One that is not known is an unknown part of the line.
+// fitProgram compares a command's program with patterns, by its own name and by the target of a link. A program that
+// is not known is reported as an unknown part of the line instead.
 func (u Use) fitProgram(c shell.Command, patterns []string) fit {
 	if len(c.Words) == 0 || !c.Words[0].Known {
 		return fit{}
@@ -378,8 +378,8 @@ func (u Use) fitProgram(c shell.Command, patterns []string) fit {
 		slices.ContainsFunc(u.Named[c.Resolve(c.Words[0]).Text], func(p Path) bool { return matchAny(patterns, path.Base(p.Name)) })}
 }
 
-// fitArgs reports whether all patterns match a word each, in their order. A word that is not known
-// may be any number of any words.
+// fitArgs reports whether each pattern matches a word, in order. A word that is not known may expand to any number of
+// words.
 func fitArgs(c shell.Command, patterns []string) fit {
 	words := argsOf(c)
 	if sub := findSubcommand(c); sub != nil && !strings.HasPrefix(patterns[0], "-") {
@@ -408,17 +408,17 @@ func fitArgs(c shell.Command, patterns []string) fit {
 	return fit{}
 }
 
-// matchAny reports whether a pattern matches a name, whatever its case.
+// matchAny reports whether any pattern matches a name, ignoring case.
 func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return engine.MatchName(strings.ToLower(p), strings.ToLower(name)) })
 }
 
-// splitCode returns the names in program text that may be programs, files or hosts.
+// splitCode returns the parts of program text that may name programs, files or hosts.
 func splitCode(code string) []string {
 	return strings.FieldsFunc(code, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`()[]{}<>,;=|&$#!?\\", r) })
 }
 
-// findMention finds one of some programs in a text.
+// findMention returns the first of the programs that a text mentions.
 func findMention(text string, programs []string) (name string, ok bool) {
 	i := slices.IndexFunc(programs, func(name string) bool { return shell.MentionsProgram(text, name) })
 	if i < 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// useShell is a line in /p, in which src and lib are folders.
+// useShell returns a line in /p, which contains the folders src and lib.
 func useShell(line string) gate.Use {
 	u := gate.Use{
 		Tool: gate.BuiltinShell, Working: "/p", Folders: []string{"/p"}, Home: "/home/ann",
@@ -26,7 +26,7 @@ func useShell(line string) gate.Use {
 	return u
 }
 
-// The marks of a use for a gate.
+// The results of comparing a use with a gate.
 const (
 	matches = "matches"
 	unknown = "unknown"
@@ -141,12 +141,12 @@ func TestGatesOnFiles(t *testing.T) {
 		{"{path: tests}", "/p/tests/a/b", false, true},
 		{"{path: tests/}", "/p/tests/a", false, true},
 		{"{path: ./tests//*}", "/p/tests/a", false, true},
-		{"{path: ./tests//*}", "/p/tests/a/b", false, true}, // in a folder that matches
+		{"{path: ./tests//*}", "/p/tests/a/b", false, true}, // inside a folder that matches
 		{"{path: tests}", "/p/tests2", false, false},
 		{"{path: tests}", "/tests", false, false},
 		{"{path: tests}", "/p2/tests", false, false},
 		{"{path: Tests}", "/P/tESTS/a", false, true},
-		{"{path: a\u0301}", "/p/\u00e1", false, true}, // composed, and not
+		{"{path: a\u0301}", "/p/\u00e1", false, true}, // composed and decomposed
 		{"{path: '*'}", "/p/a/b", false, true},
 		{"{path: '?'}", "/p/ab/cd", false, false},
 		{"{path: '.*'}", "/p/a/b", false, false},
@@ -192,7 +192,7 @@ func TestGatesOnFiles(t *testing.T) {
 		if got := mark(t, gate.BuiltinEdit, c.when, u) == matches; got != c.want {
 			t.Errorf("edit %s, %s: %v", c.when, c.path, got)
 		}
-		u.Tool = gate.BuiltinRead // what is in a folder is not read with it
+		u.Tool = gate.BuiltinRead // reading a folder does not read its content
 		if got := mark(t, gate.BuiltinRead, c.when, u) == matches; got != (c.want && !c.below) {
 			t.Errorf("read %s, %s: %v", c.when, c.path, got)
 		}
@@ -217,9 +217,9 @@ func TestGatesOnHosts(t *testing.T) {
 		{"{host: '*.example.com'}", "https://example.com", false},
 		{"{host: 127.0.0.1}", "http://127.0.0.1:80", true},
 		{"{host: example.com}", "http://[::1]/", false},
-		{"{host: example.com}", "https://ex\u00e4mple.org", true}, // may be written in another way
-		{"{host: example.com}", "https://ex%61mple.com/", true},   // cannot be read
-		{"{host: example.com}", "example.com/x", true},            // no address
+		{"{host: example.com}", "https://ex\u00e4mple.org", true}, // may have another spelling
+		{"{host: example.com}", "https://ex%61mple.com/", true},   // cannot be parsed
+		{"{host: example.com}", "example.com/x", true},            // not a URL
 		{"{host: example.com}", "", true},
 	} {
 		if got := mark(t, gate.BuiltinFetch, c.when, gate.Use{Tool: gate.BuiltinFetch, URL: c.url}) == matches; got != c.want {
@@ -228,7 +228,7 @@ func TestGatesOnHosts(t *testing.T) {
 	}
 }
 
-// Of one line, each gate is about what it says.
+// One line may belong to gates on several tools; each gate checks only the parts that it covers.
 func TestLinesBelongToGatesOnOtherTools(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ builtin, when, line, want string }{
@@ -273,7 +273,7 @@ func TestLinesBelongToGatesOnOtherTools(t *testing.T) {
 	}
 }
 
-// Only the whole command says how it ended.
+// Only a line that is exactly the gate's command shows how that command ended.
 func TestSettles(t *testing.T) {
 	t.Parallel()
 	cfg := mustParse(t, `gates: [{tool: "builtin:shell", workflow: w, states: s, success: x, when: [{program: make, args: [test]}, {program: git, args: [tag, "v*"]}]}]`)
@@ -299,7 +299,7 @@ func TestSettles(t *testing.T) {
 	}
 }
 
-// A pattern from the project's folder on matches nothing outside of it, and its case counts for nothing.
+// A pattern relative to the project's folder matches nothing outside of it, and ignores case.
 func TestPatternsStayInside(t *testing.T) {
 	t.Parallel()
 	part := rapid.SampledFrom([]string{"a", "B", "ab", ".x", "*", "?", "**", "a*", "[ab]", "{a,B}", "*.x"})
@@ -328,7 +328,7 @@ func TestPatternsStayInside(t *testing.T) {
 	})
 }
 
-// Whatever is a pattern reads, and one from the project's folder on matches nothing outside of it.
+// Every valid pattern can be matched, and one relative to the project's folder matches nothing outside of it.
 func FuzzPatterns(f *testing.F) {
 	for _, pattern := range []string{"tests/**", "**/*_test.go", "{a,b}/[^c]?", `\*`, "~/x", "/etc", "./a//b/", "a[", "C:/x", "..", "ß/İ"} {
 		f.Add(pattern, "a/b", true)

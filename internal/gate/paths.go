@@ -9,15 +9,15 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// foldPath makes one text of the spellings that a file system may take for one name: some tell
-// no case apart, and some compose letters.
+// foldPath maps the spellings that a file system may treat as the same name to one text. Some file systems ignore
+// case, and some compose letters.
 func foldPath(name string) string { return strings.ToLower(norm.NFC.String(name)) }
 
-// MaxName is how long the name of a file may be, in bytes: no system opens one by a longer name.
+// MaxName is the maximum length of a file name, in bytes. No system opens a longer one.
 const MaxName = 4096
 
-// covers reports whether a pattern covers a path: it matches the path, or a folder that the path
-// is in. With below it also does where it may match something in the path, a folder.
+// covers reports whether a pattern matches a path or one of its parent folders. If below is set and the path is a
+// folder, it also reports whether the pattern may match something inside it.
 func (u Use) covers(pattern string, p Path, below bool) bool {
 	below = below && p.Below
 	name := path.Clean(p.Name)
@@ -39,14 +39,14 @@ func (u Use) covers(pattern string, p Path, below bool) bool {
 			return covers(pattern, ".", below)
 		case strings.HasPrefix(name, folder+"/"):
 			return covers(pattern, name[len(folder)+1:], below)
-		default: // a folder around the project's
+		default: // the path may be a parent of the project's folder
 			return below && strings.HasPrefix(folder, strings.TrimSuffix(name, "/")+"/")
 		}
 	})
 }
 
-// rootsOf are the folders that relative patterns begin in for a file. Where nobody looked up its
-// repository and it is outside of the session's project, every folder above it may be one.
+// rootsOf returns the folders that relative patterns start from for a path. If the path's repository was not looked
+// up and the path is outside the session's project, any folder above it may be a root.
 func (u Use) rootsOf(p Path) []string {
 	inside := func(folder string) bool { return strings.HasPrefix(p.Name+"/", strings.TrimSuffix(folder, "/")+"/") }
 	if p.Roots != nil || slices.ContainsFunc(u.Folders, inside) {
@@ -65,7 +65,7 @@ func isAbsolute(pattern string) bool {
 	return strings.HasPrefix(pattern, "/") || len(pattern) > 1 && pattern[1] == ':' // C:/
 }
 
-// covers compares a pattern with a path in the same form: both absolute, or both from a folder on.
+// covers compares a pattern with a name of the same form: both absolute, or both relative to the same folder.
 func covers(pattern, name string, below bool) bool {
 	if pattern == "." || pattern == "/" {
 		return true
@@ -95,7 +95,7 @@ func splitPath(name string) []string {
 	return strings.Split(name, "/")
 }
 
-// escapePattern makes a pattern of a name that matches nothing else.
+// escapePattern returns a pattern that matches only the given name.
 func escapePattern(name string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `{`, `\{`).Replace(name)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Subjects finds the workflows that subjects have, and begins those of others.
+// Subjects finds the workflow of a subject, and starts one for a subject that has none.
 type Subjects interface {
 	FindSubject(ctx context.Context, p engine.Principal, workflow, subject string) (engine.Position, error)
 	Start(ctx context.Context, p engine.Principal, req engine.StartRequest) (engine.StartResult, error)
 }
 
-// FindInstance finds the instance of a workflow that is about a subject; with start, one that is
-// missing is begun. The refusal says why there is none for the tool, nil where there is one.
+// FindInstance finds the instance of a workflow for a subject. If start is set, it starts a missing one. If there is
+// no instance for the tool, the refusal explains why; otherwise it is nil.
 func FindInstance(ctx context.Context, e Subjects, p engine.Principal, workflow, subject, tool string, start bool) (engine.Position, *Refusal, error) {
 	at, err := e.FindSubject(ctx, p, workflow, subject)
 	switch {
@@ -32,7 +32,7 @@ func FindInstance(ctx context.Context, e Subjects, p engine.Principal, workflow,
 	}
 	started, err := e.Start(ctx, p, engine.StartRequest{Type: workflow, Subject: subject})
 	switch {
-	case engine.CodeOf(err) == engine.CodeSubjectTaken: // by another call, meanwhile
+	case engine.CodeOf(err) == engine.CodeSubjectTaken: // started by a concurrent call
 		at, err = e.FindSubject(ctx, p, workflow, subject)
 		return at, nil, err
 	case err == nil && started.ID == "":
@@ -45,13 +45,13 @@ func FindInstance(ctx context.Context, e Subjects, p engine.Principal, workflow,
 	}
 }
 
-// ExplainDecision is why something was refused.
+// ExplainDecision returns the reason for a negative decision.
 func ExplainDecision(d engine.Decision) string {
 	return cmp.Or(strings.Join(d.Violations, " "), d.Reasoning)
 }
 
-// RefuseForeign refuses an instance that the gate is not for: of another workflow, of one that no
-// operator defined, or of a version that the gate does not fit. nil where the gate is for it.
+// RefuseForeign refuses an instance that the gate does not apply to: one of another workflow, one that no operator
+// defined, or one of a version that the gate does not fit. It returns nil if the gate applies.
 func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Definition) *Refusal {
 	switch {
 	case !operator && g.Builtin != "":
@@ -73,7 +73,7 @@ func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Defin
 	return nil
 }
 
-// RefuseParked refuses a call that a person has to decide.
+// RefuseParked refuses a call that a person must decide first.
 func (g Gate) RefuseParked() Refusal {
 	return Refusal{
 		Message: g.wording().not() + ": a person has to decide it first.",
@@ -81,7 +81,7 @@ func (g Gate) RefuseParked() Refusal {
 	}
 }
 
-// RefuseKnown refuses a call that was made before, with the outcome that it had; "" while it is open.
+// RefuseKnown refuses a repeated call, naming the outcome of the first one; "" means that it is still open.
 func (g Gate) RefuseKnown(outcome engine.CallOutcome) Refusal {
 	not := g.wording().not() + " again: "
 	switch outcome {
@@ -103,14 +103,14 @@ func (g Gate) RefuseKnown(outcome engine.CallOutcome) Refusal {
 	}
 }
 
-// RefuseCall says why a call was refused: by where the workflow stands, or as it was judged. d and
-// may are as for Refuse.
+// RefuseCall explains why a call was refused, by the workflow's state or by the judgement. d and may are as for
+// Refuse.
 func (c Config) RefuseCall(g Gate, d *workflow.Definition, r engine.CallResult, role engine.Role, may func(tool string) bool) Refusal {
 	where := c.Refuse(g, d, r.Position, role, may)
 	if !g.Allows(r.Position) {
 		return where
 	}
-	if r.Decision.Code == workflow.CodeCallLimit || r.Decision.Code == workflow.CodeCallUnknown { // whatever its arguments
+	if r.Decision.Code == workflow.CodeCallLimit || r.Decision.Code == workflow.CodeCallUnknown { // refused whatever the arguments are
 		where.Tools = slices.DeleteFunc(where.Tools, func(tool string) bool { return tool == g.Tool })
 	}
 	where.Judged = true
@@ -119,8 +119,8 @@ func (c Config) RefuseCall(g Gate, d *workflow.Definition, r engine.CallResult, 
 	return where
 }
 
-// DescribeAfter is what an agent has to know of the move after a call: that it was refused. "" where
-// it was made, or none follows.
+// DescribeAfter tells an agent that the move after a call was refused. It returns "" if the move was made, or if no
+// move follows.
 func DescribeAfter(r engine.SettleResult) string {
 	if r.Action == "" || r.Moved {
 		return ""

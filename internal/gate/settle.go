@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// harmlessOptions change neither what a command does nor what its exit status says, by program;
-// those of "" are harmless to every program.
+// harmlessOptions are options, by program, that change neither the effect of a command nor its exit status. Those
+// under "" apply to every program.
 var harmlessOptions = map[string][]string{
 	"":        {"--verbose", "--quiet", "--silent", "--color", "--no-color", "--colour"},
 	"make":    {"-j", "-s", "-k", "-B", "-w", "--jobs", "--keep-going", "--always-make", "--output-sync", "--no-print-directory"},
@@ -21,7 +21,8 @@ var harmlessOptions = map[string][]string{
 	"kubectl": {"-f", "-n", "--namespace", "--context", "-k", "-R", "--server-side", "--record"},
 }
 
-// idleOptions make a command do nothing, or something else, by program; those of "" for every one.
+// idleOptions are options, by program, that make a command do nothing or something else. Those under "" apply to
+// every program.
 var idleOptions = map[string][]string{
 	"":      {"--help", "-h", "--version", "--dry-run", "--noop", "--no-op", "--simulate", "--what-if", "--list", "--check"},
 	"git":   {"-n"},
@@ -29,9 +30,9 @@ var idleOptions = map[string][]string{
 	"make":  {"-n", "-q", "-t", "--just-print", "--recon", "--question", "--touch"},
 }
 
-// Settles reports whether the end of the use says how the gate's command ended: the whole line is
-// that command, as the gate has it. Without an action that was judged before, it has no option that is
-// not known to be harmless (make -n test); with one, none that is known to make it do nothing.
+// Settles reports whether the end of the use shows how the gate's command ended. The command must be the whole line
+// and match the gate's entry. If no action is judged before it, the command may have only options known to be
+// harmless. With one, it may have no option known to make it do nothing (make -n test).
 func (m Match) Settles(u Use) bool {
 	if u.Tool != BuiltinShell {
 		return true
@@ -48,7 +49,7 @@ func (m Match) Settles(u Use) bool {
 	}) || len(m.Gate.When) == 0
 }
 
-// isUnchanged reports whether a command has no words beside those of an entry that may change what it does.
+// isUnchanged reports whether a command has no words beyond an entry's that may change what it does.
 func (g Gate) isUnchanged(c shell.Command, w When) bool {
 	program := programOf(c)
 	has := func(options map[string][]string, option string) bool {
@@ -68,9 +69,9 @@ func (g Gate) isUnchanged(c shell.Command, w When) bool {
 		case isIdle(option):
 			return false
 		case g.Action != "":
-		case assigned && !strings.HasPrefix(option, "-"): // make test SHELL:=true
+		case assigned && !strings.HasPrefix(option, "-"): // for example, make test SHELL:=true
 			return false
-		case strings.HasPrefix(word.Text, "-") && !has(harmlessOptions, option) && !has(harmlessOptions, strings.TrimRight(option, "0123456789")): // -j4
+		case strings.HasPrefix(word.Text, "-") && !has(harmlessOptions, option) && !has(harmlessOptions, strings.TrimRight(option, "0123456789")): // for example, -j4
 			return false
 		}
 	}

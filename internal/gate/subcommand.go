@@ -6,9 +6,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// plainSubcommands are subcommands of programs that run no other one: whatever words follow
-// them, git stash push pushes nothing, and git commit -m "$message" neither. Not among them are
-// those that run what they are given (git submodule foreach, go run, npm exec).
+// plainSubcommands are subcommands that run no other program or subcommand, whatever words follow: git stash push
+// pushes nothing, and neither does git commit -m "$message". Subcommands that run their arguments are excluded (git
+// submodule foreach, go run, npm exec).
 var plainSubcommands = map[string][]string{
 	"git": {
 		"add", "blame", "branch", "checkout", "cherry-pick", "commit", "diff", "fetch", "grep", "log", "ls-files", "merge", "mv", "pull",
@@ -20,7 +20,7 @@ var plainSubcommands = map[string][]string{
 	"npm":     {"ci", "install", "ls", "outdated", "pack", "publish", "view"},
 }
 
-// findSubcommand returns the words of a command from its subcommand on, nil unless it is known and plain.
+// findSubcommand returns the words of a command from its subcommand on, or nil unless that is known and plain.
 func findSubcommand(c shell.Command) []shell.Word {
 	words := argsOf(c)
 	if len(words) == 0 || !words[0].Known || !slices.Contains(plainSubcommands[programOf(c)], words[0].Text) {

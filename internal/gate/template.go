@@ -13,12 +13,12 @@ import (
 
 // The roots of references.
 const (
-	rootArguments = "arguments" // of the call
-	rootPrincipal = "principal" // id and role of who calls
-	rootResult    = "result"    // of the call, as the server wrote it
+	rootArguments = "arguments" // the call's arguments
+	rootPrincipal = "principal" // the caller's id and role
+	rootResult    = "result"    // the call's result, as the server sent it
 )
 
-// Template is a JSON value with references such as {{arguments.path}} in its texts.
+// Template is a JSON value whose strings may contain references such as {{arguments.path}}.
 type Template struct{ value document.JSON }
 
 var (
@@ -26,8 +26,8 @@ var (
 	fieldPattern     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([a-z]+)((?:\.[A-Za-z0-9_-]+)+)$`) })
 )
 
-// readTemplate reads a key as a template of a kind whose references begin at some roots; nil when
-// it is absent.
+// readTemplate reads a key as a template of a JSON kind with references to the given roots. It returns nil if the key
+// is absent.
 func readTemplate(o *document.ObjectReader, key string, kind document.Kind, roots ...string) *Template {
 	n := o.Value(key)
 	if n == nil {
@@ -63,12 +63,12 @@ func checkTemplate(o *document.ObjectReader, n *document.Node, roots []string) {
 	}
 }
 
-// Values are what references of a template lead into.
+// Values are the values that references resolve to.
 type Values struct {
 	Arguments, Principal, Result document.JSON
 }
 
-// find is what a reference leads to, absent where it leads nowhere.
+// find returns the value of a reference, or the zero JSON if it does not exist.
 func (v Values) find(reference string) document.JSON {
 	root, path, _ := strings.Cut(strings.TrimSpace(reference), ".")
 	doc := map[string]document.JSON{rootArguments: v.Arguments, rootPrincipal: v.Principal, rootResult: v.Result}[root]
@@ -77,8 +77,8 @@ func (v Values) find(reference string) document.JSON {
 
 func (t *Template) refers() bool { return referencePattern().Match(t.value.Raw()) }
 
-// Fill puts values into the template. A text that is one reference becomes the value itself,
-// numbers with their digits; what refers to something that is not there is left out.
+// Fill resolves the template's references. A string that is a single reference becomes the value itself, with the
+// digits of numbers unchanged. Members and items that refer to a missing value are omitted.
 func (t *Template) Fill(v Values) json.RawMessage {
 	filled, _ := fillTemplate(t.value, v)
 	return filled
@@ -115,7 +115,7 @@ func fillTemplate(t document.JSON, v Values) (filled json.RawMessage, ok bool) {
 	}
 }
 
-// fillText fills a text. Strings that are put into a longer one pass through quote.
+// fillText fills a string. Strings inserted into a longer text pass through quote.
 func fillText(text string, v Values, quote func(string) string) (json.RawMessage, bool) {
 	places := referencePattern().FindAllStringSubmatchIndex(text, -1)
 	if len(places) == 1 && places[0][0] == 0 && places[0][1] == len(text) {
@@ -141,11 +141,11 @@ func fillText(text string, v Values, quote func(string) string) (json.RawMessage
 	return document.AppendQuote(nil, b.String()), true
 }
 
-// maxSubject bounds a subject, in bytes.
+// maxSubject limits a subject, in bytes.
 const maxSubject = 200
 
-// SubjectOf is what a call is about. Where a subject has several references, each text is quoted, so
-// that no two calls share one by where their texts end. The problem is one sentence.
+// SubjectOf returns the subject of a call. If the template has several references, each string value is quoted, so
+// that different values cannot join to the same subject. problem is one sentence, or "".
 func (g Gate) SubjectOf(v Values) (subject, problem string) {
 	text := g.Subject.value.Text()
 	quote := func(s string) string { return s }
@@ -168,7 +168,7 @@ func (g Gate) SubjectOf(v Values) (subject, problem string) {
 	return subject, ""
 }
 
-// names are the references of a template, for a sentence.
+// names returns the template's references, for use in a sentence.
 func (t *Template) names() string {
 	var out []string
 	for _, found := range referencePattern().FindAllStringSubmatch(string(t.value.Raw()), -1) {

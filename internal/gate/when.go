@@ -11,27 +11,27 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// When says which uses of a builtin tool a gate is about: those that match all that it names.
+// When selects the uses of a builtin tool that a gate covers. A use must match all fields that are set.
 type When struct {
-	// Programs, Args and Hosts are names in which * is any text. Args occur in their order, with
-	// other words between them.
+	// Programs, Args and Hosts are names in which * matches any text. Args must occur in this order, but other words
+	// may come between them.
 	Programs, Args, Hosts []string
-	// Paths are patterns that begin at the project's folder, / or ~. One that matches a folder
-	// covers all that is in it.
+	// Paths are patterns that start at the project's folder, / or ~. A pattern that matches a folder covers
+	// everything in it.
 	Paths []string
 }
 
 // UnknownLine is the answer to a shell line that may belong to a gate.
 type UnknownLine string
 
-// The answers.
+// The answers for uncertain shell lines.
 const (
-	UnknownLineAsk   UnknownLine = "ask" // the person at the client; without one, deny
+	UnknownLineAsk   UnknownLine = "ask" // ask the person at the client; deny if there is none
 	UnknownLineDeny  UnknownLine = "deny"
-	UnknownLineAllow UnknownLine = "allow" // as a line that does not belong to the gate
+	UnknownLineAllow UnknownLine = "allow" // treat the line as one that does not belong to the gate
 )
 
-// whenKeys are the keys of an entry by builtin tool.
+// whenKeys lists the keys of an entry by builtin tool.
 var whenKeys = map[string][]string{
 	BuiltinShell: {"program", "args", "path", "host"},
 	BuiltinEdit:  {"path"},
@@ -39,7 +39,7 @@ var whenKeys = map[string][]string{
 	BuiltinFetch: {"host"},
 }
 
-// readBuiltin reads what only gates on builtin tools have.
+// readBuiltin reads the keys that only gates on builtin tools have.
 func readBuiltin(o *document.ObjectReader, g *Gate) {
 	name, entries := o.String("name"), o.Items("when")
 	g.Unknown = cmp.Or(UnknownLine(o.Enum("unknown", string(UnknownLineAsk), string(UnknownLineDeny), string(UnknownLineAllow))), UnknownLineAsk)
@@ -112,7 +112,7 @@ func readWhen(o *document.ObjectReader, builtin string, keys []string) (w When) 
 	return w
 }
 
-// checkPattern is what is wrong with a text of an entry, "" for nothing.
+// checkPattern returns the problem of an entry's text, or "".
 func checkPattern(key, text string) string {
 	switch {
 	case strings.TrimSpace(text) == "" || text != strings.TrimSpace(text):
@@ -140,8 +140,8 @@ func checkPattern(key, text string) string {
 	}
 }
 
-// bracesHaveSlash reports whether a slash stands between { and }: patterns are matched folder by
-// folder.
+// bracesHaveSlash reports whether a slash occurs between { and }. Such a pattern is not supported, since patterns are
+// matched folder by folder.
 func bracesHaveSlash(pattern string) bool {
 	depth := 0
 	for i := 0; i < len(pattern); i++ {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// wording is how sentences speak of what a gate is on.
+// wording is how sentences refer to a gate's tool.
 type wording struct {
-	what string // `git push`
-	done string // run, as in "was not run"
-	do   string // run
+	what string // for example, `git push`
+	done string // for example, run, as in "was not run"
+	do   string // for example, run
 }
 
-// wording speaks of another server's tool by its name, and of a builtin one by what the agent does
-// with it: that it has a gate's name is the operator's business.
+// wording names another server's tool by its name, and a builtin tool by what the agent does with it. A gate's name
+// concerns only the operator.
 func (g Gate) wording() wording {
 	w := map[string]wording{
 		"":           {g.Tool, "called", "call"},
@@ -39,10 +39,10 @@ func (g Gate) wording() wording {
 	return w
 }
 
-// maxShown is how many entries a sentence shows.
+// maxShown limits the entries that a sentence shows.
 const maxShown = 3
 
-// show are the names of what an entry is about.
+// show returns quoted names for what an entry covers.
 func (w When) show(builtin string) (shown []string) {
 	switch builtin {
 	case BuiltinShell:
@@ -70,17 +70,17 @@ func (w When) show(builtin string) (shown []string) {
 	return quoted
 }
 
-// Name returns the gate with the words by which sentences call one use of it: the line that was
-// asked for, and not all that the gate is on.
+// Name returns a copy of the gate that messages describe as this use: the requested line rather than everything that
+// the gate covers.
 func (g Gate) Name(use string) Gate {
 	g.shown = "`" + use + "`"
 	return g
 }
 
-// Uses is what the gate is on, as sentences to an agent name it: `git push`, ops__deploy.
+// Uses returns what the gate covers, as sentences to an agent name it: `git push`, ops__deploy.
 func (g Gate) Uses() string { return g.wording().what }
 
-// begin is what as the beginning of a sentence.
+// begin returns what for the beginning of a sentence.
 func (w wording) begin() string {
 	if rest, ok := strings.CutPrefix(w.what, anything); ok {
 		return "Any " + rest
@@ -96,10 +96,10 @@ func (w wording) not() string {
 	return w.what + " was not " + w.done
 }
 
-// anything begins what a gate is on that is about every use of a tool.
+// anything is the prefix of what for a gate that covers every use of a tool.
 const anything = "any "
 
-// Describe speaks of a tool with a gate as sentences to an agent do: of a builtin one by what it
+// Describe returns how sentences to an agent refer to a gated tool. A builtin tool is described by what the agent
 // does with it.
 func (c Config) Describe(tool string) string {
 	if g := c.Of(tool); g != nil && g.Builtin != "" {

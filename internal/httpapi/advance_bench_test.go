@@ -12,9 +12,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// BenchmarkAdvanceOverHTTP moves one instance on SQLite, one request at a time, beside its
-// baseline in the same run: a handler that makes 600 bytes durable, about an event, and
-// answers as many bytes. "x-bare" is how many times as long it takes.
+// BenchmarkAdvanceOverHTTP moves one instance on SQLite, one request at a time. It compares this with a baseline in
+// the same run: a handler that makes 600 bytes durable, about an event, and sends a response of the same size.
+// "x-bare" is the ratio.
 func BenchmarkAdvanceOverHTTP(b *testing.B) {
 	e, a := newSQLiteBench(b)
 	if _, err := e.Define(b.Context(), operator, engine.DefineRequest{Source: "bench", Document: []byte(`{"name":"loop","initialState":"a","states":{"a":{"transitions":{"again":"a"}}}}`)}); err != nil {
@@ -42,7 +42,7 @@ func BenchmarkAdvanceOverHTTP(b *testing.B) {
 	}
 }
 
-// durable appends to a file, and answers when the disk has it.
+// durable appends to a file, and responds once the data is on disk.
 func durable(b *testing.B, reply []byte) http.Handler {
 	b.Helper()
 	f, err := os.Create(filepath.Join(b.TempDir(), "log"))

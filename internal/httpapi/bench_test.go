@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// BenchmarkDecideOverHTTP is /v1/decide over the network, one request at a time, beside its
-// baseline: a handler that reads the same JSON and answers as many bytes.
+// BenchmarkDecideOverHTTP measures /v1/decide over the network, one request at a time. The baseline is a handler that
+// reads the same JSON and sends a response of the same size.
 func BenchmarkDecideOverHTTP(b *testing.B) {
 	a := newAPI(b)
 	a.define(operator, paper)
@@ -62,8 +62,8 @@ func posts(b *testing.B, h http.Handler, body []byte) {
 	}
 }
 
-// BenchmarkDecideFace is what the face adds to /v1/decide: reading the request and writing the
-// answer, with an engine that answers at once.
+// BenchmarkDecideFace measures the face's share of /v1/decide: reading the request and writing the response, with an
+// engine that responds immediately.
 func BenchmarkDecideFace(b *testing.B) {
 	e := newEngine(b)
 	if _, err := e.Define(b.Context(), operator, engine.DefineRequest{Source: "paper", Document: []byte(paper)}); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// read reads a request into req, and refuses parts that no field takes.
+// read reads a request into req. It rejects parts that no field accepts.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, req any) error {
 	for _, f := range route.Fields(operation.InPath) {
 		if err := f.SetText(req, []string{r.PathValue(f.HTTP())}, operation.Parameter); err != nil {
@@ -78,8 +78,8 @@ func readHeaders(r *http.Request, route *operation.Route, req any) error {
 	return nil
 }
 
-// revisionOf reads If-Match: "7", or the ETag of something that was read at revision 7. A
-// weak tag means the same, because revisions are what is compared.
+// revisionOf parses If-Match: "7", or the ETag of a resource read at revision 7. Weak tags are equivalent, because
+// only revisions are compared.
 func revisionOf(text string) (string, error) {
 	inner, ok := strings.CutPrefix(strings.TrimPrefix(text, "W/"), `"`)
 	if ok {
@@ -97,7 +97,7 @@ func isHex(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// keyOf reads Idempotency-Key: as it is, or as a string of RFC 9651 in double quotes.
+// keyOf parses Idempotency-Key: the plain key, or a string of RFC 9651 in double quotes.
 func keyOf(values []string) (string, error) {
 	bad := func(what string) (string, error) {
 		return "", operation.Wrong(headerIdempotencyKey, "The header Idempotency-Key "+what+".", "Send one key, for example a UUID.")
@@ -117,7 +117,7 @@ func keyOf(values []string) (string, error) {
 	return key, nil
 }
 
-// readBody reads a body of JSON members, or one that is a document itself.
+// readBody reads a body of JSON members, or a body that is a document itself.
 func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, req any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBody))
 	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -131,7 +131,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op *operation
 		return err
 	}
 	if op.Document {
-		// The name tells what it is to be read as.
+		// The extension selects the document's format.
 		source := map[string]string{jsonType: "body.json", yamlType: "body.yaml"}[media]
 		operation.SetDocument(req, source, body)
 		return nil
@@ -146,7 +146,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op *operation
 	return operation.BindMembers(req, route.Fields(operation.InBody), members, operation.Member) //nolint:wrapcheck // an *engine.Error
 }
 
-// mediaOf is the media type of the body: JSON, or YAML where that is read.
+// mediaOf returns the media type of the body: JSON, or YAML if the operation accepts it.
 func mediaOf(r *http.Request, yaml, empty bool) (string, error) {
 	sent := r.Header.Get("Content-Type")
 	if empty && sent == "" {

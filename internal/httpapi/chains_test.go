@@ -13,8 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/chain"
 )
 
-// oneRun are chains with one run, which has all that a run can have and never ends. asked is what
-// was asked last.
+// oneRun has a single run that never ends, with all optional parts set. asked is the latest request.
 type oneRun struct{ asked any }
 
 func (o *oneRun) services() map[string]any {
@@ -107,11 +106,11 @@ func (o *oneRun) TriggerSchedule(_ context.Context, _ engine.Principal, name, wh
 	return aTick, nil
 }
 
-// chainSteps ask every operation on chains.
+// chainSteps call every operation on chains.
 var chainSteps = []struct {
 	what, body string
 	status     int
-	asked      string // JSON of what the chains were asked, "" where that does not matter
+	asked      string // JSON of the request that the chains received; "" if irrelevant
 }{
 	{"GET /v1/chains", "", http.StatusOK, ""},
 	{"POST /v1/runs", `{"chain":"tour","input":{"n":1.50},"run":"mine"}`, http.StatusCreated, `{"Chain":"tour","Run":"mine","Input":{"n":1.50}}`},
@@ -136,7 +135,7 @@ var chainSteps = []struct {
 	{"POST /v1/runs", `{"chain":"tour","n":1}`, http.StatusBadRequest, ""},
 }
 
-// TestOutputOfAStep: what a call gave may be any JSON, and reaches the run as it was sent.
+// TestOutputOfAStep shows that a call's output may be any JSON, and reaches the run unchanged.
 func TestOutputOfAStep(t *testing.T) {
 	a, ctx := newAPI(t), t.Context()
 	d, err := chain.Parse("chain.json", []byte(`{"name":"pay","steps":[{"id":"pay","type":"tool","server":"bank","action":"transfer"}]}`))

@@ -11,8 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// TestIfMatch: a condition that is not true any more changes nothing, and the answer says
-// where the instance is.
+// TestIfMatch checks that an outdated condition changes nothing, and that the response has the instance's position.
 func TestIfMatch(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -36,7 +35,7 @@ func TestIfMatch(t *testing.T) {
 	}
 	for _, op := range []string{"validate", "cancel", "rollback", "undo", "redo"} {
 		body := map[string]string{"validate": `{"action":"back"}`, "rollback": `{"checkpointId":"c"}`}[op]
-		if op == "rollback" { // which looks for the checkpoint first
+		if op == "rollback" { // it looks for the checkpoint first
 			continue
 		}
 		a.ask(operator, "POST "+at+"/"+op, body, "If-Match", `"1"`).is(http.StatusPreconditionFailed).problem(engine.CodeConflict)
@@ -44,7 +43,7 @@ func TestIfMatch(t *testing.T) {
 	a.ask(agent, "POST "+at+"/advance", `{"action":"back"}`, "If-Match", "*").is(http.StatusOK)
 }
 
-// TestIfNoneMatch: 304 while what would be answered is what the caller has, and only then.
+// TestIfNoneMatch checks that 304 is sent only while the caller's copy is current.
 func TestIfNoneMatch(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -57,10 +56,10 @@ func TestIfNoneMatch(t *testing.T) {
 			t.Errorf("304 with %q and %q", got.body, got.header.Get("ETag"))
 		}
 	}
-	a.ask(auditor, "GET "+at, "", "If-None-Match", tag).is(http.StatusOK) // other actions are open to it
+	a.ask(auditor, "GET "+at, "", "If-None-Match", tag).is(http.StatusOK) // other actions are possible for an auditor
 	a.ask(agent, "POST "+at+"/advance", `{"action":"submit","data":{"title":"T"}}`).is(http.StatusOK)
 	moved := a.ask(agent, "GET "+at, "", "If-None-Match", tag).is(http.StatusOK).header.Get("ETag")
-	// A parked move changes no revision, but what is read.
+	// A parked move changes the representation, but not the revision.
 	a.ask(agent, "POST "+at+"/advance", `{"action":"publish"}`).is(http.StatusOK)
 	parked := a.ask(agent, "GET "+at, "", "If-None-Match", moved).is(http.StatusOK).header.Get("ETag")
 	if revision(moved) != "2" || revision(parked) != "2" || moved == parked {
@@ -73,8 +72,8 @@ func revision(tag string) string {
 	return r
 }
 
-// TestIdempotencyKey: the same request is answered again and not done again, another one
-// with the same key is refused.
+// TestIdempotencyKey checks that a repeated request is answered but not repeated, and that a different request with
+// the same key is refused.
 func TestIdempotencyKey(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -95,7 +94,7 @@ func TestIdempotencyKey(t *testing.T) {
 	a.ask(agent, "POST /v1/instances", `{"type":"paper","context":{"n":1}}`, "Idempotency-Key", "k-1").is(http.StatusUnprocessableEntity).problem(engine.CodeKeyReused)
 
 	at := "/v1/instances/" + id
-	for range 3 { // a refusal binds its key too
+	for range 3 { // a refusal uses up its key too
 		got := into[engine.AdvanceResult](a.ask(agent, "POST "+at+"/advance", `{"action":"submit"}`, "Idempotency-Key", "m").is(http.StatusOK))
 		if got.Decision.Applied {
 			t.Error("the replay of a refusal moved")
@@ -106,8 +105,8 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
-// TestRaces: of many that move the same revision, one wins, whatever else goes on; with the
-// same key they all win the same.
+// TestRaces checks that only one of many concurrent moves of a revision succeeds. With the same key, all get the same
+// result.
 func TestRaces(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)

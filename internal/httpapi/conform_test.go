@@ -14,12 +14,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// described is the served document, with the schemas of its answers closed: an answer with
-// a member that the document does not know is one too.
+// described is the served document. The schemas of its answers are closed, so that members missing from the document
+// fail the test.
 type described struct {
 	paths map[string]map[string]documented
 
-	mu       sync.Mutex // a compiler is one goroutine's at a time
+	mu       sync.Mutex // a compiler is not safe for concurrent use
 	compiler *jsonschema.Compiler
 }
 
@@ -65,7 +65,7 @@ var document = sync.OnceValues(func() (*described, error) {
 	return &described{paths: doc.Paths, compiler: c}, nil
 })
 
-// find is the operation of a request, false for a path or method that there is not.
+// find returns the operation of a request, or false if the path or method does not exist.
 func (d *described) find(r *http.Request) (documented, bool) {
 	method := strings.ToLower(r.Method)
 	if method == "head" {
@@ -94,10 +94,10 @@ func fits(want, got []string) bool {
 	return true
 }
 
-// seen are the operations with an answer of success that was held against its schema.
+// seen holds the operations of which a successful answer was checked against its schema.
 var seen sync.Map
 
-// conforms holds an answer against what the document says of its operation.
+// conforms checks an answer against the document.
 func conforms(t testing.TB, r *http.Request, a answer) {
 	t.Helper()
 	d, err := document()
@@ -167,8 +167,8 @@ func (d *described) check(t testing.TB, component string, body []byte) {
 	}
 }
 
-// TestDocumentIsOpenAPI holds the document against the OpenAPI Initiative's schema, and
-// every schema in it against JSON Schema's.
+// TestDocumentIsOpenAPI validates the document against the OpenAPI Initiative's schema, and every schema in it
+// against JSON Schema's.
 func TestDocumentIsOpenAPI(t *testing.T) {
 	meta, err := os.ReadFile("testdata/openapi-3.1-schema.json")
 	if err != nil {
@@ -193,7 +193,7 @@ func TestDocumentIsOpenAPI(t *testing.T) {
 	if err := schema.Validate(doc); err != nil {
 		t.Fatalf("%#v", err)
 	}
-	// The test can fail: a document with a broken parameter is none.
+	// The test can fail: a document with an invalid parameter is rejected.
 	broken := bytes.Replace(raw, []byte(`"in": "path"`), []byte(`"in": "nowhere"`), 1)
 	var bad any
 	if err := json.Unmarshal(broken, &bad); err != nil {

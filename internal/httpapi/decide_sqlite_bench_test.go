@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 )
 
-// BenchmarkDecideOnSQLite is /v1/decide with the definition in a file, one request at a time.
+// BenchmarkDecideOnSQLite measures /v1/decide with the definition in a file, one request at a time.
 func BenchmarkDecideOnSQLite(b *testing.B) {
 	_, a := newSQLiteBench(b)
 	a.define(operator, paper)
@@ -20,7 +20,7 @@ func BenchmarkDecideOnSQLite(b *testing.B) {
 	posts(b, a.http, []byte(body))
 }
 
-// newSQLiteBench is an engine on a store in a file, and its API.
+// newSQLiteBench returns an engine on a store in a file, and its API.
 func newSQLiteBench(b *testing.B) (*engine.Engine, *api) {
 	b.Helper()
 	store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})

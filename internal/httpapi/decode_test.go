@@ -25,7 +25,7 @@ import (
 	jsondoc "github.com/gavel-mcp/gavel/validators/document"
 )
 
-// heard is an engine that remembers what it was asked, and decides nothing.
+// heard is an engine that records requests and decides nothing.
 type heard struct {
 	operation.Engine
 	advance   *engine.AdvanceRequest
@@ -42,7 +42,7 @@ func (h *heard) Decisions(_ context.Context, _ engine.Principal, req engine.Deci
 	return engine.DecisionsResult{}, nil
 }
 
-// hear serves a request to an engine that only listens.
+// hear serves a request with an engine that only records.
 func hear(t testing.TB, r *http.Request) (*heard, *httptest.ResponseRecorder) {
 	t.Helper()
 	e := &heard{}
@@ -55,8 +55,8 @@ func hear(t testing.TB, r *http.Request) (*heard, *httptest.ResponseRecorder) {
 	return e, w
 }
 
-// FuzzBody: a body either says one thing, whoever reads it, or it is refused with a
-// problem; nothing makes the handler fail.
+// FuzzBody checks that a body is either unambiguous or rejected with a problem, and that nothing makes the handler
+// fail.
 func FuzzBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"action":"go","data":{"n":1.50}}`, `{"action":"go","data":null}`, `{}`, `[]`, `{"action":"a","Action":"b"}`, `{"action":"\ud800"}`,
@@ -95,7 +95,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// TestRequestsComeThrough: what a client writes with NewRequest is what the engine is asked.
+// TestRequestsComeThrough checks that the engine receives exactly the request that a client passed to NewRequest.
 func TestRequestsComeThrough(t *testing.T) {
 	base, err := url.Parse("http://gavel.example")
 	if err != nil {
@@ -169,7 +169,7 @@ func (broken) Review(context.Context, engine.Principal, string) (engine.ReviewVi
 	return engine.ReviewView{}, &engine.Error{Code: engine.CodeRateLimited, Message: "Too fast.", RetryAfter: 1500 * time.Millisecond}
 }
 
-// TestDefects: a defect costs one answer, and tells nothing of itself but in the log.
+// TestDefects checks that a defect fails only one request, and that its details appear only in the log.
 func TestDefects(t *testing.T) {
 	var log strings.Builder
 	h, err := httpapi.New(httpapi.Config{Engine: broken{}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -202,7 +202,7 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// TestNewRefuses: a configuration that cannot work is not taken.
+// TestNewRefuses checks that an unusable configuration is rejected.
 func TestNewRefuses(t *testing.T) {
 	fine := httpapi.Config{Engine: broken{}, Logger: slog.New(slog.DiscardHandler)}
 	for name, change := range map[string]func(*httpapi.Config){

@@ -1,18 +1,17 @@
-// Package httpapi is gavel's REST face: /v1 in JSON, /openapi.json, and events as they
-// happen.
+// Package httpapi is gavel's REST face: /v1 in JSON, /openapi.json, and live events.
 //
-// It promises that routes, the served OpenAPI document and the reference page come from
-// one table; that a request with anything in it that nobody reads is refused and not
-// half understood; that documents keep the digits that their numbers were written with;
-// that a refused or parked move is an answer (200 with the decision), and only what could
-// not be decided is a problem (RFC 9457) with the stable code of the error. A retry with
-// the same Idempotency-Key is answered and not repeated, an If-Match that is not true any
-// more changes nothing, and a stream of events that is taken up again loses and doubles
-// none.
+// Guarantees:
+//   - Routes, the served OpenAPI document and the reference page come from one table.
+//   - A request with any part that the operation does not use is rejected as a whole.
+//   - Numbers in documents keep their original digits.
+//   - A refused or parked move is an answer: 200 with the decision. Only requests that could not be decided are
+//     problems (RFC 9457), with the error's stable code.
+//   - A retry with the same Idempotency-Key is answered and not repeated.
+//   - A request whose If-Match is out of date changes nothing.
+//   - A resumed event stream neither loses nor repeats events.
 //
-// It must never decide about rights or rules, find out itself who calls (that is
-// internal/auth's, which stands before it; nobody is refused), or show the text of an
-// unknown error.
+// It must never decide about rights or rules, authenticate callers (internal/auth does, before this package, which
+// rejects requests without an identity), or show the text of an unknown error.
 package httpapi
 
 import (
@@ -46,7 +45,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// The headers that the face reads and writes in addition to the usual ones.
+// Headers that this face uses in addition to the common ones.
 const (
 	headerETag           = "ETag"
 	headerIfMatch        = "If-Match"
@@ -56,29 +55,28 @@ const (
 	headerRequestID      = "X-Request-Id"
 )
 
-// Prefix is what every path of the API begins with; DocumentPath is where its
-// description is.
+// Prefix is the start of every API path. DocumentPath is the path of the API's description.
 const (
 	Prefix       = "/v1/"
 	DocumentPath = "/openapi.json"
 )
 
-// Handler serves the API. It is to be given the requests whose path is DocumentPath or
-// begins with Prefix, with the caller's identity in their context (internal/auth).
+// Handler serves the API. It expects requests whose path is DocumentPath or starts with Prefix, with the caller's
+// identity in their context (internal/auth).
 type Handler struct {
 	cfg     Config
 	mux     *http.ServeMux
-	streams *fairshare.Queue // a place for each stream
+	streams *fairshare.Queue // one permit for each stream
 }
 
-// New returns a Handler, or an error that names what is wrong with the configuration.
+// New returns a Handler, or an error that names each problem of the configuration.
 func New(cfg Config) (*Handler, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	h := &Handler{
-		cfg: cfg, mux: http.NewServeMux(), // how many streams all may have is the listener's to say
+		cfg: cfg, mux: http.NewServeMux(), // the listener limits the total number of streams
 		streams: fairshare.New(fairshare.Config{Permits: math.MaxInt, PerCaller: cfg.MaxStreams}),
 	}
 	methods := map[string][]string{}
@@ -124,20 +122,20 @@ func isAuthenticated(r *http.Request) bool {
 	return ok && id.ID != ""
 }
 
-// isCleanPath reports whether a path is written the one way that it can be.
+// isCleanPath reports whether a path is in canonical form.
 func isCleanPath(at string) bool {
 	return strings.HasPrefix(at, "/") && path.Clean(at) == at
 }
 
-// recoverPanic turns a panic into an answer, so that one defect costs one request and its text
-// stays in the log.
+// recoverPanic turns a panic into an error response, so that a defect affects only one request. The panic's text is
+// only logged.
 func (h *Handler) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	p := recover()
 	if p == nil {
 		return
 	}
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(p) // how net/http is told to give a connection up
+		panic(p) // net/http then aborts the connection
 	}
 	h.fail(w, r, r.Method+" "+r.Pattern, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 }
@@ -148,7 +146,7 @@ func (h *Handler) unknownPath(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// otherMethod answers the methods that a path does not have.
+// otherMethod answers requests with a method that the path does not support.
 func (h *Handler) otherMethod(methods []string) http.HandlerFunc {
 	allowed := slices.Clone(methods)
 	if slices.Contains(allowed, http.MethodGet) {
@@ -169,7 +167,7 @@ func (h *Handler) otherMethod(methods []string) http.HandlerFunc {
 	}
 }
 
-// write sends a whole answer. A HEAD gets what a GET would, without the body.
+// write sends a complete response. HEAD gets the headers of GET, without the body.
 func (h *Handler) write(w http.ResponseWriter, r *http.Request, code int, media string, body []byte) {
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -177,41 +175,41 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, code int, media 
 	if r.Method == http.MethodHead {
 		return
 	}
-	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON, which nosniff keeps from being read as a page
+	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON, and nosniff prevents its interpretation as a page
 		h.cfg.Logger.DebugContext(r.Context(), "the caller was gone before it was answered", "cause", err.Error(), "request", requestID(r.Context()))
 	}
 }
 
 type requestKey struct{}
 
-// requestID names the request in logs and problems.
+// requestID returns the id that names the request in logs and problems.
 func requestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestKey{}).(string)
 	return id
 }
 
-// usableRequestID is what a caller's own id may look like: it goes into logs.
+// usableRequestID matches acceptable request ids of callers, which are logged.
 var usableRequestID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{1,128}$`) })
 
 func newRequestID() string {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return "unknown" // without randomness; the request is answered all the same
+		return "unknown" // no randomness available; the request is still answered
 	}
 	return id.String()
 }
 
-// packedDocument is openapi.json, which the tests of this package make from the table and the Go types
-// (-update) and hold to them. Packed it takes a tenth of the room in the program.
+// packedDocument is openapi.json, compressed to a tenth of its size. The tests of this package generate it from the
+// table and the Go types (-update), and compare it with them.
 //
 //go:embed openapi.json.gz
 var packedDocument []byte
 
-// openapi is the document as it is served: without the operations of modules that the program does not have.
+// openapi returns the document as it is served, without the operations of modules that this program lacks.
 var openapi = sync.OnceValue(func() []byte {
 	r, err := gzip.NewReader(bytes.NewReader(packedDocument))
 	if err != nil {
-		panic("openapi.json.gz: " + err.Error()) // a test reads it
+		panic("openapi.json.gz: " + err.Error()) // a test covers this
 	}
 	doc, err := io.ReadAll(r)
 	if err != nil {
@@ -220,7 +218,7 @@ var openapi = sync.OnceValue(func() []byte {
 	return withoutUnknown(doc)
 })
 
-// withoutUnknown is an OpenAPI document with the paths of the table alone.
+// withoutUnknown removes the paths that the table of operations does not have.
 func withoutUnknown(doc []byte) []byte {
 	known := map[string]bool{}
 	for _, op := range operation.All() {
@@ -246,26 +244,25 @@ func (h *Handler) serveDocument(w http.ResponseWriter, r *http.Request) {
 	h.write(w, r, http.StatusOK, jsonType, openapi())
 }
 
-// Config is what a Handler is made of. Engine and Logger are required.
+// Config configures a Handler. Engine and Logger are required.
 type Config struct {
 	Engine operation.Engine
 	Logger *slog.Logger
-	// Sources lists the sources of evidence; nil when there are none.
+	// Sources returns the evidence sources; nil if there are none.
 	Sources func() []operation.Source
-	// Services are those of operation.Call.
+	// Services are passed on to operation.Call.
 	Services map[string]any
-	// MaxBody bounds a request's body in bytes; 0 is 1 MiB.
+	// MaxBody limits a request's body, in bytes; 0 selects 1 MiB.
 	MaxBody int64
-	// Heartbeat is how often a quiet stream says that it still is there; 0 is 15 seconds.
+	// Heartbeat is the interval of keep-alive comments on a quiet stream; 0 selects 15 seconds.
 	Heartbeat time.Duration
-	// WriteTimeout is how long a reader of a stream may take for what it was sent before
-	// it is dropped; 0 is 10 seconds.
+	// WriteTimeout is how long a stream's reader may take to read a write before it is disconnected; 0 selects 10
+	// seconds.
 	WriteTimeout time.Duration
-	// StreamLife is how long a stream may live before its reader has to come back, with its
-	// credential; 0 is 15 minutes.
+	// StreamLife is the maximum lifetime of a stream, after which its reader must reconnect with its credential; 0
+	// selects 15 minutes.
 	StreamLife time.Duration
-	// MaxStreams bounds the streams of one principal; 0 is 8. How many all may have together
-	// is the listener's to say.
+	// MaxStreams limits the streams of one principal; 0 selects 8. The listener limits the total.
 	MaxStreams int
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// TestAdvance: a refused and a parked move are answers, a made one moves.
+// TestAdvance checks that refused and parked moves are answers, and that an approved move changes the state.
 func TestAdvance(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -38,7 +38,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestRefusedStart: nothing is created, and nothing has a place or a revision.
+// TestRefusedStart checks that a refused start creates nothing, and has neither a location nor a revision.
 func TestRefusedStart(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, `{"name":"form","initialState":"a","inputSchema":{"type":"object","required":["who"]},"states":{"a":{"final":true}}}`)
@@ -55,8 +55,7 @@ func TestRefusedStart(t *testing.T) {
 	}
 }
 
-// TestEveryOperation asks each operation of the document for an answer, and holds it
-// against the document (conforms).
+// TestEveryOperation calls each operation of the document, and checks the answer against the document (conforms).
 func TestEveryOperation(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) {
 		c.Sources = func() []operation.Source { return []operation.Source{{Name: "ci", Kind: "http", ReadOnly: true}} }
@@ -146,8 +145,8 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
-// Whether an action is possible, and in which states it would be; of the states that a caller
-// requires itself, those.
+// An answer states whether an action is possible, and in which states it would be. It covers only the states that the
+// caller names, if any.
 func TestCanExecute(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -167,7 +166,7 @@ func TestCanExecute(t *testing.T) {
 	}
 }
 
-// askPlainly asks what was not asked yet for no more than it has to be.
+// askPlainly calls the operations that were not called yet, with only the required parts.
 func (a *api) askPlainly(who engine.Principal, id string) {
 	a.t.Helper()
 	for _, op := range operation.All() {
@@ -196,7 +195,7 @@ func (a *api) askPlainly(who engine.Principal, id string) {
 	}
 }
 
-// TestProblems: each request that is not right, and what is said of it.
+// TestProblems lists invalid requests and the expected problems.
 func TestProblems(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) { c.MaxBody = 4096 })
 	a.define(operator, paper)
@@ -285,7 +284,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestNobody: without an identity nothing is served but the document.
+// TestNobody checks that without an identity, only the document is served.
 func TestNobody(t *testing.T) {
 	a := newAPI(t)
 	nobody := engine.Principal{ID: "nobody"}
@@ -310,7 +309,7 @@ func TestNobody(t *testing.T) {
 	a.ask(nobody, "POST /openapi.json", "").is(http.StatusMethodNotAllowed)
 }
 
-// TestMethods: every path says which methods it takes.
+// TestMethods checks that every path reports the methods that it supports.
 func TestMethods(t *testing.T) {
 	a := newAPI(t)
 	d, err := document()
@@ -337,7 +336,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestHead: what GET answers, without the body.
+// TestHead checks that HEAD gets the response of GET without the body.
 func TestHead(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -349,7 +348,7 @@ func TestHead(t *testing.T) {
 	a.ask(agent, "HEAD /v1/instances/wf-none", "").is(http.StatusNotFound)
 }
 
-// TestRequestID: the caller's own where it can stand in a log, else a new one.
+// TestRequestID checks that a caller's own id is used if it is acceptable in a log, and replaced otherwise.
 func TestRequestID(t *testing.T) {
 	a := newAPI(t)
 	for _, c := range []struct {
@@ -363,7 +362,7 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-// TestDefinitionsAsYAML: a definition can be YAML, and is then read as it.
+// TestDefinitionsAsYAML checks that a definition may be YAML.
 func TestDefinitionsAsYAML(t *testing.T) {
 	a := newAPI(t)
 	text := "name: note\ninitialState: a\nstates:\n  a: {final: true}\n"
@@ -372,7 +371,7 @@ func TestDefinitionsAsYAML(t *testing.T) {
 		t.Errorf("Location %q", at)
 	}
 	a.ask(agent, "PUT /v1/definitions/note", text, "Content-Type", "text/yaml; charset=UTF-8").is(http.StatusOK)
-	a.ask(agent, "PUT /v1/definitions/note", text).is(http.StatusUnprocessableEntity) // as JSON it is none
+	a.ask(agent, "PUT /v1/definitions/note", text).is(http.StatusUnprocessableEntity) // not valid as JSON
 	a.ask(agent, "GET "+got.header.Get("Location"), "").is(http.StatusOK)
 	p := a.ask(agent, "POST /v1/definitions", "name: note\ninitialState: b\nstates:\n  a: {final: true}\n", "Content-Type", "application/yaml").problem(engine.CodeInvalidDefinition)
 	if len(p.Issues) == 0 || p.Issues[0].Line == 0 {
@@ -380,7 +379,7 @@ func TestDefinitionsAsYAML(t *testing.T) {
 	}
 }
 
-// TestNumbersKeepTheirDigits: what was written is what is stored and answered.
+// TestNumbersKeepTheirDigits checks that numbers are stored and returned as they were written.
 func TestNumbersKeepTheirDigits(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -391,7 +390,7 @@ func TestNumbersKeepTheirDigits(t *testing.T) {
 	}
 }
 
-// TestPages: Link leads through all of a list, and to nothing at its end.
+// TestPages checks that Link leads through a whole list, and is absent at its end.
 func TestPages(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -426,7 +425,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// follow is the address of rel="next", "" for none.
+// follow returns the address of rel="next", or "".
 func follow(t *testing.T, link string) string {
 	t.Helper()
 	if link == "" {
@@ -439,7 +438,7 @@ func follow(t *testing.T, link string) string {
 	return at
 }
 
-// TestOthers: an agent finds nothing of another's, and changes nothing of it.
+// TestOthers checks that an agent can neither read nor change another's instances.
 func TestOthers(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
-// newEngine is the real engine in memory.
+// newEngine returns the real engine in memory.
 func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
 	base := func(cfg *engine.Config) { cfg.ReviewPath, cfg.FeedPoll = true, 2*time.Millisecond }
@@ -37,7 +37,7 @@ var (
 	auditor  = engine.Principal{ID: "ada", Role: engine.RoleAuditor}
 )
 
-// signedIn gives a handler requests of the caller whose id is the bearer token.
+// signedIn adds the identity whose id is the bearer token.
 func signedIn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		bearer := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -50,7 +50,7 @@ func signedIn(next http.Handler) http.Handler {
 	})
 }
 
-// api is a handler with callers.
+// api is a handler that tests call as different principals.
 type api struct {
 	t       testing.TB
 	engine  *engine.Engine
@@ -72,13 +72,13 @@ func newAPI(t testing.TB, options ...func(*httpapi.Config)) *api {
 	return &api{t: t, engine: e, handler: h, http: signedIn(h)}
 }
 
-// in reports to a subtest.
+// in returns a copy that reports to a subtest.
 func (a api) in(t testing.TB) *api {
 	a.t = t
 	return &a
 }
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	t      testing.TB
 	status int
@@ -128,7 +128,7 @@ func into[T any](a answer) T {
 	return v
 }
 
-// problem decodes a problem with this code.
+// problem decodes a problem, which must have this code.
 func (a answer) problem(code engine.Code) httpapi.Problem {
 	a.t.Helper()
 	p := into[httpapi.Problem](a)
@@ -138,7 +138,7 @@ func (a answer) problem(code engine.Code) httpapi.Problem {
 	return p
 }
 
-// paper is a workflow with all that the tests need.
+// paper is a workflow with everything that the tests need.
 const paper = `{
   "name": "paper", "initialState": "draft", "sensitive": ["/secret"],
   "states": {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestKeysThatNobodyReads: an Idempotency-Key is never ignored.
+// TestKeysThatNobodyReads checks that an Idempotency-Key is never ignored.
 func TestKeysThatNobodyReads(t *testing.T) {
 	a := newAPI(t)
 	a.ask(operator, "POST /v1/definitions", paper).is(http.StatusCreated)

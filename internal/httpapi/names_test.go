@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestOneNameInTheDocument holds that no schema has a second name of an instance's id or of a
-// decision, and no time that is not in milliseconds.
+// TestOneNameInTheDocument checks that no schema has a second name for an instance's id or a decision, and that all
+// times are in milliseconds.
 func TestOneNameInTheDocument(t *testing.T) {
 	text, err := os.ReadFile("openapi.json")
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	jsondoc "github.com/gavel-mcp/gavel/validators/document"
 )
 
-// BenchmarkAdvanceBesideReaders moves an instance on SQLite over the network while 16
-// connections of another principal read without a pause. "p50-ms" and "p95-ms" are the
-// moves'; compare them with those of the quiet run.
+// BenchmarkAdvanceBesideReaders moves an instance on SQLite over the network while 16 connections of another
+// principal read continuously. "p50-ms" and "p95-ms" are the latencies of the moves; compare them with those of the
+// quiet run.
 func BenchmarkAdvanceBesideReaders(b *testing.B) {
 	e, a := newSQLiteBench(b)
 	const loop = `{"name":"loop","initialState":"a","states":{"a":{"transitions":{"again":{"target":"a","validator":"(data) => ({valid: data.n > 0})"}}}}}`
@@ -37,7 +37,7 @@ func BenchmarkAdvanceBesideReaders(b *testing.B) {
 		}
 	}
 	var filling sync.WaitGroup
-	for range 16 { // what the neighbour reads
+	for range 16 { // data for the neighbour to read
 		id := start(stranger)
 		filling.Go(func() {
 			for range 200 {
@@ -89,7 +89,7 @@ func BenchmarkAdvanceBesideReaders(b *testing.B) {
 	}
 }
 
-// ask sends a request and reads the whole answer; 0 when it was given up.
+// ask sends a request and reads the whole answer. It returns 0 if the request was cancelled.
 func ask(ctx context.Context, b *testing.B, c *http.Client, who engine.Principal, method, url, body string) int {
 	b.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))

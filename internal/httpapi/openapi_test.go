@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// TestDocumentIsFresh holds that the served document is what the table and the types say.
+// TestDocumentIsFresh checks that the served document matches the table and the types.
 func TestDocumentIsFresh(t *testing.T) {
 	made, err := json.MarshalIndent(describeTable(t), "", " ")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestDocumentIsFresh(t *testing.T) {
 	fresh(t, "openapi.json", made)
 	if *Update {
 		var packed bytes.Buffer
-		w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level exists
+		w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is valid
 		_, _ = w.Write(made)
 		if err := errors.Join(w.Close(), os.WriteFile("openapi.json.gz", packed.Bytes(), 0o644)); err != nil { //nolint:gosec // a file of the repository
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func TestDocumentIsFresh(t *testing.T) {
 	}
 }
 
-// TestDocumentIsForClients holds what generators of clients need, and readers who know no Go.
+// TestDocumentIsForClients checks requirements of client generators, and of readers who do not know Go.
 func TestDocumentIsForClients(t *testing.T) {
 	var doc object
 	if err := json.Unmarshal(openapi(), &doc); err != nil {
@@ -46,7 +46,7 @@ func TestDocumentIsForClients(t *testing.T) {
 			t.Errorf("servers: %v, not / first", doc["servers"])
 		}
 	})
-	goName := regexp.MustCompile(`\b(nil|[A-Z][a-z]+([A-Z][a-z]+)+)\b`) // GitHub and such would need a row
+	goName := regexp.MustCompile(`\b(nil|[A-Z][a-z]+([A-Z][a-z]+)+)\b`) // names such as GitHub would need an exception
 	operations := 0
 	eachObject(doc, "", func(at string, o object) {
 		text, speaks := o["description"].(string)
@@ -93,7 +93,7 @@ func members(v any) object {
 	return o
 }
 
-// fresh compares a generated file with what it should be.
+// fresh compares a generated file with its expected content.
 func fresh(t *testing.T, file string, want []byte) {
 	t.Helper()
 	if *Update {
@@ -111,7 +111,7 @@ func fresh(t *testing.T, file string, want []byte) {
 	}
 }
 
-// describeTable is the OpenAPI document of the table.
+// describeTable returns the OpenAPI document of the table.
 func describeTable(t testing.TB) object {
 	s := &schemas{words: readWords(t), components: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
@@ -185,7 +185,7 @@ func headerRef(name string) object { return object{"$ref": "#/components/headers
 
 func problemRef() object { return object{"$ref": "#/components/responses/Problem"} }
 
-// operation is one operation object.
+// operation returns one operation object.
 func (s *schemas) operation(op *operation.Operation, about *operation.Route) object {
 	ok := s.success(about, op.Result)
 	responses := object{"200": ok, "4XX": problemRef(), "default": problemRef()}
@@ -233,7 +233,7 @@ func (s *schemas) success(about *operation.Route, res reflect.Type) object {
 	return object{"description": "The answer.", "headers": said, "content": content}
 }
 
-// parameters are those of the path, the query and the headers.
+// parameters returns the parameters of the path, the query and the headers.
 func parameters(about *operation.Route) []object {
 	var out []object
 	for _, at := range []operation.Place{operation.InPath, operation.InQuery, operation.InHeader} {

@@ -17,11 +17,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// headers are what an answer says outside its body.
+// headers holds the parts of an answer that are sent as HTTP headers.
 type headers struct {
-	location string // of what was created: the status is 201
+	location string // of a created resource; the status is then 201
 	revision int64  // for the ETag; 0 for none
-	// The next page is at the same address with this parameter set.
+	// The query parameter that selects the next page at the same address.
 	nextParam, nextValue string
 	replayed             bool
 }
@@ -49,7 +49,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.O
 		return err
 	}
 	if media == eventStream {
-		return h.stream(w, r, who, req.(*operation.EventsRequest).Tail(-1)) //nolint:forcetypeassert // the one that has events
+		return h.stream(w, r, who, req.(*operation.EventsRequest).Tail(-1)) //nolint:forcetypeassert // only this request type has an event stream
 	}
 	res, err := operation.Call{Engine: h.cfg.Engine, Caller: who, Sources: h.cfg.Sources, Services: h.cfg.Services}.Ask(r.Context(), op, req)
 	if err != nil {
@@ -68,8 +68,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.O
 	return nil
 }
 
-// resultHeaders finds the headers of a result: in the fields that have these names in every
-// result.
+// resultHeaders holds the indexes of the result fields that become headers. Every result type uses the same field
+// names.
 type resultHeaders struct{ revision, replayed, cursor, after, more, next []int }
 
 func findHeaders(result reflect.Type, tagged bool) resultHeaders {
@@ -134,25 +134,25 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, about headers, bo
 	h.write(w, r, code, jsonType, body)
 }
 
-// nextLink is the Link header of a page that another one follows.
+// nextLink returns the Link header that leads to the next page.
 func nextLink(at *url.URL, about headers) string {
 	q := at.Query()
 	q.Set(about.nextParam, about.nextValue)
 	return fmt.Sprintf(`<%s?%s>; rel="next"`, at.EscapedPath(), q.Encode())
 }
 
-// entityTag is the ETag of a revision.
+// entityTag returns the ETag of a revision.
 func entityTag(revision int64) string { return `"` + strconv.FormatInt(revision, 10) + `"` }
 
-// representationTag is the ETag of what was read: it begins with the revision, which is
-// what If-Match compares, and goes on with a digest of the answer, because an answer can
-// change while the revision does not (a review is opened) and differs between roles.
+// representationTag returns the ETag of a response: the revision, which If-Match compares, and a digest of the body.
+// The digest is needed because the body may change without a new revision (a review is opened) and differs between
+// roles.
 func representationTag(revision int64, body []byte) string {
 	sum := sha256.Sum256(body)
 	return `"` + strconv.FormatInt(revision, 10) + "-" + hex.EncodeToString(sum[:8]) + `"`
 }
 
-// noneMatches compares weakly, as RFC 9110 says of If-None-Match.
+// noneMatches compares weakly, as RFC 9110 requires for If-None-Match.
 func noneMatches(values []string, tag string) bool {
 	for one := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
@@ -162,18 +162,18 @@ func noneMatches(values []string, tag string) bool {
 	return false
 }
 
-// The media types.
+// Media types.
 const (
 	jsonType    = "application/json"
 	yamlType    = "application/yaml"
 	eventStream = "text/event-stream"
 )
 
-// yamlTypes are what clients call YAML.
+// yamlTypes are the media types that clients use for YAML.
 var yamlTypes = []string{yamlType, "application/x-yaml", "text/yaml", "text/x-yaml"}
 
-// negotiateMedia chooses the media type of the answer. Where live events are available,
-// they are when Accept prefers that.
+// negotiateMedia selects the media type of the response. It selects live events if the route has them and Accept
+// prefers them.
 func negotiateMedia(r *http.Request, events bool) (string, error) {
 	plain := listen.AcceptQuality(r, jsonType)
 	if events && r.Method == http.MethodGet && listen.AcceptQuality(r, eventStream) > plain {

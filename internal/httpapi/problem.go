@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Codes of what can be wrong with a request before the engine is asked.
+// Codes for errors in a request that are found before the engine is called.
 const (
 	CodeUnknownPath      engine.Code = "unknown_path"
 	CodeMethodNotAllowed engine.Code = "method_not_allowed"
@@ -24,7 +24,7 @@ const (
 	CodeDraining         engine.Code = "draining"
 )
 
-// Codes documents the codes above, as engine.Codes does its own.
+// Codes documents the codes above, as engine.Codes does for the engine's.
 var Codes = []engine.CodeInfo{
 	{Code: CodeUnknownPath, Meaning: "Nothing is served at this path.", Do: "Look into /openapi.json for the paths."},
 	{Code: CodeMethodNotAllowed, Meaning: "The path does not take this method.", Do: "Use one that the Allow header names."},
@@ -33,7 +33,7 @@ var Codes = []engine.CodeInfo{
 	{Code: CodeDraining, Meaning: "The server is shutting down and opens no more event streams.", Do: "Connect again shortly, with Last-Event-ID.", Retryable: true},
 }
 
-// statuses says which HTTP status an error has. A test holds that every code is here.
+// statuses maps codes to HTTP statuses. A test checks that every code is present.
 var statuses = map[engine.Code]int{
 	engine.CodeUnknownWorkflow:     http.StatusNotFound,
 	engine.CodeUnknownInstance:     http.StatusNotFound,
@@ -46,7 +46,7 @@ var statuses = map[engine.Code]int{
 	engine.CodeInvalidData:         http.StatusBadRequest,
 	engine.CodeTooLarge:            http.StatusRequestEntityTooLarge,
 	engine.CodeForbidden:           http.StatusForbidden,
-	engine.CodeConflict:            http.StatusConflict, // 412 where the request said If-Match
+	engine.CodeConflict:            http.StatusConflict, // 412 if the request has If-Match
 	engine.CodeKeyReused:           http.StatusUnprocessableEntity,
 	engine.CodeInstanceEnded:       http.StatusConflict,
 	engine.CodeDefinitionTakenOver: http.StatusConflict,
@@ -56,8 +56,8 @@ var statuses = map[engine.Code]int{
 	engine.CodeCallOpen:            http.StatusServiceUnavailable,
 	engine.CodeSubjectTaken:        http.StatusConflict,
 	engine.CodeUnknownCall:         http.StatusNotFound,
-	engine.CodeTooManyEvents:       http.StatusConflict, // not 429: trying again does not help
-	// Quotas: what passes with time is 429, what the caller has to fix is a conflict.
+	engine.CodeTooManyEvents:       http.StatusConflict, // not 429, because a retry does not help
+	// Quotas: 429 if the quota recovers with time, conflict if the caller must act.
 	engine.CodeTooManyDefinitions: http.StatusConflict,
 	engine.CodeTooManyConfigs:     http.StatusConflict,
 	engine.CodeTooManyInstances:   http.StatusConflict,
@@ -81,11 +81,10 @@ var statuses = map[engine.Code]int{
 	CodeDraining:         http.StatusServiceUnavailable,
 }
 
-// retryAfter is how long a caller should wait before it tries again what may succeed
-// later, when the error does not say.
+// retryAfter is the suggested delay before a retry, if the error does not contain one.
 const retryAfter = time.Second
 
-// retryHint is how long, in whole seconds; "" for what will not succeed.
+// retryHint returns that delay in whole seconds, or "" if a retry cannot succeed.
 func retryHint(e *engine.Error) string {
 	after := e.RetryAfter
 	if after <= 0 && codeInfo(e.Code).Retryable {
@@ -97,37 +96,37 @@ func retryHint(e *engine.Error) string {
 	return strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10)
 }
 
-// problemType is where the codes are documented; the code follows.
+// problemType is the address of the codes' documentation, to which the code is appended.
 const problemType = "https://github.com/gavel-mcp/gavel/blob/main/docs/reference/rest.md#"
 
 // ProblemType is the media type of a Problem.
 const ProblemType = "application/problem+json"
 
-// Problem says why something could not be decided or done (RFC 9457).
+// Problem explains why a request could not be decided or performed (RFC 9457).
 type Problem struct {
 	// Type is a URI that names the code and leads to its documentation.
 	Type string `json:"type"`
-	// Title is what the code means, in one sentence.
+	// Title is the meaning of the code, in one sentence.
 	Title string `json:"title"`
 	// Status is the HTTP status.
 	Status int `json:"status"`
 	// Detail is what happened, in one sentence.
 	Detail string `json:"detail"`
-	// Instance is the path that was asked for.
+	// Instance is the requested path.
 	Instance string `json:"instance"`
-	// Code is stable and for programs.
+	// Code is a stable code for programs.
 	Code engine.Code `json:"code"`
-	// Hint says what to do next.
+	// Hint suggests what to do next.
 	Hint string `json:"hint,omitempty"`
-	// Path is a JSON pointer to the offending part of the request.
+	// Path is a JSON pointer to the invalid part of the request.
 	Path string `json:"path,omitempty"`
-	// Retryable says that the same request may succeed later without a change.
+	// Retryable reports that the same request may succeed later without a change.
 	Retryable bool `json:"retryable"`
-	// Current is where the instance is, for a conflict.
+	// Current is the instance's current position, for a conflict.
 	Current *engine.Position `json:"current,omitempty"`
-	// Issues are the definition's.
+	// Issues are the issues of a definition.
 	Issues []workflow.Issue `json:"issues,omitempty"`
-	// RequestID finds the request in the server's log.
+	// RequestID identifies the request in the server's log.
 	RequestID string `json:"requestId,omitempty"`
 }
 
@@ -148,7 +147,7 @@ func newProblem(ctx context.Context, e *engine.Error) Problem {
 	}
 }
 
-// explain is an error as callers see it. A defect is logged here.
+// explain converts an error to the form that callers see, and logs defects.
 func (h *Handler) explain(ctx context.Context, what string, err error) *engine.Error {
 	e, defect := operation.Explain(err)
 	if defect {

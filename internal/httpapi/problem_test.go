@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// TestStatuses: every code has a status, and what may succeed later has one that says so.
+// TestStatuses checks that every code has a status, and that retryable ones have a suitable one.
 func TestStatuses(t *testing.T) {
 	later := []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 	known := map[engine.Code]bool{}
@@ -31,7 +31,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestGroups: every operation is in a chapter of the reference.
+// TestGroups checks that every operation is in a chapter of the reference.
 func TestGroups(t *testing.T) {
 	for _, op := range operation.All() {
 		if !slices.ContainsFunc(tags, func(o object) bool { return o["name"] == op.Group }) {

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// TestReferenceIsFresh holds that the reference page is what the table and the types say.
+// TestReferenceIsFresh checks that the reference page matches the table and the types.
 func TestReferenceIsFresh(t *testing.T) {
 	p := page{schemas: &schemas{words: readWords(t), components: object{}, types: map[string]reflect.Type{}}}
 	p.write()
@@ -94,7 +94,7 @@ func (p *page) operation(op *operation.Operation, r *operation.Route) {
 	p.line("\nAnswers %s: [%s](#%s).", codes, op.Result.Name(), strings.ToLower(op.Result.Name()))
 }
 
-// types are those of the answers.
+// types writes the types of the answers.
 func (p *page) types() {
 	p.schemas.of(reflect.TypeFor[Problem]())
 	p.line("\n## Types\n\nWhat answers are made of. Members that are not always there are in *italics*; more may come.")
@@ -118,7 +118,7 @@ func (p *page) types() {
 	}
 }
 
-// typeName names a schema in a table.
+// typeName returns the name of a schema for a table.
 func typeName(schema object) string {
 	if ref := str(schema["$ref"]); ref != "" {
 		name := ref[strings.LastIndex(ref, "/")+1:]
@@ -136,7 +136,7 @@ func typeName(schema object) string {
 	return "anything"
 }
 
-// problems is the table of codes and statuses.
+// problems writes the table of codes and statuses.
 func (p *page) problems() {
 	p.line("\n## Problems\n\nWhat could not be decided or done is answered as `%s` with one of these codes. A conflict is 412", ProblemType)
 	p.line("where the request said If-Match. 429, 503 and 504 carry Retry-After where it is known.\n")

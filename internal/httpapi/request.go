@@ -19,9 +19,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// NewRequest writes req, a pointer to an operation's request, as the handler reads it, to
-// the server at base, so that a client and the handler cannot understand a request
-// differently.
+// NewRequest encodes req, a pointer to an operation's request, as a request to the server at base. It uses the
+// handler's own rules, so that client and handler agree.
 func NewRequest(ctx context.Context, base *url.URL, op *operation.Operation, req any) (*http.Request, error) {
 	route, err := chooseRoute(op, req)
 	if err != nil {
@@ -57,7 +56,7 @@ func NewRequest(ctx context.Context, base *url.URL, op *operation.Operation, req
 	return r, nil
 }
 
-// chooseRoute is the route with the most in its path of all that req has.
+// chooseRoute returns the route with the most path parameters whose values are all set in req.
 func chooseRoute(op *operation.Operation, req any) (*operation.Route, error) {
 	var chosen *operation.Route
 	missing := ""
@@ -78,7 +77,7 @@ func chooseRoute(op *operation.Operation, req any) (*operation.Route, error) {
 	return chosen, nil
 }
 
-// requestPath is the path with its names filled in, and the query.
+// requestPath returns the path with its parameters filled in, and the query.
 func requestPath(route *operation.Route, req any) string {
 	at := route.Path
 	for _, f := range route.Fields(operation.InPath) {
@@ -104,7 +103,7 @@ func requestPath(route *operation.Route, req any) string {
 	return at + "?" + query.Encode()
 }
 
-// textOf is a value as text of an address or a header; false for one that is not given.
+// textOf formats a value for an address or a header. It returns false for a value that is not set.
 func textOf(v reflect.Value) (string, bool) {
 	if v.IsZero() {
 		return "", false
@@ -125,11 +124,11 @@ func textOf(v reflect.Value) (string, bool) {
 	case reflect.Bool:
 		return strconv.FormatBool(v.Bool()), true
 	default:
-		panic(fmt.Sprintf("httpapi: no text is a %s", v.Type())) // a mistake of this program, met by its first test
+		panic(fmt.Sprintf("httpapi: no text is a %s", v.Type())) // a programming error, found by the first test of the type
 	}
 }
 
-// writeBody is the body with its media type, "" for none.
+// writeBody returns the body and its media type, or "" if there is none.
 func writeBody(op *operation.Operation, route *operation.Route, req any) ([]byte, string, error) {
 	if op.Document {
 		define, _ := req.(*engine.DefineRequest)
@@ -147,7 +146,7 @@ func writeBody(op *operation.Operation, route *operation.Route, req any) ([]byte
 	for _, f := range fields {
 		value := f.In(req)
 		switch doc := value.Interface().(type) {
-		case []byte: // a document, which is not to be written as text
+		case []byte: // a JSON document, embedded unchanged
 			if len(doc) > 0 {
 				members[f.HTTP()] = json.RawMessage(doc)
 			}

@@ -23,8 +23,7 @@ type schemas struct {
 	types      map[string]reflect.Type
 }
 
-// of is the schema of a type as encoding/json writes it: a reference to a component for a
-// named one.
+// of returns the schema of a type as encoding/json encodes it. For a named type, it is a reference to a component.
 func (s *schemas) of(t reflect.Type) object {
 	switch {
 	case t == reflect.TypeFor[json.RawMessage]():
@@ -58,14 +57,14 @@ func (s *schemas) of(t reflect.Type) object {
 	panic(fmt.Sprintf("no schema for %s", t))
 }
 
-// freeObject is the schema of an object whose members are the caller's. It says so: to
-// generators an object that names no members has none.
+// freeObject returns the schema of an object with arbitrary members. additionalProperties is explicit, because
+// generators otherwise assume an object without members.
 func freeObject() object { return object{"type": "object", "additionalProperties": true} }
 
-// component is a reference to the schema of a named type.
+// component returns a reference to the schema of a named type.
 func (s *schemas) component(t reflect.Type) object {
 	name := t.Name()
-	if known, ok := s.types[name]; ok && known != t { // the second one has its package before it
+	if known, ok := s.types[name]; ok && known != t { // the second one gets its package as a prefix
 		pkg := path.Base(t.PkgPath())
 		name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
 	}
@@ -97,12 +96,12 @@ func (s *schemas) component(t reflect.Type) object {
 	return object{"$ref": "#/components/schemas/" + name}
 }
 
-// describe says what a type is. The values of a string are listed in words: more may come,
-// and a client must not fail then.
+// describe returns the description of a type. It lists the known values of a string type as text, because more may be
+// added and clients must not fail then.
 func (s *schemas) describe(name string, t reflect.Type) string {
 	text := s.words.find(name)
 	if t.Kind() != reflect.String || t == reflect.TypeFor[engine.Code]() {
-		return text // codes are in the reference of errors
+		return text // the reference documents the codes
 	}
 	if values := s.words.valuesOf(t); len(values) > 0 {
 		text += " Known values: " + strings.Join(values, ", ") + "."
@@ -113,7 +112,7 @@ func (s *schemas) describe(name string, t reflect.Type) string {
 func (s *schemas) fields(t reflect.Type, properties object, required *[]string) {
 	for f := range t.Fields() {
 		if f.Anonymous && f.Tag.Get("json") == "" {
-			s.fields(f.Type, properties, required) // first, so that what is nearer wins
+			s.fields(f.Type, properties, required) // embedded fields first, so that outer ones override them
 		}
 	}
 	for f := range t.Fields() {
@@ -134,15 +133,15 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 	}
 }
 
-// freed is the schema of a field whose JSON can be of any type.
+// freed returns the schema of a field whose JSON may be of any type.
 func (s *schemas) freed(t reflect.Type, f reflect.StructField, schema object) object {
 	if t.Name() == "Evidence" && f.Name == "Content" {
-		return object{} // whatever the source says
+		return object{} // depends on the source
 	}
 	return schema
 }
 
-// described adds a description. It stands beside a reference, as OpenAPI 3.1 allows.
+// described adds a description. OpenAPI 3.1 allows it next to a reference.
 func described(schema object, text string) object {
 	schema["description"] = text
 	return schema

@@ -15,26 +15,25 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// reconnect is how long a client should wait before it takes a stream up again.
+// reconnect is how long a client should wait before it resumes a stream.
 const reconnect = time.Second
 
-// stream is one stream of events. It pulls: what a reader has not taken yet stays in the
-// feed or in the store, so a slow one costs no memory.
+// stream is one event stream. It pulls events: those that a reader has not received stay in the feed or the store, so
+// a slow reader costs no memory.
 type stream struct {
 	h    *Handler
 	w    http.ResponseWriter
 	out  *http.ResponseController
 	who  auth.Identity
 	req  engine.TailRequest
-	said time.Time // when something was sent last
+	said time.Time // time of the last write
 
 	feed      *engine.Feed
 	following *engine.Follower
 }
 
-// stream sends events as they happen, until the caller goes, its credential or the
-// stream's time ends, or the server drains. An error is returned while it can still be
-// answered.
+// stream sends events until the caller disconnects, its credential or the stream's lifetime expires, or the server
+// drains. It returns an error only while an error response can still be sent.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identity, req engine.TailRequest) error {
 	if req.Limit != 0 {
 		return operation.Wrong("limit", "A stream has no pages, so it has no limit.", "Leave it out.")
@@ -46,7 +45,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.life(who))
 	defer cancel()
-	probe := req // whether it may be read, and where it begins
+	probe := req // checks the right to read, and finds the end of the feed
 	probe.After = -1
 	end, err := h.cfg.Engine.Tail(ctx, who.Principal, probe)
 	if err != nil {
@@ -72,8 +71,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	return nil
 }
 
-// life is how long a stream may live: a credential that was revoked meanwhile is found out
-// when the stream is taken up again.
+// life returns the maximum lifetime of a stream. A credential that was revoked is detected when the stream is
+// resumed.
 func (h *Handler) life(who auth.Identity) time.Duration {
 	life := h.cfg.StreamLife
 	if !who.Expires.IsZero() {
@@ -82,15 +81,14 @@ func (h *Handler) life(who auth.Identity) time.Duration {
 	return life
 }
 
-// OpenStreams is how many event streams are open.
+// OpenStreams returns the number of open event streams.
 func (h *Handler) OpenStreams() int { return h.streams.Stats().Held }
 
 func (s *stream) open() {
-	// The limits of time of ordinary requests are not a stream's. A writer that knows none
-	// needs none.
+	// Deadlines of ordinary requests do not apply to a stream. A writer without deadlines needs no change.
 	_ = s.out.SetReadDeadline(time.Time{})
 	s.w.Header().Set("Content-Type", eventStream)
-	s.w.Header().Set("X-Accel-Buffering", "no") // proxies that would collect it
+	s.w.Header().Set("X-Accel-Buffering", "no") // otherwise proxies buffer events
 	s.w.WriteHeader(http.StatusOK)
 }
 
@@ -116,7 +114,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// idLine tells the reader where it is, when no event does.
+// idLine gives the reader its position if there is no event that does.
 func (s *stream) idLine() string { return "id: " + strconv.FormatInt(s.req.After, 10) + "\n" }
 
 func (s *stream) sendPage(page engine.FeedPage) error {
@@ -138,8 +136,8 @@ func (s *stream) sendPage(page engine.FeedPage) error {
 	return s.flush()
 }
 
-// wait returns true when there may be more, and says now and then that the stream lives.
-// False ends the stream.
+// wait returns true when there may be more events, and sends keep-alive comments until then. It returns false if the
+// stream must end.
 func (s *stream) wait(ctx context.Context, changed <-chan struct{}) bool {
 	for {
 		quiet := time.NewTimer(time.Until(s.said.Add(s.h.cfg.Heartbeat)))
@@ -149,7 +147,7 @@ func (s *stream) wait(ctx context.Context, changed <-chan struct{}) bool {
 			return false
 		case <-listen.Draining(ctx):
 			quiet.Stop()
-			_ = s.send(": the server is about to end\n\n") // it ends either way
+			_ = s.send(": the server is about to end\n\n") // the stream ends in any case
 			return false
 		case <-changed:
 			quiet.Stop()
@@ -168,11 +166,11 @@ func (s *stream) fail(ctx context.Context, err error) {
 	}
 	p := newProblem(ctx, s.h.explain(ctx, "events", err))
 	if data, err := document.Marshal(p); err == nil {
-		_ = s.send("event: problem\ndata: " + string(data) + "\n\n") // the stream ends either way
+		_ = s.send("event: problem\ndata: " + string(data) + "\n\n") // the stream ends in any case
 	}
 }
 
-// send writes through to the reader.
+// send writes a text and flushes it.
 func (s *stream) send(text string) error {
 	s.begin()
 	if _, err := io.WriteString(s.w, text); err != nil {
@@ -181,9 +179,9 @@ func (s *stream) send(text string) error {
 	return s.flush()
 }
 
-// begin gives the reader its time for what is written next.
+// begin sets the deadline for the next writes.
 func (s *stream) begin() {
-	_ = s.out.SetWriteDeadline(time.Now().Add(s.h.cfg.WriteTimeout)) // not every writer has deadlines
+	_ = s.out.SetWriteDeadline(time.Now().Add(s.h.cfg.WriteTimeout)) // not every writer supports deadlines
 }
 
 func (s *stream) flush() error {

@@ -20,9 +20,9 @@ import (
 	jsondoc "github.com/gavel-mcp/gavel/validators/document"
 )
 
-// BenchmarkStreams commits 100 moves while streams of one principal follow them. "p50-ms"
-// and "p95-ms" are the times from a commit until a stream has its event, half a second of
-// polling included; "s-total" is how long it took until all streams had all of them.
+// BenchmarkStreams commits 100 moves while streams of one principal follow them. "p50-ms" and "p95-ms" are the times
+// from a commit until a stream has its event, including half a second of polling. "s-total" is the time until all
+// streams have all events.
 func BenchmarkStreams(b *testing.B) {
 	for _, streams := range []int{10, 100, 400} {
 		b.Run(fmt.Sprintf("%d streams", streams), func(b *testing.B) { benchStreams(b, streams) })

@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 )
 
-// TestStreamOfOthers: a stream tells what another process committed to the same store, in
-// one order with what this one did.
+// TestStreamOfOthers checks that a stream also has the events that another process committed to the same store, in
+// one order.
 func TestStreamOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	open := func() *engine.Engine {

@@ -48,8 +48,7 @@ func newAPIOn(t testing.TB, db store.Store, options ...func(*httpapi.Config)) *a
 	return &api{t: t, engine: e, handler: h, http: signedIn(h)}
 }
 
-// However many streams are open, an event is read once for all of them; when the last one
-// ends, nothing is read any longer.
+// An event is read once for all open streams. After the last stream ends, nothing is read.
 func TestStreamsShareOneReader(t *testing.T) {
 	db := &countedStore{Store: memstore.New()}
 	a := newAPIOn(t, db, func(c *httpapi.Config) { c.MaxStreams = 30 })
@@ -60,7 +59,7 @@ func TestStreamsShareOneReader(t *testing.T) {
 		for _, p := range []engine.Principal{agent, auditor} {
 			stream := listenTo(t, s, p, "/v1/events", "")
 			t.Cleanup(stream.close)
-			if m, err := stream.next(); err != nil || m.id != "0" { // it has begun
+			if m, err := stream.next(); err != nil || m.id != "0" { // the stream has started
 				t.Fatalf("%+v, %v", m, err)
 			}
 			streams = append(streams, stream)
@@ -84,7 +83,7 @@ func TestStreamsShareOneReader(t *testing.T) {
 	}
 }
 
-// The lag is that of the stream that takes what it is sent most slowly.
+// The lag is that of the slowest stream.
 func TestStreamLag(t *testing.T) {
 	a := newAPIOn(t, memstore.New(), func(c *httpapi.Config) { c.WriteTimeout = time.Minute })
 	a.define(operator, paper)
@@ -96,7 +95,7 @@ func TestStreamLag(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer "+agent.ID)
 	ended := make(chan struct{})
 	go func() { a.http.ServeHTTP(slow, r); close(ended) }()
-	<-blocked // it takes nothing
+	<-blocked // it accepts nothing
 	fast := listenTo(t, a.server(), agent, "/v1/events", "0")
 	for range 7 {
 		a.start(agent)
@@ -108,7 +107,7 @@ func TestStreamLag(t *testing.T) {
 	cancel()
 	close(leave)
 	<-ended
-	for deadline := time.Now().Add(patience); a.engine.Feed().Lag() != (engine.FeedLag{}); time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing tells that a stream has ended
+	for deadline := time.Now().Add(patience); a.engine.Feed().Lag() != (engine.FeedLag{}); time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing signals the end of a stream
 		if time.Now().After(deadline) {
 			t.Fatalf("without it: %+v", a.engine.Feed().Lag())
 		}
@@ -116,7 +115,7 @@ func TestStreamLag(t *testing.T) {
 	fast.close()
 }
 
-// blockedWriter takes nothing until it may.
+// blockedWriter accepts nothing until it is released.
 type blockedWriter struct {
 	http.ResponseWriter
 	blocked, leave chan struct{}

@@ -24,10 +24,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
-// patience bounds every wait; a machine that is merely slow never reaches it.
+// patience limits every wait. A slow machine must not reach it.
 const patience = 30 * time.Second
 
-// server serves an api over the network, until the test ends.
+// server serves the api over the network until the test ends.
 func (a *api) server() *httptest.Server {
 	s := httptest.NewServer(a.http)
 	a.t.Cleanup(s.Close)
@@ -42,7 +42,7 @@ type sse struct {
 	close  func()
 }
 
-// message is one of a stream: an event, a comment, or only an id.
+// message is one message of a stream: an event, a comment, or only an id.
 type message struct{ id, event, data, comment string }
 
 func listenTo(t testing.TB, s *httptest.Server, who engine.Principal, at, last string) *sse {
@@ -68,7 +68,7 @@ func listenTo(t testing.TB, s *httptest.Server, who engine.Principal, at, last s
 	})}
 }
 
-// next is the next message, io.EOF when the server ended the stream.
+// next returns the next message, or io.EOF if the server ended the stream.
 func (s *sse) next() (message, error) {
 	var m message
 	for {
@@ -94,7 +94,7 @@ func (s *sse) next() (message, error) {
 	}
 }
 
-// events reads n of them, and returns the last id with them.
+// events reads n events, and returns them with the last id.
 func (s *sse) events(t testing.TB, n int) (got []engine.EventView, last string) {
 	t.Helper()
 	for len(got) < n {
@@ -123,7 +123,7 @@ func (s *sse) events(t testing.TB, n int) (got []engine.EventView, last string) 
 	return got, last
 }
 
-// TestStream: events come as they happen, to those who may see them.
+// TestStream checks that events arrive as they happen, for callers that may see them.
 func TestStream(t *testing.T) {
 	a := newAPI(t)
 	a.define(operator, paper)
@@ -160,8 +160,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamResumes: however often a stream breaks off, and wherever, its reader gets every
-// event once, in order.
+// TestStreamResumes checks that a reader gets every event once and in order, however often the stream breaks.
 func TestStreamResumes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a := newAPI(t)
@@ -175,7 +174,7 @@ func TestStreamResumes(t *testing.T) {
 		}
 		starts := rapid.SliceOfN(rapid.Bool(), total*2, total*2).Draw(rt, "whose")
 		want := make(chan []string, 1)
-		go func() { // while the stream is read
+		go func() { // concurrently with the reader
 			var ids []string
 			for _, own := range starts {
 				p := stranger
@@ -220,7 +219,7 @@ func TestStreamResumes(t *testing.T) {
 		if made := <-want; fmt.Sprint(got) != fmt.Sprint(made) {
 			rt.Fatalf("read %v, made %v", got, made)
 		}
-		// And nothing comes twice after the end.
+		// Nothing is repeated after the end.
 		page := into[engine.TailResult](a.ask(agent, "GET /v1/events?after="+last, "").is(http.StatusOK))
 		if len(page.Events) != 0 {
 			rt.Fatalf("%d events after the last one", len(page.Events))
@@ -228,7 +227,7 @@ func TestStreamResumes(t *testing.T) {
 	})
 }
 
-// TestStreamHeartbeat: a quiet stream says that it is still there, and where.
+// TestStreamHeartbeat checks that a quiet stream sends keep-alive comments with its position.
 func TestStreamHeartbeat(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) { c.Heartbeat = time.Millisecond })
 	a.define(operator, paper)
@@ -246,7 +245,7 @@ func TestStreamHeartbeat(t *testing.T) {
 			beats++
 		}
 	}
-	// What the reader may not see moves its place all the same.
+	// Events that the reader may not see still move its position.
 	a.start(stranger)
 	for {
 		m, err := stream.next()
@@ -259,7 +258,7 @@ func TestStreamHeartbeat(t *testing.T) {
 	}
 }
 
-// How many streams all may have together is the listener's to say, not this handler's.
+// The listener limits the total number of streams, not this handler.
 func TestStreamsOfAllAreNotBounded(t *testing.T) {
 	const each = 150
 	a := newAPI(t, func(c *httpapi.Config) { c.MaxStreams = each })
@@ -273,11 +272,11 @@ func TestStreamsOfAllAreNotBounded(t *testing.T) {
 	}
 }
 
-// TestStreamLimits: so many and no more, each refusal before anything was sent.
+// TestStreamLimits checks the limit of streams. A refusal is sent before anything else.
 func TestStreamLimits(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) { c.MaxStreams = 2 })
 	a.define(operator, paper)
-	left := make(chan struct{}, 1) // one that was open has given its place back
+	left := make(chan struct{}, 1) // signals that an open stream has released its permit
 	inner := a.http
 	a.http = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inner.ServeHTTP(w, r)
@@ -318,7 +317,8 @@ func TestStreamLimits(t *testing.T) {
 	}
 }
 
-// TestStreamEnds: when the server drains, when its time is over, when the credential ends.
+// TestStreamEnds checks the reasons to end a stream: the server drains, its lifetime is over, or the credential
+// expires.
 func TestStreamEnds(t *testing.T) {
 	t.Run("drain", func(t *testing.T) {
 		a := newAPI(t)
@@ -342,7 +342,7 @@ func TestStreamEnds(t *testing.T) {
 		if again.status != http.StatusServiceUnavailable || again.header.Get("Retry-After") == "" {
 			t.Errorf("a stream while the server drains: %d", again.status)
 		}
-		a.ask(agent, "GET /v1/events", "").is(http.StatusOK) // pages go on
+		a.ask(agent, "GET /v1/events", "").is(http.StatusOK) // pages are still served
 	})
 	t.Run("life", func(t *testing.T) {
 		a := newAPI(t, func(c *httpapi.Config) { c.StreamLife = 20 * time.Millisecond })
@@ -376,12 +376,12 @@ func (s *sse) ends(t testing.TB) {
 	}
 }
 
-// stuck is a connection whose reader does not read: a write lasts until its deadline.
+// stuck is a connection whose reader does not read. Each write lasts until its deadline.
 type stuck struct {
 	http.ResponseWriter
 	mu       sync.Mutex
 	deadline time.Time
-	dropped  bool // a write took as long as it may
+	dropped  bool // a write reached its deadline
 }
 
 var errForEver = errors.New("a write without a deadline would last for ever")
@@ -405,7 +405,7 @@ func (s *stuck) Write([]byte) (int, error) {
 	return 0, os.ErrDeadlineExceeded
 }
 
-// TestSlowReader: who does not read is dropped, and gives its place back.
+// TestSlowReader checks that a reader that does not read is disconnected and releases its permit.
 func TestSlowReader(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) { c.MaxStreams, c.WriteTimeout = 1, 5*time.Millisecond })
 	a.define(operator, paper)

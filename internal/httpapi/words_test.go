@@ -13,17 +13,17 @@ import (
 	"testing"
 )
 
-// Update makes the golden files anew.
+// Update regenerates the golden files.
 var Update = flag.Bool("update", false, "write the golden files anew")
 
 const module = "github.com/gavel-mcp/gavel/"
 
-// words are what the schemas say. Those of Go comments are not among them: they speak to
-// readers of Go, of names and values that JSON does not have.
+// words are the texts of the schemas. They do not come from Go comments, which mention names and values that JSON
+// does not have.
 type words struct {
 	t      testing.TB
 	said   map[string]string // by "Type", "Type.member" and "member"
-	own    map[string]bool   // those of words.txt, true once they are used
+	own    map[string]bool   // those of words.txt; true once used
 	values map[string]map[string][]string
 }
 
@@ -31,7 +31,7 @@ const wordsFile = "testdata/words.txt"
 
 func readWords(t testing.TB) *words {
 	w := &words{t: t, said: map[string]string{}, own: map[string]bool{}, values: map[string]map[string][]string{}}
-	for _, file := range []string{"../mcpface/help.txt", wordsFile} { // the later one wins
+	for _, file := range []string{"../mcpface/help.txt", wordsFile} { // later ones override earlier ones
 		text, err := os.ReadFile(filepath.FromSlash(file))
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func readWords(t testing.TB) *words {
 	return w
 }
 
-// find is what is said of the first of these names that anything is said of.
+// find returns the text of the first of these names that has one.
 func (w *words) find(names ...string) string {
 	for _, name := range names {
 		if text, ok := w.said[name]; ok {
@@ -67,7 +67,7 @@ func (w *words) find(names ...string) string {
 	return ""
 }
 
-// unused are the lines of words.txt that nothing asked for.
+// unused returns the lines of words.txt that were not used.
 func (w *words) unused() []string {
 	var out []string
 	for name, used := range w.own {
@@ -78,7 +78,7 @@ func (w *words) unused() []string {
 	return out
 }
 
-// valuesOf are the constants of a string type of this module.
+// valuesOf returns the constants of a string type of this module.
 func (w *words) valuesOf(t reflect.Type) []string {
 	dir, ours := strings.CutPrefix(t.PkgPath(), module)
 	if !ours {

@@ -1,4 +1,4 @@
-// Package junit writes test reports as build servers read them.
+// Package junit writes test reports in JUnit XML, which build servers read.
 package junit
 
 import (
@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// Report is a whole file.
+// Report is the whole document.
 type Report struct {
 	XMLName xml.Name `xml:"testsuites"`
 	counts
-	Time   string  `xml:"time,attr,omitempty"` // in seconds, "" when unknown
+	Time   string  `xml:"time,attr,omitempty"` // in seconds; "" if unknown
 	Suites []Suite `xml:"testsuite"`
 }
 
@@ -24,7 +24,7 @@ type Suite struct {
 	Cases []Case `xml:"testcase"`
 }
 
-// Case passed when it has neither a Failure nor an Error and was not Skipped.
+// Case is one test case. It passed if Failure, Error and Skipped are all nil.
 type Case struct {
 	Name    string `xml:"name,attr"`
 	Class   string `xml:"classname,attr"`
@@ -36,7 +36,7 @@ type Case struct {
 	Skipped *Words `xml:"skipped"`
 }
 
-// Words say what came of a case.
+// Words describe the result of a case.
 type Words struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
@@ -61,7 +61,7 @@ func (n *counts) add(c Case) {
 	}
 }
 
-// Write counts the cases of a report and writes it. What XML cannot hold is replaced.
+// Write sets the counts of a report and writes it. Characters that XML cannot represent are replaced.
 func Write(w io.Writer, r Report) error {
 	for i := range r.Suites {
 		s := &r.Suites[i]

@@ -1,16 +1,15 @@
-// Package latecollect keeps the garbage collector from running while a process starts, and from
-// running ten times a second while it is busy.
+// Package latecollect keeps the garbage collector from running while a process starts, and from running ten times a
+// second under load.
 //
-// A start allocates about 10 MB, nearly all in initialisers of packages, and the collector,
-// which begins at 4 MB, would run three times to free little: a quarter of what a start
-// costs, paid by every command and every script worker. Later, what stays in memory is small beside
-// what requests use and leave, so that the collector would run after every few hundred of them:
-// a third of the processor time of a decision. While collections follow one another within
-// a second, the heap may grow by 48 MB between them; the first one after a quieter second ends that.
+// A start allocates about 10 MB, nearly all in package initialisers. The collector, which starts at 4 MB, would run
+// three times and free little. That would be a quarter of the cost of a start, for every command and every script
+// worker. Later, the live heap is small compared with the garbage of requests, so the collector would run after every
+// few hundred requests. That would take a third of the processor time of a decision. While collections follow one
+// another within a second, the heap may therefore grow by 48 MB between them. The first collection after a longer
+// pause ends that.
 //
-// Package main imports this one for that effect alone. It imports no package that
-// allocates much, so that it is initialised before those that do. GOGC and a later SetGCPercent
-// are obeyed: then it does nothing more.
+// Package main imports this package only for its side effect. It imports no package that allocates much, so that it
+// is initialised before those that do. It respects GOGC and a later SetGCPercent: it then does nothing more.
 package latecollect
 
 import (
@@ -22,9 +21,9 @@ import (
 )
 
 const (
-	percentAtStart = 300 // the heap grows to 12 MB before it is collected for the first time
+	percentAtStart = 300 // the first collection is at 12 MB
 	roomUnderLoad  = 48 << 20
-	often          = time.Second // collections that follow one another sooner mean load
+	often          = time.Second // a shorter interval between collections means load
 )
 
 func init() {
@@ -35,16 +34,16 @@ func init() {
 	pace{usual: usual, set: percentAtStart, often: often}.watch()
 }
 
-// pace is what the next collection has to know.
+// pace is the state passed from one collection to the next.
 type pace struct {
-	usual, set int       // percent: of the runtime, and in force
-	last       time.Time // of the last collection
+	usual, set int       // percent: the runtime's default, and the value in force
+	last       time.Time // time of the last collection
 	often      time.Duration
 }
 
-// watch has adjust called after the next collection.
+// watch arranges for adjust to run after the next collection.
 func (p pace) watch() {
-	first := new([1]*int) // holds a pointer, so that it shares its memory with nothing else
+	first := new([1]*int) // contains a pointer, so that it shares its allocation with no other object
 	runtime.AddCleanup(first, pace.adjust, p)
 }
 
@@ -53,7 +52,7 @@ func (p pace) adjust() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	next := p.percent(now.Sub(p.last), live[0].Value.Uint64())
-	if chosen := debug.SetGCPercent(next); chosen != p.set { // by somebody else, since
+	if chosen := debug.SetGCPercent(next); chosen != p.set { // someone else has set it since
 		debug.SetGCPercent(chosen)
 		return
 	}
@@ -61,8 +60,8 @@ func (p pace) adjust() {
 	p.watch()
 }
 
-// percent is how far the heap may grow, when the last two collections were so far apart and left
-// live bytes.
+// percent returns the GC percentage to use, given the time between the last two collections and the live heap in
+// bytes.
 func (p pace) percent(apart time.Duration, live uint64) int {
 	if apart >= p.often || live == 0 {
 		return p.usual

@@ -21,7 +21,7 @@ func TestPercent(t *testing.T) {
 		{time.Second - 1, 8 << 20, 600},
 		{0, 24 << 20, 200},
 		{0, 48 << 20, 100},
-		{0, 1 << 40, 100}, // a large heap grows by itself, as ever
+		{0, 1 << 40, 100}, // a large heap is left to the default
 		{0, 0, 100},
 	} {
 		if got := p.percent(c.apart, c.live); got != c.want {
@@ -30,12 +30,12 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// TestPace follows one process: the start, load, quiet, and somebody else's choice.
+// TestPace follows one process: start, load, quiet, and a value set by someone else.
 func TestPace(t *testing.T) {
 	if _, chosen := os.LookupEnv("GOGC"); chosen {
 		t.Skip("GOGC is set")
 	}
-	debug.SetGCPercent(90) // ends what init began
+	debug.SetGCPercent(90) // ends the watch that init started
 	collectUntil(t, "the first choice is obeyed", 0, func(percent int) bool { return percent == 90 })
 	usual := debug.SetGCPercent(percentAtStart)
 	defer debug.SetGCPercent(100)
@@ -45,19 +45,19 @@ func TestPace(t *testing.T) {
 	collectUntil(t, "load", 0, func(percent int) bool { return percent > percentAtStart })
 	collectUntil(t, "quiet again", 100*time.Millisecond, func(percent int) bool { return percent == usual })
 	debug.SetGCPercent(77)
-	for range 3 { // the first two are seen, and the pace has ended
+	for range 3 { // the first two are observed, then the watch has ended
 		collectUntil(t, "another choice", 0, func(percent int) bool { return percent == 77 })
 	}
 }
 
-// collectUntil collects, with pauses, until the collector is as wanted.
+// collectUntil collects with pauses until the GC percentage is as wanted.
 func collectUntil(t *testing.T, what string, pause time.Duration, wanted func(percent int) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(pause) {
 		collected := make(chan bool, 1)
 		runtime.AddCleanup(new([1]*int), func(done chan bool) { done <- true }, collected)
 		runtime.GC()
-		<-collected // and by now, or at the next collection, whoever else waited for it
+		<-collected // other cleanups have run by now, or will at the next collection
 		percent := readPercent()
 		if wanted(percent) {
 			return

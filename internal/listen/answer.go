@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// answer is the ResponseWriter of a handler: every write has its own deadline, so that
-// a reader who does not read holds neither memory nor a goroutine forever.
+// answer is the ResponseWriter of a handler. Every write has its own deadline, so that a client that does not read
+// cannot hold memory or a goroutine forever.
 type answer struct {
 	http.ResponseWriter
 	server  *Server
@@ -19,50 +19,50 @@ type answer struct {
 	conn    *countedConn
 	cancel  context.CancelCauseFunc // of the request
 	begun   bool
-	// refused: a problem was written in the handler's place.
+	// refused reports that a problem was written instead of the handler's answer.
 	refused bool
 
-	key     string  // who calls, see principalPrefix and addressKey
-	arrival *member // until it has a place
-	held    *member // its body in memory; nil for none
-	slot    func()  // gives the place back that the request takes; nil when it takes none
+	key     string  // the caller, see principalPrefix and addressKey
+	arrival *member // until the request is admitted
+	held    *member // its body in memory; nil if there is none
+	slot    func()  // releases the slot of the request; nil if it has none
 	pinned  bool    // its connection cannot be evicted
-	forget  func()  // ends what watches over a stream; nil for none
+	forget  func()  // stops watching a stream; nil if there is none
 
-	mu      sync.Mutex // of what drop and the handler share
+	mu      sync.Mutex // guards the fields that refuseEvicted and the handler share
 	dropped bool
 	over    bool // the handler has returned
 }
 
 var errRefused = errors.New("the answer was given by the listener")
 
-// Unwrap implements what http.ResponseController looks for.
+// Unwrap is used by http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// extendDeadline gives the next write its time.
+// extendDeadline sets a new deadline for the next write.
 func (a *answer) extendDeadline() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.dropped {
-		_ = a.control.SetWriteDeadline(time.Now().Add(a.server.cfg.WriteTimeout)) // what cannot have one is no network connection
+		_ = a.control.SetWriteDeadline(time.Now().Add(a.server.cfg.WriteTimeout)) // only fails for non-network connections
 	}
 }
 
-// clearDeadline takes the time back. Over HTTP/2 it would go on to run between writes, and end a
-// stream that is merely quiet.
+// clearDeadline removes the deadline. With HTTP/2 it would otherwise expire between writes, and end a stream that is
+// merely quiet.
 func (a *answer) clearDeadline() {
 	if a.request.ProtoMajor > 1 {
 		_ = a.control.SetWriteDeadline(time.Time{})
 	}
 }
 
-// WriteHeader implements http.ResponseWriter. An answer to a body that was not all read
-// is the listener's, and so is one to a stream too many.
+// WriteHeader implements http.ResponseWriter. If the body was not read completely, or the answer would be one stream
+// too many, the listener's refusal is written instead.
 func (a *answer) WriteHeader(status int) {
 	if a.begun || a.refused {
 		return
 	}
-	if status < http.StatusOK { // sent at once; any other with what follows
+	if status < http.StatusOK { // sent immediately; others are sent with the body
 		a.extendDeadline()
 		defer a.clearDeadline()
 		a.ResponseWriter.WriteHeader(status)
@@ -81,7 +81,7 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// leaveBody keeps an answer from waiting for an unwanted body.
+// leaveBody avoids waiting for a body that is not wanted.
 func (a *answer) leaveBody(status int) {
 	if status >= http.StatusBadRequest && a.request.ProtoMajor == 1 && !a.body.ended.Load() {
 		a.Header().Set("Connection", "close")
@@ -95,7 +95,7 @@ func (a *answer) refuse(p problem) {
 	}
 	a.leaveBody(p.Status)
 	p.write(a.ResponseWriter)
-	a.cancel(nil) // nobody gets what the handler might still say
+	a.cancel(nil) // further output of the handler is discarded
 }
 
 // Write implements http.ResponseWriter.
@@ -114,7 +114,7 @@ func (a *answer) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (a *answer) Flush() { _ = a.FlushError() }
 
-// FlushError is what http.ResponseController calls.
+// FlushError is used by http.ResponseController.
 func (a *answer) FlushError() error {
 	if !a.begun {
 		a.WriteHeader(http.StatusOK)

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// body bounds what a handler reads, in bytes and in time. What went wrong decides the
-// answer, whatever the handler makes of the error: see answer.
+// body limits what a handler reads, in bytes and in time. Its failure determines the answer, however the handler
+// treats the error (see answer).
 type body struct {
 	io.ReadCloser
 	left    int64
 	control *http.ResponseController
-	held    *member // what of it is in memory; nil when it is not kept
+	held    *member // its bytes in memory; nil if they are not kept
 	ended   atomic.Bool
 	failure atomic.Pointer[problem]
 }
 
 var errBody = errors.New("the body is too large or too slow")
 
-// leftovers is how long what a handler did not read may still take to come.
+// leftovers is how long the unread rest of a body may still take to arrive.
 const leftovers = 2 * time.Second
 
 func newBody(r *http.Request, control *http.ResponseController, limit int64, within time.Duration) *body {
@@ -32,7 +32,7 @@ func newBody(r *http.Request, control *http.ResponseController, limit int64, wit
 		b.ended.Store(true)
 		return b
 	}
-	_ = control.SetReadDeadline(time.Now().Add(within)) // what cannot have one is no network connection
+	_ = control.SetReadDeadline(time.Now().Add(within)) // only fails for non-network connections
 	return b
 }
 
@@ -54,20 +54,20 @@ func (b *body) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, b.fail(&slowBody)
 	case errors.Is(err, io.EOF):
-		b.ended.Store(true) // and net/http takes the deadline back
+		b.ended.Store(true) // net/http then removes the deadline
 	case err != nil:
 		_ = b.fail(&brokenBody)
 	}
 	return n, err
 }
 
-// fail keeps the first failure.
+// fail records the first failure.
 func (b *body) fail(p *problem) error {
 	b.failure.CompareAndSwap(nil, p)
 	return errBody
 }
 
-// finish is for after the handler.
+// finish is called after the handler has returned.
 func (b *body) finish() {
 	if !b.ended.Load() {
 		_ = b.control.SetReadDeadline(time.Now().Add(leftovers))

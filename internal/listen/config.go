@@ -12,60 +12,58 @@ import (
 	"time"
 )
 
-// Config is what a Server is made of. Handler and Logger are required.
+// Config configures a Server. Handler and Logger are required.
 type Config struct {
-	// Addr is host:port, or "" for 127.0.0.1:4285. Port 0 takes a free one: see Server.Addr.
+	// Addr is host:port, or "" for 127.0.0.1:4285. Port 0 selects a free port: see Server.Addr.
 	Addr string
-	// Listener is served instead of one made for Addr. The Server closes it.
+	// Listener is used instead of a new one for Addr. The Server closes it.
 	Listener net.Listener
 	Handler  http.Handler
 	Logger   *slog.Logger
-	// OnDrain is called when the end begins, before anything is waited for; nil is nothing.
-	// Handlers that keep something open for its caller's sake end it then.
+	// OnDrain is called when shutdown begins, before waiting for requests; nil does nothing. Handlers that keep
+	// something open only for their caller must then end it.
 	OnDrain func()
 
-	// Wrap returns what the answer to a request is written to: w, or something in front of it that
-	// says the refusals of handlers and of the Server in another form. nil is w.
+	// Wrap returns the writer for the answer to a request: w, or a wrapper that writes refusals of handlers and of
+	// the Server in another format. nil means w.
 	Wrap func(w http.ResponseWriter, r *http.Request) http.ResponseWriter
 
-	// CertFile and KeyFile (PEM) make it HTTPS; both or none. They are read again when
-	// they change. ClientCAFile (PEM) demands a client's certificate that it signed.
+	// CertFile and KeyFile (PEM) enable HTTPS; either both are set or neither. They are reloaded when they change.
+	// ClientCAFile (PEM) requires clients to present a certificate signed by it.
 	CertFile, KeyFile, ClientCAFile string
 
-	// AllowedHosts are names, with or without a port, that a request may ask for beyond
-	// those that are always right: loopback names, and the address that was connected to
-	// when the listener is not a loopback one.
+	// AllowedHosts are additional host names, with or without a port, that requests may name. Loopback names are
+	// always allowed, and so is the address that was connected to, unless the listener is a loopback one.
 	AllowedHosts []string
-	// AllowedOrigins (scheme://host[:port]) are those whose pages in a browser may call
-	// and read the answers. Pages of the very host that is called may always call, and
-	// of loopback ones when the listener is one; without being listed they read nothing.
+	// AllowedOrigins (scheme://host[:port]) are those whose browser pages may call and read the answers. Pages of the
+	// called host may always call, and so may loopback pages if the listener is a loopback one; unless listed, they
+	// get no permission to read the answers.
 	AllowedOrigins []string
 
-	// MaxBody is in bytes; what is longer gets 413. A body is read by Admit.
+	// MaxBody limits a body in bytes; a longer one gets 413. Admit reads the body.
 	MaxBody int64
-	// MaxHeader is all of a request's headers in bytes, at least 1 KiB; more gets 431.
+	// MaxHeader limits all headers of a request in bytes, and is at least 1 KiB; larger ones get 431.
 	MaxHeader int
-	// MaxConns is how many connections there may be. One more closes the one without a
-	// request that has been idle longest, of the holder with most.
+	// MaxConns limits the connections. A further one closes the connection that has been idle longest, of the holder
+	// with the most.
 	MaxConns int
-	// MaxRequests and MaxStreams are how many requests in flight and event streams (answers
-	// to GET, and CountAsStream) there may be, half of them of one principal. More requests
-	// wait in line, see Admit; more streams get 503.
+	// MaxRequests limits the requests in flight, MaxStreams the event streams (answers to GET, and CountAsStream). A
+	// principal may have half of them. Further requests wait in line, see Admit; further streams get 503.
 	MaxRequests, MaxStreams int
-	// Unlimited are paths that are answered however many connections and requests there
-	// are: those that ask whether all is well. Their handlers do not use Admit.
+	// Unlimited are paths that are answered regardless of the number of connections and requests, such as health
+	// checks. Their handlers must not use Admit.
 	Unlimited []string
 
-	// ReadHeaderTimeout is for the headers of a request; too slow ones are cut off.
+	// ReadHeaderTimeout limits the time to read a request's headers; slower ones are cut off.
 	ReadHeaderTimeout time.Duration
-	// BodyTimeout is for all of a body, from when the headers are there; too slow ones get 408.
+	// BodyTimeout limits the time to read a body, starting after the headers; slower ones get 408.
 	BodyTimeout time.Duration
-	// WriteTimeout is for each write of an answer, not for the whole of it: an event stream
-	// lasts as long as its reader reads.
+	// WriteTimeout limits each write of an answer, not the whole answer: an event stream lasts as long as its client
+	// reads.
 	WriteTimeout time.Duration
 	// IdleTimeout is how long a connection without a request stays open.
 	IdleTimeout time.Duration
-	// DrainTimeout is how long requests in flight may go on once the end was asked for.
+	// DrainTimeout is how long requests in flight may continue after shutdown begins.
 	DrainTimeout time.Duration
 }
 
@@ -84,13 +82,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// FieldError says what is wrong with a field of a Config.
+// FieldError describes an invalid field of a Config.
 type FieldError struct{ Field, Message string }
 
 func (e *FieldError) Error() string { return "listen: " + e.Field + ": " + e.Message }
 
-// Validate reports every mistake that can be seen without listening or reading a file, as
-// FieldErrors.
+// Validate returns, as FieldErrors, every mistake that is visible without listening or reading a file.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error

@@ -12,22 +12,21 @@ import (
 	"syscall"
 )
 
-// counted is a listener that bounds its connections. One more than MaxConns closes the
-// connection that has been without a request longest, of the holder with most connections. Where
-// all of them are in use, further ones are let in for health paths, and to be told that
-// there are too many.
+// counted is a listener that limits its connections. One more than MaxConns closes the connection that has been
+// without a request longest, of the holder with the most connections. If all of them are in use, further connections
+// are accepted only for health paths and to refuse others with an error.
 type counted struct {
 	net.Listener
 	conns *crowd
-	spare *crowd // those beyond
+	spare *crowd // connections beyond the limit
 }
 
-// Accept implements net.Listener. It is called by one goroutine.
+// Accept implements net.Listener. It must be called from a single goroutine.
 func (l *counted) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			l.conns.evictOne() // net/http tries again shortly
+			l.conns.evictOne() // net/http retries shortly
 		}
 		return nil, err
 	}
@@ -36,7 +35,7 @@ func (l *counted) Accept() (net.Conn, error) {
 	var ok bool
 	if c.place, ok = l.conns.join(from, 1, c.evict); !ok {
 		c.over = true
-		c.place, _ = l.spare.join(from, 1, c.evict) // nothing in it is ever pinned
+		c.place, _ = l.spare.join(from, 1, c.evict) // its members are never pinned
 	}
 	return c, nil
 }
@@ -44,16 +43,16 @@ func (l *counted) Accept() (net.Conn, error) {
 type countedConn struct {
 	net.Conn
 	place *member
-	over  bool   // one too many
+	over  bool   // beyond the limit
 	cut   func() // ends the contexts of its requests; nil until it is served
 }
 
-// evict is called by Accept alone, as everything that sets its fields.
+// evict is called only by Accept, which also sets the fields.
 func (c *countedConn) evict() {
 	if c.cut != nil {
 		c.cut()
 	}
-	_ = c.Conn.Close() // nobody is told
+	_ = c.Conn.Close() // there is no one to report an error to
 }
 
 // Close implements net.Conn.
@@ -65,7 +64,7 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http finish its answer to a caller that is still sending.
+// CloseWrite lets net/http finish an answer while its client is still sending.
 func (c *countedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -75,7 +74,7 @@ func (c *countedConn) CloseWrite() error {
 
 type connKey struct{}
 
-// withConn lets handlers know their connection, and ends with it.
+// withConn adds the connection to the context, and ends the context with it.
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // *tls.Conn
 		conn = secure.NetConn()
@@ -88,9 +87,9 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// AddressOf is who counts as one caller before anybody is known: an IPv4 address, or the
-// 64 bits of an IPv6 one that a single customer gets. It is the zero Prefix for what is
-// no address with a port.
+// AddressOf returns the address range that counts as one caller before authentication: an IPv4 address, or the /64
+// prefix of an IPv6 address, which a single customer gets. It returns the zero Prefix if remote is not an address
+// with a port.
 func AddressOf(remote string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -108,11 +107,11 @@ func AddressOf(remote string) netip.Prefix {
 	return prefix
 }
 
-// The keys of holders: they are never the same.
+// addressKey returns the key of an unauthenticated holder. It never equals the key of a principal.
 func addressKey(remote string) string { return "address " + AddressOf(remote).String() }
 
-// AcceptQuality is how much a request's Accept likes a media type, 0 to 1: the quality of the
-// most specific range that covers it, 0 when none does. Without the header all are as good.
+// AcceptQuality returns the quality, from 0 to 1, that a request's Accept header gives to a media type. The most
+// specific matching range counts; without a match it is 0. Without the header it is 1.
 func AcceptQuality(r *http.Request, media string) float64 {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(accept) == "" {

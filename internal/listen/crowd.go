@@ -7,10 +7,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// crowd bounds something that holders can lose again: connections without a request,
-// requests that have not begun, bytes of their bodies. When it is full, the holder with
-// most loses what it has held longest, so that no holder keeps more than half while another
-// one comes, and a holder with little loses nothing because of others.
+// crowd limits things that holders can lose again: connections without a request, requests that have not begun, bytes
+// of their bodies. When it is full, the holder with the most loses what it has held longest. No holder therefore
+// keeps more than half while another one arrives, and a holder with little loses nothing because of others.
 type crowd struct {
 	limit int64
 
@@ -21,17 +20,17 @@ type crowd struct {
 	holders map[string]*holder
 }
 
-// holder is who a member belongs to: a principal, or an address before anybody is known.
+// holder is the owner of members: a principal, or an address before authentication.
 type holder struct {
 	members int
 	sum     int64
-	loose   *simplelru.LRU[*member, uint64] // those that can be evicted, with their turns
+	loose   *simplelru.LRU[*member, uint64] // members that can be evicted, with their turns
 }
 
 // member is one thing that is held. Its methods may be called after it has left.
 type member struct {
 	crowd  *crowd
-	evict  func() // called once it is out, without a lock
+	evict  func() // called once it is out, without holding the lock
 	key    string
 	weight int64
 	pins   int
@@ -40,7 +39,7 @@ type member struct {
 
 func newCrowd(limit int64) *crowd { return &crowd{limit: limit, holders: map[string]*holder{}} }
 
-// join adds a member. It is false when there is nothing to evict in its favour.
+// join adds a member. It returns false if no other member can be evicted for it.
 func (c *crowd) join(key string, weight int64, evict func()) (*member, bool) {
 	m := &member{crowd: c, key: key, weight: weight, evict: evict}
 	c.mu.Lock()
@@ -55,7 +54,7 @@ func (c *crowd) join(key string, weight int64, evict func()) (*member, bool) {
 	return m, ok
 }
 
-// evictOne evicts one member, where there is one.
+// evictOne evicts a member, if there is one.
 func (c *crowd) evictOne() {
 	c.mu.Lock()
 	v := c.pickVictim("", 0)
@@ -75,8 +74,8 @@ func (c *crowd) stats() (total int64, evicted uint64) {
 	return c.total, c.evicted
 }
 
-// addWeight makes a member heavier. It is false when the member would be the next to go, or is
-// out already.
+// addWeight increases the weight of a member. It returns false if this member would be the next to be evicted, or is
+// already out.
 func (m *member) addWeight(weight int64) bool {
 	c := m.crowd
 	c.mu.Lock()
@@ -112,7 +111,7 @@ func (m *member) setHolder(key string) {
 	c.add(m)
 }
 
-// renew makes a member the one held for the shortest time.
+// renew marks a member as the most recently held.
 func (m *member) renew() {
 	c := m.crowd
 	c.mu.Lock()
@@ -122,7 +121,7 @@ func (m *member) renew() {
 	}
 }
 
-// pin keeps a member from being evicted until unpin. It is false when the member is out.
+// pin keeps a member from being evicted until unpin is called. It returns false if the member is out.
 func (m *member) pin() bool {
 	c := m.crowd
 	c.mu.Lock()
@@ -144,7 +143,7 @@ func (m *member) unpin() {
 	}
 }
 
-// leave takes a member out. It is false when it was out already.
+// leave removes a member. It returns false if the member was already out.
 func (m *member) leave() bool {
 	c := m.crowd
 	c.mu.Lock()
@@ -164,8 +163,8 @@ func evictAll(victims []*member) {
 
 // --- under the lock -----------------------------------------------------------------
 
-// makePlace removes members until so much more of a holder fits; false when there are none,
-// or it would be the turn of except.
+// makePlace removes members until the additional weight fits. It returns false if there are none, or if the next one
+// would be except.
 func (c *crowd) makePlace(key string, weight int64, except *member) (victims []*member, ok bool) {
 	for c.total+weight > c.limit {
 		v := c.pickVictim(key, weight)
@@ -179,8 +178,8 @@ func (c *crowd) makePlace(key string, weight int64, except *member) (victims []*
 	return victims, true
 }
 
-// pickVictim is the member to evict so that a holder can have more: of the holder that has most
-// then, what it has held longest. Between holders with the same it is what was held longest.
+// pickVictim returns the member to evict so that a holder can get more weight: the longest-held member of the holder
+// that would then have the most. Between equal holders, the longest-held member is chosen.
 func (c *crowd) pickVictim(key string, weight int64) *member {
 	var next *member
 	var most int64
@@ -202,7 +201,7 @@ func (c *crowd) add(m *member) {
 	h := c.holders[m.key]
 	if h == nil {
 		h = &holder{}
-		h.loose, _ = simplelru.NewLRU[*member, uint64](math.MaxInt, nil) // the error is for a size below 1
+		h.loose, _ = simplelru.NewLRU[*member, uint64](math.MaxInt, nil) // an error is only possible for a size below 1
 		c.holders[m.key] = h
 	}
 	h.members++

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCrowdIsFair: a crowd never holds more than its limit, counts right, and evicts from
-// nobody who would have less than another one afterwards.
+// TestCrowdIsFair checks that a crowd never exceeds its limit, counts correctly, and never evicts from a holder that
+// would then have less than another one.
 func TestCrowdIsFair(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
-// halfSent is a POST whose body never comes whole.
+// halfSent returns a POST whose body is never sent completely.
 func halfSent(caller string, length int) string {
 	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: localhost\r\nX-Caller: %s\r\nContent-Length: %d\r\n\r\n{", caller, length)
 }
@@ -43,8 +43,8 @@ func isOverloaded(t *testing.T, what string, c *caller) {
 	}
 }
 
-// TestHalfSentBodiesHoldNothing: bodies that do not come take no place among the requests
-// in flight, and when there are too many, their sender loses the oldest.
+// TestHalfSentBodiesHoldNothing checks that incomplete bodies use no slots. If there are too many, their sender loses
+// the oldest.
 func TestHalfSentBodiesHoldNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{MaxRequests: 8, Unlimited: []string{"/healthz"}}, reads, func(b *bench) {
@@ -70,7 +70,7 @@ func TestHalfSentBodiesHoldNothing(t *testing.T) {
 	})
 }
 
-// TestHalfSentBytes: what all hold of bodies is bounded, and who holds most loses first.
+// TestHalfSentBytes checks that the memory for all bodies is limited, and that the largest holder loses first.
 func TestHalfSentBytes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{MaxBody: 1000}, reads, func(b *bench) {
@@ -87,8 +87,8 @@ func TestHalfSentBytes(t *testing.T) {
 	})
 }
 
-// TestSilentConnections: connections on which nothing comes make way for those that come,
-// those of the same address too, and a caller who is known keeps its own.
+// TestSilentConnections checks that silent connections give way to new ones, even from the same address. A known
+// caller keeps its connections.
 func TestSilentConnections(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{MaxConns: 8, Unlimited: []string{"/healthz"}}, reads, func(b *bench) {
@@ -117,8 +117,8 @@ func TestSilentConnections(t *testing.T) {
 	})
 }
 
-// TestConnectionsByAddress: an address with few connections loses none because of one with
-// many, however long its own have been quiet.
+// TestConnectionsByAddress checks that an address with few connections loses none because of one with many, however
+// long its own have been quiet.
 func TestConnectionsByAddress(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{MaxConns: 8}, reads, func(b *bench) {
@@ -135,7 +135,7 @@ func TestConnectionsByAddress(t *testing.T) {
 	})
 }
 
-// TestEveryConnectionInUse: where nothing can be closed, health is answered all the same.
+// TestEveryConnectionInUse checks that health checks are answered even if no connection can be closed.
 func TestEveryConnectionInUse(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{MaxConns: 4, MaxRequests: 4, Unlimited: []string{"/healthz"}}, nil, func(b *bench) {
@@ -166,8 +166,8 @@ func TestEveryConnectionInUse(t *testing.T) {
 	})
 }
 
-// TestStrangersByAddress: requests that are still being authenticated are bounded by
-// address. Whoever sends more loses its oldest.
+// TestStrangersByAddress checks that requests are limited by address during authentication. An address that sends
+// more loses its oldest request.
 func TestStrangersByAddress(t *testing.T) {
 	t.Parallel()
 	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -205,9 +205,9 @@ func TestStrangersByAddress(t *testing.T) {
 	})
 }
 
-// TestKnownCallerAmongStrangers: on a connection of somebody who is known, the next request is
-// that one's before it is authenticated, whatever comes from the same address; one without a
-// name is the address's again.
+// TestKnownCallerAmongStrangers checks that the next request on a known caller's connection counts for that caller
+// even before it is authenticated, whatever arrives from the same address. After a request without a name, the
+// connection counts for the address again.
 func TestKnownCallerAmongStrangers(t *testing.T) {
 	t.Parallel()
 	var goOn chan struct{}
@@ -242,8 +242,8 @@ func TestKnownCallerAmongStrangers(t *testing.T) {
 	})
 }
 
-// TestStrangersOnConnectionsOfAKnownCaller: what strangers send on connections of somebody who is
-// known, as through a proxy, costs that one nothing that is authenticated.
+// TestStrangersOnConnectionsOfAKnownCaller checks that strangers on a known caller's connections, as through a proxy,
+// do not cost the caller's authenticated requests anything.
 func TestStrangersOnConnectionsOfAKnownCaller(t *testing.T) {
 	t.Parallel()
 	authenticate := func(w http.ResponseWriter, r *http.Request) {
@@ -270,9 +270,9 @@ func TestStrangersOnConnectionsOfAKnownCaller(t *testing.T) {
 	})
 }
 
-// TestNoisyNeighbours: a caller who asks one thing at a time is never refused, however much
-// others ask for. It waits for one round of the places at most (and another one may be given
-// while its request is read), and for one grant of each of the others.
+// TestNoisyNeighbours checks that a caller with one request at a time is never refused, however many requests others
+// send. It waits for at most one round of the slots (and another one may be granted while its request is read), and
+// for one grant of each of the others.
 func TestNoisyNeighbours(t *testing.T) {
 	t.Parallel()
 	const places, loud = 16, 3
@@ -296,7 +296,7 @@ func TestNoisyNeighbours(t *testing.T) {
 						return
 					}
 					_, _ = io.Copy(io.Discard, resp.Body)
-					<-time.After(300 * time.Millisecond) // or time would stand still
+					<-time.After(300 * time.Millisecond) // otherwise time would not advance
 				}
 			})
 		}
@@ -320,8 +320,7 @@ func TestNoisyNeighbours(t *testing.T) {
 	})
 }
 
-// TestOneCallerWaits: who has as many requests in flight as one may waits in line, for a
-// while.
+// TestOneCallerWaits checks that a caller at its limit of requests in flight waits in line for a while.
 func TestOneCallerWaits(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{MaxRequests: 4}, nil, func(b *bench) {
@@ -353,8 +352,7 @@ func TestOneCallerWaits(t *testing.T) {
 	})
 }
 
-// TestOutOfFiles: where the process has no descriptor left, a connection without a request
-// is closed.
+// TestOutOfFiles checks that a connection without a request is closed if the process runs out of descriptors.
 func TestOutOfFiles(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{}, reads, func(b *bench) {

@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// methods are those that anything behind a listener may know.
+// methods are the HTTP methods that handlers may receive.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
 var methodList = strings.Join(methods, ", ")
 
-// The longest address, and the most header fields. No caller of ours comes near.
+// Limits for the address and the number of header fields. No gavel client comes near them.
 const (
 	maxAddress = 8 << 10
 	maxFields  = 100
 )
 
-// checkRequest says why a request is refused before anything else is done with it.
+// checkRequest returns why a request is refused, before anything else is done with it.
 func (s *Server) checkRequest(r *http.Request) (problem, bool) {
 	switch {
 	case !slices.Contains(methods, r.Method):
 		p := badMethod
-		p.closing = true // CONNECT and PRI would go on with another protocol
+		p.closing = true // CONNECT and PRI would continue with another protocol
 		return p, false
 	case r.TLS == nil && r.ProtoMajor != 1:
 		return badVersion, false
@@ -48,8 +48,8 @@ func (s *Server) checkRequest(r *http.Request) (problem, bool) {
 	return problem{}, true
 }
 
-// checkHeaders counts the headers. net/http has its own, coarser limit behind this one, which
-// keeps their memory bounded.
+// checkHeaders checks the total size and the number of headers. net/http has a coarser limit of its own, which bounds
+// their memory.
 func (s *Server) checkHeaders(r *http.Request) bool {
 	size, fields := len(r.RequestURI)+len(r.Host), 0
 	for name, values := range r.Header {
@@ -61,8 +61,8 @@ func (s *Server) checkHeaders(r *http.Request) bool {
 	return size <= s.cfg.MaxHeader && fields <= maxFields
 }
 
-// plainPath refuses every path that could mean another one to somebody else: a proxy's
-// rule, a file system, a router that cleans. Nothing is ever rewritten.
+// plainPath rejects every path that other software could interpret differently: a proxy's rule, a file system, a
+// router that cleans paths. Paths are never rewritten.
 func plainPath(r *http.Request) bool {
 	if r.URL.Path == "*" && r.Method == http.MethodOptions {
 		return true
@@ -83,8 +83,8 @@ func plainPath(r *http.Request) bool {
 	return true
 }
 
-// hostOf is the host of host[:port] in lower case, without brackets and a last dot; ""
-// when it is none.
+// hostOf returns the host of host[:port] in lower case, without brackets and without a final dot. It returns "" if
+// the host is invalid.
 func hostOf(hostport string) string {
 	host := hostport
 	if h, port, err := net.SplitHostPort(hostport); err == nil {
@@ -117,8 +117,8 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
-// loopbackName reports whether a host is this machine and can be nothing else: no name
-// service is asked for it, so that it cannot be rebound.
+// loopbackName reports whether a host can only be this machine. No name service is asked for such hosts, so that they
+// cannot be rebound.
 func loopbackName(host string) bool {
 	if host == "localhost" {
 		return true
@@ -127,8 +127,7 @@ func loopbackName(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// hostAllowed keeps out pages whose name was rebound to this address: their browser
-// still sends their name.
+// hostAllowed blocks pages whose name was rebound to this address, because their browser still sends their name.
 func (s *Server) hostAllowed(r *http.Request) bool {
 	host := hostOf(r.Host)
 	switch {
@@ -147,15 +146,15 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	return err == nil && asked.Unmap() == local.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// originAllowed looks at who wrote the page that calls. Callers other than browsers send
-// no Origin. Why not http.CrossOriginProtection: docs/decisions/0056.
+// originAllowed checks the origin of the calling page. Clients other than browsers send no Origin. For why
+// http.CrossOriginProtection is not used, see docs/decisions/0056.
 func (s *Server) originAllowed(r *http.Request) bool {
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
 		return true
 	}
 	if len(origins) > 1 || !validOrigin(origins[0]) {
-		return false // "null" too: sandboxed frames and files
+		return false // also "null": sandboxed frames and files
 	}
 	origin := strings.ToLower(origins[0])
 	if s.origins[origin] {
@@ -168,8 +167,8 @@ func (s *Server) originAllowed(r *http.Request) bool {
 	return s.loopback && loopbackName(hostOf(hostport))
 }
 
-// handleCORS lets pages of listed origins read the answers, and reports whether the request
-// only asked whether it may (a preflight, which is answered then).
+// handleCORS lets pages of listed origins read the answers. It reports whether the request was a preflight, which it
+// has then answered.
 func (s *Server) handleCORS(w http.ResponseWriter, r *http.Request) (answered bool) {
 	origin := r.Header.Get("Origin")
 	if origin == "" || !s.origins[strings.ToLower(origin)] {
@@ -189,8 +188,8 @@ func (s *Server) handleCORS(w http.ResponseWriter, r *http.Request) (answered bo
 	return true
 }
 
-// LoopbackOnly lets this machine alone through, by a loopback name, and no page of another site:
-// what a Server on a loopback address does, for handlers that something else serves.
+// LoopbackOnly admits only requests of this machine by a loopback name, and none from pages of other sites. It gives
+// handlers on other servers the protection of a Server on a loopback address.
 func LoopbackOnly(next http.Handler) http.Handler {
 	local := &Server{loopback: true}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

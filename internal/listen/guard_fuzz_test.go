@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzHost: what is taken for this machine is the same host to whoever reads an address
-// with net/url, and a listed name is never a part of another.
+// FuzzHost checks that a host taken for this machine is the same host when an address is parsed with net/url, and
+// that a listed name is never part of another.
 func FuzzHost(f *testing.F) {
 	for _, s := range []string{"localhost", "LOCALHOST.:80", "127.0.0.1:4285", "[::1]:1", "[::ffff:127.0.0.1]", "[::ffff:127.0.0.1.]", "localhost@evil", "evil#localhost", "[::1", "::1", "127.1", "localhost:80:80", "[::1%25lo]", "localhost\x00", "[127.0.0.0]", "[localhost]:80"} {
 		f.Add(s)
@@ -21,7 +21,7 @@ func FuzzHost(f *testing.F) {
 		}
 		bracketed := s
 		if isAddress(s) && strings.Contains(s, ":") {
-			bracketed = "[" + s + "]" // only in brackets it is a host of an address
+			bracketed = "[" + s + "]" // only valid in brackets as the host of an address
 		}
 		u, err := url.Parse("http://" + bracketed + "/")
 		if err != nil || u.User != nil || strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")) != host {
@@ -30,8 +30,7 @@ func FuzzHost(f *testing.F) {
 	})
 }
 
-// FuzzPath: a path that passes is the same one to whoever cleans it, and to whoever decodes
-// it once more.
+// FuzzPath checks that an accepted path stays the same when it is cleaned or decoded once more.
 func FuzzPath(f *testing.F) {
 	for _, s := range []string{"/", "/a/b/", "/a%20b", "/a/../b", "/%2e%2e/", "//", "/a%2fb", "/a%252fb", "/a;b", "/a\\b", "/ä", "/%ff", "*"} {
 		f.Add(s)

@@ -87,7 +87,7 @@ func TestRefusals(t *testing.T) {
 				AllowedHosts: []string{"gavel.example.org", "ported.example.org:99"},
 			}
 			if tt.status == http.StatusRequestURITooLong {
-				cfg.MaxHeader = 0 // the default: the address counts as a header too
+				cfg.MaxHeader = 0 // the default: the address counts as a header, too
 			}
 			inBubble(t, cfg, reads, func(b *bench) {
 				resp := b.dial().send(tt.request).answer()
@@ -108,7 +108,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestCORS: only pages of listed origins may read.
+// TestCORS checks that only pages of listed origins may read.
 func TestCORS(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{AllowedOrigins: []string{"https://app.example.org"}}, fine, func(b *bench) {
@@ -121,8 +121,7 @@ func TestCORS(t *testing.T) {
 	})
 }
 
-// TestTwoLengths: what follows a request whose length two servers may have understood
-// differently is never answered.
+// TestTwoLengths checks that nothing is answered after a request whose length two servers may understand differently.
 func TestTwoLengths(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -142,7 +141,7 @@ func TestTwoLengths(t *testing.T) {
 	})
 }
 
-// TestStreams: streams do not take the place of requests, and one too many is refused.
+// TestStreams checks that streams do not use the slots of requests, and that one too many is refused.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	h := func(w http.ResponseWriter, r *http.Request) {
@@ -159,7 +158,7 @@ func TestStreams(t *testing.T) {
 	}
 	inBubble(t, listen.Config{MaxRequests: 1, MaxStreams: 4}, h, func(b *bench) {
 		open := []*caller{}
-		for range 2 { // as many as one caller may have
+		for range 2 { // the limit for a caller
 			c := b.dial().send(get("/stream"))
 			if resp := c.answer(); resp == nil || resp.StatusCode != http.StatusOK {
 				t.Fatalf("%v", resp)

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
-// pipes is a listener in memory, so that time can be a test's own.
+// pipes is an in-memory listener, so that tests can control time.
 type pipes struct {
 	conns chan net.Conn
 	fail  chan error // for the next Accept
@@ -43,8 +43,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4285} }
 
-// admitting admits requests to what is behind it, all but those for some paths. Callers
-// say who they are.
+// admitting admits requests to next, except those for unlimited paths. Callers send their names.
 func admitting(unlimited []string, next http.Handler) http.Handler {
 	known := listen.Admit(func(ctx context.Context) string {
 		name, _ := ctx.Value(callerKey{}).(string)
@@ -61,19 +60,19 @@ func admitting(unlimited []string, next http.Handler) http.Handler {
 
 type callerKey struct{}
 
-// bench is a server over pipes. Its methods are for use inside of a synctest bubble.
+// bench is a server over pipes. Its methods must be called inside a synctest bubble.
 type bench struct {
 	t      *testing.T
 	pipes  *pipes
 	server *listen.Server
 	stop   func()
 	ended  chan error
-	// handle answers requests; what it waits for has to be made inside of the bubble.
+	// handle answers requests. Everything that it waits for must be created inside the bubble.
 	handle http.HandlerFunc
 	open   []net.Conn // the callers' sides
 }
 
-// hangUp ends every connection.
+// hangUp closes every connection.
 func (b *bench) hangUp() {
 	for _, c := range b.open {
 		_ = c.Close()
@@ -131,8 +130,7 @@ type remote struct {
 
 func (r remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(r.address), Port: 1} }
 
-// send writes in the background: a pipe has no buffer, and a server that refuses reads
-// no further.
+// send writes in the background, because a pipe has no buffer and a server that refuses a request reads no further.
 func (c *caller) send(text string) *caller {
 	go func() { _, _ = io.WriteString(c, text) }()
 	return c
@@ -147,7 +145,7 @@ type answered struct {
 	Body       io.Reader
 }
 
-// answer reads one answer; nil when the connection ended instead.
+// answer reads an answer; nil if the connection ended instead.
 func (c *caller) answer() *answered {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.reader, nil)
@@ -158,7 +156,7 @@ func (c *caller) answer() *answered {
 	return &answered{resp.StatusCode, resp.Status, resp.Header, resp.Close, resp.Body}
 }
 
-// code is the code of a problem, which the answer has to be.
+// code returns the code of an answer that must be a problem.
 func code(t *testing.T, resp *answered) string {
 	t.Helper()
 	if resp == nil {
@@ -180,7 +178,7 @@ func code(t *testing.T, resp *answered) string {
 	return p.Code
 }
 
-// get is a request without a body; more are header lines.
+// get returns a request without a body; more are header lines.
 func get(path string, more ...string) string {
 	return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + strings.Join(append(more, ""), "\r\n") + "\r\n"
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// problem is a refusal as RFC 9457 has it. What it says was not sent by the caller.
+// problem is a refusal in the form of RFC 9457. It never contains text sent by the caller.
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -16,7 +16,7 @@ type problem struct {
 	Code string `json:"code"`
 
 	retryAfter int  // in seconds
-	closing    bool // the connection is of no more use
+	closing    bool // the connection is no longer usable
 }
 
 // The refusals of a listener.
@@ -53,14 +53,14 @@ func closeConnection(p problem) problem {
 	return p
 }
 
-// WriteProblem answers with a problem. Nothing of the request may be in its detail.
+// WriteProblem answers with a problem. Callers must not put any part of the request into detail.
 func WriteProblem(w http.ResponseWriter, status int, code, detail string) {
 	newRefusal(status, code, detail).write(w)
 }
 
 func (p problem) write(w http.ResponseWriter) {
 	body, err := json.Marshal(p)
-	if err != nil { // strings and numbers: cannot be
+	if err != nil { // cannot happen: strings and numbers only
 		panic(err)
 	}
 	h := w.Header()
@@ -78,5 +78,5 @@ func (p problem) write(w http.ResponseWriter) {
 		h.Set("Allow", methodList)
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a caller that is gone needs no answer
+	_, _ = w.Write(body) // the caller may be gone
 }

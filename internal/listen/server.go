@@ -1,10 +1,12 @@
-// Package listen is the one door to the network: a hardened HTTP listener.
+// Package listen is the only entry from the network: a hardened HTTP listener.
 //
-// It promises that a request reaches a handler only when its Host and Origin are
-// ones that the operator allows (a web page cannot reach a local gavel by DNS
-// rebinding), that headers, bodies, connections, requests and their time are
-// bounded, that no caller keeps others out by what it holds of them, and that at the
-// end what was begun is finished before it returns.
+// It guarantees:
+//
+//   - A request reaches a handler only if the operator allows its Host and Origin, so that a web page cannot reach a local
+//     gavel by DNS rebinding.
+//   - Headers, bodies, connections, requests and their time are limited.
+//   - No caller can keep others out by using up these limits.
+//   - At shutdown, requests that have begun are finished before it returns.
 //
 // It must never know what a request means, and never log a header or a body.
 package listen
@@ -29,7 +31,7 @@ import (
 // linger is how long handlers may take to notice that they were cut off.
 const linger = 2 * time.Second
 
-// Server is one listener.
+// Server is a listener.
 type Server struct {
 	cfg      Config
 	tls      *tls.Config
@@ -39,7 +41,7 @@ type Server struct {
 	hosts    map[string]bool // in lower case
 	origins  map[string]bool
 
-	arriving *crowd // requests without a place
+	arriving *crowd // requests that are not admitted yet
 	bodies   *crowd // bytes of bodies in memory
 	requests *fairshare.Queue
 	streams  *fairshare.Queue
@@ -47,8 +49,8 @@ type Server struct {
 	inFlight sync.WaitGroup
 }
 
-// New returns a Server that listens already, so that its address is known: connections
-// wait until Serve. An error names what cannot be used.
+// New returns a Server that is already listening, so that its address is known. Connections wait until Serve is
+// called. An error names what cannot be used.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -90,10 +92,10 @@ func loopbackAddr(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// Addr is where the server listens.
+// Addr returns the address on which the server listens.
 func (s *Server) Addr() net.Addr { return s.addr }
 
-// URL is the address for callers of this machine: http://127.0.0.1:4285.
+// URL returns the address for callers on this machine, such as http://127.0.0.1:4285.
 func (s *Server) URL() string {
 	scheme := "http://"
 	if s.tls != nil {
@@ -105,16 +107,16 @@ func (s *Server) URL() string {
 	return scheme + s.addr.String()
 }
 
-// Stats are a Server's present counts.
+// Stats holds a Server's current counts.
 type Stats struct {
-	Connections, Arriving int64 // connections, and requests without a place
+	Connections, Arriving int64 // Arriving: requests that are not admitted yet
 	BodyBytes             int64 // of bodies in memory
 	Requests, Streams     fairshare.Stats
-	// EvictedConnections and EvictedRequests (that had not begun) made place for others.
+	// EvictedConnections and EvictedRequests (which had not begun) were evicted in favour of others.
 	EvictedConnections, EvictedRequests uint64
 }
 
-// Stats returns the present counts.
+// Stats returns the current counts.
 func (s *Server) Stats() Stats {
 	out := Stats{Requests: s.requests.Stats(), Streams: s.streams.Stats()}
 	usual, evicted := s.listener.conns.stats()
@@ -127,12 +129,11 @@ func (s *Server) Stats() Stats {
 	return out
 }
 
-// Close ends a Server that was never served.
+// Close closes a Server that was never served.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Serve answers until ctx ends. Then it takes no more connections, tells event streams
-// to end, lets requests in flight finish for DrainTimeout, cuts off the rest, and returns
-// nil. It may be called once.
+// Serve answers requests until ctx ends. It then accepts no more connections, ends event streams, and lets requests
+// in flight finish for DrainTimeout. It cuts off the rest and returns nil. It may be called only once.
 func (s *Server) Serve(ctx context.Context) error {
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -140,7 +141,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	srv := &http.Server{
 		Handler: http.HandlerFunc(s.serveRequest), TLSConfig: s.tls,
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout,
-		// Beyond twice what is allowed nothing is read at all.
+		// Headers of more than twice the limit are not read at all.
 		MaxHeaderBytes:               2 * s.cfg.MaxHeader,
 		DisableGeneralOptionsHandler: true,
 		BaseContext:                  func(net.Listener) context.Context { return base },
@@ -207,7 +208,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// serveRequest is what every request goes through.
+// serveRequest handles every request before it reaches the handler.
 func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Done()
@@ -219,14 +220,14 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
-		// A proxy before us may have counted another length: then what follows on
-		// this connection is not what it looks like.
+		// A proxy in front may have determined another length. The next bytes on this connection may then not be what
+		// they seem.
 		w.Header().Set("Connection", "close")
 	}
 	b := newBody(r, control, s.cfg.MaxBody, s.cfg.BodyTimeout)
 	defer b.finish()
 	a := &answer{ResponseWriter: w, server: s, control: control, body: b, cancel: cancel}
-	a.conn, _ = ctx.Value(connKey{}).(*countedConn) // every connection is one
+	a.conn, _ = ctx.Value(connKey{}).(*countedConn) // every connection is a countedConn
 	r = r.WithContext(context.WithValue(ctx, answerKey{}, a))
 	r.Body = b
 	a.request = r
@@ -250,7 +251,7 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) {
 	s.cfg.Handler.ServeHTTP(a, r)
 }
 
-// setSecurityHeaders sets what holds for every answer unless a handler knows better.
+// setSecurityHeaders sets headers for every answer; handlers may replace them.
 func setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
@@ -259,7 +260,7 @@ func setSecurityHeaders(h http.Header) {
 	h.Set("Referrer-Policy", "no-referrer")
 }
 
-// answerPanic answers in place of a handler that panicked.
+// answerPanic answers instead of a handler that panicked.
 func (s *Server) answerPanic(a *answer) {
 	cause := recover()
 	switch {
@@ -270,23 +271,22 @@ func (s *Server) answerPanic(a *answer) {
 	}
 	s.cfg.Logger.Error("a request's handler panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	if a.begun {
-		panic(http.ErrAbortHandler) // cut off, so that nobody takes half an answer for a whole one
+		panic(http.ErrAbortHandler) // cut off, so that no one takes half an answer for a complete one
 	}
 	a.refuse(failed)
 }
 
 type drainKey struct{}
 
-// Draining returns what is closed once the server of a request begins to end; nil, which
-// is never closed, when ctx is not of such a request. Whatever lasts until its caller
-// leaves has to end then: waiting for events, above all. Requests that do something go on.
+// Draining returns a channel that is closed when the request's server begins to shut down. If ctx does not belong to
+// such a request, the channel is nil and never closed. Anything that lasts until its caller leaves must then end,
+// above all waiting for events. Requests that do work continue.
 func Draining(ctx context.Context) <-chan struct{} {
 	ch, _ := ctx.Value(drainKey{}).(<-chan struct{})
 	return ch
 }
 
-// WithDraining returns a context whose Draining is the given channel, for handlers that
-// are served by something else than a Server.
+// WithDraining returns a context with the given Draining channel, for handlers that are not served by a Server.
 func WithDraining(ctx context.Context, draining <-chan struct{}) context.Context {
 	return context.WithValue(ctx, drainKey{}, draining)
 }

@@ -11,30 +11,29 @@ import (
 	"time"
 )
 
-// How long a request waits for a place among those in flight, and what is left of the time
-// for the answer of one that lost its place before it began.
+// slotWait is how long a request waits to be admitted. lastWord is the time that remains to answer a request that was
+// evicted before it began.
 const (
 	slotWait = 10 * time.Second
 	lastWord = time.Second
 )
 
-// bodiesHeld is how many of the largest bodies fit into what all requests together may
-// hold of theirs.
+// bodiesHeld is how many bodies of maximum size fit into the memory for all bodies together.
 const bodiesHeld = 32
 
-// principalPrefix begins the keys of holders that are principals.
+// principalPrefix is the prefix of the keys of holders that are principals.
 const principalPrefix = "principal "
 
 var errEvicted = errors.New("others had to be let in")
 
 type answerKey struct{}
 
-// Admit counts the requests in flight. It reads a request's body, then waits for a place
-// among them, of which no principal has more than half; caller says whose it is, "" for
-// nobody's, which is the address's. It runs behind authentication, and
-// before everything that works: until then a request holds no place, and when there are too
-// many of those, the principal or address with most loses its oldest. Without a Server in
-// front of it it does nothing.
+// Admit limits the requests in flight. It reads the request's body and then waits for a slot; a principal may have
+// half of the slots. caller returns the principal of a request; "" means that it counts for its address.
+//
+// It runs after authentication and before all work. A request has no slot until then. If too many requests are
+// waiting, the principal or address with the most loses its oldest one. If no Server handles the request, Admit has
+// no effect.
 func Admit(caller func(context.Context) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, ok := r.Context().Value(answerKey{}).(*answer)
@@ -58,17 +57,16 @@ func Admit(caller func(context.Context) string, next http.Handler) http.Handler 
 	})
 }
 
-// CountAsStream exchanges a request's place for that of an event stream; those that answer
-// a GET need not ask. It is false when there is none, and true without a Server.
+// CountAsStream exchanges a request's slot for that of an event stream. Streams that answer a GET need not call it.
+// It returns false if there is no slot, and true without a Server.
 func CountAsStream(ctx context.Context) bool {
 	a, ok := ctx.Value(answerKey{}).(*answer)
 	return !ok || a.countAsStream()
 }
 
-// countArrival counts a request that has no place yet. Until it is known whose it is, it is
-// that of who called last on its connection: a crowd of strangers at the same address costs a
-// known caller nothing. It is counted apart from what is authenticated: a proxy may send the
-// requests of strangers on the same connection.
+// countArrival counts a request that is not admitted yet. Before authentication, it belongs to the last caller on its
+// connection, so that a crowd of strangers at the same address costs a known caller nothing. It is counted separately
+// from authenticated requests, because a proxy may send requests of strangers on the same connection.
 func (a *answer) countArrival(r *http.Request) {
 	a.key = a.conn.place.holder()
 	if strings.HasPrefix(a.key, principalPrefix) {
@@ -76,20 +74,20 @@ func (a *answer) countArrival(r *http.Request) {
 	}
 	key := a.key
 	if slices.Contains(a.server.cfg.Unlimited, r.URL.Path) {
-		key = "health " + addressKey(r.RemoteAddr) // however many others arrive
+		key = "health " + addressKey(r.RemoteAddr) // regardless of how many others arrive
 	}
-	a.arrival, _ = a.server.arriving.join(key, 1, a.refuseEvicted) // nothing in it is ever pinned
+	a.arrival, _ = a.server.arriving.join(key, 1, a.refuseEvicted) // its members are never pinned
 	a.conn.place.renew()
 }
 
-// belongTo says whose the request and its connection are.
+// belongTo sets the owner of the request and its connection.
 func (a *answer) belongTo(key string) {
 	a.key = key
 	a.arrival.setHolder(key)
 	a.conn.place.setHolder(key)
 }
 
-// admit returns the body of a request that has a place, or why it has none.
+// admit returns the body of an admitted request, or the reason why it is not admitted.
 func (a *answer) admit(ctx context.Context) (io.ReadCloser, *problem) {
 	body, refusal := a.readBody()
 	if refusal != nil {
@@ -97,7 +95,7 @@ func (a *answer) admit(ctx context.Context) (io.ReadCloser, *problem) {
 	}
 	release, err := a.server.requests.Acquire(ctx, a.key)
 	if err != nil {
-		return nil, &tooMany // nobody reads it when the caller is gone
+		return nil, &tooMany // no one reads it if the caller is gone
 	}
 	a.slot = release
 	a.pinned = a.conn.place.pin()
@@ -107,12 +105,12 @@ func (a *answer) admit(ctx context.Context) (io.ReadCloser, *problem) {
 	return body, nil
 }
 
-// readBody has all of the body in memory.
+// readBody reads the whole body into memory.
 func (a *answer) readBody() (io.ReadCloser, *problem) {
 	if a.body.ended.Load() {
 		return http.NoBody, nil
 	}
-	a.held, _ = a.server.bodies.join(a.key, 0, a.refuseEvicted) // nothing has no weight
+	a.held, _ = a.server.bodies.join(a.key, 0, a.refuseEvicted) // a weight of 0 always fits
 	a.body.held = a.held
 	all, err := io.ReadAll(a.body)
 	if err != nil {
@@ -124,8 +122,7 @@ func (a *answer) readBody() (io.ReadCloser, *problem) {
 	return io.NopCloser(bytes.NewReader(all)), nil
 }
 
-// refuseEvicted ends a request that lost its place before it began: it is told that there are too
-// many.
+// refuseEvicted ends a request that was evicted before it began, and refuses it with tooMany.
 func (a *answer) refuseEvicted() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,13 +132,12 @@ func (a *answer) refuseEvicted() {
 	a.dropped = true
 	a.body.failure.CompareAndSwap(nil, &tooMany)
 	a.cancel(errEvicted)
-	_ = a.control.SetReadDeadline(time.Unix(1, 0)) // what cannot have one is no network connection
+	_ = a.control.SetReadDeadline(time.Unix(1, 0)) // only fails for non-network connections
 	_ = a.control.SetWriteDeadline(time.Now().Add(lastWord))
 }
 
-// becomeStream notices event streams that answer a GET: they count for MaxStreams instead
-// of MaxRequests, and end when the server does. One that answers a POST is a request in
-// flight, which is finished.
+// becomeStream detects event streams that answer a GET. They count for MaxStreams instead of MaxRequests, and end
+// when the server shuts down. A stream that answers a POST is a request in flight, which is finished.
 func (a *answer) becomeStream(status int) bool {
 	if a.request.Method != http.MethodGet || status != http.StatusOK || !strings.HasPrefix(a.Header().Get("Content-Type"), "text/event-stream") {
 		return true
@@ -166,7 +162,7 @@ func (a *answer) becomeStream(status int) bool {
 	return true
 }
 
-// countAsStream is false when the caller has no place for one more stream.
+// countAsStream returns false if the caller may not have another stream.
 func (a *answer) countAsStream() bool {
 	release, ok := a.server.streams.TryAcquire(a.key)
 	if !ok {
@@ -179,7 +175,7 @@ func (a *answer) countAsStream() bool {
 	return true
 }
 
-// end gives back what the request held, and the rest of the answer its time.
+// end releases everything that the request held, and sets the deadline for the rest of the answer.
 func (a *answer) end() {
 	a.extendDeadline()
 	a.mu.Lock()

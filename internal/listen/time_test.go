@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
-// What the settings are without a value.
+// The defaults of the settings.
 const (
 	defaultReadHeaderTimeout = 10 * time.Second
 	defaultBodyTimeout       = 30 * time.Second
@@ -24,7 +24,7 @@ const (
 	defaultDrainTimeout      = 30 * time.Second
 )
 
-// reads is a handler that has its own idea of what to say about a bad body.
+// reads is a handler that writes its own error for a bad body.
 func reads(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.ReadAll(r.Body); err != nil {
 		w.Header().Set("ETag", "1")
@@ -71,8 +71,8 @@ func TestSlowBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// TestBodyThatNobodyReads: a refusal must not wait for a body that nobody wants, and what
-// is left of it must not hold the connection for long.
+// TestBodyThatNobodyReads checks that a refusal does not wait for a body that is not read, and that the rest of the
+// body does not hold the connection for long.
 func TestBodyThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
@@ -92,7 +92,7 @@ func TestBodyThatNobodyReads(t *testing.T) {
 	})
 }
 
-// TestLongAnswers: once the body is there, no time limit of requests ends an answer.
+// TestLongAnswers checks that no time limit ends an answer once the body has been read.
 func TestLongAnswers(t *testing.T) {
 	t.Parallel()
 	slow := func(w http.ResponseWriter, r *http.Request) {
@@ -107,9 +107,9 @@ func TestLongAnswers(t *testing.T) {
 			<-time.After(time.Hour)
 			w.(http.Flusher).Flush()
 			<-time.After(time.Hour)
-			_, _ = w.Write(make([]byte, 64<<10)) // more than is kept back
+			_, _ = w.Write(make([]byte, 64<<10)) // more than is buffered
 		}
-		_, _ = io.WriteString(w, "data: y\n\n") // kept back until the handler has returned
+		_, _ = io.WriteString(w, "data: y\n\n") // buffered until the handler has returned
 		<-time.After(time.Hour)
 	}
 	inBubble(t, listen.Config{}, slow, func(b *bench) {
@@ -125,7 +125,7 @@ func TestLongAnswers(t *testing.T) {
 	})
 }
 
-// TestQuietStreamOverHTTP2: a stream that says nothing for a while is no stuck one.
+// TestQuietStreamOverHTTP2 checks that a quiet stream is not taken for a stuck one.
 func TestQuietStreamOverHTTP2(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -157,7 +157,7 @@ func TestQuietStreamOverHTTP2(t *testing.T) {
 	})
 }
 
-// TestStuckReader: who does not read what it asked for loses the connection.
+// TestStuckReader checks that a client that does not read its answer loses the connection.
 func TestStuckReader(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{}, nil, func(b *bench) {
@@ -205,7 +205,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	})
 }
 
-// TestKeepAliveAfterLongPause: the deadlines of one request do not reach into the next.
+// TestKeepAliveAfterLongPause checks that the deadlines of a request do not affect the next one.
 func TestKeepAliveAfterLongPause(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{IdleTimeout: 24 * time.Hour}, reads, func(b *bench) {
@@ -242,7 +242,7 @@ func TestDrain(t *testing.T) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
-			case "/told": // a stream that answers a POST: told, and not cut off
+			case "/told": // a stream that answers a POST: notified, and not cut off
 				w.Header().Set("Content-Type", "text/event-stream")
 				w.(http.Flusher).Flush()
 				<-listen.Draining(r.Context())

@@ -12,18 +12,18 @@ import (
 	"github.com/gavel-mcp/gavel/internal/egress"
 )
 
-// suites are those of TLS 1.2: with forward secrecy, and authenticated encryption. TLS 1.3
-// has no others.
+// suites are the cipher suites for TLS 1.2, all with forward secrecy and authenticated encryption. TLS 1.3 has no
+// others.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// newTLS is nil without a certificate.
+// newTLS returns nil without a certificate.
 func newTLS(c Config) (*tls.Config, error) {
 	if c.CertFile == "" {
-		return nil, nil //nolint:nilnil // plain HTTP is an answer
+		return nil, nil //nolint:nilnil // plain HTTP is valid
 	}
 	keep := &certificate{certFile: c.CertFile, keyFile: c.KeyFile, log: c.Logger}
 	if err := keep.load(); err != nil {
@@ -41,8 +41,7 @@ func newTLS(c Config) (*tls.Config, error) {
 	return config, nil
 }
 
-// certificate reads its files again when they change, so that it can be renewed without
-// a new start.
+// certificate reloads its files when they change, so that it can be renewed without a restart.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -69,7 +68,7 @@ func (c *certificate) load() error {
 		return err
 	}
 	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	c.changed = changed // a bad one is not read for every handshake
+	c.changed = changed // an invalid one is not read for every handshake
 	if err != nil {
 		return err
 	}
@@ -77,7 +76,7 @@ func (c *certificate) load() error {
 	return nil
 }
 
-// get implements tls.Config.GetCertificate. A bad new certificate leaves the old one.
+// get implements tls.Config.GetCertificate. If the new certificate is invalid, the old one remains.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

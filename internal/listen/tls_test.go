@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// begin is before the time in a bubble.
+// begin is earlier than the time in a bubble.
 var begin = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // issuer signs certificates for a test.
@@ -95,7 +95,7 @@ func (i *issuer) issue(name string) {
 	i.write(name+".key", "PRIVATE KEY", raw)
 }
 
-// client trusts the issuer, and shows the named certificate; "" is none.
+// client trusts the issuer and presents the named certificate; "" for none.
 func (i *issuer) client(name string) *http.Client {
 	i.t.Helper()
 	pool := x509.NewCertPool()
@@ -134,7 +134,7 @@ func start(t *testing.T, cfg listen.Config) *listen.Server {
 	return s
 }
 
-// answer is what came back: its body, and who served it.
+// answer is a response: its body and its server's certificate.
 type answer struct {
 	status, proto int
 	text          string
@@ -170,7 +170,7 @@ func TestTLS(t *testing.T) {
 	if err != nil || got.text != "fine" || got.proto != 2 {
 		t.Fatalf("%+v %v", got, err)
 	}
-	// A renewed certificate is used without a new start; a bad one is not.
+	// A renewed certificate is used without a restart; an invalid one is not.
 	i.issue("server")
 	later := time.Now().Add(time.Minute)
 	for _, name := range []string{"server.crt", "server.key"} {
@@ -197,7 +197,7 @@ func TestMutualTLS(t *testing.T) {
 	i.issue("server")
 	i.issue("client")
 	stranger.issue("client")
-	stranger.cert = i.cert // it trusts the server, and is not trusted
+	stranger.cert = i.cert // it trusts the server, but is not trusted by it
 	s := start(t, listen.Config{
 		Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key"), ClientCAFile: i.path("ca.pem"),
 	})
@@ -211,7 +211,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestPlainOnTLS: whoever speaks HTTP to an HTTPS port learns that, and nothing else.
+// TestPlainOnTLS checks that a client that speaks HTTP to an HTTPS port gets an error, and nothing else.
 func TestPlainOnTLS(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -256,8 +256,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestTLSSuites: below TLS 1.3 only suites with forward secrecy and authenticated encryption
-// are agreed on.
+// TestTLSSuites checks that below TLS 1.3 only suites with forward secrecy and authenticated encryption are accepted.
 func TestTLSSuites(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -265,9 +264,9 @@ func TestTLSSuites(t *testing.T) {
 	s := start(t, listen.Config{Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key")})
 	for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
 		if !strings.Contains(suite.Name, "_ECDSA_") || !slices.Contains(suite.SupportedVersions, tls.VersionTLS12) {
-			continue // of another certificate, or another version
+			continue // for another kind of certificate or another version
 		}
-		config := i.client("").Transport.(*http.Transport).TLSClientConfig // without HTTP/2, which has a list of its own
+		config := i.client("").Transport.(*http.Transport).TLSClientConfig // without HTTP/2, which has its own list
 		config.MaxVersion, config.CipherSuites = tls.VersionTLS12, []uint16{suite.ID}
 		want := strings.Contains(suite.Name, "_GCM_") || strings.Contains(suite.Name, "_POLY1305_")
 		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.URL(), "https://"), config)

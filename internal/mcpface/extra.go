@@ -79,7 +79,7 @@ func reporter(ctx context.Context, token document.JSON) func(message string) {
 	reports := 0
 	return func(message string) {
 		reports++
-		_ = mcpwire.Notify(ctx, string(mcp.MethodNotificationProgress), map[string]any{ // a client that is gone needs none
+		_ = mcpwire.Notify(ctx, string(mcp.MethodNotificationProgress), map[string]any{ // fails only if the client is gone
 			"progressToken": token.Raw(), "progress": reports, "message": message,
 		})
 	}

@@ -135,7 +135,7 @@ func New(cfg Config) (*Face, error) {
 
 // ServeStdio serves one client as the configuration's Principal; see mcpwire.
 func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	return f.wire.ServeStdio(ctx, f.cfg.Principal, in, out) //nolint:wrapcheck // it says what it was
+	return f.wire.ServeStdio(ctx, f.cfg.Principal, in, out) //nolint:wrapcheck // the error is complete
 }
 
 // Handler returns the face over HTTP. Call Close when done with it.

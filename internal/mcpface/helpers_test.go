@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
-// newEngine is the real engine in memory, with a clock and ids that repeat.
+// newEngine returns the real engine in memory, with a deterministic clock and ids.
 func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
 	options = append([]func(*engine.Config){enginetest.Repeatable(time.Second), func(cfg *engine.Config) { cfg.FeedPoll = time.Millisecond }}, options...)
@@ -106,7 +106,7 @@ func (w *wire) end() {
 	}
 }
 
-// patience bounds every wait; a machine that is merely slow never reaches it.
+// patience limits every wait. A slow machine must not reach it.
 const patience = 20 * time.Second
 
 func (w *wire) send(line string) {

@@ -111,7 +111,7 @@ func jsonType(t reflect.Type) string {
 	case reflect.Struct:
 		return "object"
 	default:
-		panic(fmt.Sprintf("mcpface: no schema for %s", t)) // a mistake of this program, met by its first test
+		panic(fmt.Sprintf("mcpface: no schema for %s", t)) // a programming error, found by the first test of the type
 	}
 }
 

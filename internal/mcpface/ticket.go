@@ -63,7 +63,7 @@ func (t tickets) redeem(ctx context.Context, state string, binding []byte) (k ti
 	if err == nil {
 		_, err = t.states.Use(ctx, k.Use)
 	}
-	return k, err //nolint:wrapcheck // it says what it was
+	return k, err //nolint:wrapcheck // the error is complete
 }
 
 // callBinding tells calls of a principal apart by what their arguments say, however they are written.
@@ -71,7 +71,7 @@ func callBinding(principal string, raw json.RawMessage) []byte {
 	var v any
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.UseNumber()
-	_ = d.Decode(&v) // they were read before
+	_ = d.Decode(&v) // Uninstall has already parsed them
 	sum := sha256.Sum256(encodeJSON(v))
 	return encodeJSON([]string{principal, base64.RawURLEncoding.EncodeToString(sum[:])})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 )
 
-// conformanceModern are fixtures for protocol version 2026-07-28, in which a server asks
-// by answering a call with a question, and the client repeats the call.
+// addModern adds fixtures for protocol version 2026-07-28, in which a server asks by answering a call with a
+// question, and the client repeats the call.
 func (f *fixtures) addModern() {
 	f.addRounds()
 	f.addStateless()
@@ -31,7 +31,7 @@ func (f *fixtures) addModern() {
 	})
 }
 
-// asks is a form with one field.
+// asks returns a form with one field.
 func asks(message, name, kind string) mcp.ElicitationParams {
 	return mcp.ElicitationParams{Message: message, RequestedSchema: map[string]any{
 		"type": "object", "properties": map[string]any{name: field(kind)}, "required": []string{name},
@@ -44,7 +44,7 @@ func samples(text string, most int) mcp.CreateMessageParams {
 
 type toolParams = mcp.CallToolParams
 
-// round is a tool that asks until answer has something to say.
+// round adds a tool that asks questions until answer returns a result.
 func round(f *fixtures, name string, answer func(ctx context.Context, p toolParams) (*mcp.CallToolResult, error)) {
 	f.AddTool(mcp.NewTool("test_input_required_result_"+name, mcp.WithDescription("Asks before it answers")),
 		func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -144,7 +144,7 @@ func errForgedState() error {
 	return &mcpwire.Error{Code: mcp.INVALID_PARAMS, Message: "The requestState is none of this server's, or has expired."}
 }
 
-// sealer keeps a client from changing the state that it gives back.
+// sealer prevents a client from changing the state that it sends back.
 type sealer []byte
 
 func newSealer() sealer { return sealer(rand.Text()) }
@@ -162,7 +162,7 @@ func (k sealer) seal(what string) string {
 	return base64.RawURLEncoding.EncodeToString(doc) + "." + k.mac(doc)
 }
 
-// open is what was sealed, "" for what was not.
+// open returns the sealed text, or "" if state was not sealed.
 func (k sealer) open(state string) string {
 	text, mac, _ := strings.Cut(state, ".")
 	doc, err := base64.RawURLEncoding.DecodeString(text)

@@ -10,8 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 )
 
-// conformanceQuestions are tools that ask the client, which servers could before
-// protocol version 2026-07-28.
+// addQuestions adds tools that ask the client, which servers could do before protocol version 2026-07-28.
 func (f *fixtures) addQuestions() {
 	f.AddTool(mcp.NewTool("test_sampling", mcp.WithDescription("Asks the client's model"), mcp.WithString("prompt", mcp.Required())),
 		func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -54,7 +53,7 @@ func (f *fixtures) addQuestions() {
 		})
 }
 
-// field is a field of a form: its type, and pairs of keyword and value.
+// field returns a form field: its type, and pairs of keyword and value.
 func field(kind string, pairs ...any) map[string]any {
 	out := map[string]any{"type": kind}
 	for i := 0; i < len(pairs); i += 2 {

@@ -23,9 +23,9 @@ import (
 // conformanceAddress is the environment variable that turns the test below into a server.
 const conformanceAddress = "MCPWIRE_CONFORMANCE"
 
-// TestConformanceServer is no test of its own: with MCPWIRE_CONFORMANCE=127.0.0.1:3102 it
-// serves, at /mcp and until it is told to stop, the fixtures of the protocol's conformance
-// suite over the listener and the code that serve gavel. .ci/run conformance asks the suite.
+// TestConformanceServer is not a test itself. With MCPWIRE_CONFORMANCE=127.0.0.1:3102, it serves the fixtures of the
+// protocol's conformance suite at /mcp until it receives a signal. It uses gavel's own listener and code. .ci/run
+// conformance runs the suite against it.
 func TestConformanceServer(t *testing.T) {
 	address := os.Getenv(conformanceAddress)
 	if address == "" {
@@ -47,7 +47,7 @@ func TestConformanceServer(t *testing.T) {
 	}
 }
 
-// anybody authenticates everybody: the suite has no credentials.
+// anybody authenticates every caller, because the suite has no credentials.
 func anybody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := auth.Identity{Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, Kind: auth.KindNone}
@@ -55,7 +55,7 @@ func anybody(next http.Handler) http.Handler {
 	})
 }
 
-// fixtures are a server with the tools, resources and prompts that the suite asks for.
+// fixtures is a server with the tools, resources and prompts that the suite requires.
 type fixtures struct {
 	wire     *mcpwire.Wire
 	tools    []mcp.Tool
@@ -112,7 +112,7 @@ func (f *fixtures) Call(ctx context.Context, _ engine.Principal, c mcpwire.Call)
 	return handler(ctx, r)
 }
 
-// saying is a tool that says one thing.
+// saying adds a tool that always returns the same content.
 func saying(f *fixtures, name, description string, content ...mcp.Content) {
 	f.AddTool(mcp.NewTool(name, mcp.WithDescription(description)),
 		func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -150,14 +150,14 @@ func (f *fixtures) addContent() {
 		})
 }
 
-// steps has a tool go through stages that a client can tell apart.
+// steps runs the stages of a tool with a pause between them, so that a client can distinguish them.
 func steps(ctx context.Context, step func(i int) error) error {
 	for i := range 3 {
 		if i > 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(50 * time.Millisecond): // the suite asks for the pause
+			case <-time.After(50 * time.Millisecond): // the suite requires the pause
 			}
 		}
 		if err := step(i); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The JSON-RPC codes that are answered with.
+// JSON-RPC error codes used in responses.
 const (
 	codeParse          = mcp.PARSE_ERROR
 	codeInvalidRequest = mcp.INVALID_REQUEST
@@ -21,39 +21,38 @@ const (
 	codeNotNow         = -32000
 )
 
-// Error is a JSON-RPC error. A tool, resource or prompt that returns one has it answered as
-// it is.
+// Error is a JSON-RPC error. If a tool, resource or prompt returns one, the client receives it unchanged.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Data    any    `json:"data,omitempty"`
 
-	raw json.RawMessage // as another server wrote it
+	raw json.RawMessage // the error object as another server sent it
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// ErrorData is the data of this program's errors: what the errors of tools have too.
+// ErrorData is the data member of this server's errors. Tool errors carry the same members.
 type ErrorData struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
 }
 
-// newError returns an error with a stable name, a sentence, and what to do.
+// newError returns an error with a stable code name, a message, and a hint about what to do next.
 func newError(code int, name, message, hint string) *Error {
 	return &Error{Code: code, Message: message + " " + hint, Data: ErrorData{name, message, hint}}
 }
 
 func invalidRequest(message, hint string) *Error { return invalidAs("invalid_request", message, hint) }
 
-// invalidAs is invalid under another stable name.
+// invalidAs is invalidRequest with a different code name.
 func invalidAs(name, message, hint string) *Error {
 	return newError(codeInvalidRequest, name, message, hint)
 }
 
-// explain returns the error that a client is answered. The text of one that is not an
-// *Error stays in the log.
+// explain converts err to the error that the client receives. An err that is not an *Error is logged, and the client
+// sees only a generic internal error.
 func (w *Wire) explain(ctx context.Context, what string, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -62,8 +61,8 @@ func (w *Wire) explain(ctx context.Context, what string, err error) *Error {
 	return newError(codeInternal, "internal", "An internal error kept gavel from answering.", "The log has the details.")
 }
 
-// noteError keeps the error of a handler, which mcp-go answers as a text with one code for
-// all, and what it says in Go's words of params that it cannot decode.
+// noteError stores a handler's error in the request, because mcp-go reduces every handler error to text with a single
+// code. If mcp-go cannot decode the params, noteError replaces its Go-specific message.
 func noteError(ctx context.Context, _ any, _ mcp.MCPMethod, _ any, err error) {
 	r := requestOf(ctx)
 	if r == nil {
@@ -75,7 +74,7 @@ func noteError(ctx context.Context, _ any, _ mcp.MCPMethod, _ any, err error) {
 	}
 }
 
-// explainParams says in the protocol's words why params cannot be decoded.
+// explainParams describes, in the protocol's terms, why params cannot be decoded.
 func explainParams(err error) *Error {
 	message := "The params of the request are not what its method takes."
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
@@ -84,7 +83,7 @@ func explainParams(err error) *Error {
 	return newError(codeInvalidParams, "invalid_request", message, "Look at the method in the specification of the Model Context Protocol.")
 }
 
-// typeName is JSON's word for a type that Go's decoder names.
+// typeName returns the JSON name of a type that Go's decoder names.
 func typeName(word string) string {
 	if word == "bool" {
 		return "boolean"
@@ -92,16 +91,16 @@ func typeName(word string) string {
 	return word
 }
 
-// maxAnswer bounds one message, in bytes: the TypeScript SDK's clients end with a larger
-// one than 10 MiB.
+// maxAnswer limits one outgoing message, in bytes: clients of the TypeScript SDK disconnect if a message exceeds 10
+// MiB.
 const maxAnswer = 9 << 20
 
-// line is the answer to a request, as it is written; tool says that it was a tool's call.
+// line encodes the response to a request. tool reports whether the request was a tools/call.
 func (o outcome) line(id json.RawMessage, tool bool) []byte {
 	if o.err != nil {
 		return o.err.line(id)
 	}
-	doc, ok := o.result.(json.RawMessage) // a tool's
+	doc, ok := o.result.(json.RawMessage) // the result of a tool call is already encoded
 	var err error
 	if !ok {
 		doc, err = json.Marshal(o.result)
@@ -119,16 +118,16 @@ func (o outcome) line(id json.RawMessage, tool bool) []byte {
 	content := encodeJSON(map[string]any{"error": struct {
 		ErrorData
 		Retryable bool `json:"retryable"`
-	}{ErrorData: e.Data.(ErrorData)}}) //nolint:forcetypeassert // newError's
-	doc, _ = encodeResult(&mcp.CallToolResult{ // of what can be encoded
+	}{ErrorData: e.Data.(ErrorData)}}) //nolint:forcetypeassert // set by newError
+	doc, _ = encodeResult(&mcp.CallToolResult{ // these values always encode
 		Content: []mcp.Content{mcp.NewTextContent("ERROR too_large: " + e.Message), mcp.NewTextContent(string(content))},
 		IsError: true, StructuredContent: content,
-		Result: mcp.Result{ResultType: mcp.ResultTypeComplete}, // older clients do not look at it
+		Result: mcp.Result{ResultType: mcp.ResultTypeComplete}, // older clients ignore it
 	})
 	return responseLine(id, "result", doc)
 }
 
-// line is the answer to a message that has no result; a nil id is null.
+// line encodes an error response. A nil id is sent as null.
 func (e *Error) line(id json.RawMessage) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
@@ -137,7 +136,7 @@ func (e *Error) line(id json.RawMessage) []byte {
 	if doc == nil {
 		doc, err = json.Marshal(e)
 	}
-	if err != nil { // data of a tool's
+	if err != nil { // a tool's Data may fail to encode
 		doc = encodeJSON(&Error{Code: e.Code, Message: e.Message})
 	}
 	return responseLine(id, "error", doc)
@@ -152,8 +151,8 @@ func responseLine(id json.RawMessage, key string, doc []byte) []byte {
 	return append(line, "}\n"...)
 }
 
-// notificationLine is a notification; stream is the request that it belongs to, nil for
-// none.
+// notificationLine encodes a notification. stream is the id of the subscriptions/listen request that it belongs to,
+// or nil.
 func notificationLine(method string, stream json.RawMessage, params map[string]any) []byte {
 	if params == nil {
 		params = map[string]any{}
@@ -166,8 +165,7 @@ func notificationLine(method string, stream json.RawMessage, params map[string]a
 
 func encodeLine(v any) []byte { return append(encodeJSON(v), '\n') }
 
-// encodeJSON encodes what this package made, which always can be, and leaves <, > and & as they
-// are.
+// encodeJSON encodes values that this package built, which cannot fail. It does not escape <, > and &.
 func encodeJSON(v any) json.RawMessage {
 	doc, err := document.Marshal(v)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Kind is a kind of what a server lists.
+// Kind is a kind of list entry.
 type Kind string
 
-// The kinds.
+// The list kinds.
 const (
 	Tool     Kind = "tool"
 	Resource Kind = "resource"
@@ -25,43 +25,41 @@ const (
 	Prompt   Kind = "prompt"
 )
 
-// Foreign is what is offered next to the server's own tools, resources and prompts: those of
-// other servers. It goes to the client as raw JSON, so that nothing of it is lost.
+// Foreign offers the tools, resources and prompts of other servers next to this server's own. They reach the client
+// as raw JSON, so no member is lost.
 type Foreign interface {
-	// List returns what a principal sees of a kind, in the order in which it is listed. It
-	// waits for nobody.
+	// List returns the entries of a kind that a principal may see, in listing order. It does not block.
 	List(p engine.Principal, kind Kind) []Item
-	// Find returns one of those that the caller of the context sees.
+	// Find returns one entry that the context's caller may see.
 	Find(ctx context.Context, kind Kind, name string) (Item, bool)
-	// Ask has a request answered. ErrNotForeign: it is about nothing that the principal sees
-	// here; any other error is as one of Tools.Call.
+	// Ask answers a request. It returns ErrNotForeign if the request concerns nothing that the principal may see
+	// here. Any other error has the meaning of an error from Tools.Call.
 	Ask(context.Context, engine.Principal, Request) (Reply, error)
-	// Changed returns a channel that is closed once List may answer the principal something
-	// else than now; nil if it never does.
+	// Changed returns a channel that is closed once List may return something different for the principal, or nil if
+	// that never happens.
 	Changed(p engine.Principal, kind Kind) <-chan struct{}
 }
 
 // Item is one entry of a list.
 type Item struct {
-	Name string // of a resource or template its URI
+	Name string // the URI for a resource or a template
 	JSON json.RawMessage
 }
 
-// Request is a request about a thing that is listed: tools/call, resources/read, prompts/get
-// or completion/complete.
+// Request is a request about a listed entry: tools/call, resources/read, prompts/get or completion/complete.
 type Request struct {
 	Method string
 	Kind   Kind
-	Name   string          // as listed; of a resource the URI that was asked for
+	Name   string          // as listed; for a resource, the requested URI
 	Params json.RawMessage // as the client sent them
 }
 
-// Reply is the answer of another server, one of the two: a result or an error.
+// Reply is another server's response. Exactly one of the two fields is set.
 type Reply struct {
 	Result, Error json.RawMessage
 }
 
-// ErrNotForeign is the error of Foreign.Ask for what this server has to answer itself.
+// ErrNotForeign is returned by Foreign.Ask for requests that this server must answer itself.
 var ErrNotForeign = errors.New("nothing of another server has this name")
 
 const (
@@ -74,7 +72,7 @@ const (
 	methodComplete      = string(mcp.MethodCompletionComplete)
 )
 
-// answerForeign has another server answer; false for what is not about one.
+// answerForeign lets another server answer. It returns false if the request does not concern one.
 func (w *Wire) answerForeign(r *request, m message) (outcome, bool) {
 	if w.cfg.Foreign == nil || m.wrongType != nil {
 		return outcome{}, false
@@ -105,7 +103,7 @@ func (w *Wire) answerForeign(r *request, m message) (outcome, bool) {
 	case reply.Error != nil:
 		return w.relayError(r.ctx, m.method, reply.Error), true
 	}
-	result := document.Known(reply.Result) // and in one line
+	result := document.Known(reply.Result) // Raw also puts it on one line
 	if result.Kind() != document.Object {
 		return outcome{err: w.explain(r.ctx, m.method, fmt.Errorf("a reply whose result is %s", result.Kind()))}, true
 	}
@@ -124,8 +122,8 @@ func (w *Wire) relayError(ctx context.Context, method string, raw json.RawMessag
 	return outcome{err: e}
 }
 
-// decorateForeign adds what the era without sessions wants in a result and an older server did not
-// say. Who may read it depends on the caller, so that no cache may share it.
+// decorateForeign adds members that 2026-07-28 requires and that an older server did not send. It makes any cache
+// scope private: access depends on the caller, so caches must not share the result.
 func (w *Wire) decorateForeign(result document.JSON, method string) json.RawMessage {
 	const private = `"` + string(mcp.CacheScopePrivate) + `"`
 	cached := method == methodReadResource
@@ -153,7 +151,7 @@ func (w *Wire) decorateForeign(result document.JSON, method string) json.RawMess
 	return doc
 }
 
-// listedBy is what the lists of a method hold, and the member of its result that they are.
+// listedBy returns the kind of entry that a list method returns, and the name of that member in its result.
 func listedBy(method string) (kind Kind, member string) {
 	switch method {
 	case methodListTools:
@@ -169,7 +167,7 @@ func listedBy(method string) (kind Kind, member string) {
 	}
 }
 
-// list answers a list: what is this server's own, and then what is not.
+// list answers a list request: this server's own entries first, then those of other servers.
 func (w *Wire) list(r *request, m message, kind Kind, member string) outcome {
 	out := w.handle(r, m)
 	if w.cfg.Foreign == nil || out.err != nil {
@@ -199,8 +197,8 @@ func (w *Wire) list(r *request, m message, kind Kind, member string) outcome {
 	})}
 }
 
-// adaptToEra leaves an outputSchema that is not of an object out of a tool for clients of the era of
-// initialize, in which there is none such: their SDKs refuse the whole list for one.
+// adaptToEra removes an outputSchema whose type is not object from a tool, for clients that use initialize. Their
+// protocol versions allow only objects, and their SDKs reject the whole list otherwise.
 func adaptToEra(modern bool, kind Kind, definition json.RawMessage) json.RawMessage {
 	if modern || kind != Tool || !bytes.Contains(definition, []byte(`"outputSchema"`)) {
 		return definition
@@ -213,15 +211,15 @@ func adaptToEra(modern bool, kind Kind, definition json.RawMessage) json.RawMess
 	})
 }
 
-// changing is a list that may change for a principal, and how that is told.
+// changing is a list that may change for a principal, with the notification that announces it.
 type changing struct {
 	method string
 	again  func() <-chan struct{}
-	once   <-chan struct{} // what again returned before the client could see the list
+	once   <-chan struct{} // returned by again before the client could read the list
 }
 
-// changingLists are those that may change for a principal; of a client that says which it
-// follows, these.
+// changingLists returns the lists that may change for a principal. A non-nil follows restricts them to those the
+// client asked for.
 func (w *Wire) changingLists(p engine.Principal, follows *mcp.SubscriptionFilter) (lists []changing) {
 	if follows == nil {
 		follows = &mcp.SubscriptionFilter{ToolsListChanged: true, ResourcesListChanged: true, PromptsListChanged: true}
@@ -245,7 +243,7 @@ func (w *Wire) changingLists(p engine.Principal, follows *mcp.SubscriptionFilter
 	return lists
 }
 
-// announceLists tells a client that lists changed, until ctx ends.
+// announceLists notifies a client of list changes until ctx ends.
 func announceLists(ctx context.Context, lists []changing, stream json.RawMessage, write func(line []byte) error) {
 	var background sync.WaitGroup
 	for _, list := range lists {

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 )
 
-// others is what other servers offer to ann; reply is what they answer.
+// others offers entries of other servers to ann; reply returns their answers.
 type others struct {
 	reply func(mcpwire.Request) (mcpwire.Reply, error)
 
@@ -104,7 +104,7 @@ func TestForeignListsComeAsTheyAre(t *testing.T) {
 	p.end()
 }
 
-// A client of the era of initialize gets no outputSchema that its era does not have.
+// Clients that use initialize must not receive an outputSchema that their protocol version does not support.
 func TestOutputSchemasOfNoObject(t *testing.T) {
 	o := newOthers()
 	p := serveStdio(t, newForeignWire(t, o))
@@ -155,8 +155,8 @@ func TestForeignRepliesComeAsTheyAre(t *testing.T) {
 	p.end()
 }
 
-// A client without sessions gets what its era demands, and no cache may share what depends on
-// who asks.
+// A client without sessions gets the members that its protocol version requires. The cache scope is private, because
+// the result depends on the caller.
 func TestForeignRepliesOfTheModernEra(t *testing.T) {
 	o := newOthers()
 	ask := overHTTP(t, newForeignWire(t, o))
@@ -185,7 +185,7 @@ func TestForeignRepliesOfTheModernEra(t *testing.T) {
 	}
 }
 
-// A list that changed is told to the streams that follow it.
+// A list change is announced to the streams that follow the list.
 func TestForeignListsChange(t *testing.T) {
 	o := newOthers()
 	ask := overHTTP(t, newForeignWire(t, o))

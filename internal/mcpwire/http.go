@@ -20,22 +20,22 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Endpoint serves MCP over streamable HTTP: every protocol version, those with initialize
-// and 2026-07-28, at one address. It expects that something in front of it bounds
-// connections, headers, times and requests in flight, checks Host and Origin, and says in
-// the request's context who calls (auth.NewContext): it refuses everybody else.
+// Endpoint serves MCP over streamable HTTP at one address, for all protocol versions: those with initialize and
+// 2026-07-28. It expects a layer in front of it that limits connections, headers, times and requests in flight, and
+// that checks Host and Origin. That layer stores the caller's identity in the request's context (auth.NewContext).
+// Requests without an identity are rejected.
 type Endpoint struct {
 	wire     *Wire
 	sessions *table
 	streams  *fairshare.Queue
-	turn     chan struct{} // of the watches of all sessions
+	turn     chan struct{} // shared by the watches of all sessions
 
-	ending  context.Context //nolint:containedctx // no request's: it ends when streams shall
+	ending  context.Context //nolint:containedctx // not a request's: it ends when streams must end
 	endAll  context.CancelFunc
 	sweeper sync.WaitGroup
 }
 
-// Handler returns the wire over HTTP. Call Close when done with it.
+// Handler returns a handler that serves the wire over HTTP. Callers must call Close when done with it.
 func (w *Wire) Handler() *Endpoint {
 	e := &Endpoint{
 		wire: w, sessions: newTable(w.cfg.Limits), streams: newPlaces(w.cfg.Limits.Streams, w.cfg.Limits.StreamsEach), turn: make(chan struct{}, 1),
@@ -45,9 +45,8 @@ func (w *Wire) Handler() *Endpoint {
 	return e
 }
 
-// EndStreams ends every stream, and the wait for answers of clients that were asked, and
-// takes no new session or stream; other requests are still answered. It is what a server
-// does first when it is told to stop.
+// EndStreams ends every stream and stops waiting for clients' answers to server requests. It accepts no new session
+// or stream afterwards; other requests are still answered. Call it first when the server shuts down.
 func (e *Endpoint) EndStreams() {
 	e.endAll()
 	for _, s := range e.sessions.all() {
@@ -55,8 +54,7 @@ func (e *Endpoint) EndStreams() {
 	}
 }
 
-// Close ends streams and sessions. Requests in flight are the listener's to wait for
-// before it is called.
+// Close ends streams and sessions. The listener must wait for requests in flight before it calls Close.
 func (e *Endpoint) Close() {
 	e.EndStreams()
 	e.sweeper.Wait()
@@ -65,7 +63,7 @@ func (e *Endpoint) Close() {
 	}
 }
 
-// Held is how many sessions and streams are open.
+// Held returns the number of open sessions and streams.
 func (e *Endpoint) Held() int { return e.sessions.places.Stats().Held + e.streams.Stats().Held }
 
 func (e *Endpoint) sweep() {
@@ -84,17 +82,17 @@ func (e *Endpoint) sweep() {
 	}
 }
 
-// exchange is one HTTP request, and how it is answered.
+// exchange is one HTTP request and its response.
 type exchange struct {
 	*Endpoint
 	w   http.ResponseWriter
 	r   *http.Request
 	who auth.Identity
 	message
-	modern bool // of the era without sessions
+	modern bool // 2026-07-28, which has no sessions
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one HTTP request.
 func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, ok := auth.FromContext(r.Context())
 	x := &exchange{Endpoint: e, w: w, r: r.WithContext(WithCaller(r.Context(), who.Principal)), who: who, modern: mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion))}
@@ -123,8 +121,8 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (x *exchange) refuse(status int, err *Error) { writeJSON(x.w, status, err.line(x.id)) }
 
-// hasUnknownVersion refuses a request whose header names a protocol version that there is
-// not. In the eras with initialize the header may be missing.
+// hasUnknownVersion rejects a request whose header names an unknown protocol version, and reports whether it did.
+// Versions with initialize may omit the header.
 func (x *exchange) hasUnknownVersion() bool {
 	version := x.r.Header.Get(mcp.HeaderProtocolVersion)
 	if version == "" || mcp.IsValidProtocolVersion(version) {
@@ -134,7 +132,7 @@ func (x *exchange) hasUnknownVersion() bool {
 	return true
 }
 
-// session finds the session that a request names, or answers the request itself.
+// session returns the session that a request names. If there is none, it answers the request and returns nil.
 func (x *exchange) session() *remoteSession {
 	values := x.r.Header.Values(mcp.HeaderSessionID)
 	if len(values) != 1 || values[0] == "" {
@@ -149,8 +147,8 @@ func (x *exchange) session() *remoteSession {
 	return s
 }
 
-// takesEvents reports whether the client reads a stream of events. One that does not gets its answer as JSON, without
-// what would be sent before it.
+// takesEvents reports whether the client accepts an event stream. A client that does not gets its answer as JSON,
+// without the notifications that would precede it.
 func (x *exchange) takesEvents() bool { return listen.AcceptQuality(x.r, "text/event-stream") > 0 }
 
 func (x *exchange) refuseEvents() {
@@ -167,7 +165,7 @@ func (x *exchange) get() {
 		return
 	}
 	defer x.sessions.done(s)
-	if x.r.Header.Get(mcp.HeaderLastEventID) != "" { // events have no ids: a new stream says again what may be lost
+	if x.r.Header.Get(mcp.HeaderLastEventID) != "" { // events have no ids: a new stream announces again any change that may be lost
 		x.refuse(http.StatusBadRequest, invalidRequest("The server cannot resume from this event.", "Open the stream without Last-Event-ID."))
 		return
 	}
@@ -200,7 +198,7 @@ func (x *exchange) get() {
 	out.finish(0, nil)
 }
 
-// mayStream takes a place for a stream, or answers that there is none.
+// mayStream reserves a stream. If that is not possible, it answers the request and returns false.
 func (x *exchange) mayStream() (release func(), ok bool) {
 	if x.ending.Err() != nil {
 		x.refuse(http.StatusServiceUnavailable, errEnding())
@@ -220,7 +218,8 @@ func errEnding() *Error {
 	return newError(codeNotNow, "unavailable", "The server is shutting down.", "Try again once it has restarted.")
 }
 
-// streamContext ends with the server, the stream's longest time, or the credential.
+// streamContext returns a context that ends with the server, at the stream's maximum lifetime, or when the credential
+// expires.
 func (x *exchange) streamContext() (context.Context, context.CancelFunc) {
 	until := time.Now().Add(x.wire.cfg.Limits.Stream)
 	if !x.who.Expires.IsZero() && x.who.Expires.Before(until) {
@@ -255,9 +254,9 @@ func (x *exchange) post() {
 	version := x.protocol.ProtocolVersion()
 	x.modern = x.modern || mcp.IsModernProtocol(version)
 	switch {
-	case x.modern && x.method == methodCancelled: // the end of the connection cancels in this era
+	case x.modern && x.method == methodCancelled: // in 2026-07-28, closing the connection cancels the request
 		x.accept()
-	case x.modern && x.response: // nothing is asked of the client in this era
+	case x.modern && x.response: // 2026-07-28 has no server requests
 		x.refuseAnswer()
 	case x.modern:
 		if err := x.checkModern(version); err != nil {
@@ -280,8 +279,8 @@ func (x *exchange) post() {
 
 func (x *exchange) accept() { writeJSON(x.w, http.StatusAccepted, nil) }
 
-// refuseAnswer refuses an answer that nothing waits for. An empty one, as clients answer a
-// ping, is accepted.
+// refuseAnswer rejects a client's answer that matches no pending question. It accepts an empty answer, which clients
+// send in reply to a ping.
 func (x *exchange) refuseAnswer() {
 	if result := string(x.result); result == "{}" || result == "null" {
 		x.accept()
@@ -290,7 +289,7 @@ func (x *exchange) refuseAnswer() {
 	x.refuse(http.StatusBadRequest, invalidRequest("No question with this id is waiting for an answer.", "It came too late, or belongs to another session."))
 }
 
-// inSession takes a message of an era with initialize.
+// inSession handles a message in a session, for protocol versions with initialize.
 func (x *exchange) inSession(s *remoteSession) {
 	switch {
 	case x.response && s.asks.deliver(x.message):
@@ -300,7 +299,7 @@ func (x *exchange) inSession(s *remoteSession) {
 	case x.method == methodCancelled:
 		if x.cancels != nil && checkID(x.cancels) == nil {
 			if end, ok := s.running.Load(idKey(x.cancels)); ok {
-				(*end.(*context.CancelFunc))() //nolint:forcetypeassert // answer's
+				(*end.(*context.CancelFunc))() //nolint:forcetypeassert // stored by answer
 			}
 		}
 		x.accept()
@@ -317,7 +316,7 @@ func checkHeaders(r *http.Request) (err *Error, status int) {
 		return invalidAs("unsupported_media_type", "The content type is not JSON.", "Send Content-Type: application/json."), http.StatusUnsupportedMediaType
 	case r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity":
 		return invalidAs("unsupported_media_type", "The content is encoded.", "Send it without Content-Encoding."), http.StatusUnsupportedMediaType
-	case listen.AcceptQuality(r, "application/json") == 0: // many clients send no more than this
+	case listen.AcceptQuality(r, "application/json") == 0: // many clients send only this one
 		return invalidAs("not_acceptable", "The client does not accept the answers of MCP.", "Send Accept: application/json, text/event-stream."), http.StatusNotAcceptable
 	case len(r.Header.Values(mcp.HeaderProtocolVersion)) > 1:
 		return invalidRequest("The protocol version appears twice in the header.", "Send "+mcp.HeaderProtocolVersion+" once."), http.StatusBadRequest
@@ -325,7 +324,7 @@ func checkHeaders(r *http.Request) (err *Error, status int) {
 	return nil, 0
 }
 
-// read takes the body, as far as it may be.
+// read returns the body, up to the maximum message size.
 func (x *exchange) read() (body []byte, err *Error, status int) {
 	body, bad := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, int64(x.wire.cfg.Limits.MaxLine)))
 	var large *http.MaxBytesError
@@ -341,8 +340,7 @@ func (x *exchange) read() (body []byte, err *Error, status int) {
 	return body, nil, 0
 }
 
-// checkModern checks the headers that the era without sessions repeats parts of the message
-// in, for proxies in front of a server.
+// checkModern checks the headers in which 2026-07-28 repeats parts of the message for proxies in front of a server.
 func (x *exchange) checkModern(version string) *Error {
 	h := x.r.Header
 	mismatch := func(reason string) *Error {
@@ -358,7 +356,7 @@ func (x *exchange) checkModern(version string) *Error {
 	case header != version:
 		return mismatch("The header " + mcp.HeaderProtocolVersion + " and the message name different versions.")
 	case x.id == nil || !mcp.IsValidProtocolVersion(version):
-		return nil // the latter is refused with the versions that there are
+		return nil // an unknown version is rejected later, with the list of supported versions
 	}
 	if err := mcp.ValidateStandardHeaders(h.Get, version, mcp.MCPMethod(x.method), x.params); err != nil {
 		return mismatch(asSentence(err))
@@ -376,7 +374,7 @@ func (x *exchange) checkModern(version string) *Error {
 	return nil
 }
 
-// findTool finds the tool that is called; nil without one, of which the call says what is wrong.
+// findTool returns the called tool, or nil if there is none. The call itself then reports the error.
 func (x *exchange) findTool() *mcp.Tool {
 	if f := x.wire.cfg.Foreign; f != nil {
 		if item, ok := f.Find(x.r.Context(), Tool, x.name); ok {
@@ -390,7 +388,7 @@ func (x *exchange) findTool() *mcp.Tool {
 	return nil
 }
 
-// lookupIn reports the first value of a header and whether it was sent at all.
+// lookupIn returns a function that reports a header's first value and whether the header was sent.
 func lookupIn(h http.Header) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		values := h.Values(name)
@@ -434,16 +432,15 @@ func (x *exchange) initialize() {
 	}
 	x.sessions.add(s)
 	if x.ending.Err() != nil {
-		s.asks.end() // it came too late for EndStreams
+		s.asks.end() // EndStreams has already run
 	}
 	x.w.Header().Set(mcp.HeaderSessionID, s.id)
 	writeJSON(x.w, http.StatusOK, out.line(x.id, false))
 }
 
-// answer answers a message that is in order. Where running is not nil, the client can
-// cancel it.
+// answer answers a valid message. If running is not nil, the client can cancel the request.
 func (x *exchange) answer(s *session, running *sync.Map) {
-	if x.id == nil { // no notification but that of a cancellation says anything to this server
+	if x.id == nil { // the server acts on no notification except cancellation
 		x.accept()
 		return
 	}
@@ -488,8 +485,7 @@ func (x *exchange) answer(s *session, running *sync.Map) {
 	out.finish(status, done.line(x.id, x.method == methodCallTool))
 }
 
-// statusOf is the status for an error in the era without sessions, in which what stands in
-// front of a server can tell by it.
+// statusOf returns the HTTP status for an error in 2026-07-28, in which proxies in front of a server can act on it.
 func statusOf(code int) int {
 	switch code {
 	case mcp.METHOD_NOT_FOUND:

@@ -11,29 +11,29 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// remoteSession is a session of a protocol era with initialize. It belongs to the principal
-// that began it, and its id is no credential: other principals get 404.
+// remoteSession is a session of a protocol version with initialize. It belongs to the principal that started it. Its
+// id is not a credential: other principals get 404.
 type remoteSession struct {
 	*session
 	principal string
-	release   func()   // gives its place back
-	running   sync.Map // of the requests in flight, by key: *context.CancelFunc
+	release   func()   // releases its share of the session limit
+	running   sync.Map // requests in flight: id key -> *context.CancelFunc
 
-	// The table's lock guards what follows.
-	last     time.Time // when it was last used
-	busy     int       // requests and streams
+	// The fields below are guarded by the table's mutex.
+	last     time.Time // time of last use
+	busy     int       // number of open requests and streams
 	stream   *listening
-	listened bool // there was a stream before
+	listened bool // the session has had a stream before
 }
 
-// listening is the one stream over which a session gets changes.
+// listening is the single stream over which a session receives changes.
 type listening struct {
 	write func(line []byte) error
 	end   context.CancelFunc
 	ended chan struct{}
 }
 
-// table has the sessions.
+// table holds the open sessions.
 type table struct {
 	places *fairshare.Queue
 
@@ -41,7 +41,7 @@ type table struct {
 	of map[string]*remoteSession
 }
 
-// newPlaces returns places for so many sessions or streams, and for so many of each principal.
+// newPlaces returns a queue that admits a total number of sessions or streams, and a number for each principal.
 func newPlaces(all, each int) *fairshare.Queue {
 	return fairshare.New(fairshare.Config{Permits: all, PerCaller: each})
 }
@@ -50,7 +50,7 @@ func newTable(l Limits) *table {
 	return &table{places: newPlaces(l.Sessions, l.SessionsEach), of: map[string]*remoteSession{}}
 }
 
-// add keeps a session under a new id.
+// add registers a session under a new id.
 func (t *table) add(s *remoteSession) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *table) add(s *remoteSession) {
 	t.of[s.id] = s
 }
 
-// use returns the session of an id for a request of its principal, nil when there is none.
+// use returns the principal's session with this id and marks it busy, or returns nil if there is none.
 func (t *table) use(id, principal string) *remoteSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,7 +71,7 @@ func (t *table) use(id, principal string) *remoteSession {
 	return s
 }
 
-// done ends what use began.
+// done marks the end of a use.
 func (t *table) done(s *remoteSession) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +79,7 @@ func (t *table) done(s *remoteSession) {
 	s.last = time.Now()
 }
 
-// remove ends a session and its stream. It does nothing the second time.
+// remove ends a session and its stream. Further calls have no effect.
 func (t *table) remove(s *remoteSession) {
 	t.mu.Lock()
 	known, l := t.of[s.id] == s, s.stream
@@ -96,8 +96,7 @@ func (t *table) remove(s *remoteSession) {
 	}
 }
 
-// listen makes l the session's stream, and returns the one that it takes the place of and
-// whether there ever was one.
+// listen makes l the session's stream. It returns the stream that l replaces, and whether the session ever had one.
 func (t *table) listen(s *remoteSession, l *listening) (before *listening, again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +105,7 @@ func (t *table) listen(s *remoteSession, l *listening) (before *listening, again
 	return before, again
 }
 
-// unlisten takes l out unless another stream took its place.
+// unlisten removes l unless another stream has replaced it.
 func (t *table) unlisten(s *remoteSession, l *listening) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +114,7 @@ func (t *table) unlisten(s *remoteSession, l *listening) {
 	}
 }
 
-// write writes to the stream over which a session gets changes now.
+// write writes to the session's current stream.
 func (t *table) write(s *remoteSession, line []byte) error {
 	t.mu.Lock()
 	l := s.stream
@@ -126,8 +125,8 @@ func (t *table) write(s *remoteSession, line []byte) error {
 	return l.write(line)
 }
 
-// idle returns the sessions of a principal, "" for all, that have been unused for a time, the
-// longest unused first.
+// idle returns a principal's sessions that have been unused for longer than since, longest unused first. An empty
+// principal selects all.
 func (t *table) idle(principal string, since time.Duration) []*remoteSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()

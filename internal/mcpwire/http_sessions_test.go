@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Sessions that nobody uses end by themselves; those in use do not.
+// Unused sessions end automatically; sessions in use do not.
 func TestIdleSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions := newTable(Limits{Sessions: 3, SessionsEach: 3})

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// writePatience is how long a client may take to read what is written to it. One that
-// reads nothing must not keep a stream's lock, nor its place.
+// writePatience limits how long a client may take to read one write. A client that does not read must not hold a
+// stream's lock or count against the stream limit.
 const writePatience = 30 * time.Second
 
 var (
@@ -19,37 +19,37 @@ var (
 	errNoEvents  = errors.New("the client accepts no stream of events")
 )
 
-// reply is the response to one HTTP request: one message, or, once something else is sent
-// first, a stream of events that ends with it.
+// reply is the response to one HTTP request: a single message, or an event stream that ends with that message. It
+// becomes a stream when another message is sent first.
 type reply struct {
 	w     http.ResponseWriter
-	plain bool // the client takes one message, and no stream
-	// end ends the request whose reply cannot be written.
+	plain bool // the client accepts one message, not a stream
+	// end cancels the request when its reply cannot be written.
 	end context.CancelFunc
-	// Every alive, a stream is written to, and ends if valid is false.
+	// At this interval, keepAlive writes to the stream and ends it if valid returns false.
 	alive time.Duration
 	valid func() bool
 
 	background sync.WaitGroup
-	stop       chan struct{} // closed at the end
+	stop       chan struct{} // closed by finish
 
 	mu     sync.Mutex
-	events bool      // it is a stream of events
+	events bool      // the reply is an event stream
 	last   time.Time // when the last event was written
 	over   bool
 	failed error
 }
 
-// stream begins a stream; mu is held.
+// stream starts the event stream. r.mu must be held.
 func (r *reply) stream() {
 	r.events = true
 	h := r.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // proxies hold events back otherwise
+	h.Set("X-Accel-Buffering", "no") // otherwise proxies buffer events
 	c := http.NewResponseController(r.w)
-	// A stream outlasts the limits of a request. Where they cannot be lifted, it ends
-	// with them, and the client opens another.
+	// A stream outlasts the request's deadlines. If they cannot be lifted, the stream ends with them and the client
+	// opens another.
 	_ = c.SetReadDeadline(time.Time{})
 	_ = c.SetWriteDeadline(time.Now().Add(writePatience))
 	r.w.WriteHeader(http.StatusOK)
@@ -57,14 +57,14 @@ func (r *reply) stream() {
 	r.background.Go(r.keepAlive)
 }
 
-// open begins a stream in which there is nothing yet.
+// open starts an event stream without an event.
 func (r *reply) open() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stream()
 }
 
-// send sends a message before the last one, whereby the reply becomes a stream.
+// send writes a message before the final one, which turns the reply into a stream.
 func (r *reply) send(line []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,24 +83,23 @@ func (r *reply) event(line []byte) error {
 	return r.write([]byte("event: message\ndata: "), bytes.TrimSuffix(line, []byte("\n")), []byte("\n\n"))
 }
 
-// write writes one event; mu is held.
+// write writes one event. r.mu must be held.
 func (r *reply) write(parts ...[]byte) error {
 	if r.failed != nil {
 		return r.failed
 	}
 	c := http.NewResponseController(r.w)
-	_ = c.SetWriteDeadline(time.Now().Add(writePatience)) // without it, the connection's own limit holds
+	_ = c.SetWriteDeadline(time.Now().Add(writePatience)) // if unsupported, the connection's own deadline applies
 	if _, r.failed = r.w.Write(bytes.Join(parts, nil)); r.failed == nil {
 		r.failed = c.Flush()
 	}
-	_ = c.SetWriteDeadline(time.Time{}) // over HTTP/2 it would end a stream that is merely quiet
+	_ = c.SetWriteDeadline(time.Time{}) // over HTTP/2 it would end a stream that is only idle
 	r.last = time.Now()
 	return r.failed
 }
 
-// keepAlive writes to a stream that is quiet: proxies close those that say nothing, and
-// only a write tells that a client is gone. It ends the request of one that is, or whose
-// credential is no longer valid.
+// keepAlive writes to a stream at intervals: proxies close idle streams, and only a write reveals that a client has
+// disconnected. It cancels the request if the client is gone or its credential is no longer valid.
 func (r *reply) keepAlive() {
 	t := time.NewTicker(r.alive)
 	defer t.Stop()
@@ -126,14 +125,12 @@ func (r *reply) comment() error {
 	return r.write([]byte(":\n\n"))
 }
 
-// apart is the time between a notification and the answer that follows it: enough for a
-// client on a busy machine to have read the former. The TypeScript SDK forgets who waits
-// for progress when it reads the answer, before it hands out what stood in front of it in
-// the same piece.
+// apart is the minimum time between a notification and the final message, so that a client on a busy machine reads
+// the notification first. When the TypeScript SDK reads the answer, it drops the progress handler before it delivers
+// notifications from the same chunk.
 const apart = 25 * time.Millisecond
 
-// finish sends the last message, if there is one, and takes nothing more. The status is
-// for one that is not part of a stream.
+// finish sends the final message, if any, and closes the reply. status applies only if the reply is not a stream.
 func (r *reply) finish(status int, line []byte) {
 	r.mu.Lock()
 	r.over = true
@@ -151,7 +148,7 @@ func (r *reply) finish(status int, line []byte) {
 	r.background.Wait()
 }
 
-// writeJSON answers with one message, or with none.
+// writeJSON responds with one message, or with an empty body.
 func writeJSON(w http.ResponseWriter, status int, line []byte) {
 	body := bytes.TrimSuffix(line, []byte("\n"))
 	h := w.Header()

@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// Defaults of Limits.
+// Default limits.
 const (
 	DefaultMaxLine     = 4 << 20
 	DefaultMaxInFlight = 2000
 )
 
-// Limits bound what clients may send and hold. Zero values are the defaults.
+// Limits limits what clients may send and hold open. Zero fields take the defaults.
 type Limits struct {
-	// MaxLine bounds one message in bytes: 4 MiB, enough for the largest document the
-	// engine takes, and for refusing larger ones politely.
+	// MaxLine is the maximum size of one message in bytes. Default 4 MiB: enough for the largest document that the
+	// engine accepts, and for answering somewhat larger ones with an explanation.
 	MaxLine int
-	// MaxInFlight bounds the requests that wait for an answer over stdio: 2000.
+	// MaxInFlight is the maximum number of unanswered requests over stdio. Default 2000.
 	MaxInFlight int
-	// Grace is how long requests in flight over stdio may still be answered once ServeStdio
-	// is to stop; cancelled ones get three times as long to end. 700 ms: a client that
-	// waits two seconds before it kills has time to spare.
+	// Grace is how long requests in flight over stdio may still take once ServeStdio must stop. Cancelled requests
+	// get three times as long to end. Default 700 ms, which suits clients that wait two seconds before they kill the
+	// process.
 	Grace time.Duration
-	// LastAnswers bounds how long requests in flight may still take once the client ended
-	// its input: 10 minutes, longer than any request lasts by its own deadlines.
+	// LastAnswers limits how long requests in flight may take once the input has ended. Default 10 minutes, longer
+	// than any request's own deadline.
 	LastAnswers time.Duration
-	// Settle is how long a new subscription is quiet, so that the client hears first that
-	// it is subscribed: half a second.
+	// Settle is how long a new subscription sends nothing, so that the client first learns that it is subscribed.
+	// Default 500 ms.
 	Settle time.Duration
 
-	// What follows is for HTTP: so many of all callers, and so many of each principal.
-	// Sessions are those of the protocol eras with initialize: 5000, each 2000.
+	// The limits below apply to HTTP, in total and for each principal.
+	// Sessions limits sessions of protocol versions with initialize. Default 5000, and 2000 for each principal.
 	Sessions, SessionsEach int
-	// Streams stay open: GET, and subscriptions/listen. 2000, each 200.
+	// Streams limits open streams: GET and subscriptions/listen. Default 2000, and 200 for each principal.
 	Streams, StreamsEach int
-	// Idle is how long a session without request and stream lasts: 30 minutes.
+	// Idle is how long a session without requests and streams is kept. Default 30 minutes.
 	Idle time.Duration
-	// Stream is how long one stream lasts at most: 1 hour. Clients open another, and
-	// then show their credential again.
+	// Stream is the maximum lifetime of one stream. Default 1 hour. Clients then open another and present their
+	// credential again.
 	Stream time.Duration
-	// Alive is how often a quiet stream is written to: 20 seconds.
+	// Alive is the interval at which an idle stream is written to. Default 20 seconds.
 	Alive time.Duration
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Methods that the reader knows.
+// Methods that this package handles specially.
 const (
 	methodPing       = "ping"
 	methodInitialize = "initialize"
@@ -29,42 +29,42 @@ const (
 
 type message struct {
 	line   []byte
-	id     json.RawMessage // as the client sent it; nil when there is none, or none that can be answered to
+	id     json.RawMessage // as the client sent it; nil if absent or not usable in a response
 	method string
-	params json.RawMessage // nil when there are none
+	params json.RawMessage // nil if absent
 	meta   json.RawMessage // of params
-	// protocol is meta where it names a protocol version, else nil.
+	// protocol is the decoded meta if it names a protocol version, else nil.
 	protocol *mcp.Meta
-	// What tools/call, prompts/get and resources/read name. Of tools/call also the arguments,
-	// whether the call brings what a question asked for, and what keeps it from being a call.
+	// name is the entry that tools/call, prompts/get or resources/read names. The next three are set for tools/call
+	// only: its arguments, whether it repeats a call with answers to the server's questions, and a member of the
+	// wrong type.
 	name      string
 	arguments json.RawMessage
 	repeats   bool
 	wrongType *Error
 	// cancels is the requestId of notifications/cancelled.
 	cancels json.RawMessage
-	// response is true for an answer to a request of this server; result is what it
-	// says, nil for an error.
+	// response is true for a client's response to a server request. result is its result, nil for an error.
 	response bool
 	result   json.RawMessage
 }
 
-// The members of a message, and those of params by which the server decides.
-// Go's decoder would take them in any case of letters.
+// Members of a message, and the members of params that the server acts on. They are matched exactly, since Go's
+// decoder would accept them in any letter case.
 var (
 	topKeys   = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 	paramKeys = []string{"name", "arguments", "uri", "requestId", "cursor", "_meta", "inputResponses", "requestState"}
 )
 
-// deepest bounds nesting outside a tool's arguments, which have a limit of their own.
+// deepest limits nesting outside a tool's arguments, which have their own limit.
 const deepest = 64
 
-// deepestMessage is what encoding/json reads.
+// deepestMessage is the nesting limit of encoding/json.
 const deepestMessage = 10_000
 
-// parseMessage reads one message, and refuses what a decoder would accept and change: bytes that
-// are not UTF-8, escapes that are no text, duplicate keys, ids that do not survive. A tool's
-// arguments are left to the tool, which answers in words that its caller sees.
+// parseMessage reads one message. It rejects input that a decoder would accept but change: invalid UTF-8, escapes
+// that are not text, duplicate keys, and ids that cannot be returned unchanged. A tool's arguments are left to the
+// tool, which reports errors in a form that its caller sees.
 func parseMessage(line []byte) (message, *Error) {
 	if !utf8.Valid(line) {
 		return message{id: guessID(line)}, newError(codeParse, "invalid_data", "The message is not valid UTF-8.", "Send UTF-8 text; encode binary data as base64.")
@@ -97,11 +97,11 @@ func parseMessage(line []byte) (message, *Error) {
 	}
 }
 
-// readTop takes id and method.
+// readTop reads and checks the top-level members other than params.
 func (m *message) readTop(top members) *Error {
 	method := top.get("method")
 	if m.response && method.Kind() == 0 {
-		return nil // nothing was asked of the client, so nothing is looked at
+		return nil // deliver ignores a response that no call waits for
 	}
 	if id := top.get("id"); id.Kind() != 0 {
 		if err := checkID(id.Raw()); err != nil {
@@ -131,7 +131,7 @@ func (m *message) readTop(top members) *Error {
 	return nil
 }
 
-// readParams checks params, a tool's arguments excepted.
+// readParams reads and checks params, except a tool's arguments.
 func (m *message) readParams(v document.JSON) *Error {
 	params, ambiguous := collectMembers(v, paramKeys)
 	if ambiguous != nil {
@@ -139,7 +139,7 @@ func (m *message) readParams(v document.JSON) *Error {
 	}
 	m.params, m.meta = v.Raw(), params.get("_meta").Raw()
 	if bytes.Contains(m.meta, []byte(mcp.MetaKeyProtocolVersion)) && json.Unmarshal(m.meta, &m.protocol) != nil {
-		m.protocol = nil // refused as the wrong type, or by mcp-go
+		m.protocol = nil // rejected as a wrong type, or by mcp-go
 	}
 	for key, value := range params.all {
 		switch {
@@ -152,7 +152,7 @@ func (m *message) readParams(v document.JSON) *Error {
 		case key == "inputResponses", key == "requestState":
 			m.repeats = true
 		}
-		if value.Plain() { // nothing in it can be changed
+		if value.Plain() { // a plain value cannot be changed by a decoder
 			continue
 		}
 		if err := checkStrict(value.Raw(), key); err != nil {
@@ -165,7 +165,7 @@ func (m *message) readParams(v document.JSON) *Error {
 	}
 	m.name = name.Text()
 	switch {
-	case m.method != methodCallTool: // mcp-go looks at the types
+	case m.method != methodCallTool: // mcp-go checks the types
 	case name.Kind() != 0 && name.Kind() != document.String:
 		m.wrongType = wrongType("params.name", name)
 	case meta.Kind() != 0 && meta.Kind() != document.Object && meta.Kind() != document.Null:
@@ -174,13 +174,13 @@ func (m *message) readParams(v document.JSON) *Error {
 	return nil
 }
 
-// wrongType is what explainParams says of a member that encoding/json cannot take.
+// wrongType returns the error that explainParams gives for a member that encoding/json cannot decode.
 func wrongType(member string, v document.JSON) *Error {
 	kind := v.Kind().String()
 	return explainParams(&json.UnmarshalTypeError{Field: member, Value: kind[strings.IndexByte(kind, ' ')+1:]})
 }
 
-// checkStrict refuses a member that Go's decoder would change.
+// checkStrict rejects a value that Go's decoder would change.
 func checkStrict(value []byte, key string) *Error {
 	err := document.CheckJSON(value, document.Limits{Bytes: len(value) + 1, Depth: deepest})
 	if err == nil {
@@ -189,10 +189,10 @@ func checkStrict(value []byte, key string) *Error {
 	return invalidRequest(fmt.Sprintf("The member %s is not acceptable JSON: %s.", Quote(key), describeIssue(err)), strictHint)
 }
 
-// strictHint is what to do about the refusals of strict JSON.
+// strictHint is the hint for values that are not strict JSON.
 const strictHint = "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps; quote larger ones."
 
-// describeIssue says what is wrong with strict JSON, without the line: there is one only.
+// describeIssue describes a strict JSON error without the line number, since a message has only one line.
 func describeIssue(err error) string {
 	var issue *document.Issue
 	if !errors.As(err, &issue) {
@@ -204,10 +204,10 @@ func describeIssue(err error) string {
 	return "at " + issue.Path + ", " + issue.Message
 }
 
-// badKey is a duplicate key, or one in the wrong case of letters.
+// badKey is a duplicate key, or a known key in the wrong letter case.
 type badKey struct {
 	key     string
-	written string // the key that was meant, "" for a duplicate key
+	written string // the expected spelling; "" for a duplicate key
 }
 
 func (b *badKey) explain(where string) *Error {
@@ -217,7 +217,7 @@ func (b *badKey) explain(where string) *Error {
 	return invalidRequest(fmt.Sprintf("Duplicate key %s in the %s.", Quote(b.key), where), "Send each key once; case does not tell keys apart here.")
 }
 
-// Quote quotes a key for a message, and cuts a long one.
+// Quote quotes a key for use in a message, cutting a long one.
 func Quote(key string) string {
 	const most = 60
 	if len(key) > most {
@@ -226,10 +226,10 @@ func Quote(key string) string {
 	return strconv.Quote(key)
 }
 
-// members are those of an object: the known ones in the order of keys, and the others.
+// members holds an object's members: the known ones in the order of keys, and the others.
 type members struct {
 	keys   []string
-	known  [8]document.JSON // as many as paramKeys
+	known  [8]document.JSON // the length of paramKeys
 	others []member
 }
 
@@ -238,7 +238,7 @@ type member struct {
 	value document.JSON
 }
 
-// get is the value of a known member, absent when there is none.
+// get returns the value of a known member, or the zero JSON if it is absent.
 func (m *members) get(key string) document.JSON { return m.known[slices.Index(m.keys, key)] }
 
 // all yields every member.
@@ -255,10 +255,10 @@ func (m *members) all(yield func(key string, value document.JSON) bool) {
 	}
 }
 
-// collectMembers finds the members of an object, and the first key that is ambiguous.
+// collectMembers returns the members of an object, and the first key that is duplicate or in the wrong letter case.
 func collectMembers(v document.JSON, keys []string) (m members, bad *badKey) {
 	m.keys = keys
-	var seen map[string]bool // the other keys, as foldKey makes them
+	var seen map[string]bool // the other keys, folded by foldKey
 	for name, value := range v.Members() {
 		if i := slices.IndexFunc(keys, name.Is); i >= 0 {
 			if bad == nil && m.known[i].Kind() != 0 {
@@ -288,11 +288,11 @@ func collectMembers(v document.JSON, keys []string) (m members, bad *badKey) {
 	return m, bad
 }
 
-// integer is an id that can be given back as it came. Some clients write whole
-// numbers with a point.
+// integer matches a numeric id that can be returned as it was sent. Some clients write whole numbers with a decimal
+// point.
 var integer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-?[0-9]{1,100}(\.0{1,20})?$`) })
 
-// checkID takes strings and integers.
+// checkID accepts strings and integers.
 func checkID(id json.RawMessage) *Error {
 	switch {
 	case string(id) == "null":
@@ -305,8 +305,8 @@ func checkID(id json.RawMessage) *Error {
 	return invalidRequest("The id is neither a string nor an integer.", "Send such an id.")
 }
 
-// answerableID is an id as far as an answer can carry it: objects, lists, truth
-// values and broken text cannot be ids.
+// answerableID returns id if a response can carry it, else nil. Objects, arrays, booleans and malformed strings
+// cannot be ids.
 func answerableID(id json.RawMessage) json.RawMessage {
 	switch {
 	case id[0] == '"' && checkID(id) == nil:
@@ -317,11 +317,11 @@ func answerableID(id json.RawMessage) json.RawMessage {
 	return id
 }
 
-// guessID finds the id of a line that is not UTF-8, where it can.
+// guessID returns the id of a line that is not UTF-8, or nil if it cannot be determined.
 func guessID(line []byte) json.RawMessage {
 	m, _ := parseMessage(bytes.ToValidUTF8(line, []byte("?")))
 	if m.id == nil || bytes.IndexByte(m.id, '?') >= 0 {
-		return nil // perhaps changed just now
+		return nil // the replacement may have changed it
 	}
 	return m.id
 }
@@ -335,8 +335,8 @@ var (
 	})
 )
 
-// findID finds the id of a line of which only the beginning and the end were
-// kept: the common clients write it first, or last.
+// findID finds the id of a line of which only the beginning and the end were kept. Common clients write the id first
+// or last.
 func findID(head, tail []byte) json.RawMessage {
 	for _, found := range [][][]byte{headID().FindSubmatch(head), tailID().FindSubmatch(tail)} {
 		if found != nil && utf8.Valid(found[len(found)-1]) {
@@ -346,16 +346,14 @@ func findID(head, tail []byte) json.RawMessage {
 	return nil
 }
 
-// floatKeeps reports whether an id comes back unchanged from a decoder that takes numbers
-// for 64-bit floats.
+// floatKeeps reports whether an id survives a decoder that reads numbers as 64-bit floats.
 func floatKeeps(id json.RawMessage) bool {
 	const exact = 1 << 53
 	n, err := strconv.ParseInt(string(id), 10, 64)
 	return id[0] == '"' || err == nil && -exact <= n && n <= exact && strconv.FormatInt(n, 10) == string(id)
 }
 
-// idKey tells ids apart: strings by what they say, however they are escaped, and from
-// numbers.
+// idKey returns a map key for an id. Strings are compared unescaped, and never equal numbers.
 func idKey(id json.RawMessage) string {
 	if len(id) > 0 && id[0] == '"' {
 		return "s" + document.Known(id).Text()
@@ -363,11 +361,11 @@ func idKey(id json.RawMessage) string {
 	return "n" + string(id)
 }
 
-// foldKey is a key as Go's decoder compares it: members of a struct are found in
-// any case, so keys that differ only in case are one key to it.
+// foldKey returns a key as Go's decoder compares it: the decoder matches struct fields in any letter case, so keys
+// that differ only in case are the same key.
 func foldKey(key string) string {
 	return strings.Map(func(r rune) rune {
-		for { // the smallest rune of those that fold into one another
+		for { // find the smallest rune of its case-folding orbit
 			next := unicode.SimpleFold(r)
 			if next <= r {
 				return next

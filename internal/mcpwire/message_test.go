@@ -12,8 +12,8 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, line string
-		code       int    // 0: passed on
-		id         string // that an answer can carry
+		code       int    // 0: accepted
+		id         string // usable in an answer
 	}{
 		{"request", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, 0, "1"},
 		{"spaces", ` { "method" : "ping" , "jsonrpc" : "2.0" , "id" : "x" } `, 0, `"x"`},
@@ -53,7 +53,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A line that is too long is answered with its id where common clients write it.
+// A line that is too long is answered with its id, if the id is where common clients write it.
 func TestFindID(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ head, tail, want string }{
@@ -61,7 +61,7 @@ func TestFindID(t *testing.T) {
 		{`{ "id" : "a-b" , "meth`, `xxx"}}}`, `"a-b"`},
 		{`{"method":"tools/call","params":{"x":"`, `xxx"}},"jsonrpc":"2.0","id":41}` + "\r\n", "41"},
 		{`{"method":"x","params":{"id":3,"x":"`, `"}},"id":null}`, ""},
-		{`{"params":{"id":5,`, `,"id":6}}}`, ""}, // those are within params
+		{`{"params":{"id":5,`, `,"id":6}}}`, ""}, // these ids are within params
 		{`zzzz`, `zzzz`, ""},
 	} {
 		if got := string(findID([]byte(c.head), []byte(c.tail))); got != c.want {
@@ -85,7 +85,7 @@ func TestKeysOfIDs(t *testing.T) {
 	}
 }
 
-// Whatever passes is one object in which the library finds what the reader found.
+// Every accepted message is one object in which mcp-go finds the same members as parseMessage.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"id":"\ud800"}`, "\xff", `[]`, `{`, `{"a":{"b":[1,"]}",{"c":"\\\""}]},"id":5.0}`,

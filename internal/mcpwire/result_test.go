@@ -14,7 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// A result says what mcp-go would say, in one line.
+// Results equal those of mcp-go, on one line.
 func TestResultsAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	meta := mcp.NewMetaFromMap(map[string]any{"a": "b"})
@@ -53,7 +53,7 @@ func decoded(t *testing.T, doc []byte) (v map[string]any) {
 	return v
 }
 
-// However many calls ran at once, few goroutines stay for others, and none past the end.
+// Whatever the number of concurrent calls, few goroutines remain idle, and none after the end.
 func TestFewGoroutinesWaitForCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,6 +90,6 @@ func TestFewGoroutinesWaitForCalls(t *testing.T) {
 		if got := len(s.idle); got != mostIdle {
 			t.Errorf("%d goroutines wait, not %d", got, mostIdle)
 		}
-		end() // the bubble ends only when all have
+		end() // the bubble ends only when all goroutines have ended
 	})
 }

@@ -14,35 +14,35 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// session is what belongs to one client's connection, over HTTP to its protocol session, or
-// to one request of a client that has none.
+// session is the state of one client connection. Over HTTP, it belongs to a protocol session, or to one request if
+// the client has none.
 type session struct {
-	id     string // over HTTP, in the eras with initialize
+	id     string // set over HTTP for protocol versions with initialize
 	remote bool   // over HTTP
 	asks   *asker
 	watch  *watch
 
 	mu           sync.Mutex
-	clientInfo   mcp.Implementation      // of an initialize
-	capabilities *mcp.ClientCapabilities // likewise
+	clientInfo   mcp.Implementation      // from initialize
+	capabilities *mcp.ClientCapabilities // from initialize
 	level        mcp.LoggingLevel
 }
 
-// newSession returns a session whose changes are written with write.
+// newSession returns a session that writes its change notifications with write.
 func (w *Wire) newSession(remote bool, write func(line []byte) error) *session {
 	return &session{remote: remote, asks: newAsker(), watch: newWatch(w.cfg.Resources, w.cfg.Limits.Settle, write)}
 }
 
-// request is one request while it is answered, and mcp-go's view of its session.
+// request is one request in progress. It implements mcp-go's view of a session.
 type request struct {
 	*session
-	ctx   context.Context //nolint:containedctx // mcp-go asks about subscriptions without one
+	ctx   context.Context //nolint:containedctx // mcp-go calls subscription methods without a context
 	write func(line []byte) error
-	// modern is true in the era without sessions.
+	// modern is true for 2026-07-28, which has no sessions.
 	modern bool
-	// failure is the error that a handler of mcp-go's server returned.
+	// failure is the error returned by a handler of mcp-go's server.
 	failure *Error
-	// Of subscriptions/listen: its id, the acknowledgement, and what it asks for.
+	// For subscriptions/listen: its id, the channel for its acknowledgement, and the requested filter.
 	stream  json.RawMessage
 	notices chan mcp.JSONRPCNotification
 	filter  mcp.SubscriptionFilter
@@ -58,29 +58,27 @@ func requestOf(ctx context.Context) *request {
 	return r
 }
 
-// WithCaller returns a context that knows on whose behalf requests are answered.
+// WithCaller returns a context that carries the principal on whose behalf requests are answered.
 func WithCaller(ctx context.Context, p engine.Principal) context.Context {
 	return context.WithValue(ctx, callerKey{}, p)
 }
 
-// CallerOf returns on whose behalf a request is answered: over HTTP whom it was
-// authenticated as, over stdio whom the configuration names. Without one it is nobody, whom
-// the engine refuses everything.
+// CallerOf returns the principal on whose behalf a request is answered: the authenticated principal over HTTP, the
+// configured one over stdio. Without one it returns the zero Principal, which the engine denies everything.
 func CallerOf(ctx context.Context) engine.Principal {
 	p, _ := ctx.Value(callerKey{}).(engine.Principal)
 	return p
 }
 
-// Client is what the client of a request said of itself: in the eras with initialize then,
-// in 2026-07-28 with the request.
+// Client is what the client reported about itself: during initialize, or in 2026-07-28 with each request.
 type Client struct {
-	Name         string                  // "" if it did not say
-	Capabilities *mcp.ClientCapabilities // nil if it did not say
+	Name         string                  // "" if not reported
+	Capabilities *mcp.ClientCapabilities // nil if not reported
 	Remote       bool                    // over HTTP
-	Modern       bool                    // of the era without initialize
+	Modern       bool                    // 2026-07-28, without initialize
 }
 
-// ClientOf returns the client of a request, the zero value outside of one.
+// ClientOf returns the client of a request. Outside of a request it returns the zero Client.
 func ClientOf(ctx context.Context) Client {
 	r := requestOf(ctx)
 	if r == nil {
@@ -98,8 +96,7 @@ func ClientOf(ctx context.Context) Client {
 	return Client{Name: r.clientInfo.Name, Capabilities: r.capabilities, Remote: r.remote}
 }
 
-// Notify sends the client of a request a notification that belongs to it. It arrives before
-// the answer.
+// Notify sends a notification that belongs to the context's request. It is written before the request's answer.
 func Notify(ctx context.Context, method string, params map[string]any) error {
 	r := requestOf(ctx)
 	if r == nil {
@@ -108,11 +105,11 @@ func Notify(ctx context.Context, method string, params map[string]any) error {
 	if err := r.write(notificationLine(method, nil, params)); !errors.Is(err, errNoEvents) {
 		return err
 	}
-	return nil // such a client does without notifications
+	return nil // the client does not accept events, so the notification is dropped
 }
 
-// What mcp-go wants to know of a session. What it is told of a client in the era without
-// initialize is of one request, and not kept.
+// The methods below implement mcp-go's session interfaces. In 2026-07-28, client details belong to one request, so
+// the setters discard them.
 
 func (r *request) SessionID() string                                   { return r.id }
 func (r *request) Initialize()                                         {}
@@ -128,7 +125,8 @@ func (r *request) SubscribedResources() []string                        { return
 func (r *request) IsSubscribedToResource(string) bool                   { return false }
 func (r *request) UnsubscribeFromResource(uri string)                   { r.watch.remove(r.stream, uri) }
 
-// SetSubscriptionFilter takes what a subscriptions/listen asks for; at its end mcp-go sets none.
+// SetSubscriptionFilter stores the filter of subscriptions/listen. It ignores the empty filter that mcp-go sets at
+// the end.
 func (r *request) SetSubscriptionFilter(f mcp.SubscriptionFilter) {
 	if !f.IsEmpty() {
 		r.filter = f
@@ -178,7 +176,7 @@ var (
 	_ server.SessionWithLogging                  = (*request)(nil)
 )
 
-// mostAsked is how many questions may wait for a client at once. Each keeps a call waiting.
+// mostAsked limits the questions pending with one client, since each keeps a call waiting.
 const mostAsked = 4
 
 var (
@@ -188,21 +186,21 @@ var (
 	errMayNotAsk   = errors.New("servers send no requests in 2026-07-28")
 )
 
-// asker sends requests to one client, and hands the answers to the calls that wait for them.
+// asker sends requests to one client and passes the answers to the calls that wait for them.
 type asker struct {
 	mu      sync.Mutex
 	n       int
 	waiting map[string]chan json.RawMessage
 	over    bool
-	ended   chan struct{} // closed once nobody can answer any more
+	ended   chan struct{} // closed once no answer can arrive
 }
 
 func newAsker() *asker {
 	return &asker{waiting: map[string]chan json.RawMessage{}, ended: make(chan struct{})}
 }
 
-// Ask asks the client of a request and returns its result. It is an error in 2026-07-28, where
-// servers may not. A question that is given up is cancelled.
+// Ask sends a request to the context's client and returns the result. In 2026-07-28 it returns an error, because
+// servers may not send requests. If ctx ends first, Ask cancels the request.
 func Ask(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	r := requestOf(ctx)
 	switch {
@@ -228,7 +226,7 @@ func Ask(ctx context.Context, method string, params any) (json.RawMessage, error
 	case <-r.asks.ended:
 		return nil, errAskEnded
 	case <-ctx.Done():
-		// If this cannot be written, the connection ends for it.
+		// If this write fails, it also ends the connection.
 		_ = r.write(notificationLine(methodCancelled, nil, map[string]any{"requestId": id, "reason": "The answer did not come in time."}))
 		return nil, context.Cause(ctx)
 	}
@@ -255,7 +253,7 @@ func (a *asker) close(id string) {
 	delete(a.waiting, id)
 }
 
-// deliver takes an answer, and is false for one that no call waits for.
+// deliver passes an answer to the waiting call. It returns false if no call waits for it.
 func (a *asker) deliver(m message) bool {
 	if len(m.id) == 0 || m.id[0] != '"' {
 		return false
@@ -267,12 +265,12 @@ func (a *asker) deliver(m message) bool {
 	if reply == nil {
 		return false
 	}
-	delete(a.waiting, id) // nobody waits for a second answer
+	delete(a.waiting, id) // a second answer is not delivered
 	reply <- m.result
 	return true
 }
 
-// end ends every wait: no answer can come.
+// end stops every wait, because no answer can arrive.
 func (a *asker) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

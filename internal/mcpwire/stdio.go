@@ -14,32 +14,31 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// mostRunning is how many tools run at once; other calls wait in line.
+// mostRunning limits concurrent tool calls; further calls wait.
 const mostRunning = 100
 
-// stdio is the one connection of a process over stdin and stdout.
+// stdio is the single connection of a process over stdin and stdout.
 type stdio struct {
 	wire    *Wire
-	ctx     context.Context //nolint:containedctx // of the connection: requests end with it
+	ctx     context.Context //nolint:containedctx // of the connection: ending it ends all requests
 	in      *bufio.Reader
 	out     *lineWriter
 	session *session
 	calls   *calls
-	places  chan struct{} // has one element for each tool that runs
-	// Requests are handed to goroutines that have answered others, whose stacks have grown
-	// already: jobs is read by those that wait, and idle has one element for each.
+	places  chan struct{} // a semaphore: one element for each running tool call
+	// Idle goroutines, whose stacks have already grown, receive requests from jobs. idle holds one element for each
+	// of them.
 	jobs chan func()
 	idle chan struct{}
 }
 
-// mostIdle is how many goroutines wait for another request.
+// mostIdle limits the goroutines that wait for another request.
 const mostIdle = 8
 
-// ServeStdio serves one client over line-delimited JSON-RPC, on behalf of p, until in ends,
-// out fails or ctx ends. When in ends, requests in flight are answered and changes announced
-// first, however long they take by their own deadlines; when ctx ends, they have Grace. The
-// error is nil at the end of in, ctx's error when that ended first, else why the connection
-// failed.
+// ServeStdio serves one client over line-delimited JSON-RPC on behalf of p, until in ends, out fails or ctx ends. If
+// in ends, requests in flight are answered and pending changes announced first, limited by LastAnswers. If ctx ends,
+// they have Grace. ServeStdio returns nil at the end of in, ctx's error if ctx ended first, and otherwise why the
+// connection failed.
 func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader, out io.Writer) error {
 	if p.ID == "" {
 		return errors.New("serve stdio: no principal, which says who the client is")
@@ -48,7 +47,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	defer stop()
 	hurry, hurryUp := context.WithCancelCause(ctx)
 	defer hurryUp(nil)
-	answers := &lineWriter{out: out, fail: func(err error) { stop(); hurryUp(err) }} // nobody reads what is answered
+	answers := &lineWriter{out: out, fail: func(err error) { stop(); hurryUp(err) }} // once out fails, no answer can be read
 	s := &stdio{
 		wire: w, ctx: serveCtx, in: bufio.NewReaderSize(in, 64<<10), out: answers,
 		session: w.newSession(false, answers.write), calls: &calls{max: w.cfg.Limits.MaxInFlight, inFlight: map[string]*call{}}, places: make(chan struct{}, mostRunning),
@@ -59,7 +58,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	lists := w.changingLists(p, nil)
 	background.Go(func() { announceLists(serveCtx, lists, nil, answers.write) })
 	read := make(chan error, 1)
-	go func() { read <- s.run() }() // ends with in; a blocked read ends with the process
+	go func() { read <- s.run() }() // ends with in; a blocked read lasts until the process exits
 
 	var end error
 	select {
@@ -94,8 +93,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	return end
 }
 
-// waitFor reports whether an event comes within a time, and within the grace that is left
-// once hurry ends.
+// waitFor reports whether event occurs within most. If hurry ends first, event must occur within grace after that.
 func waitFor(hurry context.Context, event <-chan struct{}, most, grace time.Duration) bool {
 	late := time.NewTimer(most)
 	defer late.Stop()
@@ -112,7 +110,7 @@ func waitFor(hurry context.Context, event <-chan struct{}, most, grace time.Dura
 	}
 }
 
-// run reads until the end of in. A last line without a newline counts.
+// run reads messages until in ends. A final line without a newline is processed too.
 func (s *stdio) run() error {
 	for {
 		l, err := s.readLine()
@@ -131,10 +129,10 @@ func (s *stdio) run() error {
 	}
 }
 
-// edge is how much is kept of either end of a line that is too long.
+// edge is how many bytes are kept from each end of a line that is too long.
 const edge = 1 << 10
 
-// rawLine is one line; of one that is too long only its ends, and its length.
+// rawLine is one line. For a line that is too long, it holds both ends and the total length.
 type rawLine struct {
 	text, tail []byte
 	tooLong    int
@@ -170,7 +168,7 @@ func (s *stdio) handleLine(line []byte) {
 		s.session.asks.deliver(m)
 	case m.method == methodCancelled:
 		s.calls.cancel(m.cancels)
-	case m.id == nil: // no other notification says anything to this server
+	case m.id == nil: // the server acts on no other notification
 	default:
 		s.begin(m)
 	}
@@ -196,17 +194,17 @@ func (s *stdio) begin(m message) {
 		}
 		out := s.wire.answer(&request{session: s.session, ctx: ctx, write: s.out.write}, m)
 		if s.calls.remove(c) {
-			_ = s.out.write(out.line(m.id, m.method == methodCallTool)) // the connection ends for its failure
+			_ = s.out.write(out.line(m.id, m.method == methodCallTool)) // a failed write ends the connection
 		}
 	}
-	if m.method == methodInitialize { // what follows must find it done
+	if m.method == methodInitialize { // later requests depend on it, so answer it synchronously
 		answer()
 		return
 	}
 	s.hand(answer)
 }
 
-// hand has a goroutine run a job.
+// hand runs a job on an idle goroutine, or on a new one.
 func (s *stdio) hand(job func()) {
 	select {
 	case s.jobs <- job:
@@ -215,11 +213,11 @@ func (s *stdio) hand(job func()) {
 	}
 }
 
-// work runs a job, and others until enough goroutines wait or the connection ends.
+// work runs a job and then waits for more. It returns if enough goroutines are idle or the connection ends.
 func (s *stdio) work(job func()) {
 	for {
 		job()
-		job = nil // and the message that it holds
+		job = nil // release the message that it holds
 		select {
 		case s.idle <- struct{}{}:
 		default:
@@ -234,16 +232,16 @@ func (s *stdio) work(job func()) {
 	}
 }
 
-// refuse answers a message that is none. Its failure ends the connection.
+// refuse answers an invalid message. A failed write ends the connection.
 func (s *stdio) refuse(id json.RawMessage, err *Error) { _ = s.out.write(err.line(id)) }
 
-// lineWriter is the one writer of stdout: whole lines, one at a time.
+// lineWriter is the only writer to stdout. It writes whole lines, one at a time.
 type lineWriter struct {
 	out  io.Writer
 	fail func(error) // called with the first failure
 
 	mu  sync.Mutex
-	err error // the first failure: nothing is written after it
+	err error // the first failure; later writes return it
 }
 
 func (w *lineWriter) write(line []byte) error {
@@ -259,27 +257,27 @@ func (w *lineWriter) write(line []byte) error {
 	return w.err
 }
 
-// calls are the requests of a connection that are not answered yet, by the key of their id.
+// calls holds a connection's unanswered requests by id key.
 type calls struct {
 	max int
-	// answers counts requests whose answer is not written yet; streams those that last
-	// until the client cancels them.
+	// answers counts requests that are not answered yet; streams counts those that last until the client cancels
+	// them.
 	answers, streams sync.WaitGroup
 
 	mu       sync.Mutex
 	inFlight map[string]*call
-	ending   bool // no call is added any more
+	ending   bool // no further requests are accepted
 }
 
 type call struct {
 	key       string
 	end       context.CancelFunc
 	group     *sync.WaitGroup
-	cancelled bool // by the client: it is not answered
+	cancelled bool // by the client, so it gets no answer
 }
 
-// add takes a request in. Pings are taken when other requests no longer are: they ask
-// whether the server is alive.
+// add registers a request. Pings are still accepted when other requests no longer are, because they check whether the
+// server is alive.
 func (c *calls) add(m message, end context.CancelFunc) (*call, *Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,10 +303,10 @@ func (c *calls) add(m message, end context.CancelFunc) (*call, *Error) {
 	return one, nil
 }
 
-// cancel ends a request. By the protocol it is no longer answered.
+// cancel ends a request. The protocol requires that it is then not answered.
 func (c *calls) cancel(id json.RawMessage) {
 	if id == nil || checkID(id) != nil {
-		return // no request has such an id
+		return // no request has this id
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,8 +316,8 @@ func (c *calls) cancel(id json.RawMessage) {
 	}
 }
 
-// remove takes a request out whose answer is about to be written: a client that reads it may
-// use the id again. It is false for one that is not to be answered.
+// remove removes a request just before its answer is written, because a client that reads the answer may reuse the
+// id. It reports whether the request must be answered.
 func (c *calls) remove(one *call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -327,7 +325,7 @@ func (c *calls) remove(one *call) bool {
 	return !one.cancelled
 }
 
-// waitForAnswers takes no more requests, and returns once all but streams are answered.
+// waitForAnswers stops accepting requests and waits until all are answered, except streams.
 func (c *calls) waitForAnswers() {
 	c.mu.Lock()
 	c.ending = true

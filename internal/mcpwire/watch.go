@@ -13,50 +13,49 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// mostWatched is how many subscriptions one connection may have: each costs a read when a
-// stream begins.
+// mostWatched limits the subscriptions of one connection, since each costs a read when a stream starts.
 const mostWatched = 200
 
-// watch tells a client of changes to its subscriptions, whoever made them. It follows
-// the engine's feed, and reads nothing of the store where the feed tells what happened.
+// watch notifies a client of changes to the resources that it subscribed to, regardless of who made them. It follows
+// the engine's feed, and reads the store only if the feed cannot report what happened.
 type watch struct {
-	resources Resources // nil: nothing announces changes
+	resources Resources // nil if no resource announces changes
 	settle    time.Duration
 	write     func(line []byte) error
-	// turn is taken for every look at one resource: those of all clients together take one
-	// processor at most. nil for a watch that has it for itself.
+	// turn serialises looks at resources across clients, so that together they use at most one processor. It is nil
+	// if the watch is not shared.
 	turn chan struct{}
 
 	mu     sync.Mutex
 	subs   map[subscription]*followed
-	rounds int           // how often news were noted
-	poked  chan struct{} // has one element after subscriptions were added or removed
+	rounds int           // number of note calls
+	poked  chan struct{} // holds one element after subscriptions changed
 }
 
-// subscription is a resource, and the id of the request that it belongs to: "" for clients
-// that subscribe one by one.
+// subscription is a resource URI with the id of the request that subscribed to it. stream is "" for clients that
+// subscribe to resources one by one.
 type subscription struct{ stream, uri string }
 
-// Sight is the position of a resource.
+// Sight is a snapshot of a resource's position.
 type Sight struct {
 	Instance string
-	Review   string               // the only one that counts; "" when all of the instance do
-	Seq      int64                // of the last event that is known
+	Review   string               // the only review that matters; "" if all reviews of the instance do
+	Seq      int64                // of the last known event
 	Until    map[string]time.Time // when open reviews expire, which changes them without an event
 }
 
-// followed is what is known of a resource.
+// followed is the known state of a subscribed resource.
 type followed struct {
 	Sight
-	news  bool      // there is something to tell
-	quiet time.Time // nothing is told before: the client hears first that it is subscribed
+	news  bool      // a change is to be announced
+	quiet time.Time // no announcement before this time: the client first learns that it is subscribed
 }
 
 func newWatch(resources Resources, settle time.Duration, write func(line []byte) error) *watch {
 	return &watch{resources: resources, settle: settle, write: write, subs: map[subscription]*followed{}, poked: make(chan struct{}, 1)}
 }
 
-// add subscribes, or says why a resource cannot be subscribed to.
+// add subscribes to a resource, or returns an error that explains why it cannot.
 func (w *watch) add(ctx context.Context, stream json.RawMessage, uri string) error {
 	for w.resources != nil {
 		w.mu.Lock()
@@ -79,7 +78,8 @@ func (w *watch) add(ctx context.Context, stream json.RawMessage, uri string) err
 	return nil
 }
 
-// insert is false when news were noted since a round: they may have been of this one.
+// insert adds a subscription. It returns false if changes were noted since rounds, because they may concern this
+// resource.
 func (w *watch) insert(key subscription, s *followed, rounds int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,8 +107,7 @@ func (w *watch) remove(stream json.RawMessage, uri string) {
 	w.signal()
 }
 
-// announceAgain has everything announced once more: what was written to a connection that broke
-// may not have arrived.
+// announceAgain marks every subscription as changed, because writes to a broken connection may be lost.
 func (w *watch) announceAgain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +122,7 @@ func (w *watch) count() int {
 	return len(w.subs)
 }
 
-// run tells of changes until ctx ends.
+// run announces changes until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	for {
 		if w.count() > 0 {
@@ -137,7 +136,7 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// finish announces what the feed has not told yet: nothing is watched after it.
+// finish announces changes that the feed has not reported yet. The watch must not be used afterwards.
 func (w *watch) finish(ctx context.Context) {
 	if w.count() == 0 {
 		return
@@ -151,11 +150,11 @@ func (w *watch) finish(ctx context.Context) {
 	w.announce()
 }
 
-// restful is how many times as long as a look at everything took, waiting for turns
-// included, it is until the next try when it failed.
+// restful sets the delay before a failed look at all resources is retried: this many times as long as the attempt
+// took, including the waits for turn.
 const restful = 4
 
-// follow tells of changes while anything is subscribed to.
+// follow announces changes while there are subscriptions.
 func (w *watch) follow(ctx context.Context) {
 	feed := w.resources.Feed()
 	at := int64(-1)
@@ -163,7 +162,7 @@ func (w *watch) follow(ctx context.Context) {
 	defer following.Leave()
 	for w.count() > 0 {
 		changed := following.Changed()
-		// A feed that fails passes nothing over, and wakes its followers once it works again.
+		// A failing feed skips nothing, and wakes its followers once it works again.
 		changes, next, known, _ := feed.Changes(CallerOf(ctx), at)
 		w.note(changes)
 		wait := time.Hour
@@ -185,7 +184,7 @@ func (w *watch) follow(ctx context.Context) {
 	}
 }
 
-// note takes in what happened.
+// note records changes for the subscriptions that they concern.
 func (w *watch) note(changes []engine.Change) {
 	by := map[string][]engine.Change{}
 	for _, c := range changes {
@@ -215,7 +214,7 @@ func (s *followed) note(c engine.Change) {
 	}
 }
 
-// lookAtAll compares everything with what is known of it. False asks to try again.
+// lookAtAll compares every resource with its known state. It returns false if the caller should retry.
 func (w *watch) lookAtAll(ctx context.Context) bool {
 	w.mu.Lock()
 	now := map[string]Sight{}
@@ -227,7 +226,7 @@ func (w *watch) lookAtAll(ctx context.Context) bool {
 	for uri := range now {
 		s, err := w.lookInTurn(ctx, uri)
 		switch engine.CodeOf(err) {
-		case engine.CodeUnknownInstance, engine.CodeUnknownReview: // nobody can follow it any more
+		case engine.CodeUnknownInstance, engine.CodeUnknownReview: // the resource no longer exists, so there is nothing to follow
 		default:
 			done = done && err == nil
 		}
@@ -244,7 +243,7 @@ func (w *watch) lookAtAll(ctx context.Context) bool {
 	return done
 }
 
-// lookInTurn is look, not at the same time as those of other clients.
+// lookInTurn looks at one resource. Clients that share turn look one at a time.
 func (w *watch) lookInTurn(ctx context.Context, uri string) (Sight, error) {
 	if w.turn != nil {
 		select {
@@ -257,7 +256,7 @@ func (w *watch) lookInTurn(ctx context.Context, uri string) (Sight, error) {
 	return w.resources.Look(ctx, uri) //nolint:wrapcheck // explained by the caller
 }
 
-// announce announces what is news, and returns how long it is until time alone makes more.
+// announce announces pending changes, and returns how long until time alone causes another.
 func (w *watch) announce() time.Duration {
 	w.mu.Lock()
 	var lines [][]byte
@@ -284,13 +283,13 @@ func (w *watch) announce() time.Duration {
 	w.mu.Unlock()
 	for _, line := range lines {
 		if w.write(line) != nil {
-			break // the connection ends for it
+			break // a failed write also ends the connection
 		}
 	}
 	return time.Until(next)
 }
 
-// expire makes news of reviews that are past their time.
+// expire marks the resource as changed for each open review that has expired.
 func (s *followed) expire() {
 	for id, until := range s.Until {
 		if !time.Now().Before(until) {
@@ -300,7 +299,7 @@ func (s *followed) expire() {
 	}
 }
 
-// line is the notification of a change.
+// line encodes the change notification.
 func (s subscription) line() []byte {
 	var stream json.RawMessage
 	if s.stream != "" {

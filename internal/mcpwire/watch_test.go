@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// slowLooks counts who looks at once.
+// slowLooks counts concurrent looks.
 type slowLooks struct {
 	Resources
 	at, most, looks atomic.Int64
@@ -26,8 +26,7 @@ func (s *slowLooks) Look(context.Context, string) (Sight, error) {
 	return Sight{}, nil
 }
 
-// However many clients begin streams at once, and however much they subscribed to, looking
-// takes one processor at most.
+// Looks use at most one processor, whatever the number of clients that start streams and of their subscriptions.
 func TestWatchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, resources = 20, 50
@@ -53,7 +52,7 @@ func TestWatchesTakeTurns(t *testing.T) {
 	})
 }
 
-// A review that expires changes without an event.
+// A review that expires is a change without an event.
 func TestTimeAloneIsNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0

@@ -1,20 +1,21 @@
-// Package mcpwire speaks the Model Context Protocol: JSON-RPC over stdio and over HTTP,
-// sessions, streams, limits, and both protocol eras, those with initialize and 2026-07-28.
-// It parses each message once. It hands what is about other servers to Foreign, tools/call to
-// Tools, and everything else to mcp-go's MCPServer.HandleMessage, which knows no transport.
+// Package mcpwire implements the Model Context Protocol over JSON-RPC: stdio and HTTP transports, sessions, streams,
+// limits, and all protocol versions, both those with initialize and 2026-07-28. It parses each message once. Requests
+// about other servers go to Foreign, tools/call goes to Tools, and everything else goes to mcp-go's
+// MCPServer.HandleMessage, which is independent of the transport.
 //
-// It promises that a tool gets its arguments byte for byte as the client sent them, that what
-// other servers list, answer and refuse reaches the client byte for byte, that a
-// message which a decoder would change on its way is answered and not passed on, and that
-// ids come back as they were sent. Over stdio, stdout carries protocol only, a cancelled
-// request is not answered, and a connection ends as soon as its requests have. Over HTTP,
-// nothing is done for a caller that is not authenticated, a session belongs to the principal
-// that began it, no notification between a call and its answer is lost, and what callers
-// hold at once is bounded. A client that subscribed to a resource gets changes within a
-// moment, whichever process made them.
+// Guarantees:
+//   - A tool receives its arguments byte for byte as the client sent them.
+//   - Lists, answers and errors of other servers reach the client byte for byte.
+//   - A message that a decoder would change is answered with an error and not passed on.
+//   - Ids are returned as they were sent.
+//   - Over stdio, stdout carries only protocol messages, a cancelled request gets no answer, and a connection ends as
+//     soon as its requests have ended.
+//   - Over HTTP, unauthenticated callers are rejected, and a session belongs to the principal that started it. No
+//     notification between a call and its answer is lost, and concurrent use by callers is limited.
+//   - A client that subscribed to a resource is notified of changes within a moment, whichever process made them.
 //
-// It must never decide about rights or rules, show the text of an unknown error, or know
-// what a tool does. Faces import it; it imports none.
+// It must never decide about rights or rules, expose the text of an unknown error, or know what a tool does. Faces
+// import it; it imports none of them.
 package mcpwire
 
 import (
@@ -38,62 +39,61 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Tools are this server's own. What a principal may see is theirs to say.
+// Tools are this server's own tools. The implementation decides what a principal may see.
 type Tools interface {
-	// List returns the tools that a principal sees, in the order in which they are listed.
+	// List returns the tools that a principal may see, in listing order.
 	List(context.Context, engine.Principal) ([]mcp.Tool, error)
-	// Call runs one tool. What the tool could not do is a result; an *Error is why the
-	// call itself is wrong; the text of any other error stays in the log.
+	// Call runs one tool. A failure of the tool itself is a result. An *Error means that the call is invalid. The
+	// text of any other error is only logged.
 	Call(context.Context, engine.Principal, Call) (*mcp.CallToolResult, error)
-	// Changed returns a channel that is closed once List may answer the principal
-	// something else than now; nil if it never does.
+	// Changed returns a channel that is closed once List may return something different for the principal, or nil if
+	// that never happens.
 	Changed(engine.Principal) <-chan struct{}
 }
 
-// Call is one tools/call.
+// Call is one tools/call request.
 type Call struct {
 	Name      string
-	Arguments json.RawMessage // as the client sent them; nil without any
-	Meta      json.RawMessage // likewise
-	// The answers that a client of the era without server requests repeats a call with.
+	Arguments json.RawMessage // as the client sent them; nil if absent
+	Meta      json.RawMessage // as the client sent it; nil if absent
+	// The answers with which a client of 2026-07-28 repeats a call, since servers may not send requests there.
 	mcp.MultiRoundTripParams
 }
 
-// Resources are what a client can subscribe to.
+// Resources are the resources that clients can subscribe to.
 type Resources interface {
-	// Look returns the position of a resource; an error if it does not exist for the caller
-	// of the context, or announces no changes.
+	// Look returns the position of a resource. It returns an error if the resource does not exist for the context's
+	// caller, or announces no changes.
 	Look(ctx context.Context, uri string) (Sight, error)
-	// Explain turns an error about a resource into what a client is answered.
+	// Explain converts an error about a resource to the one that the client receives.
 	Explain(ctx context.Context, uri string, err error) *Error
-	// Feed reports what happened.
+	// Feed returns the feed of changes.
 	Feed() *engine.Feed
 }
 
-// Config is what a Wire is made of. Tools and Logger are required.
+// Config configures a Wire. Tools and Logger are required.
 type Config struct {
-	Info      mcp.Implementation    // who the server is
-	Options   []server.ServerOption // of mcp-go's server; not its hooks
-	Hooks     server.Hooks          // of mcp-go's server
+	Info      mcp.Implementation    // identifies this server
+	Options   []server.ServerOption // for mcp-go's server, hooks excepted
+	Hooks     server.Hooks          // for mcp-go's server
 	Tools     Tools
-	Foreign   Foreign   // nil: there is nothing of other servers
-	Resources Resources // nil: nothing announces changes
+	Foreign   Foreign   // nil: no entries of other servers
+	Resources Resources // nil: no resource announces changes
 	Logger    *slog.Logger
 	Limits    Limits
-	// StillValid is asked, as often as Limits.Alive says, about the credential that an open
-	// stream was opened with; the stream ends when it is false. nil: it is valid until it
-	// expires.
+	// StillValid reports whether the credential that opened a stream is still valid. It is called at the interval
+	// Limits.Alive, and a stream ends when it returns false. If nil, a credential is valid until it expires.
 	StillValid func(context.Context, auth.Identity) bool
 }
 
-// Wire serves one server: to one client over stdio, or to many over HTTP.
+// Wire serves one MCP server to one client over stdio, or to many over HTTP.
 type Wire struct {
-	// Server is mcp-go's. Resources, prompts and completions are added to it.
+	// Server is mcp-go's server. Callers add resources, prompts and completions to it.
 	Server *server.MCPServer
 	cfg    Config
 }
 
-// New returns a Wire whose server has no resources and prompts yet.
+// New returns a Wire whose server has no resources or prompts yet.
 func New(cfg Config) (*Wire, error) {
 	cfg.Limits = cfg.Limits.withDefaults()
 	if cfg.Tools == nil || cfg.Logger == nil || cfg.Limits.MaxLine < 1024 {
@@ -118,7 +118,7 @@ func New(cfg Config) (*Wire, error) {
 	return w, nil
 }
 
-// outcome is what a request came to: a result, or why there is none.
+// outcome is a request's result, or its error.
 type outcome struct {
 	result any
 	err    *Error
@@ -151,8 +151,8 @@ func (w *Wire) answer(r *request, m message) (out outcome) {
 	return w.handle(r, m)
 }
 
-// handle has mcp-go answer. An error that a handler or hook returned is taken from the
-// request, where noteError put it: mcp-go has one code for all of them.
+// handle lets mcp-go answer. mcp-go has one code for all errors of handlers and hooks, so handle returns the error
+// that noteError stored in the request.
 func (w *Wire) handle(r *request, m message) outcome {
 	answer := w.Server.HandleMessage(w.Server.WithContext(r.ctx, r), m.line)
 	if r.failure != nil {
@@ -192,8 +192,8 @@ func (w *Wire) call(r *request, m message) outcome {
 	return outcome{result: doc}
 }
 
-// encodeResult writes what mcp.CallToolResult's MarshalJSON does, but each part once. Its
-// StructuredContent is taken as it is where it is a json.RawMessage: valid, and one line.
+// encodeResult is a faster equivalent of mcp.CallToolResult's MarshalJSON that encodes each part once.
+// StructuredContent of type json.RawMessage is copied unchanged; it must be valid and on one line.
 func encodeResult(r *mcp.CallToolResult) (json.RawMessage, error) {
 	b := []byte{'{'}
 	var failed error
@@ -229,12 +229,12 @@ func encodeResult(r *mcp.CallToolResult) (json.RawMessage, error) {
 	add("requestState", r.RequestState != "", r.RequestState)
 	add("resultType", r.ResultType != "", r.ResultType)
 	add("structuredContent", r.StructuredContent != nil && len(r.RawStructuredContent) == 0, r.StructuredContent)
-	add("structuredContent", len(r.RawStructuredContent) > 0, &r.RawStructuredContent) // another server's: in lines perhaps
+	add("structuredContent", len(r.RawStructuredContent) > 0, &r.RawStructuredContent) // from another server, so it may span lines
 	b[len(b)-1] = '}'
 	return b, failed
 }
 
-// decorate adds what the era without sessions wants in every result.
+// decorate adds members that 2026-07-28 requires in every result.
 func (w *Wire) decorate(r *mcp.CallToolResult) {
 	r.ResultType = cmp.Or(r.ResultType, mcp.ResultTypeComplete)
 	if meta := r.EnsureResultMeta(); meta.ServerInfo() == nil {
@@ -242,8 +242,8 @@ func (w *Wire) decorate(r *mcp.CallToolResult) {
 	}
 }
 
-// listen answers subscriptions/listen, which lasts until its context ends. mcp-go sends the
-// acknowledgement over the request's channel; what the request subscribed to follows it.
+// listen answers subscriptions/listen, which lasts until its context ends. mcp-go sends the acknowledgement over the
+// request's channel; notifications follow it.
 func (w *Wire) listen(r *request, m message) outcome {
 	if !floatKeeps(m.id) {
 		return outcome{err: invalidRequest("The id names the subscription in every notification, and a 64-bit float would change it.", "Send a string, or a smaller integer.")}
@@ -259,7 +259,7 @@ func (w *Wire) listen(r *request, m message) outcome {
 			return
 		}
 		background.Go(func() { announceLists(ctx, lists, m.id, r.write) })
-		if r.remote { // over stdio one watch serves the whole connection
+		if r.remote { // over stdio, one watch serves the whole connection
 			r.watch.run(ctx)
 		}
 	})
@@ -270,7 +270,7 @@ func (w *Wire) listen(r *request, m message) outcome {
 	return out
 }
 
-// readInfo reads which era a request belongs to, as mcp-go does for those that it answers.
+// readInfo determines the protocol version of a request, as mcp-go does for the requests that it handles.
 func readInfo(meta *mcp.Meta) (*server.RequestProtocolInfo, *Error) {
 	version := meta.ProtocolVersion()
 	if !mcp.IsModernProtocol(version) {

@@ -98,7 +98,7 @@ func newWire(t *testing.T, tools mcpwire.Tools) *mcpwire.Wire {
 	return w
 }
 
-// pipes are a client of ServeStdio.
+// pipes is a client of ServeStdio.
 type pipes struct {
 	t    *testing.T
 	in   *io.PipeWriter
@@ -147,7 +147,7 @@ func (p *pipes) end() {
 
 const work = `{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"work","arguments":%s}}`
 
-// After the end of its input a client still gets every answer, whatever time that takes.
+// After the end of its input, a client still receives every answer, however long it takes.
 func TestEndOfInputLosesNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 5
@@ -189,8 +189,7 @@ func TestEndOfInputLosesNoAnswer(t *testing.T) {
 	})
 }
 
-// A server that is told to stop waits for cancelled calls however long they take to hear of
-// it, and no longer.
+// A server that must stop waits until cancelled calls have noticed it, and no longer.
 func TestStopWaitsForCancelledCalls(t *testing.T) {
 	const heard = 1500 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -264,7 +263,7 @@ func TestErrorsOfCalls(t *testing.T) {
 	p.end()
 }
 
-// overHTTP serves a wire to ann.
+// overHTTP serves a wire to ann over HTTP.
 func overHTTP(t *testing.T, w *mcpwire.Wire) func(method, body string, headers ...string) *http.Response {
 	t.Helper()
 	endpoint := w.Handler()
@@ -272,7 +271,7 @@ func overHTTP(t *testing.T, w *mcpwire.Wire) func(method, body string, headers .
 		endpoint.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: ann, Kind: auth.KindToken})))
 	}))
 	client := &http.Client{Transport: &http.Transport{}}
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // what does not come by then never does
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // whatever has not arrived by then never does
 	t.Cleanup(func() {
 		stop()
 		endpoint.EndStreams()
@@ -299,7 +298,7 @@ func overHTTP(t *testing.T, w *mcpwire.Wire) func(method, body string, headers .
 	}
 }
 
-// events returns the data of the events of a stream, one by one.
+// events returns a function that returns the data of a stream's next event.
 func events(t *testing.T, res *http.Response) func() string {
 	t.Helper()
 	lines := bufio.NewScanner(res.Body)
@@ -342,7 +341,7 @@ func TestToolsChangeOverHTTP(t *testing.T) {
 	}
 }
 
-// What a proxy can decide by is in the headers, so they say what the message says.
+// Headers repeat what a proxy may act on, so they must agree with the message.
 func TestHeadersOfTheModernEra(t *testing.T) {
 	ask := overHTTP(t, newWire(t, newOtherTools("work")))
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{` + meta + `,"name":"work","arguments":{"region":"eu"}}}`

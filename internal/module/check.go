@@ -8,22 +8,23 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Check is what a module gets to check a configuration file. It fetches nothing and reads no variables.
+// Check is what a module gets to check a configuration file. Checking fetches nothing and reads no environment
+// variables.
 type Check struct {
 	File *config.File
-	// Definitions are the workflows that the file names, as far as they can be read: a store may have others.
+	// Definitions are the parsable workflows that the file names. A store may have others.
 	Definitions map[string]*workflow.Definition
 	// Procedures are those that the file declares.
 	Procedures []operation.Procedure
-	// Log takes warnings.
+	// Log receives warnings.
 	Log *slog.Logger
 }
 
 // LintRule compares definitions with a configuration file.
 type LintRule struct {
-	// Name is how gavel lint names it.
+	// Name identifies the rule in gavel lint.
 	Name string
-	// Read reads what definitions are compared with. check returns document.Errors.
+	// Read reads the part of the configuration to compare with definitions. check returns document.Errors.
 	Read func(*config.File) (check func(*workflow.Definition) error, err error)
 }
 

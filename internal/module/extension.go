@@ -19,49 +19,49 @@ import (
 type Setup struct {
 	// File is the configuration file; nil without one.
 	File *config.File
-	// OnDemand is set for a program that asks once and ends: nothing is started before it is needed.
+	// OnDemand is set if the program answers one request and exits: nothing is started before it is needed.
 	OnDemand bool
-	// Folder is that of the store's file, or has what belongs to a database on this machine; "" for none.
+	// Folder contains the store's file, or the local files of a database; "" for none.
 	Folder string
-	// Watcher is a program that ends the commands of this one when it is killed; "" for none.
+	// Watcher is a program that ends this program's commands when it is killed; "" for none.
 	Watcher string
 	Version string // of the program
 	Log     *slog.Logger
-	// LookupEnv finds variables; nil is os.LookupEnv.
+	// LookupEnv looks up environment variables; nil means os.LookupEnv.
 	LookupEnv func(string) (string, bool)
 }
 
-// Extension is what a module adds to one opened system. All of it may be nil.
+// Extension is what a module adds to one opened system. Every field may be nil.
 type Extension struct {
-	// Parts of the configuration file are taken over when the system is opened, before there is an
-	// engine, and by a server whenever they change.
+	// Parts of the configuration file are applied when the system is opened, before the engine exists, and by a
+	// server whenever they change.
 	Parts []*Part
 	// Configure changes the configuration of the engine.
 	Configure func(*engine.Config)
-	// Connect is called when the engine is there.
+	// Connect is called once the engine exists.
 	Connect func(System) error
 	// Vet refuses a definition that a server loads.
 	Vet func(*workflow.Definition) error
 	// Check compares the configuration with the definitions, once those are loaded. Begin begins what the system
 	// does by itself, once nothing is wrong.
 	Check, Begin func(context.Context) error
-	// Foreign is what MCP clients are offered next to the program's own. One module may have it.
+	// Foreign offers MCP clients the tools, resources and prompts of other servers. Only one module may set it.
 	Foreign mcpwire.Foreign
 	// Extras are more tools for MCP clients. One module may have them.
 	Extras operation.Extras
-	// Provides is what other modules and the program ask, by the interfaces that they declare: see Find.
+	// Provides implements interfaces that other modules and the program declare; see Find.
 	Provides any
 	// Services are what operations of the module ask, by operation.Operation.Service.
 	Services map[string]any
 	// Health are parts of what a server says of its health.
 	Health []telemetry.Part
-	// Run works next to a server; stop waits for the end.
+	// Run starts work next to a server. stop waits until it has ended.
 	Run func(context.Context) (stop func())
-	// Close is called before the store is closed. It may be called again.
+	// Close is called before the store is closed, possibly more than once.
 	Close func()
 }
 
-// Part is a part of the configuration file that is taken over whole: sections, and files that they name.
+// Part is a part of the configuration file that is applied as a whole: sections and the files that they name.
 type Part struct {
 	Sections []string
 	// Files lists the other files; nil for none.
@@ -72,7 +72,7 @@ type Part struct {
 	Settled func(error)
 }
 
-// Change is a configuration that is about to be taken over.
+// Change is a configuration that is about to be applied.
 type Change struct {
 	File *config.File // nil for none
 	// Procedures are those that there will be, for the modules that come after the one that sets them; nil where
@@ -80,7 +80,7 @@ type Change struct {
 	Procedures []operation.Procedure
 }
 
-// System is an opened system, of which an extension is a part.
+// System is an opened system that an extension belongs to.
 type System struct {
 	Engine *engine.Engine
 	Store  store.Store
@@ -90,17 +90,17 @@ type System struct {
 	// Asker asks the model for something else than a judgement; nil without one. Models are all that are configured.
 	Asker  judge.Asker
 	Models []string
-	// DeriveKey makes a key for a purpose from the secret of the store.
+	// DeriveKey derives a key for a purpose from the store's secret.
 	DeriveKey func(purpose string) []byte
-	// Extensions are all of the system.
+	// Extensions are all extensions of the system.
 	Extensions Extensions
 }
 
-// Extensions are those of all modules in one opened system, in the order of the modules' names.
+// Extensions are the extensions of all modules in one opened system, sorted by module name.
 type Extensions []*Extension
 
-// Extend has every module extend a system, with the parts of the configuration file in force. The
-// error is document.Errors where the file has mistakes.
+// Extend lets every module extend a system and applies the parts of the configuration file. Mistakes in the file
+// are returned as document.Errors.
 func Extend(ctx context.Context, setup Setup) (all Extensions, err error) {
 	change := &Change{File: setup.File}
 	for _, m := range modules {
@@ -124,7 +124,7 @@ func Extend(ctx context.Context, setup Setup) (all Extensions, err error) {
 	return all, nil
 }
 
-// Parts are those of the configuration file that the extensions take over.
+// Parts returns the parts of the configuration file that the extensions apply.
 func (all Extensions) Parts() (parts []*Part) {
 	for _, x := range all {
 		parts = append(parts, x.Parts...)
@@ -132,7 +132,7 @@ func (all Extensions) Parts() (parts []*Part) {
 	return parts
 }
 
-// Configure has every extension change the configuration of the engine.
+// Configure lets every extension change the engine's configuration.
 func (all Extensions) Configure(cfg *engine.Config) {
 	for _, x := range all {
 		if x.Configure != nil {
@@ -141,7 +141,7 @@ func (all Extensions) Configure(cfg *engine.Config) {
 	}
 }
 
-// Connect gives every extension the system.
+// Connect passes the system to every extension.
 func (all Extensions) Connect(s System) error {
 	s.Extensions = all
 	for _, x := range all {
@@ -185,7 +185,7 @@ func (all Extensions) Check(ctx context.Context) error {
 	return nil
 }
 
-// Foreign is what MCP clients are offered next to the program's own; nil for nothing.
+// Foreign returns the first extension's Foreign; nil if no extension has one.
 func (all Extensions) Foreign() mcpwire.Foreign {
 	for _, x := range all {
 		if x.Foreign != nil {
@@ -205,7 +205,7 @@ func (all Extensions) Extras() operation.Extras {
 	return nil
 }
 
-// Run has every extension work next to a server until stop is called, which waits for them.
+// Run starts every extension's work next to a server. stop ends it and waits.
 func (all Extensions) Run(ctx context.Context) (stop func()) {
 	var stops []func()
 	for _, x := range all {
@@ -229,7 +229,7 @@ func (all Extensions) Close() {
 	}
 }
 
-// Find returns what an extension provides that implements an interface; false where none does.
+// Find returns the first provided value that implements T. ok is false if there is none.
 func Find[T any](all Extensions) (provided T, ok bool) {
 	for _, x := range all {
 		if provided, ok = x.Provides.(T); ok {

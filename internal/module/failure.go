@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// EngineFailure gives an engine's error the exit code that it means on a command line.
+// EngineFailure maps an engine's error to its exit code on the command line.
 func EngineFailure(err error) error {
 	if err == nil {
 		return nil
@@ -29,7 +29,7 @@ func EngineFailure(err error) error {
 			f.Err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}
 		}
 		if errors.Is(err, store.ErrDamaged) {
-			f.Hint = "" // the error says what to do
+			f.Hint = "" // the error already has a hint
 		}
 	case engine.CodeInvalidDefinition:
 		f.Code = term.ExitBad
@@ -38,7 +38,7 @@ func EngineFailure(err error) error {
 	return f
 }
 
-// TokenFailure gives an error about tokens the exit code that it means on a command line.
+// TokenFailure maps an error about tokens to its exit code on the command line.
 func TokenFailure(err error) error {
 	if errors.Is(err, auth.ErrBadToken) {
 		return term.UsageErrorf("", "%w", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// WriteWhole makes a file appear with all of its content, on the disk, or not at all.
+// WriteWhole writes a file atomically: it appears with all of its content, synced to disk, or not at all.
 func WriteWhole(path string, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".gavel-export-*") // 0600
@@ -20,7 +20,7 @@ func WriteWhole(path string, write func(io.Writer) error) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(f.Name()) // the first error is the one to tell
+			_ = os.Remove(f.Name()) // report the first error
 		}
 	}()
 	if err := write(f); err != nil {
@@ -38,7 +38,7 @@ func WriteWhole(path string, write func(io.Writer) error) (err error) {
 	return nil
 }
 
-// LocateFile is the absolute path of a file, which may be gone.
+// LocateFile returns the absolute path of a file, which need not exist.
 func LocateFile(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -1,9 +1,11 @@
-// Package module is where modules register what they provide. A module is a folder of
-// internal/modules, linked by one line of cmd/gavel/modules.go; everything else asks this package
-// what is registered.
+// Package module is the registry of modules. A module is a folder of internal/modules, linked by one line in
+// cmd/gavel/modules.go. All other code gets modules from this registry.
 //
-// It promises that the program works with any set of modules, none included, and that a name is
-// registered once. It must never name a module.
+// Promises:
+//   - the program works with any set of modules, including none
+//   - each name is registered once
+//
+// This package must never name a module.
 package module
 
 import (
@@ -26,13 +28,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Module is what a module provides.
+// Module describes a module and its parts.
 type Module struct {
-	// Name is that of its folder in internal/modules.
+	// Name is the name of its folder in internal/modules.
 	Name string
-	// Commands are its commands of the command line.
+	// Commands are its commands on the command line.
 	Commands []Command
-	// Sections are those that it adds to the configuration file, in their order on the reference page.
+	// Sections are added to the configuration file, in their order on the reference page.
 	Sections []Section
 	// Schemas is a JSON object with a JSON Schema for each section.
 	Schemas []byte
@@ -40,40 +42,40 @@ type Module struct {
 	Procedures func(*config.File) []operation.Procedure
 	// Formats are its other file formats.
 	Formats []Format
-	// Check finds what is wrong with a configuration file.
+	// Check validates a configuration file.
 	Check func(Check) error
-	// Lint are rules for definitions.
+	// Lint is the module's rules for definitions.
 	Lint []LintRule
-	// Serve makes what runs next to a server; nil for nothing.
+	// Serve returns a service that runs next to a server; nil for none.
 	Serve func(Host) (*Service, error)
-	// Extend makes what takes part in a system, once for each that is opened; nil for nothing.
+	// Extend returns the module's extension of a system; nil for none. It is called once for each opened system.
 	Extend func(Setup) *Extension
-	// Processes are what the program becomes when its first argument is one of these words. The
-	// others are passed on. They are not documented.
+	// Processes run instead of the program if its first argument is one of these words. They get the remaining
+	// arguments. They are not documented.
 	Processes map[string]Process
-	// Guard returns the guard of a command line, nil for one that it does not run.
+	// Guard returns the guard of a command line; nil if the module does not guard it.
 	Guard func(args []string) Guard
-	// Approved finds the approval that a command goes by; see FindApproval.
+	// Approved finds the approval that applies to a command; see FindApproval.
 	Approved func(ctx context.Context, con *Console, command string, flag func(name string) string) (Approval, error)
-	// NextStep returns the command that sets up a coding agent for a configuration file, "" where there is none.
+	// NextStep returns the command that sets up a coding agent for a configuration file; "" if there is none.
 	NextStep func(client, config string) string
 }
 
 // Command is a command of the command line.
 type Command struct {
 	Name, Help string
-	// Parent is the command of the program that it is a subcommand of, "" for none.
+	// Parent is the program's command that this is a subcommand of; "" for none.
 	Parent string
-	// First says what a newcomer sees with it; the overview begins with that. Usually "".
+	// First describes the result for a newcomer. The overview begins with such commands. Usually "".
 	First string
-	// New returns a pointer to a struct whose tags declare the flags and whose method Run gets a
-	// context.Context and a *Console.
+	// New returns a pointer to a struct. Its tags declare the flags; its method Run gets a context.Context and a
+	// *Console.
 	New func() any
 	// Operation is what it performs, in place of New; commands below it take the place of both.
 	Operation *OperationCommand
 	// Detail is what --help says, where New has no method Help.
 	Detail string
-	// Unconfigured commands have no flag that is a setting of the configuration file.
+	// Unconfigured commands have no flags that are settings of the configuration file.
 	Unconfigured bool
 }
 
@@ -94,7 +96,7 @@ type Shown struct {
 
 // Host is the server that a service runs next to.
 type Host struct {
-	Operator engine.Principal // whose definitions agents cannot loosen
+	Operator engine.Principal // agents cannot loosen its definitions
 	Engine   *engine.Engine
 	Store    store.Store
 	Log      *slog.Logger
@@ -102,17 +104,17 @@ type Host struct {
 
 // Service runs next to a server.
 type Service struct {
-	// Sections of the configuration file are taken over together while it runs. Files lists the other
-	// files that they name.
+	// Sections of the configuration file are applied together while the service runs. Files lists other files that
+	// these sections name.
 	Sections []string
 	Files    func(*config.File) []string
-	// Prepare reads and checks a configuration, nil for none; take puts it in force.
+	// Prepare reads and checks a configuration; nil for none. take applies it.
 	Prepare func(context.Context, *config.File) (take func(), err error)
-	// Run begins; stop waits for the end.
+	// Run starts the service. stop waits until it has ended.
 	Run func(context.Context) (stop func())
-	// Metrics writes its figures.
+	// Metrics writes the service's metrics.
 	Metrics func(telemetry.Tell)
-	// Routes are what gavel serve answers at for it.
+	// Routes are additional routes of gavel serve.
 	Routes []Route
 }
 
@@ -121,7 +123,7 @@ type ConfigFlag struct {
 	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, upstreams, gates, issuers. See gavel config."`
 }
 
-// Load reads the file, nil without one.
+// Load reads the file. It returns nil if none is configured.
 func (f ConfigFlag) Load() (*config.File, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // a nil file has no sections
@@ -142,61 +144,61 @@ type TokensFlag struct {
 	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store; a database keeps its own."`
 }
 
-// Opened is a store that a command opened, with an engine over it.
+// Opened is a store opened for a command, with an engine over it.
 type Opened struct {
 	Engine *engine.Engine
 	Store  store.Store
 	Close  func() error
 }
 
-// Process runs in place of the program and returns the exit code.
+// Process runs instead of the program and returns the exit code.
 type Process func(ctx context.Context, args []string, in io.Reader, out io.Writer) int
 
-// Console is what a command reads from and writes to, and what the program shows in one way
-// everywhere.
+// Console holds a command's input and output, and what the program provides to every command.
 type Console struct {
-	// Out is for results, Err for everything else that a person reads.
+	// Out is for results, Err for all other text that a person reads.
 	Out, Err *term.Terminal
-	// Open opens an existing store, to be read or to be changed.
+	// Open opens an existing store, for writing if write is set.
 	Open func(ctx context.Context, flags StoreFlags, write bool) (*Opened, error)
-	// List prints result as JSON, or rows behind their heading; none is what to say without any.
+	// List prints result as JSON, or rows with their heading. It prints none if there are no rows.
 	List func(asJSON bool, result any, rows [][]string, none string) error
-	// Env is the environment without the variables that are settings of gavel.
+	// Env is the environment without gavel's own settings.
 	Env []string
-	// Version is the program's.
+	// Version is the program's version.
 	Version string
 	In      io.Reader
 	Log     *slog.Logger
-	// Operator has the definitions of this machine, which agents cannot loosen.
+	// Operator owns the definitions of this machine, which agents cannot loosen.
 	Operator engine.Principal
-	// Approval is what the command goes by; nil where the files count as they are.
+	// Approval applies to the command; nil if the files are used as they are.
 	Approval Approval
-	// FindUser returns who a person at this machine is, or the one that is named.
+	// FindUser returns the principal of the local user, or the named one.
 	FindUser func(principal *string) (engine.Principal, error)
-	// FindAgent returns who an agent at this machine is.
+	// FindAgent returns the principal of a local agent.
 	FindAgent func(role, id string) (engine.Principal, error)
-	// ListMistakes gives an error a line for each mistake.
+	// ListMistakes splits an error into one line per mistake.
 	ListMistakes func(error) error
-	// CheckConfig finds what can be told of a configuration file.
+	// CheckConfig checks a configuration file.
 	CheckConfig func(path string) error
-	// Places are the store and the definitions that a configuration file names, seen from the working folder.
+	// Places returns the store and the definitions that a configuration file names, relative to the working
+	// folder.
 	Places func(*config.File) (store string, definitions []string)
-	// ReadDefinitions reads what patterns name. The error is about what is missing in the result.
+	// ReadDefinitions parses the definitions that match patterns. The error covers those missing in the result.
 	ReadDefinitions func(patterns []string) (Definitions, error)
-	// Define loads definitions as the operator's.
+	// Define registers definitions as the operator's.
 	Define func(context.Context, *engine.Engine, Definitions) error
-	// Look opens an existing store to be read, without its key; nil where nothing was ever written to it.
+	// Look opens an existing store for reading, without its key. It returns nil if nothing was ever written to it.
 	Look func(context.Context, StoreFlags) (store.Store, error)
-	// Make opens a store, or makes it. Moves that need a person wait for one.
+	// Make opens a store, creating it if necessary. Moves that need a person are parked for review.
 	Make func(context.Context, StoreFlags) (*Opened, error)
-	// OpenToJudge is Make with what judges; a store that was lost is not made again.
+	// OpenToJudge is Make with the model and evidence sources. It does not recreate a lost store.
 	OpenToJudge func(context.Context, Judging) (*Opened, error)
-	// Connect returns the server that flags name.
+	// Connect returns a client of the server that the flags name.
 	Connect func(Judging) (Server, error)
-	// ConnectWith returns a server that is shown a token, ReadToken the token in a file.
+	// ConnectWith returns a client of a server that presents a token. ReadToken reads the token from a file.
 	ConnectWith func(server, token string) (Server, error)
 	ReadToken   func(file string) (string, error)
-	// Tokens opens those of a store; release ends that.
+	// Tokens opens the tokens of a store. Callers must call release when done.
 	Tokens func(context.Context, TokensFlag, StoreFlags) (tokens *auth.Tokens, release func() error, err error)
 	// Page is List of a page: more is the flag that continues it, "" at the end. A narrow terminal does without the
 	// spare columns.
@@ -217,7 +219,7 @@ type Console struct {
 
 var modules []Module
 
-// Register adds a module. An init function calls it.
+// Register adds a module. Call it from an init function.
 func Register(m Module) {
 	if slices.ContainsFunc(modules, func(have Module) bool { return have.Name == m.Name }) {
 		panic(fmt.Sprintf("module %q is registered twice", m.Name))
@@ -229,7 +231,7 @@ func Register(m Module) {
 	slices.SortFunc(modules, func(a, b Module) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// All returns the modules in the order of their names.
+// All returns the modules sorted by name.
 func All() []Module { return modules }
 
 // Sections returns the sections of all modules.
@@ -241,7 +243,7 @@ func Sections() []Section {
 	return all
 }
 
-// NextStep returns the command that sets up a coding agent for a configuration file, "" where no module has one.
+// NextStep returns the command that sets up a coding agent for a configuration file; "" if no module has one.
 func NextStep(client, config string) string {
 	for _, m := range modules {
 		if m.NextStep != nil {
@@ -251,7 +253,7 @@ func NextStep(client, config string) string {
 	return ""
 }
 
-// Commands returns the commands of all modules below a command of the program, "" for those at the top.
+// Commands returns all modules' subcommands of parent; "" means top-level commands.
 func Commands(parent string) []Command {
 	var all []Command
 	for _, m := range modules {
@@ -264,7 +266,7 @@ func Commands(parent string) []Command {
 	return all
 }
 
-// FindProcess returns the process that a word starts, nil if there is none.
+// FindProcess returns the process that a word starts; nil if there is none.
 func FindProcess(word string) Process {
 	for _, m := range modules {
 		if p, ok := m.Processes[word]; ok {
@@ -274,7 +276,7 @@ func FindProcess(word string) Process {
 	return nil
 }
 
-// BadConfig is the error of a command about every mistake of a configuration file, with its line.
+// BadConfig turns an error about a configuration file into an exit error with one line per mistake.
 func BadConfig(err error) error {
 	if _, told := errors.AsType[*term.ExitError](err); err == nil || told {
 		return err

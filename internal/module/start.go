@@ -7,19 +7,18 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Program is the program as it was started.
+// Program is the running program.
 type Program struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Execute parses the arguments and runs their command. The error is what a person is told.
+	// Execute parses the arguments and runs their command. Its error is meant for a person.
 	Execute func(context.Context) error
 }
 
-// Guard runs the program for a command that answers in its own form whatever happens, and returns the
-// exit code.
+// Guard runs the program for a command that must always answer in its own format. It returns the exit code.
 type Guard func(context.Context, Program) (exit int)
 
-// FindGuard returns the guard of a command line, nil for one that has none.
+// FindGuard returns the guard of a command line; nil if it has none.
 func FindGuard(args []string) Guard {
 	for _, m := range modules {
 		if m.Guard != nil {
@@ -31,16 +30,16 @@ func FindGuard(args []string) Guard {
 	return nil
 }
 
-// Approval is what a person approved a configuration file and its definitions to be.
+// Approval is the content of a configuration file and its definitions that a person approved.
 type Approval interface {
-	// Text is that of the configuration file.
+	// Text returns the approved text of the configuration file.
 	Text() []byte
-	// Definitions returns those of the patterns' definitions that are as they were approved.
+	// Definitions returns the definitions matching patterns that are unchanged since their approval.
 	Definitions(con *Console, patterns []string) Definitions
 }
 
-// FindApproval asks every module for the approval that a command goes by; nil without one: then the
-// files count as they are. flag is the value of a flag of the command. The console has no log yet.
+// FindApproval returns the approval that applies to a command. It is nil if no module has one; then the files are
+// used as they are. flag returns the value of a command's flag. The console has no log yet.
 func FindApproval(ctx context.Context, con *Console, command string, flag func(name string) string) (Approval, error) {
 	for _, m := range modules {
 		if m.Approved == nil {
@@ -50,28 +49,28 @@ func FindApproval(ctx context.Context, con *Console, command string, flag func(n
 			return a, err
 		}
 	}
-	return nil, nil //nolint:nilnil // the common answer
+	return nil, nil //nolint:nilnil // the common case
 }
 
-// Definitions are parsed definitions by the absolute names of their files.
+// Definitions maps the absolute paths of files to their parsed definitions.
 type Definitions map[string]*workflow.Definition
 
-// Judging are the flags of a command that has moves judged, by a server or over a store with the model and
-// the sources that the flags configure. A field of this type, tagged embed, is set by the program.
+// Judging is the flags of a command that judges moves, by a server or over a store with the configured model and
+// sources. The program sets fields of this type that are tagged embed.
 type Judging interface {
 	Place() Place
 }
 
-// Place is what flags of Judging say.
+// Place holds the values of Judging flags.
 type Place struct {
 	Server string // "" for the store
 	StoreFlags
 	Definitions []string // patterns
 }
 
-// Server is a server of gavel.
+// Server is a client of a gavel server.
 type Server interface {
-	// Post returns the body of an answer that is not an error.
+	// Post returns the body of a successful response. Error responses are returned as errors.
 	Post(ctx context.Context, path string, body []byte) ([]byte, error)
 	Close()
 }

@@ -60,7 +60,7 @@ type Call struct {
 	Caller auth.Identity
 	// Channel says how a person's word came, where the request does not.
 	Channel record.Channel
-	// Sources lists the sources of evidence; nil when there are none.
+	// Sources returns the evidence sources; nil if there are none.
 	Sources func() []Source
 	// Services are what operations of modules ask, by Operation.Service.
 	Services map[string]any

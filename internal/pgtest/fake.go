@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// OldServer is the URL of what says that it is PostgreSQL 13, and answers nothing else.
+// OldServer returns the URL of a fake server that claims to be PostgreSQL 13 and answers nothing else.
 func OldServer(t testing.TB) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func OldServer(t testing.TB) string {
 			if err == nil {
 				go func() {
 					defer conn.Close()
-					_ = serveOld(conn) // until the client leaves
+					_ = serveOld(conn) // until the client disconnects
 				}()
 			}
 		}
@@ -39,7 +39,7 @@ func OldServer(t testing.TB) string {
 func serveOld(conn net.Conn) error {
 	server := pgproto3.NewBackend(conn, conn)
 	if _, err := server.ReceiveStartupMessage(); err != nil {
-		return err //nolint:wrapcheck // nobody reads it
+		return err //nolint:wrapcheck // no one reads it
 	}
 	server.Send(&pgproto3.AuthenticationOk{})
 	server.Send(&pgproto3.BackendKeyData{ProcessID: 1, SecretKey: make([]byte, 4)})
@@ -63,11 +63,11 @@ func serveOld(conn net.Conn) error {
 	columns := &pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{{Name: []byte("value"), DataTypeOID: 23, DataTypeSize: 4}}}
 	for {
 		if err := server.Flush(); err != nil {
-			return err //nolint:wrapcheck // nobody reads it
+			return err //nolint:wrapcheck // no one reads it
 		}
 		message, err := server.Receive()
 		if err != nil {
-			return err //nolint:wrapcheck // nobody reads it
+			return err //nolint:wrapcheck // no one reads it
 		}
 		switch m := message.(type) {
 		case *pgproto3.Query:

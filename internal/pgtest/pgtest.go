@@ -1,5 +1,5 @@
-// Package pgtest starts PostgreSQL for tests: a server of their own, in a temporary folder, on a
-// free port of this computer. Where no server can be started they are skipped and say so.
+// Package pgtest starts PostgreSQL for tests: a dedicated server in a temporary folder, on a free port of this
+// machine. Tests are skipped, with the reason, if no server can be started.
 package pgtest
 
 import (
@@ -14,21 +14,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Variable names a server that is used instead of one of the tests' own: the URL of a database in
-// which the tests may make schemas, roles and other databases.
+// Variable names an environment variable with the URL of a database that is used instead of a dedicated server. In
+// that database, tests may create schemas, roles and other databases.
 const Variable = "GAVEL_TEST_POSTGRES"
 
 // Server is a PostgreSQL server.
 type Server struct {
-	// URL is that of a database whose commits are durable.
+	// URL is the URL of a database whose commits are durable.
 	URL string
-	// Fast is that of one that answers before a commit is on disk.
+	// Fast is the URL of a database that acknowledges commits before they are on disk.
 	Fast string
 
-	*process // nil for a server that is not the tests' to stop
+	*process // nil for a server that tests must not stop
 }
 
-// shared is the one server of all tests of a package.
+// shared is the server that all tests of a package share.
 var shared struct {
 	once    sync.Once
 	server  *Server
@@ -36,8 +36,8 @@ var shared struct {
 	err     error
 }
 
-// Find returns the server that all tests of a package share, and starts it for the first that needs
-// it; missing says why there is none.
+// Find returns the server that all tests of a package share, and starts it on the first call. missing is the reason
+// if there is no server.
 func Find() (s *Server, missing string, err error) {
 	shared.once.Do(func() {
 		if at := os.Getenv(Variable); at != "" {
@@ -54,7 +54,7 @@ func Find() (s *Server, missing string, err error) {
 	return shared.server, shared.missing, shared.err
 }
 
-// Shared is Find for a test, which it skips where there is no server.
+// Shared is like Find, but skips the test if there is no server.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	s, missing, err := Find()
@@ -67,14 +67,14 @@ func Shared(t testing.TB) *Server {
 	return s
 }
 
-// StopShared stops the shared server, if it was started: the last thing in a TestMain.
+// StopShared stops the shared server if it was started. Call it last in TestMain.
 func StopShared() {
 	if s := shared.server; s != nil && s.process != nil {
 		s.Stop()
 	}
 }
 
-// New starts a server that is one test's own to kill, and stops it when the test ends.
+// New starts a dedicated server that the test may kill, and stops it when the test ends.
 func New(t testing.TB) *Server {
 	t.Helper()
 	bin := findBinaries()
@@ -97,7 +97,7 @@ func (s *Server) Exec(t testing.TB, query string) {
 	}
 }
 
-// Execute runs statements in a database, which the test may not be able to reach otherwise.
+// Execute runs statements in a database that the test may be unable to reach otherwise.
 func Execute(at string, queries ...string) error {
 	ctx := context.Background() // also in a cleanup
 	conn, err := pgx.Connect(ctx, at)
@@ -115,8 +115,8 @@ func Execute(at string, queries ...string) error {
 
 var databases atomic.Int64
 
-// MakeDatabase makes a database and returns its URL, and what drops it. It answers before a commit is
-// on disk.
+// MakeDatabase creates a database, and returns its URL and a function that drops it. The database acknowledges
+// commits before they are on disk.
 func (s *Server) MakeDatabase() (at string, drop func() error, err error) {
 	name := fmt.Sprintf("gavel_%d_%d", os.Getpid(), databases.Add(1))
 	if err := Execute(s.Fast, "CREATE DATABASE "+name, "ALTER DATABASE "+name+" SET synchronous_commit = off"); err != nil {
@@ -130,7 +130,7 @@ func (s *Server) MakeDatabase() (at string, drop func() error, err error) {
 	return u.String(), func() error { return Execute(s.Fast, "DROP DATABASE "+name+" WITH (FORCE)") }, nil
 }
 
-// NewDatabase is MakeDatabase for a test, with which the database goes.
+// NewDatabase is like MakeDatabase, and drops the database when the test ends.
 func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
 	at, drop, err := s.MakeDatabase()

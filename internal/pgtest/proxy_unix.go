@@ -17,8 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// StartProxy starts PgBouncer in transaction mode before a database, with few sessions behind it, until the test ends, and
-// returns the URL of the database there, which has other names as well. Where there is no PgBouncer the test is skipped.
+// StartProxy starts PgBouncer in transaction mode in front of a database, with few server sessions, until the test
+// ends. It returns the URL of the database there; the database is also available under the names in others. If
+// PgBouncer is not installed, the test is skipped.
 func StartProxy(t testing.TB, at string, others ...string) string {
 	t.Helper()
 	binary, err := exec.LookPath("pgbouncer")
@@ -82,7 +83,7 @@ func StartProxy(t testing.TB, at string, others ...string) string {
 		select {
 		case <-ctx.Done():
 			t.Fatal(err)
-		case <-time.After(20 * time.Millisecond): // it tells nobody when it listens
+		case <-time.After(20 * time.Millisecond): // PgBouncer does not signal when it is ready
 		}
 	}
 }

@@ -6,12 +6,12 @@ import "errors"
 
 type process struct{}
 
-func findBinaries() string { return "" } // servers are started only where they can be given another user
+func findBinaries() string { return "" } // servers are started only on systems that can run them as another user
 
 func start(string) (*Server, error) { return nil, errors.ErrUnsupported }
 
-// Folder implements the method of other systems.
+// Folder exists for compatibility with other systems.
 func (*process) Folder() string { return "" }
 
-// Stop implements the method of other systems.
+// Stop exists for compatibility with other systems.
 func (*Server) Stop() {}

@@ -20,20 +20,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// process is a server of the tests' own.
+// process is a dedicated server of the tests.
 type process struct {
 	data    string
 	run     func(name string, args ...string) *exec.Cmd // a program of PostgreSQL, as its user
 	command func() *exec.Cmd                            // the server itself
-	end     func(with syscall.Signal)                   // and waits for it
+	end     func(with syscall.Signal)                   // also waits for the server
 }
 
-// Folder is where the server keeps its files.
+// Folder returns the folder with the server's files.
 func (p *process) Folder() string { return p.data }
 
-// findBinaries returns the folder of the newest initdb, "" where there is none.
+// findBinaries returns the folder of the newest initdb; "" if there is none.
 func findBinaries() string {
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // Debian's place; a pattern that is right
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // Debian's location; the pattern is valid
 	slices.SortFunc(found, func(a, b string) int { return versionOf(a) - versionOf(b) })
 	if len(found) > 0 {
 		return filepath.Dir(found[len(found)-1])
@@ -50,7 +50,7 @@ func versionOf(initdb string) int {
 	return n
 }
 
-// User is whom a server runs as, nil for whom the tests run as: PostgreSQL refuses root.
+// User returns the user that runs servers; nil means the user of the tests. PostgreSQL refuses to run as root.
 func User() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil //nolint:nilnil // as this process
@@ -65,7 +65,7 @@ func User() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
 }
 
-// start makes a server in a temporary folder and starts it.
+// start creates a server in a temporary folder and starts it.
 func start(bin string) (_ *Server, err error) {
 	as, err := User()
 	if err != nil {
@@ -108,7 +108,7 @@ func start(bin string) (_ *Server, err error) {
 	return s, nil
 }
 
-// serve starts a server over a folder of data.
+// serve starts a server on a data folder.
 func serve(data string, command func(name string, args ...string) *exec.Cmd) (*Server, error) {
 	port, err := FreePort()
 	if err != nil {
@@ -121,8 +121,8 @@ func serve(data string, command func(name string, args ...string) *exec.Cmd) (*S
 	return s, s.Start()
 }
 
-// Standby starts a server that follows this one and has each commit before it is acknowledged. It ends
-// with the test.
+// Standby starts a synchronous standby of this server, which has each commit before it is acknowledged. It ends with
+// the test.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
 	data := filepath.Join(filepath.Dir(s.data), "standby", "data")
@@ -147,8 +147,8 @@ func (s *Server) Standby(t testing.TB) *Server {
 	return standby
 }
 
-// Promote has a standby take over, and waits until it has. A query that asks for it can be cancelled by what
-// the standby replays; a signal cannot.
+// Promote makes a standby take over, and waits until it has. It uses a signal, because a query for it could be
+// cancelled by the log that the standby replays.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
 	if out, err := s.run("pg_ctl", "promote", "-D", s.data, "-w", "-t", "300").CombinedOutput(); err != nil {
@@ -156,7 +156,7 @@ func (s *Server) Promote(t testing.TB) {
 	}
 }
 
-// askForPassword has the server ask the user locked for a password, and nobody else.
+// askForPassword makes the server ask only the user locked for a password.
 func askForPassword(data string) error {
 	file := filepath.Join(data, "pg_hba.conf")
 	text, err := os.ReadFile(file)
@@ -166,7 +166,7 @@ func askForPassword(data string) error {
 	return os.WriteFile(file, append([]byte("host all locked 127.0.0.1/32 scram-sha-256\n"), text...), 0o600)
 }
 
-// Stop ends the server and removes it.
+// Stop stops the server and removes its files.
 func (s *Server) Stop() {
 	s.end(syscall.SIGINT) // the fast shutdown
 	_ = os.RemoveAll(filepath.Dir(s.data))
@@ -175,11 +175,11 @@ func (s *Server) Stop() {
 // Kill ends the server as kill -9 does.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// patience is how long a server may take to start: on a busy machine it replays its log for minutes.
+// patience is how long a server may take to start: on a busy machine, replaying its log takes minutes.
 const patience = 5 * time.Minute
 
-// Start starts the server and waits until it serves. After one that was killed that may take more
-// than one attempt: what is left of it has to end first.
+// Start starts the server and waits until it accepts connections. After a kill this may take several attempts,
+// because the remaining processes have to end first.
 func (s *Server) Start() (err error) {
 	for until := time.Now().Add(patience); time.Now().Before(until); {
 		if err = s.startOnce(); err == nil {
@@ -208,7 +208,7 @@ func (s *Server) startOnce() error {
 	return s.wait(ended)
 }
 
-// wait returns when the server serves.
+// wait returns when the server accepts connections.
 func (s *Server) wait(ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -223,12 +223,12 @@ func (s *Server) wait(ended <-chan struct{}) error {
 			return fmt.Errorf("the server ended: %s", text)
 		case <-ctx.Done():
 			return err
-		case <-time.After(20 * time.Millisecond): // it tells nobody when it listens
+		case <-time.After(20 * time.Millisecond): // the server does not signal when it is ready
 		}
 	}
 }
 
-// FreePort is a port of this computer that nobody listens on.
+// FreePort returns a port of this machine that is not in use.
 func FreePort() (int, error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

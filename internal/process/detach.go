@@ -6,18 +6,18 @@ import (
 	"os/exec"
 )
 
-// Detached is how a process ended that StartDetached started.
+// Detached is the result of a process started by StartDetached.
 type Detached struct {
-	Output string // what it wrote to stdout
-	Err    error  // nil is exit code 0
+	Output string // its standard output
+	Err    error  // nil for exit code 0
 }
 
-// StartDetached starts a program, under a name, that outlives this process and whoever started it: it
-// is in a session of its own and holds no file of theirs. It has input as stdin, all of which it has
-// been given when this returns. ended gets one value; nobody need read it.
+// StartDetached starts a program, under a name, that outlives this process and its parent. The program runs in its
+// own session and holds none of their open files. On return, input has been written to its stdin. ended receives one
+// value, which need not be read.
 func StartDetached(program, name string, env []string, input []byte) (ended <-chan Detached, err error) {
 	keepFiles()
-	cmd := exec.Command(program) //nolint:gosec,noctx // this program itself, which outlives every request
+	cmd := exec.Command(program) //nolint:gosec,noctx // an operator's or gavel's own program, which outlives every request
 	cmd.Args, cmd.Env = []string{name}, env
 	cmd.SysProcAttr = detachedSession()
 	var output bytes.Buffer

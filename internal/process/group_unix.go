@@ -12,37 +12,35 @@ import (
 	"syscall"
 )
 
-// ownSession makes a command the head of a session, and so of a process group, of its own:
-// everything it starts can be ended with it, an interrupt from a terminal stays away,
-// and there is no terminal to read from, whoever started gavel.
+// ownSession puts a command into its own session and thus its own process group. Its child processes can be ended
+// with it, it receives no interrupt from a terminal, and it has no terminal to read from.
 func ownSession() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	endWithThread(attr)
 	return attr
 }
 
-// endWithThread has the kernel end a command with the thread that starts it, where it can.
+// endWithThread lets the kernel kill a command when the starting thread ends, if the system supports that.
 var endWithThread = func(*syscall.SysProcAttr) {}
 
-// groupsEnd says that killGroupOf ends what a command has started.
+// groupsEnd reports that killGroupOf ends a command's child processes.
 const groupsEnd = true
 
-// detachedSession is how a process runs that outlives gavel: no signal that is meant for gavel
-// reaches it.
+// detachedSession is for a process that outlives gavel: signals for gavel do not reach it.
 func detachedSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// ignoreSignals has a watcher end with its line and no sooner: a service manager tells
-// everybody to stop, and gavel still has commands to end.
+// ignoreSignals keeps a watcher alive until its line closes. A service manager signals all processes, but gavel still
+// has commands to end.
 func ignoreSignals() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 }
 
-// keepFiles keeps from commands what somebody has left open for gavel itself. What
-// gavel opens is closed in them already.
+// keepFiles keeps commands from inheriting files that a parent left open for gavel. Files that gavel opens itself are
+// already closed in them.
 func keepFiles() {
 	open, err := os.ReadDir("/dev/fd")
 	if err != nil {
-		return // what is not there cannot be told
+		return // open files cannot be listed
 	}
 	for _, entry := range open {
 		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
@@ -51,24 +49,24 @@ func keepFiles() {
 	}
 }
 
-// deaf are the signals that gavel was started deaf to, by nohup or by a shell in the
-// background. They are looked for at the start: once somebody has taken a signal and let it
-// go, Go no longer tells. Of others Go takes what matters when a program starts.
+// deaf are the signals that were ignored when gavel started, by nohup or a background shell. They are recorded at
+// startup, because signal.Ignored is unreliable once a signal has been handled and released. Go itself handles other
+// relevant signals when it starts a program.
 var deaf = slices.DeleteFunc([]os.Signal{syscall.SIGHUP, syscall.SIGINT}, func(s os.Signal) bool { return !signal.Ignored(s) })
 
-// keepSignals keeps that from commands: what is ignored stays ignored in a command, and what
-// is taken does not (execve(2)). gavel itself goes on as if nothing came.
+// keepSignals keeps these signals ignored in gavel but not in commands: exec preserves ignored signals and resets
+// handled ones (execve(2)). So gavel handles them and does nothing.
 var keepSignals = sync.OnceFunc(func() {
-	if len(deaf) > 0 { // no signals would be all of them
-		signal.Notify(make(chan os.Signal, 1), deaf...) // nobody reads it: the rest is dropped
+	if len(deaf) > 0 { // Notify without signals would select all
+		signal.Notify(make(chan os.Signal, 1), deaf...) // the channel is never read, so further signals are dropped
 	}
 })
 
-// killGroup ends a command and what it started. After the command itself has ended
-// the group's number stays its own as long as somebody is in the group.
+// killGroup kills a command and its child processes. After the command itself has ended, its group id stays reserved
+// while the group has members.
 func killGroup(p *os.Process) error { return killGroupOf(p.Pid) }
 
-// terminateGroup asks a command and what it started to end.
+// terminateGroup asks a command and its child processes to end.
 func terminateGroup(p *os.Process) error { return signalGroup(p.Pid, syscall.SIGTERM) }
 
 func killGroupOf(pid int) error { return signalGroup(pid, syscall.SIGKILL) }

@@ -9,7 +9,7 @@ import (
 
 func ownSession() *syscall.SysProcAttr { return nil }
 
-// detachedSession keeps the console's signals away.
+// detachedSession shields the process from console signals.
 func detachedSession() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
 }
@@ -20,19 +20,18 @@ func keepFiles() {}
 
 func keepSignals() {}
 
-// groupsEnd says that killGroupOf ends what a command has started.
+// groupsEnd reports that killGroupOf ends a command's child processes.
 const groupsEnd = false
 
 func killGroupOf(int) error { return os.ErrProcessDone }
 
-// killGroup ends a command. What it started is not reached here: a fetch only stops
-// waiting for it.
+// killGroup kills a command. It does not reach child processes: a fetch only stops waiting for them.
 func killGroup(p *os.Process) error { return p.Kill() }
 
-// terminateGroup kills a command: there is no signal that asks.
+// terminateGroup kills a command, because Windows has no signal that asks it to end.
 func terminateGroup(p *os.Process) error { return p.Kill() }
 
-// systemEnvironment is what programs need to start at all.
+// systemEnvironment returns the variables that programs need in order to start.
 func systemEnvironment() []string {
 	return []string{"SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "LOCALAPPDATA"}
 }

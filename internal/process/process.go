@@ -1,12 +1,12 @@
-// Package process runs the programs that an operator declared, for evidence and for
-// upstreams alike.
+// Package process runs programs that an operator declared, for evidence and for upstreams.
 //
-// It promises that no shell reads arguments, that a program runs in a session of its own,
-// without a terminal, a file or a variable of gavel's that no operator named, and that what
-// it starts and leaves in its process group ends with it, also when this process is killed
-// (see Watch).
+// Guarantees:
+//   - No shell parses arguments.
+//   - A program runs in its own session, without a terminal, and without gavel's files and variables except those
+//     that an operator named.
+//   - Child processes in its process group end with it, even if this process is killed (see Watch).
 //
-// It must never decide what is run, or read what a program writes.
+// It must never decide what to run, or read a program's output.
 package process
 
 import (
@@ -21,11 +21,11 @@ import (
 	"strings"
 )
 
-// ErrBatchFile is why a batch file of Windows is not run.
+// ErrBatchFile is returned for a Windows batch file, which is not run.
 var ErrBatchFile = errors.New("the command is a batch file, whose arguments a shell would read; use a program")
 
-// Command prepares a program with its arguments and exactly this environment. The error of
-// one that cannot be run is for Explain. When ctx ends the whole group is killed.
+// Command prepares a program with its arguments and exactly this environment. If the program cannot be run, Explain
+// describes the error. When ctx ends, the whole process group is killed.
 func Command(ctx context.Context, program string, argv, env []string) (*exec.Cmd, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -34,16 +34,16 @@ func Command(ctx context.Context, program string, argv, env []string) (*exec.Cmd
 	if ext := strings.ToLower(filepath.Ext(path)); runtime.GOOS == "windows" && (ext == ".bat" || ext == ".cmd") {
 		return nil, ErrBatchFile
 	}
-	cmd := exec.CommandContext(ctx, path, argv[1:]...) //nolint:gosec // an operator declared it; arguments are arguments, whatever they hold
+	cmd := exec.CommandContext(ctx, path, argv[1:]...) //nolint:gosec // an operator declared it; arguments are never parsed
 	cmd.Args[0] = argv[0]
-	cmd.Env = append([]string{}, env...) // not nil, which would be all of gavel's own
+	cmd.Env = append([]string{}, env...) // nil would inherit gavel's environment
 	cmd.SysProcAttr = ownSession()
 	cmd.Cancel = func() error { return Kill(cmd) }
 	return cmd, nil
 }
 
-// Start starts what Command prepared. ended is closed when the program has ended and what it
-// had started was killed; cmd.ProcessState says how it ended.
+// Start starts a prepared Command. ended is closed when the program has ended and its remaining child processes were
+// killed; cmd.ProcessState then has the result.
 func Start(cmd *exec.Cmd, watcher *Watcher) (ended <-chan struct{}, err error) {
 	started, done := make(chan error), make(chan struct{})
 	go func() {
@@ -53,8 +53,8 @@ func Start(cmd *exec.Cmd, watcher *Watcher) (ended <-chan struct{}, err error) {
 	return done, <-started
 }
 
-// supervise starts a program and is there until it has ended, always on one thread: the
-// kernel ends the program when the thread that started it is gone.
+// superviseProgram starts a program and waits until it has ended, all on one thread: the kernel kills the program
+// when the thread that started it ends.
 func superviseProgram(cmd *exec.Cmd, watcher *Watcher, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -67,18 +67,18 @@ func superviseProgram(cmd *exec.Cmd, watcher *Watcher, started chan<- error) {
 	}
 	watcher.watchGroup(cmd.Process.Pid)
 	started <- nil
-	cmd.Wait()             //nolint:errcheck // ProcessState says it
-	killGroup(cmd.Process) //nolint:errcheck // mostly nobody is left
+	cmd.Wait()             //nolint:errcheck // see ProcessState
+	killGroup(cmd.Process) //nolint:errcheck // usually the group is empty
 	watcher.unwatchGroup(cmd.Process.Pid)
 }
 
-// Kill ends a program that was started, and what it started, at once.
+// Kill kills a started program and its child processes immediately.
 func Kill(cmd *exec.Cmd) error { return killGroup(cmd.Process) }
 
-// Terminate asks a program that was started, and what it started, to end.
+// Terminate asks a started program and its child processes to end.
 func Terminate(cmd *exec.Cmd) error { return terminateGroup(cmd.Process) }
 
-// Explain says why a program does not run, without paths.
+// Explain describes why a program could not run, without paths.
 func Explain(err error) string {
 	switch {
 	case errors.Is(err, ErrBatchFile):
@@ -92,8 +92,8 @@ func Explain(err error) string {
 	}
 }
 
-// Environment is the environment of a program: the variables that were named, and set; nil
-// names are PATH, HOME, TMPDIR, LANG and what the system needs.
+// Environment returns the environment of a program: the named variables, and those in set. Nil names select PATH,
+// HOME, TMPDIR, LANG and those that the system needs.
 func Environment(names []string, set map[string]string, lookup func(string) (string, bool)) []string {
 	if names == nil {
 		names = append([]string{"PATH", "HOME", "TMPDIR", "LANG"}, systemEnvironment()...)
@@ -113,8 +113,8 @@ func Environment(names []string, set map[string]string, lookup func(string) (str
 	return out
 }
 
-// CheckEnvironment checks the form of variables. fail gets a JSON pointer's tokens to one
-// that is wrong, in an object with "environment" and "set".
+// CheckEnvironment checks the form of variables. For an invalid one, fail receives the tokens of a JSON pointer into
+// an object with "environment" and "set".
 func CheckEnvironment(names []string, set map[string]string, fail func(key string, token any, message string)) {
 	wrong := func(name string) bool { return name == "" || strings.ContainsAny(name, "=\x00") }
 	for i, name := range names {

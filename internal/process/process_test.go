@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// run runs a shell with a script, and returns what it writes.
+// run runs a shell script and returns its output.
 func run(t *testing.T, ctx context.Context, w *Watcher, script string) string { //nolint:revive // t is what it belongs to
 	t.Helper()
 	cmd, err := Command(ctx, "sh", []string{"sh", "-c", script}, Environment(nil, map[string]string{"SET": "yes"}, os.LookupEnv))
@@ -40,7 +40,7 @@ func run(t *testing.T, ctx context.Context, w *Watcher, script string) string { 
 	return out.String()
 }
 
-// A watcher that is gone, or that was never there, changes no result.
+// A watcher that has died or never started affects no result.
 func TestWatcherIsGone(t *testing.T) {
 	for name, c := range map[string]struct {
 		watcher string
@@ -65,8 +65,7 @@ func TestWatcherIsGone(t *testing.T) {
 	}
 }
 
-// A group that was taken back is not ended when the line is cut: its number may be another's
-// by then.
+// A process group that was removed is not killed when the line closes, because its id may have been reused.
 func TestWatchEndsWhatIsLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -94,8 +93,8 @@ func TestWatchEndsWhatIsLeft(t *testing.T) {
 	<-ended[1]
 }
 
-// The environment is what was named and set, a grandchild ends with the program, and one that
-// is asked to end may still say so.
+// The environment consists of the named and set variables. A grandchild ends with the program, and a program that is
+// asked to end may still write output.
 func TestRun(t *testing.T) {
 	t.Setenv("GAVEL_TEST_SECRET", "secret")
 	if got := run(t, t.Context(), nil, "env"); strings.Contains(got, "SECRET") || !strings.Contains(got, "SET=yes") || !strings.Contains(got, "PATH=") {
@@ -140,7 +139,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// isDefunct reports whether a process has ended and its parent has not asked how.
+// isDefunct reports whether a process has ended but its parent has not waited for it.
 func isDefunct(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, after, _ := strings.Cut(string(stat), ") ")

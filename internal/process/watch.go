@@ -9,16 +9,14 @@ import (
 	"sync"
 )
 
-// WatcherName is the name (argv[0]) under which a program is a watcher.
+// WatcherName is the name (argv[0]) under which a program acts as a watcher.
 const WatcherName = "gavel-watch"
 
-// Watch is all that a watcher does. The main of a program that NewWatcher is given
-// begins with it, with the program's arguments and stdin, and ends where it reports
-// true; false is that the program was started as something else.
+// Watch runs the watcher. The main of a program passed to NewWatcher must first call it with the program's arguments
+// and stdin, and exit if it returns true. False means that the program was not started as a watcher.
 //
-// A watcher is told on its line which commands run, and outlives whoever tells it: when
-// the line is cut, however that came about, it ends the commands with all that they
-// have started.
+// A watcher receives the running commands over its line and outlives the sender. When the line closes, for whatever
+// reason, it kills those commands and all their child processes.
 func Watch(args []string, line io.Reader) bool {
 	if len(args) == 0 || filepath.Base(args[0]) != WatcherName {
 		return false
@@ -28,7 +26,7 @@ func Watch(args []string, line io.Reader) bool {
 	return true
 }
 
-// watchGroups reads "+pid" and "-pid" and ends, with the line, the groups that are left.
+// watchGroups reads "+pid" and "-pid". When the line closes, it kills the remaining groups.
 func watchGroups(line io.Reader) {
 	groups := map[int]bool{}
 	for words := bufio.NewScanner(line); words.Scan(); {
@@ -42,12 +40,12 @@ func watchGroups(line io.Reader) {
 		}
 	}
 	for pid := range groups {
-		_ = killGroupOf(pid) // mostly nobody is left
+		_ = killGroupOf(pid) // usually the group is empty
 	}
 }
 
-// Watcher is the process that ends the commands when this one is killed. A nil one
-// watches nothing. It is started with the first command, and restarted when it has died.
+// Watcher is the process that ends commands if this process is killed. It starts with the first command, and restarts
+// if it has died. A nil Watcher watches nothing.
 type Watcher struct {
 	program string
 
@@ -58,7 +56,7 @@ type Watcher struct {
 	closed bool
 }
 
-// NewWatcher makes the watcher of a program whose main begins with Watch; "" is none.
+// NewWatcher returns the watcher for a program whose main first calls Watch, or nil if program is "".
 func NewWatcher(program string) *Watcher {
 	if program == "" || !groupsEnd {
 		return nil
@@ -66,8 +64,8 @@ func NewWatcher(program string) *Watcher {
 	return &Watcher{program: program, groups: map[int]bool{}}
 }
 
-// ensureRunning starts the watcher where none is there, before the command that it is to
-// watch. Nothing that fails is worth a move: the kernel still ends the command itself.
+// ensureRunning starts the watcher, if it is not running, before the command to watch. Failures are ignored: the
+// kernel still kills the command itself.
 func (w *Watcher) ensureRunning() {
 	if w == nil {
 		return
@@ -86,7 +84,7 @@ func (w *Watcher) ensureRunning() {
 	}
 }
 
-// watchGroup has the group of a command watched.
+// watchGroup adds the process group of a command.
 func (w *Watcher) watchGroup(pid int) {
 	if w == nil {
 		return
@@ -97,8 +95,7 @@ func (w *Watcher) watchGroup(pid int) {
 	w.send("+" + strconv.Itoa(pid))
 }
 
-// unwatchGroup forgets a group that has ended: its number may become
-// another's.
+// unwatchGroup removes a process group that has ended, because its id may be reused.
 func (w *Watcher) unwatchGroup(pid int) {
 	if w == nil {
 		return
@@ -109,7 +106,7 @@ func (w *Watcher) unwatchGroup(pid int) {
 	w.send("-" + strconv.Itoa(pid))
 }
 
-// send writes a word to the watcher; an empty one checks that it is alive.
+// send writes a word to the watcher. An empty one only checks that it is alive.
 func (w *Watcher) send(word string) bool {
 	if w.line == nil {
 		return false
@@ -119,7 +116,7 @@ func (w *Watcher) send(word string) bool {
 }
 
 func (w *Watcher) start() bool {
-	cmd := exec.Command(w.program) //nolint:gosec,noctx // this program itself, which outlives every request
+	cmd := exec.Command(w.program) //nolint:gosec,noctx // gavel's own program, which outlives every request
 	cmd.Args, cmd.Env, cmd.Dir = []string{WatcherName}, []string{"GOMAXPROCS=1"}, string(filepath.Separator)
 	cmd.SysProcAttr = detachedSession()
 	line, err := cmd.StdinPipe()
@@ -134,7 +131,7 @@ func (w *Watcher) start() bool {
 	return true
 }
 
-// hangUp ends the watcher. Whatever it watches still is ended by others.
+// hangUp kills the watcher. It does not end the groups that it watches, which others do.
 func (w *Watcher) hangUp() {
 	if w.line == nil {
 		return
@@ -145,7 +142,7 @@ func (w *Watcher) hangUp() {
 	w.cmd, w.line = nil, nil
 }
 
-// Close ends the watcher; it watches nothing from then on.
+// Close ends the watcher, which then watches nothing.
 func (w *Watcher) Close() {
 	if w == nil {
 		return

@@ -1,10 +1,12 @@
-// Package sharedcache keeps what can be made again, within a number of bytes that
-// its owners share.
+// Package sharedcache caches values that can be recomputed, within a limit in bytes that its owners share.
 //
-// It promises that no owner's entries weigh more than its part, and that an owner
-// with few of them keeps them whatever others put in: what goes first, when all is
-// full, is the least recently used entry of the owner with the most bytes. It knows
-// nothing of what it keeps, and imports nothing of this module.
+// It promises:
+//
+//   - No owner's entries exceed the limit for a single owner.
+//   - When the cache is full, it evicts the least recently used entry of the owner with the most bytes. So an owner with
+//     few bytes keeps them, whatever others add.
+//
+// It does not interpret its values, and imports no other package of this module.
 package sharedcache
 
 import (
@@ -14,7 +16,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Cache keeps values by key. It is safe for concurrent use.
+// Cache holds values by key. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	most, mostEach int
 
@@ -24,7 +26,7 @@ type Cache[K comparable, V any] struct {
 	byKey  map[K]*share[K, V]
 }
 
-// share is what one owner has in the cache.
+// share holds a single owner's entries.
 type share[K comparable, V any] struct {
 	owner string
 	bytes int
@@ -36,12 +38,12 @@ type entry[V any] struct {
 	bytes int
 }
 
-// New makes a Cache of so many bytes, of which one owner has at most mostEach.
+// New returns a Cache with a limit of most bytes in total and mostEach bytes for each owner.
 func New[K comparable, V any](most, mostEach int) *Cache[K, V] {
 	return &Cache[K, V]{most: most, mostEach: min(most, mostEach), owners: map[string]*share[K, V]{}, byKey: map[K]*share[K, V]{}}
 }
 
-// Get returns what was put under a key, unless it had to go.
+// Get returns the value of a key; ok is false if it was never put or was evicted.
 func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,8 +55,8 @@ func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
 	return e.value, ok
 }
 
-// Put keeps a value of so many bytes, in place of any other under its key. What is
-// larger than an owner's part is not kept.
+// Put stores a value under a key and replaces the previous one; bytes is its size. A value larger than one
+// owner's limit is not stored, but the previous value of the key is still removed.
 func (c *Cache[K, V]) Put(key K, owner string, bytes int, value V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +82,7 @@ func (c *Cache[K, V]) Put(key K, owner string, bytes int, value V) {
 	}
 }
 
-// Bytes is what all entries weigh together.
+// Bytes returns the size of all entries.
 func (c *Cache[K, V]) Bytes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

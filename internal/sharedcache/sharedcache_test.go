@@ -32,7 +32,7 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	}
 }
 
-// TestCrowdLeavesTheOthersAlone: an owner with less than an equal part keeps all of it.
+// TestCrowdLeavesTheOthersAlone: an owner that uses less than an equal share keeps all its entries.
 func TestCrowdLeavesTheOthersAlone(t *testing.T) {
 	c := sharedcache.New[string, int](1000, 250)
 	c.Put("quiet", "operator", 90, 1)

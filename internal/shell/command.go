@@ -21,8 +21,8 @@ func (r *reader) readCall(c *syntax.CallExpr, p place) {
 	r.runWords(words, p)
 }
 
-// emit adds a command, once for each folder that it may act in. Its arguments may be what it prints; those of a wrapper
-// are not, as the command that it runs follows.
+// emit adds a command, once for each folder in which it may run. A command that prints its arguments may pass them
+// on, so their text is recorded. The arguments of a wrapper are not: the wrapped command follows.
 func (r *reader) emit(words []Word, p place, wraps bool) {
 	if !r.step(len(words)) {
 		return
@@ -50,14 +50,14 @@ func (r *reader) emit(words []Word, p place, wraps bool) {
 	}
 }
 
-// startsPrograms matches files that make other programs run something: hooks and settings of git, startup files of shells.
-// hooks matches them among any words.
+// startsPrograms matches files that make other programs run something: git hooks and settings, shell startup files.
+// hooks matches such files anywhere in a command's words.
 var (
 	startsPrograms = regexp.MustCompile(`\.git|hook|husky|config|(^|/)\.(bash|z|profile|login)|(^|/)(\.|h)[^/]*[*?[]`)
 	hooks          = regexp.MustCompile(`\.git/|\.husky/|hooks(/|$)`)
 )
 
-// setsVariables reports whether a builtin puts its words into variables, or prints them there.
+// setsVariables reports whether a builtin stores its words, or its input, in variables.
 func setsVariables(words []Word) bool {
 	switch words[0].Text {
 	case "read", "mapfile", "readarray", "getopts", "set", "exec":
@@ -68,7 +68,7 @@ func setsVariables(words []Word) bool {
 	return false
 }
 
-// runWords reads a command by its words: builtins, wrappers, shells, git.
+// runWords reads a command by its words, with special handling of builtins, wrappers, shells and git.
 func (r *reader) runWords(words []Word, p place) {
 	if len(words) == 0 || !r.step(len(words)) {
 		return
@@ -84,8 +84,8 @@ func (r *reader) runWords(words []Word, p place) {
 		r.unknown(p.at, "", "the program of `%s` is not a literal word, so any program may run; write its name", quoteWords(words))
 		return
 	}
-	words[0].Text = strings.TrimPrefix(words[0].Text, "=") // zsh: =git is the path of git
-	// To macOS and Windows, GIT is git.
+	words[0].Text = strings.TrimPrefix(words[0].Text, "=") // zsh: =git expands to the path of git
+	// On macOS and Windows, GIT also runs git.
 	name := strings.TrimSuffix(strings.ToLower(path.Base(words[0].Text)), ".exe")
 	if strings.HasPrefix(name, "git-") && gitCommands[name[4:]] {
 		words = append([]Word{{Text: "git", Known: true}, {Text: name[4:], Known: true}}, words[1:]...)
@@ -115,7 +115,7 @@ func (r *reader) runWords(words []Word, p place) {
 	r.emit(words, p, false)
 }
 
-// quoteWords shows words in a message.
+// quoteWords formats words for a message.
 func quoteWords(words []Word) string {
 	var b strings.Builder
 	for i, w := range words {
@@ -134,8 +134,8 @@ func quoteWords(words []Word) string {
 	return b.String()
 }
 
-// runBuiltin reads the builtins that run something or change how the line goes on, and reports whether
-// it has emitted the command.
+// runBuiltin handles builtins that run something or affect the rest of the line. It reports whether it has already
+// emitted the command.
 func (r *reader) runBuiltin(name string, words []Word, p place) bool {
 	switch args := words[1:]; name {
 	case "cd", "pushd":
@@ -166,7 +166,7 @@ func (r *reader) runBuiltin(name string, words []Word, p place) bool {
 		if len(args) > 1 || len(args) == 1 && !args[0].Known {
 			r.later = true
 			keep := r.keepFolders()
-			p.writes = append(p.writes, Word{}) // what it prints may go anywhere
+			p.writes = append(p.writes, Word{}) // the trap's output may go anywhere
 			r.runText(name, args[0], p)
 			keep()
 		}
@@ -177,7 +177,7 @@ func (r *reader) runBuiltin(name string, words []Word, p place) bool {
 		}
 	case "alias", "hash", "enable":
 		r.renames = r.renames || len(args) > 0
-	case "export", "declare", "typeset", "readonly", "local": // behind command or builtin
+	case "export", "declare", "typeset", "readonly", "local": // reached if command or builtin precedes them
 		for _, w := range args {
 			r.assignText(w, p.at, &p)
 		}
@@ -197,7 +197,7 @@ func joinWords(words []Word) Word {
 	return out
 }
 
-// runText reads a text that a shell is given as a word.
+// runText reads program text that a shell receives as a word.
 func (r *reader) runText(by string, text Word, p place) {
 	if !text.Known {
 		r.unknown(p.at, "", "%s runs a text that is not a literal word: `%s`; write the commands themselves", by, quoteWords([]Word{text}))
@@ -207,7 +207,7 @@ func (r *reader) runText(by string, text Word, p place) {
 		return
 	}
 	if by == "sh" || by == "dash" || by == "ash" {
-		for _, s := range []string{"&>", "[[", "(("} { // words to a plain sh
+		for _, s := range []string{"&>", "[[", "(("} { // plain sh treats these as ordinary words
 			if strings.Contains(text.Text, s) {
 				r.unknown(p.at, text.Text, "%s may read %s in another way than bash; use bash -c", by, s)
 				break
@@ -222,7 +222,7 @@ func (r *reader) runText(by string, text Word, p place) {
 	r.inner = inner
 }
 
-// runShell reads sh and its like: -c and a text, a file, or what comes by the standard input.
+// runShell reads a call of sh or a similar shell: with -c and a text, with a file, or with standard input.
 func (r *reader) runShell(name string, words []Word, p place) {
 	options, rest, ok := parseOptions(words[1:], "-c -e -u -x -l -i -s -v -n -p -f -a -b -m -h -B -E -H -P -T -r --login --posix --norc --noprofile --verbose --interactive", "-o -O")
 	has := func(name string) bool {
@@ -246,7 +246,7 @@ func (r *reader) runShell(name string, words []Word, p place) {
 	}
 }
 
-// checkScript notes a script that is not a file with a literal name that is there already.
+// checkScript reports a script that is not named by a literal word, or that comes from a device or standard input.
 func (r *reader) checkScript(name string, w Word, words []Word, p place) {
 	file := path.Clean(w.Text)
 	if !w.Known || strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") || file == "-" {
@@ -254,14 +254,14 @@ func (r *reader) checkScript(name string, w Word, words []Word, p place) {
 	}
 }
 
-// interpreters run what they read where no word names a script; runners run what their words say.
+// interpreters run their input if no word names a script; runners run commands in their words.
 var (
 	interpreters = makeSet("python python3 perl ruby node php lua tmux screen script")
 	runners      = makeSet(`fish csh tcsh pwsh powershell nu elvish xonsh su watch flock ssh-agent script unshare setpriv nsenter chroot taskset chrt setarch
 		prlimit choom start-stop-daemon runuser pkexec sg strace ltrace parallel tmux screen at batch doas alias compgen complete mapfile readarray`)
 )
 
-// checkInterpreter notes a program that may run a text that is not in the line.
+// checkInterpreter reports a program that may run text from outside the line.
 func (r *reader) checkInterpreter(name string, words []Word, p place) {
 	names := func(w Word) bool { return !strings.HasPrefix(w.Text, "-") || strings.ContainsAny(w.Text, "cemprEvVhS") }
 	switch {
@@ -272,11 +272,12 @@ func (r *reader) checkInterpreter(name string, words []Word, p place) {
 
 func hasWord(list, word string) bool { return strings.Contains(" "+list+" ", " "+word+" ") }
 
-// assign reads an assignment, or a word of declare; p is the command that it is for, nil for the rest of the line.
+// assign reads an assignment or an argument of declare. p is the command that it applies to, or nil for the rest of
+// the line.
 func (r *reader) assign(a *syntax.Assign, p *place) {
 	if a.Name == nil {
 		w := r.readWord(a.Value)
-		r.evaluates, r.renames = r.evaluates || !w.Known, r.renames || !w.Known // it may name any variable
+		r.evaluates, r.renames = r.evaluates || !w.Known, r.renames || !w.Known // the word may name any variable
 		r.assignText(w, int(a.Pos().Offset()), p)
 		return
 	}
@@ -293,7 +294,7 @@ func (r *reader) assign(a *syntax.Assign, p *place) {
 	}
 }
 
-// assignText reads an assignment that is a word: env A=b.
+// assignText reads an assignment in a word: env A=b.
 func (r *reader) assignText(w Word, at int, p *place) {
 	r.pass(w.Text)
 	if name, value, ok := strings.Cut(w.Text, "="); ok && len(name) < w.lead {
@@ -301,10 +302,10 @@ func (r *reader) assignText(w Word, at int, p *place) {
 	}
 }
 
-// runsValue matches variables that hold a command.
+// runsValue matches variables whose value is run as a command.
 var runsValue = regexp.MustCompile("(EDITOR|VISUAL|PAGER|BROWSER|ASKPASS|_RSH|LESSOPEN|LESSCLOSE|TAR_OPTIONS|^CC|^CXX|^GOFLAGS|^npm_config_.*|^LESS|^MANOPT)$")
 
-// checkVariable reads an assignment to a variable that makes programs run something.
+// checkVariable reads an assignment to a variable that may make programs run something.
 func (r *reader) checkVariable(at int, name string, w Word, p *place) {
 	if r.inner >= 0 {
 		at = r.inner

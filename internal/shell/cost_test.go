@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// Lines that cannot be read at all are one unknown part, with its position.
+// A line that cannot be read at all is one unknown part, with its position.
 func TestLinesThatCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		line string
@@ -48,7 +48,7 @@ func TestLinesThatCannotBeRead(t *testing.T) {
 		}
 	}
 	var s shell.Script
-	for range 100 { // a busy machine may take longer than a line may
+	for range 100 { // on a busy machine, a line may exceed its time limit
 		if s = shell.Read("echo " + strings.Repeat("a", 64<<10-5)); len(s.Unknown) == 0 {
 			break
 		}
@@ -58,8 +58,8 @@ func TestLinesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestCost reads lines of 64 KiB that repeat what could cost more than its length. Those in refused run
-// more than is followed; the others are read to the end.
+// TestCost reads lines of 64 KiB that repeat constructs whose cost may grow faster than their length. The lines in
+// refused exceed a limit; the others are read to the end.
 func TestCost(t *testing.T) {
 	refused := []string{}
 	for name, c := range map[string][3]string{
@@ -125,7 +125,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// The reader opens no file and does not look at the environment.
+// The package opens no file and does not read the environment.
 func TestImports(t *testing.T) {
 	files, err := os.ReadDir(".")
 	if err != nil {
@@ -153,7 +153,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// FuzzRead reads anything: nothing panics, and what it returns is well formed.
+// FuzzRead reads arbitrary text: it never panics, and its result is well formed.
 func FuzzRead(f *testing.F) {
 	for _, r := range readTable(f) {
 		f.Add(r.line)
@@ -185,7 +185,7 @@ func checkScript(t failer, line string) shell.Script {
 	return s
 }
 
-// Lines of literal words are read as they are: each command has its words, and they occur in the line.
+// Lines of literal words are read exactly: each command has its words, and they occur in the line.
 func TestLiteralLines(t *testing.T) {
 	word := rapid.SampledFrom([]string{"git", "push", "-f", "a.go", "make", "x=1", "'a b'", `"c"`, "--all", "status"})
 	operator := rapid.SampledFrom([]string{" && ", " || ", "; ", " | ", "\n", " & "})

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// writtenWords says which words of a program are files that it writes, moves or removes. An option's value among them
-// does no harm: no path is 0644.
+// writtenWords selects the words of a program that are files it writes, moves or removes. An option's value among
+// them is harmless: no path is 0644.
 type writtenWords byte
 
 const (
@@ -24,16 +24,16 @@ var writers = map[string]writtenWords{
 	"chmod": afterFirst, "chown": afterFirst, "chgrp": afterFirst,
 }
 
-// writingOptions are the options of a program whose value is a file that it writes.
+// writingOptions lists options whose value is a file that the program writes.
 var writingOptions = map[string]string{
 	"cp": "-t --target-directory", "mv": "-t --target-directory", "ln": "-t --target-directory", "install": "-t --target-directory",
 	"curl": "-o --output -D --dump-header -c --cookie-jar", "wget": "-O --output-document -o --output-file", "sort": "-o --output",
 	"find": "-fprint -fprint0 -fls -fprintf",
 }
 
-// WritesTo returns the files that the command writes, moves or removes, by redirection or by what its
-// program does, resolved. A folder stands for what is in it. Programs that write of their own accord
-// (formatters, compilers, git stash) are left out.
+// WritesTo returns the files that the command writes, moves or removes, resolved: through redirections, or through
+// its program. A folder includes everything in it. Programs that choose their own files (formatters, compilers, git
+// stash) are not covered.
 func (c Command) WritesTo() []Word { return c.resolveAll(slices.Concat(c.Writes, c.writtenFiles())) }
 
 // ReadsFrom returns the words that may name files that the command reads, resolved.
@@ -58,7 +58,7 @@ func (c Command) ReadsFrom() []Word {
 	return c.resolveAll(files)
 }
 
-// from returns the word from a byte on.
+// from returns the word from the given byte on.
 func (w Word) from(at int) Word {
 	return Word{Text: w.Text[at:], Known: w.Known, Pattern: w.Pattern, split: w.split, lead: max(w.lead-at, 0)}
 }
@@ -73,7 +73,7 @@ func (c Command) resolveAll(words []Word) []Word {
 	return files
 }
 
-// inPlace matches the option of sed and perl that makes them edit files.
+// inPlace matches the options of sed and perl that edit files in place.
 var inPlace = regexp.MustCompile(`^(-[^-efIMm]*i|--in-place)`)
 
 func (c Command) writtenFiles() []Word {
@@ -115,7 +115,7 @@ func (c Command) writtenFiles() []Word {
 	return named
 }
 
-// intoFolder returns the target of a copy, and the names of the copies if it is a folder.
+// intoFolder returns the target of a copy, followed by the paths that the copies get if the target is a folder.
 func intoFolder(plain []Word) []Word {
 	target := plain[len(plain)-1]
 	files := []Word{target}
@@ -125,7 +125,7 @@ func intoFolder(plain []Word) []Word {
 	return files
 }
 
-// splitOptions parts arguments into words that are no options, and the values of some options.
+// splitOptions separates arguments into words that are not options, and the values of the listed options.
 func splitOptions(args []Word, options string) (plain, values []Word) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -152,7 +152,7 @@ func splitOptions(args []Word, options string) (plain, values []Word) {
 	return plain, values
 }
 
-// gitWrites returns the files that the words of git name, and that it writes, moves or removes.
+// gitWrites returns the files among the words of a git command that it writes, moves or removes.
 func gitWrites(args []Word) []Word {
 	if len(args) == 0 {
 		return nil

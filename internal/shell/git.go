@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// gitCommands are git's own: any other word after git is an alias of the configuration, or a program
-// git-NAME.
+// gitCommands are git's own commands. Any other word after git is a configured alias or a program git-NAME.
 var gitCommands = makeSet(`add am annotate apply archive backfill bisect blame branch bugreport bundle cat-file check-attr check-ignore
 	check-mailmap check-ref-format checkout checkout-index cherry cherry-pick citool clean clone column commit commit-graph commit-tree
 	config count-objects credential credential-cache credential-store daemon describe diagnose diff diff-files diff-index diff-pairs diff-tree difftool
@@ -20,18 +19,18 @@ var gitCommands = makeSet(`add am annotate apply archive backfill bisect blame b
 	subtree survey svn switch symbolic-ref tag unpack-file unpack-objects update-index update-ref update-server-info upload-archive
 	upload-pack var verify-commit verify-pack verify-tag version web--browse whatchanged worktree write-tree`)
 
-// plainGit are those that run nothing that their words say, but for the options in gitRuns.
+// plainGit are git commands that run nothing named in their words, except through the options in gitRuns.
 var plainGit = makeSet(`add annotate blame branch bundle cat-file check-ignore checkout cherry-pick clean clone commit describe diff diff-tree fetch
 	for-each-ref format-patch fsck gc grep hash-object help init log ls-files ls-remote ls-tree merge merge-base mv name-rev notes prune
 	pull push range-diff read-tree rebase reflog remote reset restore rev-list rev-parse revert rm shortlog show show-branch show-ref
 	sparse-checkout stage stash status switch symbolic-ref tag update-index update-ref var verify-commit verify-tag version whatchanged worktree write-tree`)
 
-// gitRuns begin options of git's commands that name a program; those of "" count for every command.
+// gitRuns lists prefixes of git options that name a program. Those under "" apply to every command.
 var gitRuns = map[string]string{
 	"": "--u --rece --exe ext::", "clone": "-u -c --co", "grep": "-O --op", "rebase": "-x --ex",
 }
 
-// isPlainGit reports whether a command of git runs nothing that its words say.
+// isPlainGit reports whether a git command runs nothing named in its words.
 func isPlainGit(words []Word) bool {
 	if len(words) == 1 {
 		return true
@@ -57,7 +56,7 @@ func isPlainGit(words []Word) bool {
 	return true
 }
 
-// harmlessKeys are settings of git that run nothing, and do not change what a command acts on.
+// harmlessKeys are git settings that run nothing and do not change what a command acts on.
 var harmlessKeys = makeSet(`user.name user.email author.name author.email committer.name committer.email commit.gpgsign tag.gpgsign gpg.format user.signingkey
 	core.quotepath core.autocrlf core.safecrlf core.eol core.filemode core.abbrev core.ignorecase core.longpaths core.preloadindex core.untrackedcache core.commentchar
 	push.default push.followtags push.autosetupremote pull.rebase pull.ff merge.ff merge.conflictstyle rebase.autostash rebase.autosquash
@@ -65,10 +64,10 @@ var harmlessKeys = makeSet(`user.name user.email author.name author.email commit
 	diff.algorithm diff.renames diff.renamelimit diff.context diff.colormoved diff.mnemonicprefix diff.noprefix diff.submodule log.decorate log.date log.showsignature status.short
 	rerere.enabled gc.auto gc.autodetach maintenance.auto pack.threads index.threads submodule.recurse checkout.defaultremote safe.directory feature.manyfiles transfer.fsckobjects`)
 
-// harmlessValues are commands that a setting may name: they run nothing more.
+// harmlessValues are commands that a setting may name, since they run nothing else.
 const harmlessValues = " true false cat : less more vi vim nano "
 
-// isHarmlessSetting reports whether git -c NAME=VALUE runs nothing.
+// isHarmlessSetting reports whether the setting of git -c NAME=VALUE runs nothing.
 func isHarmlessSetting(name, value string) bool {
 	name = strings.ToLower(name)
 	switch {
@@ -84,8 +83,7 @@ func isGitVariable(upper string) bool {
 	return upper == "HOME" || strings.HasPrefix(upper, "GIT_") || strings.HasPrefix(upper, "XDG_")
 }
 
-// isHarmlessForGit reports whether an assignment to a variable of git runs nothing, and does not change
-// what git acts on.
+// isHarmlessForGit reports whether an assignment to a git variable runs nothing and does not change what git acts on.
 func isHarmlessForGit(name string, w Word) bool {
 	switch name {
 	case "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_ASKPASS":
@@ -96,7 +94,7 @@ func isHarmlessForGit(name string, w Word) bool {
 	return strings.HasPrefix(name, "GIT_AUTHOR_") || strings.HasPrefix(name, "GIT_COMMITTER_") || strings.HasPrefix(name, "GIT_TRACE") && (w.Text == "1" || w.Text == "0")
 }
 
-// runGit reads git: its own options are taken off.
+// runGit reads a git command. It removes git's own options.
 func (r *reader) runGit(words []Word, p place) {
 	r.runsGit = true
 	defer r.keepFolders()()

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// plainPrograms run no other program, whatever their words and their input are. Not among them is a
-// program with an option, a script or a key for that (awk, sed, tar, less, ssh), but for those in
-// plainUnless.
+// plainPrograms run no other program, whatever their words and input are. Programs with an option, script or key that
+// runs another one are excluded (awk, sed, tar, less, ssh), except those in plainUnless.
 var plainPrograms = makeSet(`: [ b2sum base32 base64 basename bg break cal cat cd chgrp chmod chown cksum clear cmp column comm command continue cp csplit curl cut
 	date dd declare df diff dir dircolors dirname dirs du echo egrep exit expand export expr factor false fg fgrep file fmt fold free getconf getopts grep groups
 	head hexdump host hostname iconv id ifconfig jobs join jq kill killall link ln local locale logname logout look ls lsof
@@ -17,11 +16,11 @@ var plainPrograms = makeSet(`: [ b2sum base32 base64 basename bg break cal cat c
 	seq set sha1sum sha224sum sha256sum sha384sum sha512sum shasum shift shopt shred shuf sleep stat strings stty sum sync tac tail tee test times touch tput tr true truncate
 	tsort tty type typeset ulimit umask unalias uname unexpand uniq unlink unset uptime users vdir wait wc which who whoami xxd yes exec`)
 
-// plainUnless are programs that run another one only with an option; the value begins it.
+// plainUnless lists programs that run another one only with an option; the value is the option's prefix.
 var plainUnless = map[string]string{"sort": "--c", "rg": "--pre --hostname-bin", "find": "\x00", "mapfile": "-C", "readarray": "-C"}
 
-// plainSubcommands are subcommands of programs that run nothing that their words say, but for options
-// that begin with one of runsOption.
+// plainSubcommands lists subcommands that run nothing named in their words, except through options that match
+// runsOption.
 var plainSubcommands = map[string]string{
 	"gh":      "api auth browse gist issue label pr release run search workflow",
 	"go":      "build clean doc fmt get install list mod test version vet",
@@ -31,7 +30,7 @@ var plainSubcommands = map[string]string{
 
 var runsOption = regexp.MustCompile("^--?(exec|toolexec|vettool|script-shell|C|modfile|ldflags|kubeconfig)")
 
-// isPlain reports whether a command runs no other one.
+// isPlain reports whether a command runs no other command.
 func isPlain(words []Word) bool {
 	name := words[0].Text
 	if !words[0].Known {

@@ -13,28 +13,28 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// What one line may cost. Beyond it the line is unknown.
+// Limits for reading one line. A line that exceeds them is unknown.
 const (
 	maxText     = 64 << 10
 	maxTime     = 20 * time.Millisecond
-	maxSteps    = 20_000  // words, commands, and characters by the 64: less than maxTime on an idle machine
-	clockEvery  = 4096    // steps between looks at the clock, which short lines never reach
-	clockAfter  = 8 << 10 // bytes of a text before the clock counts
-	maxNesting  = 8       // texts in texts, wrappers in wrappers
-	maxFrames   = 600     // of the stack while a text is parsed: how deep it nests
+	maxSteps    = 20_000  // words, commands, and units of 64 characters; less than maxTime on an idle machine
+	clockEvery  = 4096    // steps between checks of the clock; short lines never reach it
+	clockAfter  = 8 << 10 // bytes of text before the clock is checked
+	maxNesting  = 8       // texts within texts, wrappers within wrappers
+	maxFrames   = 600     // stack depth while a text is parsed, which limits nesting
 	maxCommands = 1000
 	maxUnknown  = 32
 	maxFolders  = 4
 )
 
-// Read reads a line of shell.
+// Read returns the commands that a line of shell runs.
 func Read(line string) (s Script) {
 	r := &reader{script: Script{Whole: -1}, inner: -1, folders: []Word{{Known: true}}, functions: map[string]bool{}, began: time.Now()}
 	if at, reason := checkText(line); reason != "" {
 		r.refuse(at, "%s", reason)
 		return r.script
 	}
-	defer func() { // a fault in reading hostile text is no reason to say nothing
+	defer func() { // a panic caused by hostile text must make the line unknown
 		if p := recover(); p != nil {
 			r.refuse(0, "a fault of the reader: %v", p)
 		}
@@ -45,7 +45,7 @@ func Read(line string) (s Script) {
 	return r.script
 }
 
-// checkText returns where and why a line is not read at all.
+// checkText returns where and why a line is rejected before parsing. The reason is "" for an acceptable line.
 func checkText(line string) (at int, reason string) {
 	if len(line) > maxText {
 		return maxText, fmt.Sprintf("the line has %d bytes, and at most %d are read; put the text into a file", len(line), maxText)
@@ -62,41 +62,40 @@ func checkText(line string) (at int, reason string) {
 	return 0, ""
 }
 
-// reader goes through a line in the order in which a shell would.
+// reader reads a line in the order in which a shell would run it.
 type reader struct {
 	script    Script
-	inner     int // where the command that runs this text is in the line; -1 in the line itself
+	inner     int // offset in the line of the command that runs the current text; -1 in the line itself
 	began     time.Time
 	steps     int
 	nesting   int
 	exhausted bool
-	whole     *syntax.CallExpr // the command that is the whole line, nil for none
+	whole     *syntax.CallExpr // the command that is the whole line, or nil
 
-	folders []Word // where the next command may act
-	failed  []Word // where it may act if the cd before it failed
-	moved   bool   // the line changes its folder anywhere
-	later   bool   // it has commands that run at another place: functions, traps
+	folders []Word // folders in which the next command may run
+	failed  []Word // folders in which it may run if an earlier cd failed
+	moved   bool   // some command of the line changes the folder
+	later   bool   // the line has commands that run later: functions, traps
 
-	passed      strings.Builder // text that the line passes on: Script.Passed
-	captured    bool            // what is printed now is passed on
-	redirected  bool            // so for the rest of the line
+	passed      strings.Builder // builds Script.Passed
+	captured    bool            // output of the current command is passed on
+	redirected  bool            // output is redirected for the rest of the line
 	functions   map[string]bool
-	renames     bool      // programs may not be what their names say: an alias, another PATH, hooks of git
+	renames     bool      // names may run other programs: an alias, another PATH, git hooks
 	saved       bool      // the line writes files
-	evaluates   bool      // texts in variables and files may be run
-	gitSettings []Unknown // assignments that matter to git, if it runs
+	evaluates   bool      // text in variables and files may be run
+	gitSettings []Unknown // assignments that matter only if git runs
 	runsGit     bool
 }
 
-// refuse gives up on the line: any program may run.
+// refuse marks the whole line as unreadable, so that any program may run.
 func (r *reader) refuse(at int, format string, args ...any) {
 	r.exhausted = true
 	r.script.Commands = nil
 	r.script.Unknown = []Unknown{{Reason: sentence(format, args...), At: at, Program: true}}
 }
 
-// unknown notes a part that cannot be read. text is what programs may be mentioned in; any program may
-// run where it is "".
+// unknown records a part that cannot be read. text is searched for program names; if it is "", any program may run.
 func (r *reader) unknown(at int, text, format string, args ...any) {
 	if r.exhausted {
 		return
@@ -119,7 +118,7 @@ func sentence(format string, args ...any) string {
 	return strings.ToUpper(s[:1]) + s[1:] + "."
 }
 
-// step counts what the line costs, and reports whether reading may go on.
+// step adds to the cost of the line, and reports whether reading may continue.
 func (r *reader) step(length int) bool {
 	if r.exhausted {
 		return false
@@ -133,7 +132,7 @@ func (r *reader) step(length int) bool {
 	return !r.exhausted
 }
 
-// readText reads a text that the shell runs. first reports that it is the line itself.
+// readText reads a text that the shell runs. first reports whether it is the line itself.
 func (r *reader) readText(text string, first bool) {
 	if r.nesting >= maxNesting {
 		r.unknown(0, "", "texts that run texts nest more than %d deep; run the inner text itself", maxNesting)
@@ -164,14 +163,13 @@ func (r *reader) readText(text string, first bool) {
 	r.nesting--
 }
 
-// parseText parses a text of a line whose reading began at a time.
+// parseText parses a text. began is when reading of the line started.
 func parseText(text string, began time.Time) (*syntax.File, error) {
 	file, err := syntax.NewParser(syntax.KeepComments(true)).Parse(&shallow{text: text, began: began}, "")
 	if err != nil || !strings.Contains(text, "\\\n") {
 		return file, err
 	}
-	// The parser takes a backslash at the end of a comment for a continuation; shells do not, and run
-	// the next row.
+	// The parser treats a backslash at the end of a comment as a continuation. Shells do not, and run the next line.
 	syntax.Walk(file, func(n syntax.Node) bool {
 		if c, ok := n.(*syntax.Comment); ok {
 			from := int(c.Hash.Offset())
@@ -184,8 +182,8 @@ func parseText(text string, began time.Time) (*syntax.File, error) {
 	return file, err
 }
 
-// shallow gives a text to the parser in pieces, and ends it where the parser's own recursion, which
-// has no bound, has gone too deep, or takes too long.
+// shallow feeds a text to the parser in pieces. It fails if parsing takes too long, or if the parser's recursion,
+// which is otherwise unlimited, goes too deep.
 type shallow struct {
 	text  string
 	began time.Time
@@ -213,19 +211,19 @@ func (s *shallow) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// subscript matches an index of an array with a substitution: arithmetic, test -v and printf -v run it
-// even where it is quoted.
+// subscript matches an array index that contains a substitution. Arithmetic, test -v and printf -v run the
+// substitution even if it is quoted.
 var subscript = regexp.MustCompile("(?s)\\w\\[.*?(\\$\\(|`|\\$\\{[ |])")
 
-// Variables that a shell looks at itself, which a line may set in many ways: those that name programs, those whose
-// text is run, and those that hold the line.
+// Special variables of shells, which a line can set in many ways: variables that name programs, variables whose text
+// is run, and variables that hold the line.
 var (
 	namesPrograms = regexp.MustCompile(`(^|[^$\w])(PATH|BASH_CMDS|BASH_ALIASES)\b|\b(path|commands|functions|[gs]?aliases)(\[|\+?=)`)
 	runsVariable  = regexp.MustCompile(`(^|[^$\w])(PS[0124]|PROMPT_COMMAND|GIT_\w+|\w*EDITOR|\w*PAGER|VISUAL|BROWSER|KUBECONFIG|ZDOTDIR)([^=\w]|$)`)
 	holdsLine     = regexp.MustCompile(`BASH_COMMAND|BASH_EXECUTION_STRING|\bfc\b`)
 )
 
-// finish notes what only the whole line shows.
+// finish adds results that depend on the whole line.
 func (r *reader) finish(line string) {
 	if holdsLine.MatchString(line) {
 		r.pass(line)
@@ -244,7 +242,7 @@ func (r *reader) finish(line string) {
 			c.Folder = Word{}
 		}
 		c.Plain = c.Plain && !r.renames && !r.functions[c.Words[0].Text]
-		r.evaluates = r.evaluates || r.saved && hasWord("go npm kubectl", path.Base(c.Words[0].Text)) // they run what is in files
+		r.evaluates = r.evaluates || r.saved && hasWord("go npm kubectl", path.Base(c.Words[0].Text)) // they run commands from files
 	}
 	if w := r.script.Whole; w >= 0 && (len(r.script.Unknown) > 0 || !allKnown(r.script.Commands[w].Words)) {
 		r.script.Whole = -1
@@ -252,13 +250,13 @@ func (r *reader) finish(line string) {
 	if r.runsGit {
 		r.script.Unknown = append(r.script.Unknown, r.gitSettings...)
 	}
-	isIndex := strings.Contains(r.script.Passed, "[") && strings.ContainsAny(r.script.Passed, "$`") // arithmetic runs an index of an array
+	isIndex := strings.Contains(r.script.Passed, "[") && strings.ContainsAny(r.script.Passed, "$`") // arithmetic runs the substitutions in an array index
 	if (r.evaluates || isIndex) && r.script.Passed != "" {
 		r.unknown(0, r.script.Passed, "a text that the line puts into a variable or a file may be run")
 	}
 }
 
-// findWhole finds the command that is the whole line.
+// findWhole returns the command that is the whole line, or nil.
 func findWhole(file *syntax.File) *syntax.CallExpr {
 	pipefail, set, moved := false, false, false
 	prepares := func(s *syntax.Stmt) bool { // set -o pipefail, cd DIR
@@ -308,7 +306,7 @@ func findWhole(file *syntax.File) *syntax.CallExpr {
 		if !pipefail || !isSimple(s) || len(s.Redirs) > 0 {
 			return nil
 		}
-		syntax.Walk(pipe[len(pipe)-1].stmt, func(n syntax.Node) bool { // in zsh it runs in the shell itself
+		syntax.Walk(pipe[len(pipe)-1].stmt, func(n syntax.Node) bool { // in zsh, the last command of a pipe runs in the shell itself
 			c, ok := n.(*syntax.CallExpr)
 			pipefail = pipefail && !(ok && len(c.Args) > 0 && (c.Args[0].Lit() == "" || hasWord("exit return set setopt unsetopt emulate exec trap eval source . builtin command", c.Args[0].Lit())))
 			return pipefail
@@ -327,7 +325,7 @@ func findWhole(file *syntax.File) *syntax.CallExpr {
 
 func isSimple(s *syntax.Stmt) bool { return !s.Negated && !s.Background && !s.Coprocess && !s.Disown }
 
-// literalWords returns words without quotes and expansions, nil if there are others.
+// literalWords returns the text of words without quotes and expansions. It returns nil if any word has them.
 func literalWords(words []*syntax.Word) (texts []string) {
 	for _, w := range words {
 		text := w.Lit()

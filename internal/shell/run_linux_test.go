@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// FuzzNeutralLineNeverPushes runs lines that are neutral to a gate on git push, with a git that notes
-// how it is called. By hand: go test -fuzz FuzzNeutralLineNeverPushes -fuzztime 10m ./internal/shell.
+// FuzzNeutralLineNeverPushes runs lines that are neutral to a gate on git push, with a git that records its calls. To
+// run it by hand: go test -fuzz FuzzNeutralLineNeverPushes -fuzztime 10m ./internal/shell.
 func FuzzNeutralLineNeverPushes(f *testing.F) {
 	for _, r := range readTable(f) {
 		if r.mark != "escape" {
@@ -32,7 +32,7 @@ func FuzzNeutralLineNeverPushes(f *testing.F) {
 	})
 }
 
-// TestSandbox shows that the sandbox notices what the fuzz target looks for.
+// TestSandbox shows that the sandbox detects what the fuzz target looks for.
 func TestSandbox(t *testing.T) {
 	box := newSandbox(t)
 	for line, want := range map[string]string{
@@ -45,8 +45,8 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// mayLeave reports whether a line may reach anything outside the sandbox: another folder, the processes
-// of the machine.
+// mayLeave reports whether a line may reach anything outside the sandbox: another folder, or other processes of the
+// machine.
 func mayLeave(line string) bool {
 	for _, s := range []string{"..", "kill", "~", `\x2`, `\57`, `\05`, `\u`, `\U`, "PWD", "%b", "ulimit", "dev", "proc"} {
 		if strings.Contains(strings.ReplaceAll(line, "/dev/null", ""), s) {
@@ -57,8 +57,8 @@ func mayLeave(line string) bool {
 	return strings.Contains(rest, "/")
 }
 
-// sandbox is an empty folder in which lines run: with a few harmless programs and a git that notes its
-// calls, without privileges, and without a network where the system allows that.
+// sandbox is an empty folder in which lines run. It has a few harmless programs and a git that records its calls.
+// Lines run without privileges, and without a network if the system supports that.
 type sandbox struct {
 	bin, home, log string
 	attributes     *syscall.SysProcAttr
@@ -116,7 +116,7 @@ exit 0
 	return nil
 }
 
-// run runs a line, and returns what the git noted.
+// run runs a line and returns the recorded git calls.
 func (b *sandbox) run(t testing.TB, line string) string {
 	t.Helper()
 	must(t, os.Truncate(b.log, 0))
@@ -145,7 +145,7 @@ func (b *sandbox) try(t testing.TB, line string) error {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err := cmd.Run()
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that the line left running
 	}
 	return err
 }

@@ -1,11 +1,11 @@
-// Package shell reads which commands a line of shell runs.
+// Package shell determines which commands a line of shell runs.
 //
-// It promises to understand literal words: quotes, lists, pipes, redirections, groups, functions, cd,
-// and some twenty wrappers (sudo, env, xargs, sh -c). Everything else that may decide which program
-// runs is in Script.Unknown; it never guesses, and it never leaves out what it did not understand.
+// It understands literal words: quotes, lists, pipes, redirections, groups, functions, cd, and about twenty wrappers
+// (sudo, env, xargs, sh -c). Anything else that may decide which program runs is reported in Script.Unknown. The
+// package never guesses, and never omits a part that it did not understand.
 //
-// It must never run anything, open a file, or look at the environment: a line may come from a caller
-// that has no right to any of these. What a program reads from a file, or decodes, is out of reach.
+// It must never run anything, open a file, or read the environment, because a line may come from a caller without the
+// right to do so. Commands that a program reads from a file, or decodes, cannot be detected.
 package shell
 
 import (
@@ -14,54 +14,54 @@ import (
 	"strings"
 )
 
-// Script is what a line of shell runs, as far as it can be read.
+// Script holds the commands that a line of shell runs, as far as it can be read.
 type Script struct {
-	// Commands are in order of appearance; a wrapper (sudo, env) is followed by the command it runs. A
-	// command that may act in two folders (after cd DIR; which may fail) appears once for each.
+	// Commands are in order of appearance. A wrapper (sudo, env) is followed by the command that it runs. A command
+	// that may run in two folders (after cd DIR; which may fail) appears once for each.
 	Commands []Command
 	Unknown  []Unknown
-	// Whole is the index in Commands of the command that is the whole line: its exit status is that of
-	// the line, and it runs exactly once, unconditionally. Around it there may be one cd DIR && before it,
-	// set -e or set -o pipefail, redirections, and time; a pipe only after set -o pipefail, where Whole is
-	// its first command. -1: the line is more than that, or has parts that are unknown.
+	// Whole is the index in Commands of the command that is the whole line, or -1. That command's exit status is the
+	// line's, and it runs exactly once, unconditionally. One cd DIR &&, set -e or set -o pipefail may precede it, and
+	// it may have redirections and time. A pipe is allowed only after set -o pipefail; Whole is then its first
+	// command. Whole is -1 if any part of the line is unknown.
 	Whole int
-	// Passed is text that the line passes on: here-documents, here-strings, the values of variables, and the arguments
-	// of commands that print into pipes, files and words. A command that is not plain may run what it says.
+	// Passed is text that the line passes on: here-documents, here-strings, values of variables, and arguments of
+	// commands that print to pipes, files and words. A command that is not plain may run it.
 	Passed string
 }
 
 // Unknown is a part of a line that cannot be read.
 type Unknown struct {
-	Reason  string // a sentence: which words, and what to write instead
+	Reason  string // a sentence that names the words, and what to write instead
 	At      int    // byte offset in the line
-	Program bool   // any program may run there: its name, or the script it is in, is not a literal word
-	Text    string // the text of that part, which programs may be mentioned in; "" with Program
+	Program bool   // any program may run here: its name, or the script that it is in, is not a literal word
+	Text    string // the part's text, to search for program names; "" if Program is set
 }
 
-// Command is a command that the line runs, or may run. A group with redirections is a command ":".
+// Command is a command that the line runs or may run. A group with redirections appears as a command ":".
 type Command struct {
 	Words  []Word // the program, then its arguments, without git's own options before its subcommand
 	Writes []Word // files that redirections write
 	Reads  []Word // files that redirections read
-	// Plain reports that the program runs no other program: not for its words, and not for its input. A
-	// wrapper is plain, too: what it runs follows.
+	// Plain reports that the program runs no other program, whatever its words or input. Wrappers are plain too,
+	// because the command that they run follows.
 	Plain      bool
-	Folder     Word // where it acts: absolute, from ~/, or relative to where the line begins; "" = there
-	Repository Word // --git-dir, --work-tree or GIT_DIR of git, resolved; "" for none
+	Folder     Word // working folder: absolute, starting with ~/, or relative to the line's folder; "" is that folder
+	Repository Word // value of --git-dir, --work-tree or GIT_DIR, resolved; "" for none
 	At         int  // byte offset in the line
 }
 
 // Word is a word of a command.
 type Word struct {
-	Text    string // without quotes and without expansions; wildcards of file names stay
-	Known   bool   // the text is exactly what the program gets
-	Pattern bool   // it is not Known only for its wildcards of file names
+	Text    string // without quotes and expansions; file name wildcards are kept
+	Known   bool   // Text is exactly what the program receives
+	Pattern bool   // Known is false only because of file name wildcards
 
-	split bool // not known, and perhaps none or several words
-	lead  int  // length of the text before the first expansion, where it is not known
+	split bool // the word is not known and may expand to none or several words
+	lead  int  // length of the text before the first expansion, if not known
 }
 
-// Resolve returns a word of the command as the name of a file, from where the line begins.
+// Resolve returns a word as a file name relative to the folder in which the line starts.
 func (c Command) Resolve(w Word) Word {
 	if at := strings.IndexAny(w.Text, "*?["); w.Pattern && strings.Contains(w.Text[max(at, 0):], "..") {
 		w.Pattern = false
@@ -80,17 +80,17 @@ func (c Command) Resolve(w Word) Word {
 	return w
 }
 
-// isAbsolute reports whether a name does not depend on the folder.
+// isAbsolute reports whether a name is independent of the working folder.
 func isAbsolute(name string) bool {
 	return path.IsAbs(name) || name == "~" || strings.HasPrefix(name, "~/")
 }
 
-// address matches what follows the name of a program that is a part of an address: git@host, git+ssh://x.
+// address matches the text after a program's name that makes it part of an address: git@host, git+ssh://x.
 var address = regexp.MustCompile(`^(@[A-Za-z0-9]|\+[a-z]+:|://)`)
 
-// MentionsProgram reports whether a program's name appears in a text as a word of its own: as the base
-// name of a path, after quotes, brackets, operators and escapes (\nNAME), or in an option (-cNAME). Case does not count;
-// the name may have wildcards. The user of an address (git@host) is no mention.
+// MentionsProgram reports whether a program's name appears in a text as a separate word: as the base name of a path,
+// after quotes, brackets, operators and escapes (\nNAME), or in an option (-cNAME). It ignores case, and the name may
+// contain wildcards. The user of an address (git@host) does not count.
 func MentionsProgram(text, name string) bool {
 	name = strings.ToLower(name)
 	wild := strings.ContainsAny(name, "*?[")

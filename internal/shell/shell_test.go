@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// say shows a script as a row: its commands, U for a part in which any program may run, and u[...] for
-// one that may mention a program.
+// say formats a script as a row: its commands, U for a part in which any program may run, and u[...] for a part that
+// may mention a program.
 func say(s shell.Script) string {
 	var rows []string
 	for i, c := range s.Commands {
@@ -161,7 +161,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// Where a command acts: both folders where cd may have failed, and none where that cannot be told.
+// A command may run in both folders if an earlier cd may have failed, and in an unknown one if that cannot be
+// determined.
 func TestFolders(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"cd a && rm b; cd .. && rm c; cd /d; rm e", "../c ../e /d/e a/b a/e c e"},
@@ -300,7 +301,7 @@ func TestMentionsProgram(t *testing.T) {
 	}
 }
 
-// What the line passes on: it is what a program may be told to run.
+// Text that the line passes on may be run by another program.
 func TestPassed(t *testing.T) {
 	for line, want := range map[string]string{
 		"echo a b | x":                            "a b",
@@ -329,7 +330,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// Programs that are plain run nothing that their words say; a function or an alias of that name may.
+// A plain program runs nothing from its words. A function or an alias of the same name may.
 func TestPlain(t *testing.T) {
 	for line, want := range map[string]bool{
 		"ls": true, "/bin/ls": true, "./ls": false, "echo a": true, "cat": true, "awk x": false, "sed x": false, "make": false, "git status": true, "git commit -m x": true,
@@ -343,7 +344,7 @@ func TestPlain(t *testing.T) {
 		var c shell.Command
 		for _, c = range commands {
 			if len(commands) > 1 && strings.HasPrefix(line, "s") {
-				break // the wrapper
+				break // a wrapper
 			}
 		}
 		if c.Plain != want {

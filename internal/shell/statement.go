@@ -8,15 +8,15 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// place is what surrounds a command.
+// place is the context of a command.
 type place struct {
 	at            int
-	document      Word // a here-document or here-string that is its whole standard input
+	document      Word // a here-document or here-string that is the command's entire standard input
 	writes, reads []Word
 	repository    Word
 }
 
-// readAll reads statements that run one after the other.
+// readAll reads statements that run one after another.
 func (r *reader) readAll(stmts []*syntax.Stmt) {
 	for _, s := range stmts {
 		r.readStatement(s)
@@ -44,12 +44,12 @@ func (r *reader) readStatement(s *syntax.Stmt) {
 		}
 		r.capture(len(p.writes) > 0, func() { r.readCommand(s.Cmd) })
 	}
-	if s.Negated { // what comes after && runs where it failed
+	if s.Negated { // the command after && runs if this one failed
 		r.rejoin()
 	}
 }
 
-// readRedirection reads a redirection into the place.
+// readRedirection adds a redirection to the place.
 func (r *reader) readRedirection(d *syntax.Redirect, p *place) {
 	w := r.readWord(d.Word)
 	switch d.Op {
@@ -59,7 +59,7 @@ func (r *reader) readRedirection(d *syntax.Redirect, p *place) {
 		}
 		r.pass(w.Text)
 		p.document = w
-		if d.N != nil && d.N.Value != "0" { // it is not the standard input
+		if d.N != nil && d.N.Value != "0" { // not the standard input
 			p.document = Word{}
 		}
 	case syntax.RdrIn:
@@ -104,7 +104,7 @@ func (r *reader) readDocument(d *syntax.Redirect) Word {
 	return w
 }
 
-// readCommand reads everything but simple commands.
+// readCommand reads any command that is not a simple one.
 func (r *reader) readCommand(cmd syntax.Command) {
 	switch c := cmd.(type) {
 	case nil:
@@ -154,7 +154,7 @@ func (r *reader) readCommand(cmd syntax.Command) {
 				r.functions[name.Value] = true
 			}
 		}
-		r.capture(true, func() { r.readBranch([]*syntax.Stmt{c.Body}, false) }) // what it prints goes to whoever calls it
+		r.capture(true, func() { r.readBranch([]*syntax.Stmt{c.Body}, false) }) // its output goes to the function's callers
 	case *syntax.DeclClause:
 		for _, a := range c.Args {
 			r.assign(a, nil)
@@ -171,7 +171,7 @@ func (r *reader) readCommand(cmd syntax.Command) {
 	}
 }
 
-// readPipe reads a pipeline: each part runs in a shell of its own.
+// readPipe reads a pipeline. Each part runs in its own shell.
 func (r *reader) readPipe(c *syntax.BinaryCmd) {
 	parts := flatten(&syntax.Stmt{Cmd: c}, true)
 	for i, part := range parts {
@@ -188,13 +188,14 @@ func (r *reader) readList(c *syntax.BinaryCmd) {
 			r.rejoin()
 		}
 		r.readStatement(part.stmt)
-		if part.op == syntax.OrStmt { // it may not have run
+		if part.op == syntax.OrStmt { // this part may not have run
 			r.rejoin()
 		}
 	}
 }
 
-// readBranch reads what may run or not; loops reports that it may run again, from where it ended.
+// readBranch reads statements that may or may not run. loops reports whether they may run again, in the folder where
+// they ended.
 func (r *reader) readBranch(stmts []*syntax.Stmt, loops bool) {
 	before, from := slices.Clone(r.folders), len(r.script.Commands)
 	r.readAll(stmts)
@@ -208,19 +209,19 @@ func (r *reader) readBranch(stmts []*syntax.Stmt, loops bool) {
 	r.setFolders(append(before, r.folders...))
 }
 
-// keepFolders returns a function that goes back to where the shell is now.
+// keepFolders returns a function that restores the current folders.
 func (r *reader) keepFolders() func() {
 	folders, failed := r.folders, r.failed
 	return func() { r.folders, r.failed = folders, failed }
 }
 
-// rejoin goes on where the shell may be if a cd before failed, too.
+// rejoin adds the folders in which the shell may still be if an earlier cd failed.
 func (r *reader) rejoin() {
 	r.setFolders(slices.Concat(r.folders, r.failed))
 	r.failed = nil
 }
 
-// setFolders notes where the next command may act.
+// setFolders sets the folders in which the next command may run.
 func (r *reader) setFolders(folders []Word) {
 	r.folders = nil
 	for _, f := range folders {
@@ -233,7 +234,7 @@ func (r *reader) setFolders(folders []Word) {
 	}
 }
 
-// changeFolder goes to another folder.
+// changeFolder records a change of the folder.
 func (r *reader) changeFolder(to Word) {
 	r.moved = true
 	before := r.folders
@@ -258,12 +259,12 @@ func joinPath(folder, name string) string {
 }
 
 type part struct {
-	op   syntax.BinCmdOperator // before it
+	op   syntax.BinCmdOperator // operator before the statement
 	stmt *syntax.Stmt
 }
 
-// flatten turns the parser's tree of a list or a pipe, which leans to one side and is as deep as the
-// text is long, into its parts; a statement of another kind is one part.
+// flatten returns the parts of a list or a pipe. The parser's tree leans to one side, and is as deep as the text is
+// long. A statement of another kind is a single part.
 func flatten(s *syntax.Stmt, pipe bool) (parts []part) {
 	for {
 		c, ok := s.Cmd.(*syntax.BinaryCmd)
@@ -279,7 +280,8 @@ func flatten(s *syntax.Stmt, pipe bool) (parts []part) {
 	return parts
 }
 
-// capture reads what prints into a pipe, a file or a word, if isCaptured.
+// capture calls read. If isCaptured is set, output printed during the call counts as passed on to a pipe, file or
+// word.
 func (r *reader) capture(isCaptured bool, read func()) {
 	before := r.captured
 	r.captured = before || isCaptured
@@ -287,7 +289,7 @@ func (r *reader) capture(isCaptured bool, read func()) {
 	r.captured = before
 }
 
-// pass notes a text that the line passes on.
+// pass records text that the line passes on.
 func (r *reader) pass(text string) {
 	if text = strings.TrimSpace(text); text != "" && r.step(len(text)) {
 		r.passed.WriteString(text)

@@ -11,14 +11,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// gates are those of the table, as a configuration has them.
+// gates are the gates of the table, as entries of a configuration.
 var gates = map[string]string{
 	"push": "{program: git, args: [push]}",
 	"rm":   "{program: rm}",
 	"test": "{program: make, args: [test]}",
 }
 
-// row is a line of the table, testdata/lines.txt.
+// row is a line of the table in testdata/lines.txt.
 type row struct {
 	mark, gate, reason, line string
 }
@@ -63,8 +63,8 @@ func classify(t testing.TB, line, name string) string {
 	return "matches"
 }
 
-// TestTable compares every line of the table with its mark. An escape is a line that passes though it
-// runs the program: it is neutral.
+// TestTable compares every line of the table with its mark. An escape is a line that runs the program but is neutral,
+// so it passes.
 func TestTable(t *testing.T) {
 	rows := readTable(t)
 	if len(rows) < 300 {
@@ -89,7 +89,7 @@ func TestTable(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the escapes into docs/hooks.md")
 
-// TestEscapesOfThePage holds the list of known escapes to the table.
+// TestEscapesOfThePage compares the documented list of known escapes with the table.
 func TestEscapesOfThePage(t *testing.T) {
 	const page, begin, end = "../../docs/hooks.md", "<!-- escapes:begin -->\n", "<!-- escapes:end -->"
 	var b strings.Builder

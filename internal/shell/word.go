@@ -7,7 +7,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// readWords returns what words become.
+// readWords returns the words after expansion, as far as they are known.
 func (r *reader) readWords(words []*syntax.Word) (out []Word) {
 	for _, w := range words {
 		out = append(out, r.readWord(w))
@@ -15,17 +15,17 @@ func (r *reader) readWords(words []*syntax.Word) (out []Word) {
 	return out
 }
 
-// field builds a word.
+// field builds a Word.
 type field struct {
 	text    strings.Builder
 	known   bool
 	pattern bool
 	split   bool
-	home    bool // it begins with $HOME
+	home    bool // it starts with $HOME
 	lead    int
 }
 
-// expansion adds a part that is not known.
+// expansion adds a part whose value is not known.
 func (f *field) expansion(split bool) {
 	if f.known {
 		f.lead = f.text.Len()
@@ -45,7 +45,7 @@ func (f *field) word() Word {
 	return w
 }
 
-// readWord returns what a word becomes.
+// readWord returns a word after expansion, as far as it is known.
 func (r *reader) readWord(w *syntax.Word) Word {
 	f, braces := &field{known: true}, false
 	if w == nil {
@@ -94,7 +94,7 @@ func (r *reader) readWord(w *syntax.Word) Word {
 	return out
 }
 
-// expand adds a part that is not known, but for $HOME at the beginning, which is ~.
+// expand adds a part whose value is not known. $HOME at the beginning is known: it becomes ~.
 func (r *reader) expand(f *field, p syntax.WordPart, split bool) {
 	if e, ok := p.(*syntax.ParamExp); ok && f.known && f.text.Len() == 0 && e.Param != nil && e.Param.Value == "HOME" && isPlainParameter(e) {
 		f.text.WriteByte('~')
@@ -110,13 +110,15 @@ func isPlainParameter(e *syntax.ParamExp) bool {
 		e.Slice == nil && e.Repl == nil && e.Names == 0 && e.Exp == nil && len(e.Modifiers) == 0
 }
 
-// makesWords reports whether braces outside of quotes make words: {a,b}, {1..9}. What they hold may be in other parts.
+// makesWords reports whether unquoted braces may make several words: {a,b}, {1..9}. Their contents may be in other
+// parts of the word.
 func makesWords(text string, isPart bool) bool {
 	at := strings.IndexByte(text, '{')
 	return at >= 0 && (isPart || strings.Contains(text[at:], ",") || strings.Contains(text[at:], ".."))
 }
 
-// withBraces returns any number of words for a word with braces: any file in the folder before them, where that is known.
+// withBraces returns what a word with braces may expand to: any files in the folder before the braces if that is
+// known, otherwise any words.
 func (w Word) withBraces() Word {
 	at := strings.IndexByte(w.Text, '{')
 	folder := w.Text[:strings.LastIndexByte(w.Text[:at], '/')+1]
@@ -126,7 +128,7 @@ func (w Word) withBraces() Word {
 	return Word{Text: folder + "**", Pattern: true, split: true}
 }
 
-// literal adds what stands without quotes.
+// literal adds unquoted text.
 func (f *field) literal(s string, first bool) {
 	if name, _, _ := strings.Cut(s, "/"); first && strings.HasPrefix(s, "~") && name != "~" {
 		f.expansion(false)
@@ -147,7 +149,8 @@ func (f *field) literal(s string, first bool) {
 	}
 }
 
-// readSingle returns what stands in single quotes, with the escapes of $'...' decoded.
+// readSingle returns the text in single quotes, with the escapes of $'...' decoded. It returns false if the text is
+// uncertain.
 func readSingle(p *syntax.SglQuoted) (string, bool) {
 	if !p.Dollar {
 		return p.Value, true
@@ -157,13 +160,13 @@ func readSingle(p *syntax.SglQuoted) (string, bool) {
 	return text, err == nil && !strings.Contains(p.Value, `\c`) && !strings.Contains(p.Value, "%")
 }
 
-// readQuoted adds a part of double quotes or of a here-document, where a backslash counts before some
-// characters only.
+// readQuoted adds a part of a double-quoted string or a here-document. A backslash there escapes only the characters
+// in escaped.
 func (r *reader) readQuoted(f *field, p syntax.WordPart, escaped string) {
 	lit, ok := p.(*syntax.Lit)
 	if !ok {
 		e, ok := p.(*syntax.ParamExp)
-		r.expand(f, p, ok && (e.Param == nil || e.Param.Value == "@" || e.Index != nil || e.Names != 0)) // "$@" is any number of words
+		r.expand(f, p, ok && (e.Param == nil || e.Param.Value == "@" || e.Index != nil || e.Names != 0)) // "$@" expands to any number of words
 		return
 	}
 	for i := 0; i < len(lit.Value); i++ {
@@ -180,7 +183,7 @@ func (r *reader) readQuoted(f *field, p syntax.WordPart, escaped string) {
 	}
 }
 
-// walk reads the words and substitutions in a node, and passes their text on.
+// walk reads the words and substitutions in a node, and records their text as passed on.
 func (r *reader) walk(n syntax.Node) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		if n == nil || !r.step(0) {
@@ -195,7 +198,7 @@ func (r *reader) walk(n syntax.Node) {
 			return false
 		case *syntax.ParamExp:
 			r.evaluates = r.evaluates || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps
-			if last := len(r.script.Commands) - 1; last >= 0 && n.Param != nil && n.Param.Value == "_" { // the last word before
+			if last := len(r.script.Commands) - 1; last >= 0 && n.Param != nil && n.Param.Value == "_" { // $_ is the last word of the previous command
 				r.pass(joinWords(r.script.Commands[last].Words).Text)
 			}
 		case *syntax.Word:
@@ -206,7 +209,7 @@ func (r *reader) walk(n syntax.Node) {
 	})
 }
 
-// substitute reads what a substitution runs.
+// substitute reads the commands of a substitution.
 func (r *reader) substitute(stmts []*syntax.Stmt) {
 	defer r.keepFolders()()
 	r.capture(true, func() { r.readAll(stmts) })

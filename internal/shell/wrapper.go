@@ -4,14 +4,14 @@ import (
 	"strings"
 )
 
-// wrapper is a program that runs the command in its words. An option that is not listed makes it a
-// program like any other, whose words may mention another one.
+// wrapper is a program that runs the command in its words. With an option that is not listed, it is treated like any
+// other program, whose words may mention another one.
 type wrapper struct {
 	flags   string // options without a value
-	values  string // options with one
-	folder  string // those of them that name the folder in which the command acts
+	values  string // options with a value
+	folder  string // the value options that name the command's working folder
 	assigns bool   // VAR=value may come before the command
-	skip    int    // words before the command
+	skip    int    // number of words before the command
 }
 
 var wrappers = map[string]wrapper{
@@ -39,13 +39,14 @@ var wrappers = map[string]wrapper{
 	"busybox": {},
 }
 
-// option is an option of a wrapper as the line has it.
+// option is one option of a wrapper in the line.
 type option struct {
 	name  string
 	value Word
 }
 
-// parseOptions takes the options off words; ok is false where one is not listed or not a literal word.
+// parseOptions separates options from the remaining words. ok is false if an option is not listed or not a literal
+// word.
 func parseOptions(words []Word, flags, values string) (options []option, rest []Word, ok bool) {
 	for rest = words; len(rest) > 0; {
 		w := rest[0]
@@ -109,7 +110,7 @@ func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 			replaced = o.value.Text
 			ok = ok && o.value.Known && replaced != ""
 		case name == "time":
-			r.pass(o.value.Text) // its format may go to a file
+			r.pass(o.value.Text) // time may write its format to a file
 		case name == "sudo" && (o.name == "-i" || o.name == "-s" || o.name == "--login" || o.name == "--shell"):
 			shell = true
 		}
@@ -152,13 +153,13 @@ func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 	r.runWords(append([]Word(nil), rest...), p)
 }
 
-// isAssignment reports whether a word is VAR=value.
+// isAssignment reports whether a word has the form VAR=value.
 func isAssignment(w Word) bool {
 	name, _, ok := strings.Cut(w.Text, "=")
 	return ok && name != "" && len(name) < w.lead && !strings.HasPrefix(name, "-")
 }
 
-// replaceWords returns words in which any text comes in the place of replaced.
+// replaceWords returns words in which any text may replace the given placeholder.
 func replaceWords(words []Word, replaced string) []Word {
 	out := make([]Word, len(words))
 	for i, w := range words {

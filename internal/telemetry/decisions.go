@@ -12,9 +12,9 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// DecisionLog is an engine.Observer that writes a line for each decision: at info for a move or
-// a start that was refused or waits for a person, at debug for the rest. A line names what was
-// asked and who decided what; it never holds data, context, or words about them.
+// DecisionLog is an engine.Observer that writes one line for each decision: at level info if a move or start was
+// refused or waits for a person, otherwise at debug. A line names the request and who decided. It never contains
+// data, context, or text about them.
 type DecisionLog struct {
 	Logger *slog.Logger
 }
@@ -60,11 +60,11 @@ func (l DecisionLog) write(ctx context.Context, ev *record.Event) {
 	if ev.Review != nil {
 		line = append(line, slog.String("reviewId", ev.Review.ID))
 	}
-	l.Logger.LogAttrs(ctx, level, message, line...) //nolint:sloglint // one of four
+	l.Logger.LogAttrs(ctx, level, message, line...) //nolint:sloglint // one of four constants
 }
 
-// actionOf is the action that was asked for. One that is not legal can be any text of the
-// caller's: then it is left out, unless it is a name.
+// actionOf returns the requested action. An illegal action can be arbitrary text from the caller, so it is omitted
+// unless it looks like a name.
 func actionOf(ev *record.Event) string {
 	const most = 64
 	if ev.Decision.Code == workflow.CodeIllegalAction && (len(ev.Action) > most || strings.ContainsFunc(ev.Action, isNoName)) {

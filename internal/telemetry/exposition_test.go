@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// parse reads a page as Prometheus does.
+// parse parses a page as Prometheus does.
 func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -36,7 +36,8 @@ func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// TestPageIsTheSame: gavel's names, kinds, help, labels and buckets are an interface. Values that are the machine's are left out.
+// TestPageIsTheSame guards gavel's names, kinds, help texts, labels and buckets, which are an interface. It ignores
+// values that depend on the machine.
 func TestPageIsTheSame(t *testing.T) {
 	text := scrape(t, everything())
 	for name, family := range parse(t, text) {
@@ -61,7 +62,7 @@ func TestPageIsTheSame(t *testing.T) {
 	}
 }
 
-// What a label or a number holds, Prometheus reads it again as it was.
+// Prometheus reads labels and numbers unchanged, whatever they contain.
 func TestPageOfOddValues(t *testing.T) {
 	names := []string{"plain", `a"b`, `back\slash`, "two\nlines", `\n`, "}", "", "ü,{", "\xff"}
 	m := telemetry.NewMetrics(`v"1\`, telemetry.Sources{
@@ -92,7 +93,7 @@ func TestPageOfOddValues(t *testing.T) {
 	}
 }
 
-// Counts are right and every page is whole however many count at once.
+// With concurrent updates, counts are right and every page is complete.
 func TestManyCountAtOnce(t *testing.T) {
 	const each, counting = 500, 8
 	m := telemetry.NewMetrics("", telemetry.Sources{})

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Part is one thing that gavel needs to serve.
+// Part is a component that gavel needs to serve.
 type Part struct {
 	Name string
-	// Check says why the part does not work; nil when it does. It must obey ctx.
+	// Check returns why the part does not work, or nil. It must obey ctx.
 	Check func(ctx context.Context) error
-	// Optional parts are shown, and do not keep gavel from being ready.
+	// Optional parts are reported, but do not affect readiness.
 	Optional bool
 }
 
-// PartError is what a Check returns that knows since when its part does not work, and how many
-// decisions were made without it. Its owner logs it.
+// PartError is returned by a Check that knows since when its part has failed, and how many decisions were made
+// without it. The part's owner logs it.
 type PartError struct {
 	Since     time.Time
 	Decisions int64
@@ -29,17 +29,17 @@ type PartError struct {
 
 func (e *PartError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the underlying error.
 func (e *PartError) Unwrap() error { return e.Err }
 
-// checkTime bounds one look at all parts, freshTime is how long its result is used: a
-// probe costs the store nothing, however often somebody asks.
+// checkTime limits one check of all parts. freshTime is how long its result is reused, so that frequent probes do not
+// load the store.
 const (
 	checkTime = 2 * time.Second
 	freshTime = time.Second
 )
 
-// Health tells whether gavel can serve.
+// Health reports whether gavel can serve.
 type Health struct {
 	parts []Part
 	log   *slog.Logger
@@ -50,21 +50,21 @@ type Health struct {
 	ended bool
 }
 
-// NewHealth looks at these parts. What is wrong with one goes into the log, once for each
-// change, and not into an answer: anybody may ask.
+// NewHealth returns a Health for the given parts. Errors go to the log, once per change, and never into a response,
+// because probes are not authenticated.
 func NewHealth(log *slog.Logger, parts ...Part) *Health { return &Health{parts: parts, log: log} }
 
-// Drain makes gavel not ready for good: it is ending.
+// Drain makes gavel permanently not ready, because it is shutting down.
 func (h *Health) Drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
 }
 
-// Report is what /readyz answers.
+// Report is the response of /readyz.
 type Report struct {
 	Ready    bool         `json:"ready"`
-	Draining bool         `json:"draining,omitempty"` // it is ending
+	Draining bool         `json:"draining,omitempty"` // shutting down
 	Parts    []PartReport `json:"parts"`
 }
 
@@ -73,18 +73,17 @@ type PartReport struct {
 	Name     string `json:"name"`
 	OK       bool   `json:"ok"`
 	Optional bool   `json:"optional,omitempty"`
-	// Since when it does not work and how many decisions were made without it, where that is
-	// known.
+	// Since is when the part failed, and Decisions how many decisions were made without it, if known.
 	Since     time.Time `json:"since,omitzero"`
 	Decisions int64     `json:"decisions,omitempty"`
 }
 
-// Live answers 200 as long as the process answers at all.
+// Live responds with 200 while the process can respond.
 func (h *Health) Live(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]bool{"ok": true})
 }
 
-// Ready answers 200 when every part that is needed works, else 503, with the parts.
+// Ready responds with 200 if every required part works, else with 503, and lists the parts.
 func (h *Health) Ready(w http.ResponseWriter, r *http.Request) {
 	rep := h.check(r.Context())
 	code := http.StatusOK
@@ -98,7 +97,7 @@ func (h *Health) check(ctx context.Context) Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.at.IsZero() || time.Since(h.at) >= freshTime {
-		// One caller's leaving must not be told to the next as a failure.
+		// A caller that disconnects must not cause a failure for the next one.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime)
 		defer cancel()
 		h.last, h.at = h.probe(bounded), time.Now()
@@ -130,7 +129,7 @@ func (h *Health) probe(ctx context.Context) Report {
 			last = h.last.Parts[i]
 		}
 		switch was := last.Name != "" && !last.OK; {
-		case !last.Since.IsZero() || !rep.Parts[i].Since.IsZero(): // its owner logs it
+		case !last.Since.IsZero() || !rep.Parts[i].Since.IsZero(): // the part's owner logs it
 		case !ok && !was:
 			h.log.Error("a part does not work", "part", p.Name, "error", errs[i])
 		case ok && was:
@@ -144,5 +143,5 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // whoever asked is gone
+	_ = json.NewEncoder(w).Encode(body) // fails only if the caller has gone
 }

@@ -87,7 +87,7 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// A probe that gives up does not make the next one fail.
+// A cancelled probe does not make the next one fail.
 func TestHealthOfACallerWhoLeft(t *testing.T) {
 	h := telemetry.NewHealth(telemetry.NewLogger(&strings.Builder{}, nil, false),
 		telemetry.Part{Name: "store", Check: func(ctx context.Context) error { return ctx.Err() }})

@@ -24,7 +24,7 @@ func (m *Metrics) Instrument(next http.Handler) http.Handler {
 	})
 }
 
-// Routes that are told apart; every other path is "other", whatever a caller sends.
+// routes are the paths with a metric of their own. Any other path counts as "other".
 var routes = []string{
 	"/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console",
 	"/v1/definitions", "/v1/instances", "/v1/decisions", "/v1/events", "/v1/reviews", "/v1/decide", "/v1/evidence", "/v1/statistics", "/v1/whoami",
@@ -47,7 +47,7 @@ func methodOf(method string) string {
 	return "other"
 }
 
-// seenWriter remembers what was answered.
+// seenWriter records the response status.
 type seenWriter struct {
 	http.ResponseWriter
 	code   int
@@ -69,20 +69,20 @@ func (w *seenWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Flush sends what was written: handlers of streams look for it.
+// Flush implements http.Flusher, which stream handlers require.
 func (w *seenWriter) Flush() {
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer that cannot flush has nothing to send early
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer that cannot flush does not buffer
 }
 
-// Unwrap lets http.ResponseController find the writer below.
+// Unwrap lets http.ResponseController reach the underlying writer.
 func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *seenWriter) status() int {
 	if w.code == 0 {
-		return http.StatusOK // what net/http sends for a handler that wrote nothing
+		return http.StatusOK // the status that net/http sends if nothing was written
 	}
 	return w.code
 }

@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-// Redacted stands where a secret was.
+// Redacted replaces secrets.
 const Redacted = "[redacted]"
 
-// NewLogger writes messages as lines of text, or of JSON, without what looks like a
-// credential: values under telling keys, and whatever has the form of a bearer token, an
-// API key or a password in a URL, wherever it stands. It is the last net, and no reason to
-// log what callers sent. Of warnings and errors with the same cause, it writes one line a
-// second, with how many it stands for.
+// NewLogger returns a logger that writes lines of text or JSON, with apparent credentials removed: values of keys
+// such as "password", and texts that look like a bearer token, an API key or a password in a URL. This is a last
+// safeguard; callers' data must not be logged anyway. For warnings and errors with the same cause, it writes at most
+// one line per second, with the number of lines that it represents.
 func NewLogger(w io.Writer, level slog.Leveler, asJSON bool) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: redactAttr}
 	if asJSON {
@@ -29,8 +28,8 @@ func NewLogger(w io.Writer, level slog.Leveler, asJSON bool) *slog.Logger {
 // secretKeys are parts of keys whose values are never shown.
 var secretKeys = []string{"authorization", "password", "passwd", "secret", "api_key", "apikey", "bearer", "cookie", "credential_value", "private"}
 
-// secretForms are what credentials look like: gavel's own tokens, the common providers'
-// keys, JWTs, bearer headers, and passwords in URLs.
+// secretForms matches credentials: gavel's own tokens, keys of common providers, JWTs, bearer headers, and passwords
+// in URLs.
 var secretForms = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`gvl_[A-Za-z0-9_-]{8,}|sk-[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*|(?i:bearer) +[A-Za-z0-9._~+/=-]{8,}|://[^/\s:@]+:[^/\s@]+@`)
 })
@@ -56,23 +55,23 @@ func redactAttr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Scrub replaces what has the form of a credential.
+// Scrub replaces texts that look like credentials.
 func Scrub(text string) string { return secretForms().ReplaceAllString(text, Redacted) }
 
-// repeatWindow is how often at most one line says the same.
+// repeatWindow is the minimum time between lines with the same cause.
 const repeatWindow = time.Second
 
-// mostRepeats bounds for how many causes repetitions are counted at a time.
+// mostRepeats limits the number of causes that are tracked concurrently.
 const mostRepeats = 256
 
-// causeKeys are the attributes that say why; a line without one is never held back.
+// causeKeys are the attributes that name a cause. A line without one is never delayed.
 var causeKeys = []string{"cause", "error"}
 
-// variable is what differs between lines that say the same: numbers, ids, hashes.
+// variable matches the parts in which lines with the same cause differ: numbers, ids, hashes.
 var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9a-f]{8,}(-[0-9a-f]+)*|\d+(\.\d+)?`) })
 
-// repeats writes the first line of each cause at once, and those of the next second as one
-// line with their number: what fails for everybody must not fill the disk too.
+// repeats writes the first line of each cause immediately, and combines those of the next second into one line with
+// their number. A failure that affects every request must not also fill the disk.
 type repeats struct {
 	slog.Handler
 	seen *seenLines
@@ -83,7 +82,7 @@ type seenLines struct {
 	open map[string]*heldLines
 }
 
-// heldLines are the lines of one cause that were held back in the present window.
+// heldLines are the lines of one cause that were held back in the current window.
 type heldLines struct {
 	count int
 	last  slog.Record
@@ -102,7 +101,7 @@ func (r repeats) Handle(ctx context.Context, line slog.Record) error {
 	}
 	r.seen.mu.Lock()
 	if _, open := r.seen.open[key]; !open && len(r.seen.open) >= mostRepeats {
-		key = "" // too many at a time: the rest count as one
+		key = "" // too many causes: the rest share one key
 	}
 	if held, open := r.seen.open[key]; open {
 		held.count++
@@ -116,8 +115,7 @@ func (r repeats) Handle(ctx context.Context, line slog.Record) error {
 	return r.Handler.Handle(ctx, line)
 }
 
-// endWindow writes what was held back of one cause, if anything was, and then begins
-// another window.
+// endWindow writes the lines that were held back for a cause and starts another window, or ends if there are none.
 func (s *seenLines) endWindow(key string) {
 	s.mu.Lock()
 	held := s.open[key]
@@ -130,7 +128,7 @@ func (s *seenLines) endWindow(key string) {
 	s.mu.Unlock()
 	time.AfterFunc(repeatWindow, func() { s.endWindow(key) })
 	held.last.AddAttrs(slog.Int("lines", held.count))
-	_ = held.to.Handle(context.Background(), held.last) // as with every line, no one would hear of it
+	_ = held.to.Handle(context.Background(), held.last) // errors of the log itself cannot be reported
 }
 
 // WithAttrs implements slog.Handler.
@@ -143,7 +141,7 @@ func (r repeats) WithGroup(name string) slog.Handler {
 	return repeats{r.Handler.WithGroup(name), r.seen}
 }
 
-// causeOf is what a line is known by; not ok for lines that do not say why something failed.
+// causeOf returns the key by which lines with the same cause are combined. ok is false for lines without a cause.
 func causeOf(line slog.Record) (key string, ok bool) {
 	if line.Level < slog.LevelWarn {
 		return "", false

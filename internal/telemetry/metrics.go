@@ -1,13 +1,12 @@
-// Package telemetry shows operators what gavel does: metrics, health, and logs
-// without secrets.
+// Package telemetry provides metrics, health checks, and logs without secrets, for operators.
 //
-// It promises that every name of a metric is one of this package, that no label
-// comes from a caller (a workflow's name, an id, a path), so that nobody can make
-// the number of series grow, and that asking costs the gate nothing: figures that
-// others keep are pulled when somebody looks.
+// Guarantees:
+//   - Every metric name is defined in this package.
+//   - No label comes from a caller (a workflow's name, an id, a path), so no caller can increase the number of
+//     series.
+//   - Figures kept elsewhere are collected only on a scrape, so they cost the gate nothing.
 //
-// It must never hold or show data, contexts, reasons or credentials, and never
-// keep a decision from being made.
+// It must never hold or show data, contexts, reasons or credentials, and never prevent a decision.
 package telemetry
 
 import (
@@ -27,47 +26,47 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Sources are where figures are pulled from; a nil one is left out.
+// Sources supply the figures that are collected on a scrape. A nil one is omitted.
 type Sources struct {
 	Model   func() llm.Stats
 	Sandbox func() script.Stats
 	Store   func() store.Stats
-	// ValuesRefused is how many sealed values did not open.
+	// ValuesRefused returns how many sealed values could not be opened.
 	ValuesRefused func() int64
-	// Streams is how many event streams and protocol sessions are held.
+	// Streams returns the number of open event streams and protocol sessions.
 	Streams func() int
-	// StreamLag is how far the event stream is behind that is furthest behind: by positions,
-	// and by the age of the oldest event that it was not sent.
+	// StreamLag returns the lag of the slowest event stream: in positions, and as the age of the oldest event not yet
+	// sent to it.
 	StreamLag func() (events int64, age time.Duration)
-	// Reviews are those that wait for a person; false where that cannot be told now.
+	// Reviews returns the reviews that wait for a person, or false if they are unknown now.
 	Reviews func() (ReviewStats, bool)
 	// Modules writes the figures of modules.
 	Modules func(Tell)
-	// Canaries are known cases that the judge was asked; false where there are none.
+	// Canaries returns the results of known cases put to the judge, or false if there are none.
 	Canaries func() (CanaryStats, bool)
-	// Listener is what callers hold of the listener, and what they lost.
+	// Listener returns the listener's connections and waiting requests, and how many it closed or refused.
 	Listener func() ListenerStats
 }
 
-// ListenerStats is what a listener tells of itself.
+// ListenerStats are the figures of a listener.
 type ListenerStats struct {
-	Connections, Waiting int64  // open ones, and requests that wait for a place
-	Closed, Refused      uint64 // connections closed in favour of others, and requests without a place
+	Connections, Waiting int64  // open connections, and requests that wait for a slot
+	Closed, Refused      uint64 // connections closed in favour of others, and requests that got no slot
 }
 
-// ReviewStats is what waits for a person.
+// ReviewStats describes the reviews that wait for a person.
 type ReviewStats struct {
 	Open      int
-	OldestAge time.Duration // of the one that has waited longest
+	OldestAge time.Duration // waiting time of the oldest one
 }
 
-// CanaryStats are known cases that the judge was asked, and whether the last ones show a drift.
+// CanaryStats are the results of known cases put to the judge. Drift reports whether the latest ones show a drift.
 type CanaryStats struct {
 	Right, WrongApprovals, WrongRefusals, Unanswered uint64
 	Drift                                            bool
 }
 
-// Metrics counts. It is an engine.Observer.
+// Metrics collects gavel's metrics. It is an engine.Observer.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -78,8 +77,8 @@ type Metrics struct {
 	inFlight                           prometheus.Gauge
 }
 
-// The buckets: decisions take from 50 us (fields and schema) to a minute (a model), requests
-// from 5 ms to 10 s, sizes go from 64 bytes to 1 MiB.
+// Histogram buckets. Decisions take from 50 us (fields and schema) to a minute (a model), and requests from 5 ms to
+// 10 s. Sizes range from 64 bytes to 1 MiB.
 var (
 	decisionBuckets = []float64{.00005, .0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
 	requestBuckets  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
@@ -88,7 +87,7 @@ var (
 
 const namespace = "gavel_"
 
-// NewMetrics makes the metrics. version is the program's.
+// NewMetrics returns the metrics. version is the program's version.
 func NewMetrics(version string, from Sources) *Metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), pulled{from, version})
@@ -117,7 +116,7 @@ func NewMetrics(version string, from Sources) *Metrics {
 	}
 }
 
-// Handler serves the metrics in the formats that Prometheus reads.
+// Handler serves the metrics in Prometheus formats.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
@@ -161,7 +160,7 @@ func (m *Metrics) countDecision(asked string, d *record.Decision) {
 	}
 }
 
-// operationOf is what a decision was about, in the words of the operations.
+// operationOf returns the operation that a decision belongs to.
 func operationOf(ev *record.Event) string {
 	switch {
 	case ev.Kind == record.Started:

@@ -22,7 +22,7 @@ import (
 
 var _ engine.Observer = (*telemetry.Metrics)(nil)
 
-// scrape is what Prometheus would read.
+// scrape returns the page that Prometheus would read.
 func scrape(t *testing.T, m *telemetry.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -68,7 +68,7 @@ func TestMetricsOfDecisions(t *testing.T) {
 		{Kind: record.Refused, Action: "go", Decision: decision(judge.Reject, judge.LayerScript)},
 		{Kind: record.Refused, Action: "go", Decision: decision(judge.Reject, judge.LayerScript)},
 		{Kind: record.Prechecked, Decision: decision(judge.Approve, judge.ByFallback)},
-		{Kind: record.Refused, Decision: decision(judge.Reject, judge.LayerTransition)}, // of a stop
+		{Kind: record.Refused, Decision: decision(judge.Reject, judge.LayerTransition)}, // refuses an attempt to stop
 		{Kind: record.Checkpointed},
 		{Kind: record.Settled, Call: &record.Call{Outcome: record.CallUnknown}},
 	})
@@ -125,7 +125,7 @@ func TestMetricsThatArePulled(t *testing.T) {
 	)
 }
 
-// Whatever callers send, the number of series does not grow with it.
+// The number of series does not depend on callers' input.
 func TestMetricsOfRequests(t *testing.T) {
 	m := telemetry.NewMetrics("", telemetry.Sources{})
 	h := m.Instrument(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,7 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// page is what operators read.
+// page documents the metrics for operators.
 const page = "../../docs/serve.md"
 
 var (
@@ -28,8 +28,8 @@ var (
 	labels   = regexp.MustCompile(`([a-z_]+)="`)
 )
 
-// TestEveryMetricIsOnThePage: names, kinds and labels are an interface. What is renamed
-// breaks somebody's alarms.
+// TestEveryMetricIsOnThePage guards names, kinds and labels, which are an interface: renaming one breaks users'
+// alerts.
 func TestEveryMetricIsOnThePage(t *testing.T) {
 	raw, err := os.ReadFile(page)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestEveryMetricIsOnThePage(t *testing.T) {
 	}
 }
 
-// everything is a registry in which every metric has a value.
+// everything returns a registry in which every metric has a value.
 func everything() *telemetry.Metrics {
 	m := telemetry.NewMetrics("v0", telemetry.Sources{
 		Model: func() llm.Stats {
@@ -81,13 +81,13 @@ func everything() *telemetry.Metrics {
 	return m
 }
 
-// labelsOf are the names of a metric's labels, but for those that a histogram adds.
+// labelsOf returns the label names of a metric, without those that a histogram adds.
 func labelsOf(text, name string) string {
 	var names []string
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok && strings.ContainsAny(rest[:1], "{_ ") && !strings.HasPrefix(rest, "_total_") {
 			if rest[0] == '_' && !strings.HasPrefix(rest, "_bucket{") {
-				continue // a longer name
+				continue // another, longer name
 			}
 			for _, l := range labels.FindAllStringSubmatch(rest, -1) {
 				if l[1] != "le" && !slices.Contains(names, l[1]) {

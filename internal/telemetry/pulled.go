@@ -18,13 +18,13 @@ const (
 	Gauge   = prometheus.GaugeValue
 )
 
-// pulled collects what others count, when somebody looks.
+// pulled collects, on a scrape, the figures that Sources keep.
 type pulled struct {
 	from    Sources
 	version string
 }
 
-// Describe implements prometheus.Collector. It names nothing: what there is depends on the sources.
+// Describe implements prometheus.Collector. It describes nothing, because the metrics depend on the sources.
 func (pulled) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -87,10 +87,10 @@ func tellListener(tell Tell, s ListenerStats) {
 	tell("http_requests_refused_total", "Requests that found no place among those in flight, or lost it before they began.", Counter, float64(s.Refused))
 }
 
-// Tell writes one figure: a counter or a gauge with its labels, names and values in turn.
+// Tell writes one counter or gauge. labels alternates between names and values.
 type Tell func(name, help string, kind prometheus.ValueType, value float64, labels ...string)
 
-// The states of a breaker; exactly one of them is 1.
+// breakerStates are the states of a breaker. Exactly one of them has the value 1.
 var breakerStates = []string{"closed", "half-open", "open"}
 
 func tellModel(tell Tell, s llm.Stats) {

@@ -31,7 +31,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// A cause that fails every request is one line a second, with how many it stands for.
+// A cause that fails every request yields one line per second, with the number of lines that it represents.
 func TestRepeatedCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer
@@ -72,8 +72,7 @@ func TestRepeatedCauses(t *testing.T) {
 	})
 }
 
-// Causes without end, which repeat nothing, are bounded too: beyond so many at a time they
-// count as one.
+// Unlimited distinct causes are bounded too: beyond a number of concurrent causes, the rest count as one.
 func TestManyCausesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer

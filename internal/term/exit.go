@@ -8,28 +8,28 @@ import (
 	"strings"
 )
 
-// The exit codes, the same for every command.
+// Exit codes, the same for every command.
 const (
-	ExitOK         = 0 // all is well
-	ExitBad        = 1 // what was checked is bad
-	ExitUsage      = 2 // wrong usage or configuration
-	ExitUnknown    = 3 // could not find out
+	ExitOK         = 0 // success
+	ExitBad        = 1 // a check failed
+	ExitUsage      = 2 // invalid usage or configuration
+	ExitUnknown    = 3 // the result could not be determined
 	ExitRegression = 4 // significantly worse than the baseline
-	ExitIncomplete = 5 // fine as far as it goes: a part could not be measured
+	ExitIncomplete = 5 // no problem found, but a part could not be measured
 )
 
-// ExitError is an error with its exit code and what to do about it.
+// ExitError is an error with an exit code and a hint.
 type ExitError struct {
 	Code int
-	Err  error // nil when the command has already printed its findings
+	Err  error // nil if the command has already printed its findings
 	Hint string
-	// Lines are printed before the error: one for each mistake, where there can be many.
+	// Lines are printed before the error, one for each mistake.
 	Lines []string
-	// Reason is the stable code of what went wrong, where there is one; for programs.
+	// Reason is a stable code for programs, or "".
 	Reason string
 }
 
-// ErrBad ends a check that has printed what is bad.
+// ErrBad is returned by a check that has already printed its findings.
 var ErrBad error = &ExitError{Code: ExitBad}
 
 func (f *ExitError) Error() string {
@@ -41,19 +41,19 @@ func (f *ExitError) Error() string {
 
 func (f *ExitError) Unwrap() error { return f.Err }
 
-// UsageErrorf reports a mistake in how gavel was called or configured; hint may be "".
+// UsageErrorf returns an error in how gavel was called or configured; hint may be "".
 func UsageErrorf(hint, format string, args ...any) error {
 	return &ExitError{Code: ExitUsage, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
-// UnknownErrorf reports that something could not be found out, because of the disk, the
-// store or the server; hint may be "".
+// UnknownErrorf returns an error for a result that could not be determined, because of the disk, the store or the
+// server; hint may be "".
 func UnknownErrorf(hint, format string, args ...any) error {
 	return &ExitError{Code: ExitUnknown, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
-// PrintError prints an error behind its lines and its hint, and returns its exit code: the last
-// line is the verdict.
+// PrintError prints an error after its lines and its hint, so that the last line is the verdict. It returns the exit
+// code.
 func (t *Terminal) PrintError(err error) int {
 	var f *ExitError
 	if !errors.As(err, &f) {
@@ -72,7 +72,7 @@ func (t *Terminal) PrintError(err error) int {
 	return f.Code
 }
 
-// PrintErrorJSON prints what PrintError does for a program: as one line of JSON.
+// PrintErrorJSON is PrintError for programs: it prints one line of JSON.
 func (t *Terminal) PrintErrorJSON(err error) int {
 	f, ok := errors.AsType[*ExitError](err)
 	if !ok {
@@ -96,8 +96,8 @@ func (t *Terminal) PrintErrorJSON(err error) int {
 	return f.Code
 }
 
-// AddWriteError returns err, or the reason why some output of t was lost: an answer that
-// did not arrive is no success.
+// AddWriteError returns err, or an error if some output of t was lost: a result that could not be printed is not a
+// success.
 func (t *Terminal) AddWriteError(err error) error {
 	lost := t.w.firstError()
 	if lost == nil {
@@ -106,7 +106,7 @@ func (t *Terminal) AddWriteError(err error) error {
 	if err == nil {
 		return UnknownErrorf("", "the answer could not be written: %w", lost)
 	}
-	if f := new(ExitError); errors.As(err, &f) && f.Err == nil { // all that it had to say was printed
+	if f := new(ExitError); errors.As(err, &f) && f.Err == nil { // the error's own findings were already printed
 		return &ExitError{Code: f.Code, Err: fmt.Errorf("the findings could not be written: %w", lost)}
 	}
 	return err

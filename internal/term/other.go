@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// BlockingReader returns in: here no other process can make it non-blocking.
+// BlockingReader returns in unchanged: on this system, no other process can make it non-blocking.
 func BlockingReader(in io.Reader) io.Reader { return in }
 
-// BlockingWriter returns out, likewise.
+// BlockingWriter returns out unchanged, for the same reason.
 func BlockingWriter(out io.Writer) io.Writer { return out }
 
-// width returns 0: the columns of the terminal are not known here.
+// width returns 0: the terminal's width is not known on this system.
 func (t *Terminal) width() int { return 0 }

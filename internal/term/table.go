@@ -12,14 +12,13 @@ import (
 
 const (
 	columnGap   = 2  // spaces between columns
-	leastColumn = 12 // no word is broken narrower
-	longestWord = 40 // and only longer ones where nothing helps; an id has 40
+	leastColumn = 12 // minimum width to which words are broken
+	longestWord = 40 // longer words may always be broken; an id has 40 characters
 )
 
-// Table prints rows in columns; the first row is the heading. Cells are cleaned. On a
-// terminal that is too narrow the widest columns are wrapped between words; where that is not
-// enough, the spare columns are left out, the first first, and then words are broken. A file or a
-// pipe gets every row whole, on one line.
+// Table prints rows in columns; the first row is the heading. Cells are cleaned. On a narrow terminal, the widest
+// columns are wrapped between words. If that is not enough, spare columns are omitted in the given order, and finally
+// words are broken. In a file or a pipe, every row is on one line.
 func (t *Terminal) Table(rows [][]string, spare ...string) {
 	rows, left := omitColumns(rows, t.width(), spare)
 	_, _ = io.WriteString(t.w, layOut(rows, t.width(), func(cell string) string { return string(t.Outcome(cell)) }))
@@ -28,15 +27,14 @@ func (t *Terminal) Table(rows [][]string, spare ...string) {
 	}
 }
 
-// Align is the same table as text, each row on one line whoever looks: for reports that
-// are files.
+// Align returns the same table as text, with each row on one line, for reports in files.
 func Align(rows [][]string) string { return layOut(rows, 0, Clean) }
 
-// outcomeColumns are the headings of columns in which outcomes stand.
+// outcomeColumns are the headings of columns that hold outcomes.
 var outcomeColumns = []string{"OUTCOME", "SAYS", "STATUS"}
 
-// omitColumns leaves spare columns out until the rest fits into width without breaking a word, and
-// returns their headings. A width of 0 has room for all.
+// omitColumns omits spare columns until the others fit into width without breaking words, and returns the omitted
+// headings. A width of 0 is unlimited.
 func omitColumns(rows [][]string, width int, spare []string) (_ [][]string, left []string) {
 	for _, head := range spare {
 		widths, words := measureColumns(rows)
@@ -53,7 +51,7 @@ func omitColumns(rows [][]string, width int, spare []string) (_ [][]string, left
 	return rows, left
 }
 
-// measureColumns returns the width of the longest cell and of the longest word of each column.
+// measureColumns returns the width of each column's longest cell and longest word.
 func measureColumns(rows [][]string) (widths, words []int) {
 	for _, row := range rows {
 		for i, cell := range row {
@@ -70,7 +68,7 @@ func measureColumns(rows [][]string) (widths, words []int) {
 	return widths, words
 }
 
-// layOut wraps columns to fit into width, unless that is 0, and styles outcomes.
+// layOut wraps columns to fit into width, unless it is 0, and styles outcomes.
 func layOut(rows [][]string, width int, style func(string) string) string {
 	w := table.NewWriter()
 	w.SuppressTrailingSpaces()
@@ -96,8 +94,8 @@ func layOut(rows [][]string, width int, style func(string) string) string {
 	return w.Render() + "\n"
 }
 
-// wrapColumns narrows columns until all fit into width: between words, and where that is not
-// enough, through words; but not in vain, for an id in two parts is hard to copy.
+// wrapColumns narrows columns until they fit into width: first between words, then by breaking words. It breaks words
+// only if that makes the table fit, because a broken id is hard to copy.
 func wrapColumns(widths, words []int, width int) (configs []table.ColumnConfig) {
 	limits, fit := narrowColumns(widths, words, width)
 	if !fit {
@@ -117,7 +115,7 @@ func wrapColumns(widths, words []int, width int) (configs []table.ColumnConfig) 
 	return configs
 }
 
-// narrowColumns takes from the widest column that is above its least width, until all fit or none is.
+// narrowColumns repeatedly narrows the widest column that exceeds its minimum, until all fit or none can be narrowed.
 func narrowColumns(widths, least []int, width int) (limits []int, fit bool) {
 	limits = slices.Clone(widths)
 	total := columnGap * (len(widths) - 1)
@@ -139,10 +137,10 @@ func narrowColumns(widths, least []int, width int) (limits []int, fit bool) {
 	return limits, true
 }
 
-// Fit cuts a line that is longer than width.
+// Fit cuts a line to width.
 func Fit(line string, width int) string { return text.Snip(line, width, "...") }
 
-// Wrap breaks a line between words where it is longer than width.
+// Wrap breaks a line between words to fit into width.
 func Wrap(line string, width int) string { return text.WrapSoft(line, width) }
 
 // Count returns a number with its noun: "1 history", "2 histories".

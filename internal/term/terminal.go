@@ -1,14 +1,13 @@
-// Package term prints for people: text, tables, styles, progress, errors with their exit
-// codes. Only cmd/gavel and what lies below it may import it.
+// Package term prints for people: text, tables, styles, progress, and errors with their exit codes. Only cmd/gavel
+// and packages below it may import it.
 //
-// What it promises:
+// Guarantees:
 //
-//   - Only Terminal writes to people, and it cleans every string that it prints: text from
-//     a definition, an agent or a store cannot move the cursor, change colours, ring the
-//     bell or turn text around. Format strings are constants of this program.
-//   - Colour is decoration, never information: it is used on a terminal only, and not when
-//     NO_COLOR is set or TERM is dumb.
-//   - JSON is printed with the same characters escaped, so that it means the same.
+//   - All output to people goes through Terminal, which cleans every string. Text from a definition, an agent or a
+//     store cannot move the cursor, change colours, ring the bell or reverse text. Format strings are constants of
+//     this program.
+//   - Colour never carries information. It is used only on a terminal, and not if NO_COLOR is set or TERM is dumb.
+//   - JSON is printed with the same characters escaped, so its meaning is unchanged.
 package term
 
 import (
@@ -27,14 +26,14 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// Terminal prints for people. It keeps the first error of writing; see AddWriteError.
+// Terminal prints for people. It keeps the first write error; see AddWriteError.
 type Terminal struct {
 	w      *errWriter
-	file   *os.File // nil unless a person is looking
+	file   *os.File // nil if w is not a terminal
 	colour bool
 }
 
-// New returns the terminal over w, which need not be one.
+// New returns a Terminal that writes to w, which need not be a terminal.
 func New(w io.Writer) *Terminal {
 	t := &Terminal{w: &errWriter{w: BlockingWriter(w)}}
 	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
@@ -44,7 +43,7 @@ func New(w io.Writer) *Terminal {
 	return t
 }
 
-// IsTerminal reports whether a person is looking.
+// IsTerminal reports whether the output is a terminal.
 func (t *Terminal) IsTerminal() bool { return t.file != nil }
 
 type errWriter struct {
@@ -63,14 +62,14 @@ func (r *errWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// firstError returns nil where every write succeeded.
+// firstError returns the first write error, or nil.
 func (r *errWriter) firstError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// Write cleans p too, so that a library that prints cannot get around the rule.
+// Write also cleans p, so that libraries that print cannot bypass cleaning.
 func (t *Terminal) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(t.w, CleanLines(string(p))); err != nil {
 		return 0, err
@@ -78,7 +77,7 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Styled is text that was cleaned, and then coloured.
+// Styled is text that was cleaned and then coloured.
 type Styled string
 
 func (t *Terminal) applyStyle(code, text string) Styled {
@@ -89,7 +88,7 @@ func (t *Terminal) applyStyle(code, text string) Styled {
 	return Styled("\x1b[" + code + "m" + text + "\x1b[0m")
 }
 
-// Red returns text in red where the terminal has colours; the other styles likewise.
+// Red returns text in red if the terminal supports colour; the other styles work likewise.
 func (t *Terminal) Red(text string) Styled { return t.applyStyle("31", text) }
 
 // Green is a style.
@@ -101,8 +100,8 @@ func (t *Terminal) Bold(text string) Styled { return t.applyStyle("1", text) }
 // Dim is a style.
 func (t *Terminal) Dim(text string) Styled { return t.applyStyle("2", text) }
 
-// Outcome returns text in the colour of the outcome that it begins with: green for what was
-// approved, red for what was refused, yellow for what is not decided or cannot be relied on.
+// Outcome returns text in the colour of its first word: green for approved outcomes, red for refused ones, yellow for
+// undecided or unreliable ones.
 func (t *Terminal) Outcome(text string) Styled {
 	word, _, _ := strings.Cut(text, " ")
 	switch strings.TrimRight(word, ",:") {
@@ -116,7 +115,7 @@ func (t *Terminal) Outcome(text string) Styled {
 	return Styled(Clean(text))
 }
 
-// Printf prints like fmt.Printf; arguments are cleaned, the format is ours.
+// Printf prints like fmt.Printf. It cleans arguments; format must be a constant of this program.
 func (t *Terminal) Printf(format string, args ...any) {
 	for i, a := range args {
 		if _, clean := a.(Styled); clean {
@@ -145,11 +144,11 @@ func (t *Terminal) JSON(v any) error {
 	return err
 }
 
-// Clean makes one line of text harmless: every character that a terminal could
-// obey, every line break, and what is not UTF-8, is shown and not sent.
+// Clean makes text safe to print on one line: it replaces characters that a terminal would interpret, line breaks,
+// and invalid UTF-8 by visible text.
 func Clean(s string) string { return replaceUnsafe(s, false) }
 
-// CleanLines is clean for documents: line feeds and tabs stay.
+// CleanLines is Clean for documents: line feeds and tabs are kept.
 func CleanLines(s string) string { return replaceUnsafe(s, true) }
 
 func replaceUnsafe(s string, lines bool) string {
@@ -176,16 +175,16 @@ func replaceUnsafe(s string, lines bool) string {
 	return b.String()
 }
 
-// isUnsafe reports control characters (C0, DEL, C1), and the format
-// characters that reorder or hide text. Joiners stay: languages and emoji use them.
+// isUnsafe reports control characters (C0, DEL, C1), and format characters that reorder or hide text. Joiners are
+// safe, because languages and emoji use them.
 func isUnsafe(r rune) bool {
 	const joiners = "\u200c\u200d"
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' ||
 		unicode.Is(unicode.Cf, r) && !strings.ContainsRune(joiners, r)
 }
 
-// EscapeJSON escapes in encoded JSON what unsafeRune reports. Outside of strings
-// JSON has none of them but line feeds, which stay.
+// EscapeJSON escapes characters in encoded JSON that isUnsafe reports, except line feeds. Outside of strings, JSON
+// contains no others.
 func EscapeJSON(doc string) string {
 	if strings.IndexFunc(doc, func(r rune) bool { return r != '\n' && isUnsafe(r) }) < 0 {
 		return doc
@@ -207,15 +206,15 @@ func EscapeJSON(doc string) string {
 
 const progressEvery = 100 * time.Millisecond
 
-// Progress is one line that says how far a long command is. A nil Progress prints nothing.
+// Progress is one line that shows the progress of a long command. A nil Progress prints nothing.
 type Progress struct {
 	t     *Terminal
 	mu    sync.Mutex
 	last  time.Time
-	width int // of what the line shows
+	width int // of the displayed text
 }
 
-// NewProgress returns nil where no person is looking.
+// NewProgress returns a Progress, or nil if the output is not a terminal.
 func (t *Terminal) NewProgress() *Progress {
 	if t.file == nil {
 		return nil
@@ -237,7 +236,7 @@ func (p *Progress) Update(format string, args ...any) {
 	p.print(fmt.Sprintf(format, args...))
 }
 
-// Set replaces the line at once; "" clears it.
+// Set replaces the line immediately; "" clears it.
 func (p *Progress) Set(line string) {
 	if p == nil {
 		return
@@ -247,7 +246,7 @@ func (p *Progress) Set(line string) {
 	p.print(line)
 }
 
-// Printf puts a line of its own in place of the line, which Set brings back below it.
+// Printf prints a permanent line in place of the progress line. Set then shows the progress line below it.
 func (p *Progress) Printf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +255,7 @@ func (p *Progress) Printf(format string, args ...any) {
 	p.t.Printf(format, args...)
 }
 
-// Finish clears the line, and leaves a last one if there is something to say.
+// Finish clears the line, or replaces it with last if that is not "".
 func (p *Progress) Finish(last string) {
 	if p == nil {
 		return

@@ -88,8 +88,7 @@ func TestColourIsForTerminalsOnly(t *testing.T) {
 	}
 }
 
-// Outcomes have colours where a person looks, in columns that hold them and nowhere else, and
-// the columns stay in line.
+// On a terminal, outcomes are coloured in the columns that hold them and nowhere else, and columns stay aligned.
 func TestOutcomesHaveColours(t *testing.T) {
 	t.Parallel()
 	rows := [][]string{{"ACTION", "OUTCOME", "BY"}, {"approve", "reject", "a"}, {"x", "approved by ada", "b"}, {"y", "escalate \a", "c"}, {"z", "other", "d"}}
@@ -133,7 +132,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// A terminal that is too narrow wraps the widest column; a file gets each row on one line.
+// A narrow terminal wraps the widest column; a file gets each row on one line.
 func TestTableFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	widths := []int{17, 60, 30}
@@ -145,8 +144,8 @@ func TestTableFitsTheTerminal(t *testing.T) {
 		{[]int{17, 8, 9}, 111, map[int]int{}},
 		{[]int{17, 8, 9}, 80, map[int]int{2: 29}},
 		{[]int{17, 8, 9}, 40, map[int]int{2: 9, 3: 10}},
-		{[]int{17, 8, 9}, 35, map[int]int{1: 14, 2: 8, 3: 9}}, // a word is broken where that helps
-		{[]int{17, 8, 9}, 20, map[int]int{2: 8, 3: 9}},        // and not in vain
+		{[]int{17, 8, 9}, 35, map[int]int{1: 14, 2: 8, 3: 9}}, // breaks a word because that helps
+		{[]int{17, 8, 9}, 20, map[int]int{2: 8, 3: 9}},        // does not, because it would not help
 		{[]int{17, 40, 9}, 60, map[int]int{2: 30, 3: 9}},
 	} {
 		limits := map[int]int{}
@@ -170,7 +169,7 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	}
 }
 
-// A terminal that is too narrow for whole words does without the spare columns, as few as are enough.
+// A terminal that is too narrow for whole words omits as few spare columns as possible.
 func TestNarrowTerminalsOmitColumns(t *testing.T) {
 	t.Parallel()
 	rows := [][]string{{"WHEN", "A", "B", "REASON"}, {"1m ago", "aaaaaaaaaa", "bbbbbbbbbb", "some words here"}, {"2m ago", "a", "b", "more"}}

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockingFile reads and writes a file that any process which shares the pipe or socket
-// can make non-blocking at any time; Node does. It then waits until the file is ready
-// instead of failing.
+// blockingFile reads and writes a file that another process sharing the pipe or socket may make non-blocking at any
+// time, as Node does. It then waits until the file is ready instead of failing.
 type blockingFile struct{ file *os.File }
 
-// BlockingReader returns in; where it is a file, Read waits for input.
+// BlockingReader returns in. If it is a file, Read waits for input.
 func BlockingReader(in io.Reader) io.Reader {
 	if f, ok := in.(*os.File); ok {
 		return blockingFile{f}
@@ -24,7 +23,7 @@ func BlockingReader(in io.Reader) io.Reader {
 	return in
 }
 
-// BlockingWriter returns out; where it is a file, Write waits for room.
+// BlockingWriter returns out. If it is a file, Write waits until it accepts output.
 func BlockingWriter(out io.Writer) io.Writer {
 	if f, ok := out.(*os.File); ok {
 		return blockingFile{f}
@@ -58,15 +57,14 @@ func (p blockingFile) Write(b []byte) (int, error) {
 	}
 }
 
-// await returns when the file is ready, closed at its other end, or broken: the next call
-// finds out which.
+// await returns when the file is ready, closed at the other end, or broken. The next call determines which.
 func (p blockingFile) await(events int16) error {
 	conn, err := p.file.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = conn.Control(func(fd uintptr) { // unlike Fd, it leaves the mode as it is
+	err = conn.Control(func(fd uintptr) { // unlike Fd, it does not change the mode
 		fds := []unix.PollFd{{Fd: int32(fd), Events: events}} //nolint:gosec // descriptors are small numbers
 		for {
 			if _, failed = unix.Poll(fds, -1); !errors.Is(failed, unix.EINTR) {
@@ -83,7 +81,7 @@ func (p blockingFile) await(events int16) error {
 	return nil
 }
 
-// width returns the columns of the terminal, 0 where it is none or does not say.
+// width returns the terminal's columns, or 0 if it is not a terminal or the width is unknown.
 func (t *Terminal) width() int {
 	if t.file == nil {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketPair is two ends that block; the second is for a child.
+// socketPair returns two blocking ends; the second is for a child process.
 func socketPair(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -26,7 +26,7 @@ func socketPair(t *testing.T) (ours, theirs *os.File) {
 	return ours, theirs
 }
 
-// TestBlockingFileWaits: what is read comes later, and what is written does not fit at once.
+// TestBlockingFileWaits reads before data is available, and writes more than fits.
 func TestBlockingFileWaits(t *testing.T) {
 	t.Parallel()
 	ours, theirs := socketPair(t)
@@ -37,7 +37,7 @@ func TestBlockingFileWaits(t *testing.T) {
 		t.Fatal("the end does not turn non-blocking: this tests nothing")
 	}
 	in, out := BlockingReader(theirs), BlockingWriter(theirs)
-	sent := bytes.Repeat([]byte("gavel"), 1<<20) // far more than a socket holds
+	sent := bytes.Repeat([]byte("gavel"), 1<<20) // much more than a socket buffers
 	wrote := make(chan error, 1)
 	go func() {
 		n, err := out.Write(sent)

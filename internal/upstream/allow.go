@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// patterns are the rule's for a kind.
+// patterns returns the rule's patterns for a kind.
 func (r Rule) patterns(kind Kind) []string {
 	switch kind {
 	case KindTool:
@@ -20,17 +20,17 @@ func (r Rule) patterns(kind Kind) []string {
 	}
 }
 
-// isFor reports whether the rule is about a principal.
+// isFor reports whether the rule applies to a principal.
 func (r Rule) isFor(p engine.Principal) bool {
 	return p.ID != "" && (len(r.Roles) == 0 || slices.Contains(r.Roles, p.Role)) && (len(r.Principals) == 0 || matchesAny(r.Principals, p.ID))
 }
 
-// allows reports whether a principal may use something of an upstream.
+// allows reports whether a principal may use an item of the upstream.
 func (s Server) allows(p engine.Principal, kind Kind, name string) bool {
 	return slices.ContainsFunc(s.Allow, func(r Rule) bool { return r.isFor(p) && matchesAny(r.patterns(kind), name) })
 }
 
-// AllowsAnybody reports whether some principal may use something of an upstream.
+// AllowsAnybody reports whether some principal may use an item of the upstream.
 func (s Server) AllowsAnybody(kind Kind, name string) bool {
 	return slices.ContainsFunc(s.Allow, func(r Rule) bool { return matchesAny(r.patterns(kind), name) })
 }
@@ -39,10 +39,9 @@ func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return engine.MatchName(pattern, name) })
 }
 
-// isPlainURI reports whether a URI that a template was filled to means what its text says:
-// it has no dot segments, no backslashes, nothing that is hidden by percent-encoding twice,
-// and no control characters. A pattern that allows file:///data/* would otherwise let
-// file:///data/../etc pass.
+// isPlainURI reports whether a URI that fills a template means exactly what its text shows: it has no dot segments,
+// no backslashes, no content hidden by double percent-encoding, and no control characters. Otherwise, a pattern that
+// allows file:///data/* would also match file:///data/../etc.
 func isPlainURI(uri string) bool {
 	for round := range 4 {
 		if strings.ContainsFunc(uri, func(r rune) bool { return r < ' ' || r == '\\' || r == 0x7F }) {

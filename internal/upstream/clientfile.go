@@ -14,12 +14,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// maxClientFile is more than the files have in which a client keeps its history too.
+// maxClientFile exceeds the size of client files that also hold the client's history.
 const maxClientFile = 32 << 20
 
-// ConvertClientFile makes the section upstreams, as YAML, of the file in which an MCP client has
-// its servers. Values of variables and headers, which are mostly secrets, are not copied: notes say
-// what gavel's environment has to have instead, and what else of the file gavel does not take over.
+// ConvertClientFile converts an MCP client's configuration file to the section "upstreams", as YAML. It does not copy
+// values of variables and headers, since most are secrets. The notes name the variables that gavel's environment
+// needs instead, and settings that could not be converted.
 func ConvertClientFile(raw []byte) (section []byte, notes []string, err error) {
 	v, err := document.ReadJSON(blankComments(raw), document.Limits{Bytes: maxClientFile, Lax: true})
 	if err != nil {
@@ -43,8 +43,8 @@ func ConvertClientFile(raw []byte) (section []byte, notes []string, err error) {
 	return c.b.Bytes(), c.notes, nil
 }
 
-// serverMaps are where clients have their servers: mcpServers of most, of Claude Code those of each
-// project too; servers of VS Code, in its settings under mcp.
+// serverMaps returns the objects in which clients keep their servers: mcpServers in most, per project too in Claude
+// Code; servers in VS Code, under mcp in its settings.
 func serverMaps(v document.JSON) []document.JSON {
 	maps := []document.JSON{v.Get("mcpServers"), v.Get("servers"), v.At("mcp", "servers")}
 	for _, project := range v.Get("projects").Members() {
@@ -53,11 +53,11 @@ func serverMaps(v document.JSON) []document.JSON {
 	return maps
 }
 
-// blankComments turns the comments and the trailing commas that editors allow in JSON into white
-// space, so that what is wrong keeps its place.
+// blankComments replaces the comments and trailing commas that editors allow in JSON with white space, so that errors
+// keep their positions.
 func blankComments(raw []byte) []byte {
 	out := bytes.Clone(raw)
-	comma := -1 // the last one with nothing but white space after it
+	comma := -1 // index of the last comma followed only by white space, or -1
 	for i := 0; i < len(out); i++ {
 		end := i
 		switch rest := out[i:]; {
@@ -96,11 +96,11 @@ func blankComments(raw []byte) []byte {
 	return out
 }
 
-// clientFile is a client's file on its way to a section.
+// clientFile is the state of one conversion.
 type clientFile struct {
 	b     bytes.Buffer
 	notes []string
-	taken map[string]bool // names, in lower case
+	taken map[string]bool // names in use, in lower case
 }
 
 func (c *clientFile) note(format string, args ...any) {
@@ -109,7 +109,7 @@ func (c *clientFile) note(format string, args ...any) {
 
 func (c *clientFile) convert(key string, server document.JSON) {
 	command, address := server.Get("command").Text(), server.Get("url").Text()
-	for _, member := range []string{"httpUrl", "serverUrl"} { // of Gemini CLI, and of Windsurf
+	for _, member := range []string{"httpUrl", "serverUrl"} { // used by Gemini CLI and Windsurf
 		if address == "" {
 			address = server.Get(member).Text()
 		}
@@ -141,7 +141,7 @@ func (c *clientFile) convert(key string, server document.JSON) {
 	c.taken[strings.ToLower(name)] = true
 }
 
-// isGavel tells the entry of gavel, also where npx starts it.
+// isGavel reports whether an entry starts gavel, directly or through npx.
 func isGavel(command string, args document.JSON) bool {
 	if strings.TrimSuffix(filepath.Base(command), ".exe") == "gavel" {
 		return true
@@ -154,7 +154,7 @@ func isGavel(command string, args document.JSON) bool {
 	return false
 }
 
-// writeAllow allows what the client had. A list of what it hides cannot be said in allow.
+// writeAllow allows what the client used before. Excluded tools cannot be expressed in allow, so they become a note.
 func (c *clientFile) writeAllow(name string, server document.JSON) {
 	tools, why := `["*"]`, "everything, as before"
 	if included := listTexts(server.Get("includeTools")); len(included) > 0 {
@@ -169,7 +169,7 @@ func (c *clientFile) writeAllow(name string, server document.JSON) {
 	fmt.Fprintf(&c.b, "      - { tools: %s, resources: [\"*\"], prompts: [\"*\"] }\n", tools)
 }
 
-// listTexts are the elements of a list, in quotes.
+// listTexts returns the elements of an array as quoted strings.
 func listTexts(v document.JSON) (out []string) {
 	for _, element := range v.Elements() {
 		out = append(out, quoteJSON(element.Text()))
@@ -177,7 +177,7 @@ func listTexts(v document.JSON) (out []string) {
 	return out
 }
 
-// noteVariables says which variables of the client stand in a text: gavel does not expand them.
+// noteVariables notes a client variable in a text, because gavel does not expand it.
 func (c *clientFile) noteVariables(name, text string) {
 	if _, rest, found := strings.Cut(text, "${"); found {
 		variable, _, _ := strings.Cut(rest, "}")
@@ -237,16 +237,16 @@ func (c *clientFile) writeURL(name, address string, server document.JSON) {
 	}
 }
 
-// secretWord is in the names of what is mostly a secret.
+// secretWord matches names that usually denote secrets.
 var secretWord = regexp.MustCompile(`(?i)key|token|secret|passw|auth`)
 
-// isSecretFlag reports whether an argument, in quotes, is a flag named so, such as "--api-key".
+// isSecretFlag reports whether a quoted argument is a flag with such a name, for example "--api-key".
 func isSecretFlag(word string) bool {
 	flag, _, _ := strings.Cut(word, "=")
 	return strings.HasPrefix(flag, `"-`) && secretWord.MatchString(flag)
 }
 
-// isPrivate reports whether an address is not encrypted, or leads into a private network.
+// isPrivate reports whether an address is unencrypted or in a private network.
 func isPrivate(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -256,7 +256,7 @@ func isPrivate(address string) bool {
 	return u.Scheme == "http" || u.Hostname() == "localhost" || ip.IsLoopback() || ip.IsPrivate()
 }
 
-// serverNameOf makes the name of an upstream of a client's name for it.
+// serverNameOf derives a valid upstream name from a client's name for the server.
 func serverNameOf(text string, taken map[string]bool) string {
 	words := strings.FieldsFunc(text, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')

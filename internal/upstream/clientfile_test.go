@@ -7,13 +7,13 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// The files of clients, as their documentation has them, become sections that can be read; what is
-// not taken over is said.
+// Client files, as in the clients' documentation, convert to valid sections. Settings that cannot be converted are
+// noted.
 func TestConvertClientFile(t *testing.T) {
 	for client, c := range map[string]struct {
 		file  string
-		want  string // of the section, one a line
-		notes string // likewise
+		want  string // lines of the section
+		notes string // one per line
 	}{
 		"Claude Desktop": {
 			`{"globalShortcut": "", "mcpServers": {

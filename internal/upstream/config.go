@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The times of an upstream that declares none.
+// Default timeouts of an upstream.
 const (
 	DefaultConnectTimeout = 30 * time.Second
 	DefaultListTimeout    = 30 * time.Second
@@ -26,85 +26,84 @@ const (
 	maxTimeout            = time.Hour
 )
 
-// Session says who shares a session with an upstream.
+// Session selects which callers share a session with an upstream.
 type Session string
 
-// The sessions.
+// The session modes.
 const (
-	SessionShared    Session = "shared"    // one for all callers
-	SessionPrincipal Session = "principal" // one for each principal
+	SessionShared    Session = "shared"    // one session for all callers
+	SessionPrincipal Session = "principal" // one session for each principal
 )
 
-// Pinning says what an upstream's items are compared with.
+// Pinning selects the definitions that an upstream's items are compared with.
 type Pinning string
 
-// The ways of pinning.
+// The pinning modes.
 const (
-	PinningFile     Pinning = "file"      // the file that gavel upstream pin writes
-	PinningFirstUse Pinning = "first-use" // what the first session of this process saw
+	PinningFile     Pinning = "file"      // the file written by gavel upstream pin
+	PinningFirstUse Pinning = "first-use" // the definitions seen by this process's first session
 )
 
-// Protocol says which era of MCP an upstream speaks.
+// Protocol selects the version of MCP for an upstream.
 type Protocol string
 
-// The protocols.
+// The protocol modes.
 const (
-	ProtocolAuto       Protocol = "auto"       // initialize, and ModernVersion where that is refused
-	ProtocolInitialize Protocol = "initialize" // the era of initialize, up to 2025-11-25
+	ProtocolAuto       Protocol = "auto"       // initialize, or ModernVersion if the server rejects that
+	ProtocolInitialize Protocol = "initialize" // versions with initialize, up to 2025-11-25
 	ProtocolModern     Protocol = ModernVersion
 )
 
-// Config is what an operator declares in the section upstreams.
+// Config is the section "upstreams", declared by an operator.
 type Config struct {
-	// Servers by name: letters and digits with single dashes between them, beginning with a letter.
+	// Servers by name. A name has letters and digits with single dashes between them, and starts with a letter.
 	Servers map[string]Server
-	// Dir is where relative directories begin; "" is the working directory.
+	// Dir is the base of relative directories; "" is the working directory.
 	Dir string
 
-	section *document.Node // where it was read from, for messages; nil when nowhere
+	section *document.Node // source node for messages; nil if not read from a file
 }
 
-// Server is one upstream: Command or URL is set, never both.
+// Server configures one upstream. Exactly one of Command and URL is set.
 type Server struct {
 	// Command is a program and its arguments.
 	Command []string
-	// Directory is where it runs, "" is Config.Dir.
+	// Directory is the program's working directory; "" is Config.Dir.
 	Directory string
-	// Environment names what is passed on of gavel's own; nil is PATH, HOME, TMPDIR, LANG and
-	// what the system needs.
+	// Environment names variables to pass on from gavel's environment. Nil selects PATH, HOME, TMPDIR, LANG and those
+	// that the system needs.
 	Environment []string
-	// Set are further variables.
+	// Set holds additional variables.
 	Set map[string]string
 
 	// URL is the endpoint of a streamable HTTP server.
 	URL string
-	// Headers are sent to the URL's own host only. ${NAME} is a variable of gavel's environment.
+	// Headers are sent only to the URL's own host. ${NAME} is a variable of gavel's environment.
 	Headers map[string]string
-	// Hosts to which redirects may lead, with ":port" where it is not the scheme's own.
+	// Hosts lists hosts to which redirects may lead, with ":port" if it is not the scheme's default.
 	Hosts []string
-	// PrivateNetwork lets the URL lead into private networks, and be http://.
+	// PrivateNetwork permits a URL in a private network or with http://.
 	PrivateNetwork bool
 
 	Session  Session
 	Pinning  Pinning
 	Protocol Protocol
-	// Allow is who may use what. Nothing is allowed without it.
+	// Allow lists who may use which items. Without a rule, nothing is allowed.
 	Allow []Rule
 
-	// ConnectTimeout, ListTimeout and CallTimeout bound how long a session, a list and a call may
-	// take; progress begins the call's anew. IdleTimeout ends an unused session. Never 0.
+	// ConnectTimeout, ListTimeout and CallTimeout limit the start of a session, a list and a call. Progress restarts
+	// the call's timeout. IdleTimeout ends an unused session. None may be 0.
 	ConnectTimeout, ListTimeout, CallTimeout, IdleTimeout time.Duration
 }
 
-// Rule allows some callers some of an upstream's items. In patterns * is any run of
-// characters.
+// Rule allows some callers to use some of an upstream's items. In patterns, * matches any sequence of characters.
 type Rule struct {
-	Tools     []string // names, as the upstream says them
-	Resources []string // URIs of resources and templates of them
-	Prompts   []string // names
-	// Roles that it is for; none is all.
+	Tools     []string // names, as the upstream defines them
+	Resources []string // URIs of resources, and URI templates
+	Prompts   []string // names, as the upstream defines them
+	// Roles to which the rule applies; empty means all.
 	Roles []engine.Role
-	// Principals that it is for, as patterns; none is all.
+	// Principals to which the rule applies, as patterns; empty means all.
 	Principals []string
 }
 
@@ -114,9 +113,9 @@ var allRoles = []string{string(engine.RoleAgent), string(engine.RoleReviewer), s
 // Section is the section of the configuration file that declares servers.
 const Section = "upstreams"
 
-// ParseConfig reads the section "upstreams" of a configuration file; nil is a section without
-// servers. Config.Dir becomes the folder of the file. The error is document.Errors, one issue
-// for each mistake, with its line. Variables of the environment and pins are Open's to look up.
+// ParseConfig parses the section "upstreams" of a configuration file; nil means that there is none. Config.Dir
+// becomes the file's folder. The error is document.Errors, with one issue and its line for each mistake. ParseConfig
+// does not check environment variables and pins; Open does.
 func ParseConfig(section *document.Node) (Config, error) {
 	cfg := Config{Servers: map[string]Server{}, section: section}
 	if section == nil {
@@ -174,7 +173,7 @@ func readServer(parent *document.ObjectReader, key string) Server {
 	}
 	o.Unknown()
 	if len(issuesOf(parent)) > before {
-		return s // what could not be read need not make sense
+		return s // the rest may be incomplete
 	}
 	checkServer(s, func(pointer, format string, args ...any) {
 		o.Fail(o.Node().Nearest(pointer), format, args...)
@@ -182,9 +181,9 @@ func readServer(parent *document.ObjectReader, key string) Server {
 	return s
 }
 
-// issuesOf are what a reader has reported.
+// issuesOf returns the issues that a reader has reported.
 func issuesOf(o *document.ObjectReader) document.Errors {
-	all, _ := o.Err().(document.Errors) //nolint:errorlint // Err promises this very type
+	all, _ := o.Err().(document.Errors) //nolint:errorlint // Err returns this type or nil
 	return all
 }
 
@@ -222,7 +221,8 @@ func readRule(parent *document.ObjectReader, n *document.Node) Rule {
 	return r
 }
 
-// checkServer checks one server, with a nil lookup its form only. fail gets a pointer into it.
+// checkServer checks one server, without variables if lookup is nil. fail receives a pointer into the server's
+// object.
 func checkServer(s Server, fail func(pointer, format string, args ...any), lookup func(string) (string, bool)) {
 	foreign := func(what string, keys map[string]bool) {
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -276,7 +276,7 @@ func checkURL(s Server, fail func(pointer, format string, args ...any), lookup f
 	egress.RedirectHosts(u.Host, u.Scheme, s.Hosts, func(i int, message string) { fail(fmt.Sprintf("/hosts/%d", i), "%s", message) })
 }
 
-// issue says what is wrong with a server, at its line where it was read from a file.
+// issue returns an issue about a server, with its line if the server was read from a file.
 func (c Config) issue(server, pointer, format string, args ...any) *document.Issue {
 	i := &document.Issue{Rule: document.RuleValue, Path: "/upstreams" + string(document.PointerOf(server)) + pointer, Message: fmt.Sprintf(format, args...)}
 	if n := c.section.Get(server); n != nil {

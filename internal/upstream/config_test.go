@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// parse reads the section of a configuration file.
+// parse parses the section "upstreams" of a configuration file.
 func parse(t testing.TB, text string) (upstream.Config, error) {
 	t.Helper()
 	root, err := document.Parse("gavel.yaml", []byte("upstreams:\n"+text), document.Limits{})

@@ -10,9 +10,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// putQuestion makes a result input_required of a gated call, whose server asks for something before it
-// answers, go to the client with a requestState that holds the call. Each goes on once: a
-// requestState that comes again is refused.
+// putQuestion prepares an input_required result of a gated call, in which the server asks for input before it
+// answers. It replaces the requestState with one that identifies the call. A call can be continued once for each
+// requestState.
 func (m *Manager) putQuestion(ctx context.Context, c *gatedCall, result json.RawMessage) (json.RawMessage, error) {
 	use, err := m.states.AllowUse(context.WithoutCancel(ctx), time.Until(c.deadline))
 	if err != nil {
@@ -27,8 +27,8 @@ func (m *Manager) putQuestion(ctx context.Context, c *gatedCall, result json.Raw
 	return rewriteMembers(result, map[string]json.RawMessage{"requestState": document.AppendQuote(nil, m.states.Seal(string(append(b, '}')), c.bound))}), nil
 }
 
-// takeAnswer has a call go on, once and before its deadline: after that a person may have said already
-// what became of it.
+// takeAnswer continues a call, once and only before its deadline. After the deadline, a person may already have
+// decided how the call ended.
 func (m *Manager) takeAnswer(ctx context.Context, c *gatedCall) error {
 	left, err := m.states.Use(ctx, c.use)
 	switch {
@@ -43,7 +43,7 @@ func (m *Manager) takeAnswer(ctx context.Context, c *gatedCall) error {
 	return nil
 }
 
-// explainCount is the answer where it cannot be known whether a call goes on.
+// explainCount returns the error for a call that may or may not be continued.
 func (m *Manager) explainCount(ctx context.Context, c *gatedCall, cause error) error {
 	m.opts.Logger.ErrorContext(ctx, "a call that asks its client for something cannot go on; after its deadline it counts as unknown",
 		"upstream", c.Upstream, "tool", c.item.Public, "call", c.callID, "cause", cause.Error())

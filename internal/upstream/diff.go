@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// itemKey finds an item of one upstream.
+// itemKey identifies an item of one upstream.
 type itemKey struct {
 	kind Kind
 	name string
@@ -18,27 +18,27 @@ func (i Item) key() itemKey { return itemKey{i.Kind, i.Name} }
 
 // The changes of a Difference.
 const (
-	changeAdded   = "added"   // it is not pinned
-	changeRemoved = "removed" // the upstream no longer has it
+	changeAdded   = "added"   // not pinned
+	changeRemoved = "removed" // no longer offered by the upstream
 	changeChanged = "changed"
-	changeTwice   = "twice" // the upstream has two of the name
+	changeTwice   = "twice" // offered twice under the same name
 )
 
-// Difference is one item that an upstream has otherwise than it is pinned.
+// Difference is one item whose current definition differs from its pin.
 type Difference struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"`
-	// Change is changed, added (it is not pinned), removed (the upstream no longer has it) or
-	// twice (it has two of the name).
+	// Change is changed, added (not pinned), removed (no longer offered) or twice (offered twice under the same
+	// name).
 	Change string `json:"change"`
-	// Members are what changed of a definition, sorted.
+	// Members lists the changed members of the definition, sorted.
 	Members []string `json:"members,omitempty"`
-	// Pinned and Now are the definitions, null where there is none.
+	// Pinned and Now are the definitions; null if there is none.
 	Pinned json.RawMessage `json:"pinned"`
 	Now    json.RawMessage `json:"now"`
 }
 
-// compare lists the differences between pinned items and those an upstream has now, sorted.
+// compareItems returns the differences between the pinned and the current items, sorted.
 func compareItems(pinned, now []Item) []Difference {
 	before, after, count := byKey(pinned), byKey(now), map[itemKey]int{}
 	all := slices.Clone(pinned)
@@ -81,8 +81,8 @@ func byKey(items []Item) map[itemKey]Item {
 	return out
 }
 
-// changedMembers are the pinned members that two definitions have different. What has no order in JSON Schema
-// is the same in any.
+// changedMembers returns the pinned members in which two definitions differ. In schemas, it ignores the order of
+// arrays that are unordered in JSON Schema.
 func changedMembers(a, b Item) (changed []string) {
 	before, after := readChecked(a.Raw), readChecked(b.Raw)
 	for _, key := range pinnedKeys {
@@ -97,17 +97,18 @@ func changedMembers(a, b Item) (changed []string) {
 	return changed
 }
 
-// Keywords of JSON Schema whose arrays have no order, whose value is no schema, and whose members are schemas by name.
+// Keywords of JSON Schema: those whose arrays are unordered, those whose value is not a schema, and those whose
+// members are named schemas.
 var (
 	unorderedKeywords = []string{"required", "enum", "type"}
 	valueKeywords     = []string{"const", "default", "examples", "example"}
 	namingKeywords    = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 )
 
-// appendSchema writes a schema so that all texts of the same one are equal.
+// appendSchema appends a schema in a form that is equal for all spellings of it.
 func appendSchema(b []byte, v document.JSON) []byte { return appendKeywords(b, v, true) }
 
-// appendKeywords writes a value in a schema; hasKeywords is false where the names of its members are not keywords.
+// appendKeywords appends a value in a schema. hasKeywords is false if the names of its members are not keywords.
 func appendKeywords(b []byte, v document.JSON, hasKeywords bool) []byte {
 	switch v.Kind() {
 	case document.Array:

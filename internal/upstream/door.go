@@ -20,7 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// methods are what may be asked for, of which kinds.
+// methods lists the supported methods and the kinds that each applies to.
 var methods = map[string][]Kind{
 	string(mcp.MethodToolsCall):          {KindTool},
 	string(mcp.MethodResourcesRead):      {KindResource},
@@ -28,9 +28,9 @@ var methods = map[string][]Kind{
 	string(mcp.MethodCompletionComplete): {KindPrompt, KindTemplate},
 }
 
-// Call is the one door: it asks an upstream for something on behalf of a principal. What the
-// upstream answers, an error included, is the Reply; the error is an *Error, or ctx's where that
-// ended first: then the upstream was asked to stop.
+// Call asks an upstream for something on behalf of a principal; every use of an upstream passes through it. The
+// upstream's answer, including an error, is the Reply. The error is an *Error, or ctx's error if ctx ended first; the
+// upstream is then asked to stop.
 func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Reply, error) {
 	if !slices.Contains(methods[req.Method], req.Kind) {
 		return Reply{}, newError(CodeInvalid, req.Upstream, "Use one of the methods of Request.", "The method %q cannot be used for a %s.", req.Method, req.Kind)
@@ -76,7 +76,7 @@ func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Re
 	}
 }
 
-// enter takes one of the upstream's places; leave gives it back.
+// enter takes a slot for a call to the upstream; leave releases it.
 func (s *server) enter(p engine.Principal) (leave func(), err error) {
 	leave, ok := s.inFlight.TryAcquire(p.ID)
 	if !ok {
@@ -89,7 +89,7 @@ func (s *server) enter(p engine.Principal) (leave func(), err error) {
 	return leave, nil
 }
 
-// codeOf is the code of why a call failed, "" of none.
+// codeOf returns the code of a failed call's error, or "".
 func codeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -104,8 +104,8 @@ func unknownItem(req Request) *Error {
 	return newError(CodeUnknown, req.Upstream, "List what there is.", "There is no such %s.", req.Kind)
 }
 
-// find returns the pinned item that a request is about: of a resource that is not pinned, the
-// template that gives it. What the caller may not use is to it as if it did not exist.
+// find returns the pinned item for a request. For a resource that is not pinned, it returns a template that matches.
+// An item that the caller may not use is reported as unknown.
 func (s *server) find(p engine.Principal, req Request) (Item, error) {
 	if !s.allows(p, req.Kind, req.Name) {
 		return Item{}, unknownItem(req)
@@ -133,7 +133,7 @@ func (s *server) find(p engine.Principal, req Request) (Item, error) {
 	return item, nil
 }
 
-// findPinned finds a pinned item. mu is held.
+// findPinned returns a pinned item. s.mu must be held.
 func (s *server) findPinned(kind Kind, name string) (Item, bool) {
 	for _, item := range s.pinned {
 		if item.Kind == kind && item.Name == name {
@@ -156,8 +156,8 @@ func (s *server) drifted(d Difference) *Error {
 	return newError(CodeDrifted, s.name, "An operator compares with gavel upstream diff and accepts with gavel upstream pin.", "The %s %q of the server %s.", d.Kind, d.Name, why)
 }
 
-// readParams checks what a caller sends and returns what the upstream gets, but for _meta, and
-// what a requestState is bound to.
+// readParams checks the caller's params. It returns the params for the upstream, without changes to _meta, and the
+// binding of a requestState.
 func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params json.RawMessage, bound []byte, err error) {
 	invalid := func(format string, args ...any) error {
 		return newError(CodeInvalid, req.Upstream, "Correct the arguments.", format, args...)
@@ -210,8 +210,8 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 	return rewriteMembers(params, replace), bound, nil
 }
 
-// call calls in a session that is there, or a new one. A session that the upstream has forgotten
-// is begun anew once, and the call repeated where nothing can have been done.
+// call calls in an existing session, or a new one. If the upstream has forgotten the session, call starts a new one
+// and repeats the call once, provided that the upstream cannot have acted on it.
 func (s *server) call(ctx context.Context, p engine.Principal, req Request, params json.RawMessage) (Reply, error) {
 	for attempt := 1; ; attempt++ {
 		reply, err := s.callOnce(ctx, p, req, params)
@@ -221,14 +221,13 @@ func (s *server) call(ctx context.Context, p engine.Principal, req Request, para
 	}
 }
 
-// prepare returns a session in which the definitions are as they were pinned, with the item;
-// release gives it back.
+// prepare returns the item, and a session whose definitions were compared with the pins. release returns the session.
 func (s *server) prepare(ctx context.Context, p engine.Principal, req Request) (ses *session, release func(), item Item, err error) {
 	if ses, release, err = s.acquire(ctx, p); err != nil {
 		return nil, nil, Item{}, err
 	}
 	if err = s.noteForgotten(ses, s.verify(ctx, ses, req.Kind)); err == nil {
-		item, err = s.find(p, req) // it may have drifted
+		item, err = s.find(p, req) // verify may have found a change
 	}
 	if err != nil {
 		release()
@@ -237,8 +236,8 @@ func (s *server) prepare(ctx context.Context, p engine.Principal, req Request) (
 	return ses, release, item, nil
 }
 
-// canRepeat reports whether a call that failed can be made once more, in a new session: nothing of
-// it can have been done.
+// canRepeat reports whether a failed call may be repeated in a new session, because the upstream cannot have acted on
+// it.
 func canRepeat(err error) bool {
 	failure, _ := errors.AsType[*linkError](err)
 	return failure != nil && !failure.mayHaveRun && (failure.forgotten || failure.code == CodeLost)
@@ -256,7 +255,7 @@ func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, 
 		return Reply{}, s.noteForgotten(ses, err)
 	case f.failure != nil && isForgotten(f):
 		s.forget(ses)
-		if req.Method != string(mcp.MethodToolsCall) { // a tool may have done something first
+		if req.Method != string(mcp.MethodToolsCall) { // a tool may have acted first
 			return Reply{}, &linkError{code: CodeUnavailable, text: "the server no longer knows the session", forgotten: true}
 		}
 	case req.Capabilities == nil && isQuestion(f.result):
@@ -275,7 +274,7 @@ func (s *server) noteForgotten(ses *session, err error) error {
 	return err
 }
 
-// Answers of a server that no client gets.
+// Errors for answers that are not passed on to clients.
 var (
 	errTask     = &linkError{code: CodeProtocol, text: "the server answered with a task, which gavel does not offer", mayHaveRun: true}
 	errQuestion = &linkError{code: CodeProtocol, text: "the server asks for input, and the client cannot be asked", mayHaveRun: true}
@@ -286,7 +285,7 @@ func isQuestion(result json.RawMessage) bool {
 	return bytes.Contains(result, []byte(`"input_required"`)) && readChecked(result).Get("resultType").Is("input_required")
 }
 
-// isTask reports whether a result is a promise of one.
+// isTask reports whether a result is a task, which only promises a result.
 func isTask(result json.RawMessage) bool {
 	if !bytes.Contains(result, []byte(`"task"`)) {
 		return false
@@ -295,8 +294,8 @@ func isTask(result json.RawMessage) bool {
 	return v.Get("resultType").Is("task") || v.Get("task").Kind() == document.Object && v.Get("content").Kind() == 0
 }
 
-// ask sends the call; its deadline begins anew with each progress. When waits ends, the upstream is
-// asked to stop, and its answer is still waited for until ctx ends.
+// ask sends the call. Each progress notification restarts its deadline. When waits ends, ask tells the upstream to
+// stop, but still waits for the answer until ctx ends.
 func (s *server) ask(ctx, waits context.Context, ses *session, req Request, item Item, params json.RawMessage) (frame, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -344,7 +343,7 @@ func (s *server) ask(ctx, waits context.Context, ses *session, req Request, item
 	return f, err
 }
 
-// explain makes an *Error of why a call has no reply.
+// explain converts the error of a failed call to an *Error.
 func (s *server) explain(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -18,28 +18,28 @@ var (
 	IsPlainURI = isPlainURI
 )
 
-// NewItem reads a definition.
+// NewItem parses a definition.
 func NewItem(server string, kind Kind, raw json.RawMessage) (Item, error) {
 	item, _, err := readItem(server, kind, raw)
 	return item, err
 }
 
-// ReadItem reads a definition, and says what was repaired.
+// ReadItem parses a definition and returns what was repaired.
 var ReadItem = readItem
 
-// ParseFrame reads a message.
+// ParseFrame parses a message.
 func ParseFrame(raw []byte) (id string, result, failure []byte, err error) {
 	f, err := parseFrame(raw)
 	return f.id, f.result, f.failure, err
 }
 
-// IsAnswerError reports whether an error is of an answer that cannot be used.
+// IsAnswerError reports whether an error is for an answer that cannot be used.
 func IsAnswerError(err error) bool {
 	_, ok := errors.AsType[*answerError](err)
 	return ok
 }
 
-// ReadLines reads lines, and the edges of those that are too long.
+// ReadLines returns the lines, and the ids of lines that are too long.
 func ReadLines(r io.Reader) (lines, tooLong []string) {
 	l := lineReader{bufio.NewReaderSize(r, 16)}
 	for {
@@ -55,20 +55,20 @@ func ReadLines(r io.Reader) (lines, tooLong []string) {
 	}
 }
 
-// MaxDepth is how deep JSON may be nested.
+// MaxDepth is the maximum nesting of JSON.
 const MaxDepth = maxDepth
 
 // RewriteMembers replaces members of an object.
 var RewriteMembers = rewriteMembers
 
-// MaxFrame is how long a message may be.
+// MaxFrame is the maximum size of a message.
 const MaxFrame = maxFrame
 
 // NewPins returns pins without a file.
 func NewPins() *Pins { return &Pins{servers: map[string][]Item{}} }
 
-// ReadParams returns what a server gets for the params of a call of a tool, and the arguments in
-// them as gavel reads them.
+// ReadParams returns the params that a server receives for a tool call, and the arguments in them as gavel reads
+// them.
 func ReadParams(params, definition []byte) (sent json.RawMessage, arguments document.JSON, err error) {
 	item, err := NewItem("a", KindTool, definition)
 	if err != nil {
@@ -79,13 +79,13 @@ func ReadParams(params, definition []byte) (sent json.RawMessage, arguments docu
 	return sent, readChecked(params).Get("arguments"), err
 }
 
-// Receive has a session receive messages, in which calls with three ids from first wait. It returns what they were
-// answered, why they failed, and how many still wait.
+// Receive makes a session receive messages while calls with three ids from first are pending. It returns their
+// answers, their failures, and the number of calls that are still pending.
 func Receive(first int64, lines ...string) (answers, failures []string, waiting int) {
 	s := &session{server: &server{}, pending: map[string]*pending{}}
 	s.lastID.Store(first + 3)
 	for id := first; id < first+4; id++ {
-		if id != first+1 { // which was answered before
+		if id != first+1 { // this one was answered before
 			s.pending[strconv.FormatInt(id, 10)] = &pending{answer: make(chan frame, 1), failed: make(chan *linkError, 1)}
 		}
 	}

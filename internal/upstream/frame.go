@@ -16,14 +16,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// maxFrame bounds one message of an upstream. Clients over stdio end at 10 MiB.
+// maxFrame limits one message of an upstream, in bytes. Clients over stdio disconnect at 10 MiB.
 const maxFrame = 8 << 20
 
 // frame is one message of an upstream.
 type frame struct {
-	id     string // the literal, "" of a notification
+	id     string // the JSON literal; "" for a notification
 	method string
-	// One of result and failure is set in a response, byte for byte. line is all of it.
+	// In a response, exactly one of result and failure is set, byte for byte. line is the whole message.
 	params, result, failure, line json.RawMessage
 }
 
@@ -31,7 +31,7 @@ func (f frame) isResponse() bool { return f.result != nil || f.failure != nil }
 
 var errFrame = errors.New("the message is not JSON-RPC 2.0")
 
-// answerError is why an answer cannot be used; id is that of its request, "" where it has none.
+// answerError explains why an answer cannot be used. id is its request's id, or "".
 type answerError struct{ id, text string }
 
 func (e *answerError) Error() string { return e.text }
@@ -40,9 +40,9 @@ func (e *answerError) failure() *linkError {
 	return &linkError{code: CodeProtocol, text: e.text, mayHaveRun: true}
 }
 
-// parseFrame reads one message. It refuses what two readers could understand differently
-// where gavel itself decides by it; what else is in a result is the client's to read. The error of
-// an answer is an *answerError, or a *document.Issue where it is not JSON.
+// parseFrame parses one message. Where gavel itself depends on the content, it rejects ambiguous JSON. The rest of a
+// result is left to the client. The error for an answer is an *answerError, or a *document.Issue if it is not valid
+// JSON.
 func parseFrame(raw []byte) (frame, error) {
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: maxFrame, Depth: maxDepth, Lax: true, Spaced: true})
 	if err != nil {
@@ -70,7 +70,7 @@ func parseFrame(raw []byte) (frame, error) {
 	return f, nil
 }
 
-// findAnswerFault says why an answer cannot be used, "" where it can.
+// findAnswerFault returns why an answer cannot be used, or "".
 func findAnswerFault(v, result, failure document.JSON) string {
 	switch isError := result.Get("isError"); {
 	case !v.Get("jsonrpc").Is("2.0"):
@@ -96,8 +96,8 @@ func findAnswerFault(v, result, failure document.JSON) string {
 	return ""
 }
 
-// readID is the literal of an id, "" where there is none. In an answer it may be one of gavel's numbers as
-// other libraries write it: as a string, or as a float.
+// readID returns the literal of an id, or "" if there is none. In an answer, it also accepts gavel's numbers as other
+// libraries write them: as a string or a float.
 func readID(id document.JSON, isAnswer bool) string {
 	switch literal := string(id.Raw()); {
 	case id.Kind() != document.Number && id.Kind() != document.String:
@@ -111,18 +111,18 @@ func readID(id document.JSON, isAnswer bool) string {
 	}
 }
 
-// idNumber matches an id that gavel may have given.
+// idNumber matches ids that gavel may have issued.
 var idNumber = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[1-9][0-9]{0,18}$`) })
 
 // message is one message to an upstream.
 type message struct {
-	id      int64 // 0 of a notification
+	id      int64 // 0 for a notification
 	method  string
 	params  json.RawMessage
-	headers map[string]string // over HTTP only
+	headers map[string]string // used over HTTP only
 }
 
-// encode writes the message on one line: a line break is only ever white space in JSON.
+// encode returns the message on one line. Line breaks in JSON are always white space, so they can be replaced.
 func (m message) encode() []byte {
 	b := []byte(`{"jsonrpc":"2.0"`)
 	if m.id != 0 {
@@ -140,19 +140,18 @@ func (m message) encode() []byte {
 	return append(b, '}')
 }
 
-// errTooLong is of a line longer than maxFrame.
+// errTooLong is returned for a line longer than maxFrame.
 var errTooLong = errors.New("the message is longer than gavel passes on")
 
-// maxOverlong is how much of a line that is too long is passed over before its writer is
-// given up.
+// maxOverlong limits how much of a line that is too long is skipped before reading fails.
 const maxOverlong = 512 << 20
 
 // lineReader reads lines of at most maxFrame bytes.
 type lineReader struct{ r *bufio.Reader }
 
-// next returns the next line, without its end. Of a line that is too long it returns the
-// beginning and the end with errTooLong, and the line after it next time. The line is valid
-// until the next call; what follows the last line end is dropped.
+// next returns the next line without its end. For a line that is too long, it returns the line's beginning and end
+// with errTooLong, and continues after that line on the next call. The result is valid until the next call. Text
+// after the last line end is dropped.
 func (l lineReader) next(buf []byte) ([]byte, error) {
 	const edge = 256
 	buf = buf[:0]
@@ -190,8 +189,8 @@ var isAsking = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*[^,{}\[\]]*,\s*)*"method"\s*:`)
 })
 
-// explainUnreadable says why an answer that parseFrame refused fails a request, whose id is "" where it is not known.
-// It returns nil for what is no answer: other lines are noise, as of npm.
+// explainUnreadable returns the failure for an answer that parseFrame rejected. The id of the request is "" if
+// unknown. Lines that are not an answer yield nil: they are noise, for example from npm.
 func explainUnreadable(line []byte, err error) (id string, failure *linkError) {
 	if wrong, ok := errors.AsType[*answerError](err); ok {
 		return wrong.id, wrong.failure()
@@ -211,18 +210,18 @@ func explainUnreadable(line []byte, err error) (id string, failure *linkError) {
 	return id, newUnreadable(issue)
 }
 
-// newUnreadable is of an answer that is not JSON to gavel.
+// newUnreadable returns the failure for an answer that is not acceptable JSON.
 func newUnreadable(issue *document.Issue) *linkError {
 	return &linkError{code: CodeProtocol, text: "the answer cannot be read: " + issue.Message, mayHaveRun: true, err: issue}
 }
 
-// idAtEdge are the usual places of an id in a message: before all else, or after it.
+// idAtEdge matches an id in its usual places in a message: first or last.
 var idAtEdge = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?([0-9]+)"?\s*,|"id"\s*:\s*"?([0-9]+)"?\s*\}\s*$`)
 })
 
-// guessID finds the id of a message of which only the beginning and the end are there, "" where
-// it is not in a usual place.
+// guessID returns the id of a message of which only the beginning and the end are known, or "" if it is not in a
+// usual place.
 func guessID(edges []byte) string {
 	found := idAtEdge().FindSubmatch(edges)
 	if found == nil {
@@ -231,8 +230,8 @@ func guessID(edges []byte) string {
 	return string(slices.Concat(found[1], found[2]))
 }
 
-// rewriteMembers copies an object with members replaced, removed (nil) or, where they are not
-// there, added. All else stays byte for byte, but for white space between members.
+// rewriteMembers copies an object with members replaced, removed (nil) or added. Everything else stays byte for byte,
+// except white space between members.
 func rewriteMembers(raw json.RawMessage, replace map[string]json.RawMessage) json.RawMessage {
 	out := []byte{'{'}
 	add := func(name, value []byte) {

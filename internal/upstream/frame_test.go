@@ -55,7 +55,7 @@ func TestParseFrame(t *testing.T) {
 	}
 }
 
-// A line that is too long costs its own message only, and its id is found where servers put it.
+// A line that is too long affects only its own message, and its id is found if it is in a usual place.
 func TestReadLines(t *testing.T) {
 	long := strings.Repeat("x", upstream.MaxFrame)
 	text := "a\r\n" + `{"jsonrpc":"2.0","id":7,"result":"` + long + "\"}\nb\n" + `{"result":"` + long + `","jsonrpc":"2.0","id":8}` + "\n" + long + "xx\n" + long + "\nend\nwithout an end"
@@ -68,7 +68,7 @@ func TestReadLines(t *testing.T) {
 	}
 }
 
-// Whatever a frame's result is, what is handed on is part of the line, and reads as the frame does.
+// The result of a frame is always a part of the line, and reads as it does in the frame.
 func FuzzParseFrame(f *testing.F) {
 	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"result":{ "a": 1.0 }}`, `{"jsonrpc":"2.0","id":null,"error":{}}`, `{"jsonrpc":"2.0","method":"m"}`, "{\"jsonrpc\":\"2.0\",\"id\":\"\\ud800\",\"result\":1}"} {
 		f.Add([]byte(seed))
@@ -93,8 +93,7 @@ func FuzzParseFrame(f *testing.F) {
 	})
 }
 
-// What gavel rewrites in params is what a server reads, and nothing else is touched: the judge and
-// the server read the same arguments.
+// A server sees gavel's changes to params and no others, so the judge and the server read the same arguments.
 func FuzzRewriteMembers(f *testing.F) {
 	f.Add([]byte(`{"name":"a","arguments":{"n": 1.0, "\u0061":[1e400]},"_meta":{}}`), "b")
 	f.Fuzz(func(t *testing.T, raw []byte, name string) {
@@ -103,7 +102,7 @@ func FuzzRewriteMembers(f *testing.F) {
 			return
 		}
 		if document.CheckJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: upstream.MaxDepth, Lax: true}) != nil {
-			return // not UTF-8, or too deep: the door refuses it before
+			return // not UTF-8, or too deep: rejected earlier
 		}
 		quoted, err := json.Marshal(name)
 		if err != nil {
@@ -125,7 +124,7 @@ func FuzzRewriteMembers(f *testing.F) {
 	})
 }
 
-// The first answer to a call is the answer: a second holds up no reader, and nothing is kept of it.
+// The first answer to a call counts. A second one does not block the reader and is dropped.
 func TestSecondAnswerIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers, _, waiting := upstream.Receive(1, `{"jsonrpc":"2.0","id":2,"result":{"n":0}}`, `{"jsonrpc":"2.0","id":1,"result":{"n":1}}`, `{"jsonrpc":"2.0","id":1,"result":{"n":2}}`)
@@ -135,8 +134,8 @@ func TestSecondAnswerIsDropped(t *testing.T) {
 	})
 }
 
-// An answer with the id of no call that was ever sent fails the oldest call that waits, at once and in the
-// answer's own words; one that comes late fails none.
+// An answer with an id that was never used fails the oldest pending call immediately, and quotes the answer. A late
+// answer fails none.
 func TestUnmatchedAnswer(t *testing.T) {
 	const said = "an answer that it sent matches no call: "
 	long := `{"jsonrpc":"2.0","result":{"s":"` + strings.Repeat("a", 500) + `"}}`
@@ -145,8 +144,8 @@ func TestUnmatchedAnswer(t *testing.T) {
 		`{"jsonrpc":"2.0","id":13,"result":{"n":1}}`:              "9: " + said + `{"jsonrpc":"2.0","id":13,"result":{"n":1}}`,
 		`{"jsonrpc":"2.0","id":null,"error":{"message":"what?"}}`: "9: " + said + `{"jsonrpc":"2.0","id":null,"error":{"message":"what?"}}`,
 		long: "9: " + said + long[:200],
-		`{"jsonrpc":"2.0","id":7,"result":{"n":1}}`:    "", // late
-		`{"jsonrpc":"2.0","id":10,"result":{"n":1}}`:   "", // a second one
+		`{"jsonrpc":"2.0","id":7,"result":{"n":1}}`:    "", // a late answer
+		`{"jsonrpc":"2.0","id":10,"result":{"n":1}}`:   "", // a second answer
 		`{"jsonrpc":"2.0","id":"11","result":{"n":1}}`: "",
 	} {
 		answers, failures, waiting := upstream.Receive(9, line)
@@ -156,7 +155,7 @@ func TestUnmatchedAnswer(t *testing.T) {
 	}
 }
 
-// Whoever judges the arguments of a call and a server that reads keys in any case read the same.
+// The judge and a server that matches keys in any case read the same arguments.
 func FuzzReadParams(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"x","arguments":{"text":"a","s":"b","in":{"text":"c"}}}`, `{"arguments":{"Text":"a"}}`, `{"argumentſ":{"text":"a"}}`, `{"arguments":{"s":"a","ſ":"b"}}`,

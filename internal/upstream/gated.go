@@ -15,66 +15,66 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Recorder judges the calls of tools that have gates, and records what comes of them.
+// Recorder judges the calls of gated tools and records their outcomes.
 type Recorder interface {
 	BeginCall(ctx context.Context, p engine.Principal, req engine.CallRequest) (engine.CallResult, error)
 	SettleCall(ctx context.Context, p engine.Principal, req engine.SettleRequest) (engine.SettleResult, error)
 }
 
-// Instances tells where workflows stand.
+// Instances reads workflow instances and their definitions.
 type Instances interface {
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
 	Instances(ctx context.Context, p engine.Principal, req engine.InstancesRequest) (engine.InstancesResult, error)
 	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
 }
 
-// Engine is what gates ask: an *engine.Engine.
+// Engine is the part of *engine.Engine that gates use.
 type Engine interface {
 	Recorder
 	Instances
 	gate.Subjects
 }
 
-// The members of _meta that are gavel's own: the id with which a gated call is sent, and where the
-// workflow stands after it.
+// Members of _meta that belong to gavel: the id with which a gated call is sent, and the workflow's position after
+// it.
 const (
 	metaCallID   = "io.github.gavel-mcp/callId"
 	metaWorkflow = "io.github.gavel-mcp/workflow"
-	// metaKey is a client's: an idempotency key, as for gavel's own tools.
+	// metaKey is set by clients: an idempotency key, as for gavel's own tools.
 	metaKey = "gavel/idempotencyKey"
 )
 
 const (
-	// settleTimeout bounds how long recording an outcome may take.
+	// settleTimeout limits the recording of an outcome.
 	settleTimeout = 30 * time.Second
-	// answerGrace is how much longer than its call a record stays open, so that an answer at the
-	// last moment is recorded first.
+	// answerGrace is added to a call's timeout in its record, so that an answer at the last moment is recorded in
+	// time.
 	answerGrace = 15 * time.Second
-	// inputGrace is how long a person may take to answer what a server asks in a call.
+	// inputGrace is how long a person may take to answer a server's question in a call.
 	inputGrace = 10 * time.Minute
 )
 
-// gatedCall is a call of a tool that has a gate.
+// gatedCall is a call of a gated tool.
 type gatedCall struct {
 	Request
 	gate      gate.Gate
 	principal engine.Principal
 	item      Item
-	params    json.RawMessage // as they are sent, but for _meta
-	bound     []byte          // what a requestState belongs to
+	params    json.RawMessage // as sent, except _meta
+	bound     []byte          // binding of a requestState
 	values    gate.Values
 	instance  string
 	at        engine.Position
-	// callID is the engine's, "" before it gave one; use is set when the call goes on after the
-	// server asked for something.
+	// callID is the engine's id of the call, "" until it is known. use is set if the call continues after a question
+	// from the server.
 	callID, use string
-	key         string // the client's idempotency key, "" for none
+	key         string // the client's idempotency key, or ""
 	deadline    time.Time
-	release     func() // ends what shows that this process makes the call
+	release     func() // withdraws the claim that this process makes the call
 }
 
-// callGated judges and records a call before and after it is sent. It goes on when its caller
-// does not wait any longer: what was sent has to be recorded.
+// callGated judges a call, sends it and records the outcome. It continues if its caller stops waiting, because the
+// outcome of a call that was sent must be recorded.
 func (s *server) callGated(ctx context.Context, c *gatedCall, leave func()) (Reply, error) {
 	progress := &relayed{to: c.Progress}
 	if c.Progress != nil {
@@ -104,7 +104,7 @@ func (s *server) callGated(ctx context.Context, c *gatedCall, leave func()) (Rep
 	}
 }
 
-// relayed hands on progress until its caller is gone.
+// relayed forwards progress until its caller has gone.
 type relayed struct {
 	mu    sync.Mutex
 	ended bool
@@ -178,7 +178,7 @@ func (s *server) performGated(ctx context.Context, c *gatedCall) (Reply, error) 
 	}
 }
 
-// explainTo is explain, or ctx's error where that ended first.
+// explainTo returns ctx's error if ctx has ended, and otherwise explain's.
 func (s *server) explainTo(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -186,8 +186,8 @@ func (s *server) explainTo(ctx context.Context, err error) error {
 	return s.explain(err)
 }
 
-// sendGated sends a call, to a new session too where nothing of it can have been done, and waits
-// for the answer whether its caller does or not.
+// sendGated sends a call and waits for the answer even if its caller does not. It repeats the call in a new session
+// if the upstream cannot have acted on it.
 func (s *server) sendGated(ctx context.Context, c *gatedCall, ses *session, release func()) (frame, error) {
 	waits := ctx
 	ctx = context.WithoutCancel(ctx)
@@ -209,8 +209,8 @@ func (s *server) sendGated(ctx context.Context, c *gatedCall, ses *session, rele
 	return f, s.noteForgotten(ses, err)
 }
 
-// refuseFirst is why a call of an upstream that cannot be reached now is refused: because it was made before or may
-// not be made, where that is so, else err.
+// refuseFirst returns the error for a call of an unreachable upstream. If the engine would refuse the call anyway, or
+// it was made before, that is the error; otherwise it is err.
 func (s *server) refuseFirst(ctx context.Context, c *gatedCall, err error) error {
 	if c.callID != "" || ctx.Err() != nil {
 		return err
@@ -234,7 +234,7 @@ func (s *server) newCallRequest(c *gatedCall, timeout time.Duration) engine.Call
 	}
 }
 
-// beginGated has a call judged and recorded. Only without an error may it be sent.
+// beginGated has a call judged and recorded. The call may be sent only if the error is nil.
 func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) error {
 	timeout := s.CallTimeout + answerGrace
 	if ses.isModern() && c.Capabilities != nil {
@@ -250,13 +250,14 @@ func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) err
 	return s.refuseAnswer(ctx, c, r)
 }
 
-// hold shows that this process makes a call, and no longer one that was overtaken before it was recorded.
+// hold claims the call for this process. It releases an earlier claim, whose call was replaced before it was
+// recorded.
 func (s *server) hold(c *gatedCall, call string) {
 	c.release()
 	c.release = s.manager.opts.Hold(call)
 }
 
-// refuseAnswer says why the engine does not let a call be sent, nil where it does.
+// refuseAnswer explains why the engine does not permit a call. It returns nil if the call may be sent.
 func (s *server) refuseAnswer(ctx context.Context, c *gatedCall, r engine.CallResult) error {
 	g := c.gate
 	switch r.Answer {
@@ -277,7 +278,7 @@ func (s *server) refuseAnswer(ctx context.Context, c *gatedCall, r engine.CallRe
 	}
 }
 
-// settleGated records how a call ended, also when its caller is gone.
+// settleGated records the outcome of a call, even if its caller has gone.
 func (s *server) settleGated(ctx context.Context, c *gatedCall, outcome engine.CallOutcome, answer []byte) (engine.SettleResult, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()

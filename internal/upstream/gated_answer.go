@@ -17,12 +17,12 @@ func codeOfRefusal(r gate.Refusal) Code {
 	return CodeGateClosed
 }
 
-// Standing is where the workflow of a gated call stands.
+// Standing is the position of a gated call's workflow.
 type Standing struct {
 	ID       string `json:"id"`
 	Workflow string `json:"workflow"`
 	State    string `json:"state"`
-	// NextActions and NextTools are what is possible now; absent where that is not known.
+	// NextActions and NextTools are possible now; absent if unknown.
 	NextActions []string `json:"nextActions,omitempty"`
 	NextTools   []string `json:"nextTools,omitempty"`
 	CallID      string   `json:"callId,omitempty"`
@@ -37,7 +37,7 @@ func (c *gatedCall) refuseAs(code Code, r gate.Refusal) *Error {
 	return e
 }
 
-// ofEngine is an engine's error at this door.
+// ofEngine converts an error of the engine to an *Error about the upstream.
 func ofEngine(upstream string, err error) error {
 	known, ok := errors.AsType[*engine.Error](err)
 	if !ok {
@@ -51,7 +51,7 @@ func ofEngine(upstream string, err error) error {
 	return e
 }
 
-// refuseGated says why a call was refused: by where the workflow stands, or as it was judged.
+// refuseGated explains why a call was refused, by the workflow's state or by the judgement.
 func (s *server) refuseGated(ctx context.Context, c *gatedCall, r engine.CallResult) error {
 	_, d, err := s.manager.opts.Engine().LoadDefinition(ctx, gateReader, engine.RightRead, r.Workflow, r.Version)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *server) refuseGated(ctx context.Context, c *gatedCall, r engine.CallRes
 	return c.refuse(s.manager.opts.Gates.RefuseCall(c.gate, d, r, c.principal.Role, func(tool string) bool { return s.manager.mayUse(c.principal, tool) }))
 }
 
-// endGated settles a call and makes of it what its caller is answered.
+// endGated settles a call and returns the reply to its caller.
 func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.CallOutcome, f frame, callErr error) (Reply, error) {
 	answer := f.result
 	if f.failure != nil {
@@ -95,8 +95,7 @@ func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.Call
 	return Reply{Result: addNote(f.result, note, at, err == nil)}, nil
 }
 
-// addNote adds to the result of a tool where the workflow stands, and a text where something has to
-// be said to the model.
+// addNote adds the workflow's position to a tool's result, and a text for the model if note is not empty.
 func addNote(result json.RawMessage, note string, at Standing, known bool) json.RawMessage {
 	v, replace := readChecked(result), map[string]json.RawMessage{}
 	if v.Kind() != document.Object {

@@ -10,11 +10,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
-// listTimeout bounds how long a list may ask where workflows stand.
+// listTimeout limits the engine queries of one list.
 const listTimeout = 5 * time.Second
 
-// isOpenTo reports whether an instance that a principal sees is in a state in which the gate's tool
-// may be called.
+// isOpenTo reports whether an instance that the principal may see is in a state in which the gate's tool may be
+// called.
 func (m *Manager) isOpenTo(p engine.Principal, g gate.Gate) bool {
 	e := m.opts.Engine()
 	if e == nil || g.Start {
@@ -31,7 +31,7 @@ func (m *Manager) isOpenTo(p engine.Principal, g gate.Gate) bool {
 	})
 }
 
-// ListNextTools returns the gated tools that a principal may call where an instance stands.
+// ListNextTools returns the gated tools that a principal may call in an instance's state.
 func (m *Manager) ListNextTools(p engine.Principal, at engine.Position) []string {
 	tools, _ := m.opts.Gates.ListPossible(at, nil, func(tool string) bool { return m.mayUse(p, tool) })
 	return tools

@@ -9,12 +9,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// gateReader reads definitions for the door itself: what of them a caller may see does not matter
-// to whether a gate fits.
+// gateReader reads definitions for gates. Whether a gate fits does not depend on what the caller may see.
 var gateReader = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
 
-// readGated makes a call of checked params: it takes the handle out, and the call that a
-// requestState continues.
+// readGated builds a call from checked params. It removes the handle, and restores the call that a requestState
+// continues.
 func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request, item Item, params json.RawMessage, bound []byte) (*gatedCall, error) {
 	invalid := func(format string, args ...any) error {
 		return newError(CodeInvalid, req.Upstream, "Correct the arguments.", format, args...)
@@ -58,13 +57,13 @@ func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request
 			return nil, invalidState(req.Upstream)
 		}
 		c.instance = instance
-		replace["requestState"] = known.Get("state").Raw() // nil where the server gave none
+		replace["requestState"] = known.Get("state").Raw() // nil if the server gave none
 	}
 	c.params = rewriteMembers(params, replace)
 	return c, m.findInstance(ctx, c)
 }
 
-// findInstance finds the instance that a call belongs to, and whether the gate fits it.
+// findInstance sets the instance that a call belongs to, and checks that the gate fits it.
 func (m *Manager) findInstance(ctx context.Context, c *gatedCall) error {
 	e := m.opts.Engine()
 	if e == nil {
@@ -93,8 +92,7 @@ func (m *Manager) findInstance(ctx context.Context, c *gatedCall) error {
 	return nil
 }
 
-// findSubject finds the instance that is about what a call is about, or begins it where the gate
-// says so.
+// findSubject returns the instance for the call's subject, and starts one if the gate allows that.
 func findSubject(ctx context.Context, e Engine, c *gatedCall) (engine.Position, error) {
 	subject, problem := c.gate.SubjectOf(c.values)
 	if problem != "" {

@@ -22,23 +22,23 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// fakeEngine answers as it is told, and notes what it was asked.
+// fakeEngine returns configured answers and records the requests.
 type fakeEngine struct {
 	definition *workflow.Definition
-	foreign    bool   // no operator's definition
-	text       string // of the definition, "" for gatedRelease
+	foreign    bool   // the definition is not an operator's
+	text       string // the definition's text; "" for gatedRelease
 	answer     engine.CallResult
 	settled    engine.SettleResult
 	err        error
 
 	startRefused bool
-	taken        bool // the subject, by another call at the same time
+	taken        bool // the subject is taken by a concurrent call
 	started      []engine.StartRequest
 
 	mu      sync.Mutex
 	begun   []engine.CallRequest
 	settles []engine.SettleRequest
-	// began and ended get one for each call.
+	// began and ended receive one value for each call.
 	began, ended chan struct{}
 }
 
@@ -122,13 +122,13 @@ const gatedRelease = `{name: release, initialState: ready, states: {
   going: {transitions: {done: {target: ready}, failed: {target: ready}}},
   later: {transitions: {reset: ready}}}}`
 
-// openGated opens the fake server with some gates.
+// openGated opens the fake server with gates.
 func openGated(t *testing.T, e *fakeEngine, more, gates string) *upstream.Manager {
 	t.Helper()
 	return openGatedIn(t, e, "well", more, gates)
 }
 
-// openGatedIn opens the fake server in a mode.
+// openGatedIn opens the fake server in the given mode.
 func openGatedIn(t *testing.T, e *fakeEngine, mode, more, gates string) *upstream.Manager {
 	t.Helper()
 	root, err := document.Parse("gates.yaml", []byte(gates), document.Limits{})
@@ -160,7 +160,7 @@ const allGated = `
 - {tool: a__noise, workflow: release, states: [later]}
 `
 
-// sent is how many calls the fake server got.
+// sent returns the number of calls that the fake server received.
 func sent(t *testing.T, m *upstream.Manager) string {
 	t.Helper()
 	r, err := call(t.Context(), m, "a", "sent", "")
@@ -174,7 +174,7 @@ func readText(result json.RawMessage) string {
 	return document.Known(result).At("content", "0", "text").Text()
 }
 
-// What is sent is what was judged: without the handle, with the id of the call, byte for byte.
+// The server receives exactly what was judged, byte for byte, without the handle and with the id of the call.
 func TestGatedCall(t *testing.T) {
 	e := &fakeEngine{}
 	m := openGated(t, e, "", allGated)
@@ -211,7 +211,7 @@ func TestOutcomes(t *testing.T) {
 	for _, c := range []struct {
 		tool, more string
 		want       engine.CallOutcome
-		code       upstream.Code // "" where there is an answer
+		code       upstream.Code // "" if there is an answer
 		data       string
 	}{
 		{"fails", "", engine.CallError, "", `{"why":"full"}`},
@@ -240,7 +240,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// Of what is refused nothing is sent, and nothing is settled.
+// A refused call is neither sent nor settled.
 func TestNothingIsSent(t *testing.T) {
 	for name, c := range map[string]struct {
 		tool, params string
@@ -297,7 +297,7 @@ func TestNothingIsSent(t *testing.T) {
 	})
 }
 
-// A call whose client leaves is asked to stop, and recorded by what the server still says.
+// If the client of a call leaves, the server is asked to stop, and its answer is still recorded.
 func TestGatedCallOutlivesItsClient(t *testing.T) {
 	for tool, c := range map[string]struct {
 		want engine.CallOutcome
@@ -310,7 +310,7 @@ func TestGatedCallOutlivesItsClient(t *testing.T) {
 			t.Parallel()
 			e := &fakeEngine{}
 			m := openGated(t, e, c.more, allGated)
-			sent(t, m) // starts it
+			sent(t, m) // starts the server
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(50*time.Millisecond, cancel)
 			if _, err := call(ctx, m, "a", tool, `{"arguments":{"workflowId":"wf-1"}}`); !errors.Is(err, context.Canceled) {
@@ -344,8 +344,8 @@ func TestGatedCallOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// A call in which a server asks for something is one call: it is begun and settled once, and its
-// state goes on once.
+// A call in which a server asks for input is a single call: it is begun and settled once, and its state can be used
+// once.
 func TestGatedQuestion(t *testing.T) {
 	e := &fakeEngine{}
 	m := openGated(t, e, "", allGated)
@@ -391,8 +391,8 @@ func TestGatedQuestion(t *testing.T) {
 	}
 }
 
-// Of a server that cannot be called now a call that was made before, or may not be made, is refused for that: only
-// what remains is worth another try. Nothing is recorded for it.
+// A call of an unreachable server that was made before, or may not be made, is refused for that reason; otherwise it
+// is worth a retry. Nothing is recorded.
 func TestGateBeforeAvailability(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer engine.CallResult
@@ -408,7 +408,7 @@ func TestGateBeforeAvailability(t *testing.T) {
 			t.Parallel()
 			e := &fakeEngine{answer: c.answer, err: c.err}
 			m := openGatedIn(t, e, "crash", "", allGated)
-			for range 4 { // the breaker is open then
+			for range 4 { // opens the breaker
 				_, err := call(t.Context(), m, "a", "fails", `{"arguments":{"workflowId":"wf-1"}}`)
 				wantCode(t, err, c.want, false)
 			}
@@ -419,8 +419,7 @@ func TestGateBeforeAvailability(t *testing.T) {
 	}
 }
 
-// The workflow of a call is found by what the call is about, or begun; a call that goes on stays
-// with the one that it had.
+// The workflow of a call is found by its subject, or started. A call that continues keeps its workflow.
 func TestGatedSubject(t *testing.T) {
 	const gates = `
 - {tool: a__fails, workflow: release, states: [ready], subject: "{{arguments.about}}"}
@@ -432,7 +431,7 @@ func TestGatedSubject(t *testing.T) {
 	}
 	for _, c := range []struct {
 		tool, params string
-		refuses      bool // to start
+		refuses      bool // the engine refuses to start
 		code         upstream.Code
 		want         string
 	}{
@@ -458,7 +457,7 @@ func TestGatedSubject(t *testing.T) {
 	if err != nil || state == "" || len(e.started) != 1 || e.started[0].Type != "release" || e.started[0].Subject != "new" {
 		t.Fatalf("%s, started %+v: %v", r.Result, e.started, err)
 	}
-	e.started = nil // an operator released it
+	e.started = nil // an operator released the instance
 	r, err = ask("question", about+`,"requestState":"`+state+`"}`)
 	line := document.Known(r.Result).Get("line").Text()
 	if err != nil || !strings.Contains(line, `"arguments":{"about":"new","workflowId":"own"}`) {
@@ -473,7 +472,7 @@ func TestGatedSubject(t *testing.T) {
 	}
 }
 
-// Of a server that is pinned on first use nobody knows whether the name in a gate is right.
+// For a server that is pinned on first use, gavel cannot check the name in a gate.
 func TestGatesWarn(t *testing.T) {
 	m := openGated(t, &fakeEngine{}, ", pinning: first-use", "- {tool: a__ehco, workflow: release, states: [ready]}")
 	const want = `whether the upstream "a" has the tool "a__ehco", which has a gate, is not known before its first session: a slip of the pen leaves the tool without one`

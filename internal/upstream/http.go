@@ -29,7 +29,7 @@ import (
 
 const maxRedirects = 3
 
-// httpLink speaks streamable HTTP. It holds no connection between messages.
+// httpLink speaks streamable HTTP. It keeps no connection open between messages.
 type httpLink struct {
 	server  *server
 	session *session
@@ -45,10 +45,10 @@ type httpLink struct {
 }
 
 func newHTTPLink(s *server, ses *session) *httpLink {
-	none := func(string, string) {} // Open has checked them
+	none := func(string, string) {} // Open has checked the headers
 	home, err := url.Parse(s.URL)
 	if err != nil {
-		panic(err) // Open has parsed it
+		panic(err) // Open has checked the URL
 	}
 	return &httpLink{
 		server: s, session: ses, guard: s.manager.guards[s.PrivateNetwork], home: home,
@@ -62,7 +62,7 @@ func (l *httpLink) gone() <-chan struct{} { return l.done }
 
 func (l *httpLink) cause() *linkError { return errClosing }
 
-// close ends the session on the server too, where it has one.
+// close also ends the session on the server, if there is one.
 func (l *httpLink) close() {
 	l.closed.Do(func() {
 		close(l.done)
@@ -118,8 +118,8 @@ func (l *httpLink) send(ctx context.Context, m message) error {
 	return &linkError{code: CodeProtocol, text: "the answer is neither JSON nor a stream of events", mayHaveRun: true}
 }
 
-// explainStatus is why a status is no success, in the server's own words. An error of JSON-RPC that answers the
-// request is its answer, whatever the status: then it is received, and the error is nil.
+// explainStatus returns the error for a response without success, including the server's own message. If the body is
+// a JSON-RPC error that answers the request, it counts as the answer, and explainStatus returns nil.
 func (l *httpLink) explainStatus(response *http.Response, id string) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxFrame))
 	f, parseErr := parseFrame(body)
@@ -148,7 +148,7 @@ func (l *httpLink) explainStatus(response *http.Response, id string) error {
 	return failure
 }
 
-// prefixWords is a server's own text after gavel's.
+// prefixWords prepares a server's message for appending to gavel's own.
 func prefixWords(words string) string {
 	if words == "" {
 		return ""
@@ -178,20 +178,20 @@ func (l *httpLink) readAnswer(from io.Reader, id string) error {
 	return nil
 }
 
-// isForgotten reports whether an error says that the session is not known any more.
+// isForgotten reports whether an error means that the server no longer knows the session.
 func isForgotten(f frame) bool {
-	failure := readChecked(f.failure) // absent in another frame
+	failure := readChecked(f.failure) // absent in other frames
 	return string(failure.Get("code").Raw()) == "-32001" && strings.Contains(strings.ToLower(failure.Get("message").Text()), "session")
 }
 
-// isUninitialized reports whether an error says that the server was never initialised, so that it has done
-// nothing: it began anew.
+// isUninitialized reports whether an error means that the server was not initialised. It has then restarted, and has
+// not acted on the request.
 func isUninitialized(f frame) bool {
 	text := strings.ToLower(readChecked(f.failure).Get("message").Text())
 	return (strings.Contains(text, "initializ") || strings.Contains(text, "initialis")) && (strings.Contains(text, "not ") || strings.Contains(text, "before"))
 }
 
-// readEvents reads a stream up to the response to a request.
+// readEvents reads an event stream up to the response to a request.
 func (l *httpLink) readEvents(body io.Reader, id string) error {
 	lines := lineReader{bufio.NewReader(body)}
 	var buf, data []byte
@@ -219,7 +219,7 @@ func (l *httpLink) readEvents(body io.Reader, id string) error {
 		if failure == nil && f.isResponse() {
 			of, failure = f.id, l.session.newUnmatched(data)
 		}
-		data = nil // the frame keeps it
+		data = nil // the frame retains it
 		switch {
 		case failure != nil && !l.session.hasIssued(of), err != nil && of == id:
 			return failure
@@ -233,13 +233,13 @@ func (l *httpLink) readEvents(body io.Reader, id string) error {
 	}
 }
 
-// redirectError is of a redirect that is not followed.
+// redirectError is returned for a redirect that is not followed.
 type redirectError struct{ text string }
 
 func (e *redirectError) Error() string { return e.text }
 
-// exchange sends one HTTP request, and follows redirects by hand: each is checked, and what was
-// configured for the first host is for that host alone. wrote says that something was sent.
+// exchange sends one HTTP request and follows redirects itself. It checks each one, and sends the configured headers
+// only to the first host. wrote reports whether anything was sent.
 func (l *httpLink) exchange(ctx context.Context, method string, body []byte, headers map[string]string) (response *http.Response, wrote bool, err error) {
 	at, home := l.home, true
 	for range maxRedirects + 1 {
@@ -296,8 +296,8 @@ func (l *httpLink) setHeaders(h http.Header, method string, headers map[string]s
 	}
 }
 
-// explain says why there was no answer. The errors of net/http hold the whole address and are
-// for the log only.
+// explain returns the failure for a request without a response. Errors of net/http contain the full address, so they
+// go only to the log.
 func (l *httpLink) explain(err error, wrote bool) error {
 	failure := &linkError{code: CodeUnavailable, text: "the server cannot be reached or does not speak HTTP", mayHaveRun: wrote, err: err}
 	redirect, redirected := errors.AsType[*redirectError](err)

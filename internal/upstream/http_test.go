@@ -21,12 +21,12 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// over is the configuration of a server at a URL.
+// over returns the configuration of a server at a URL.
 func over(url, more string) string {
 	return fmt.Sprintf("{url: %q, privateNetwork: true, allow: [{tools: ['*'], resources: ['*'], prompts: ['*']}]%s}\n", url, more)
 }
 
-// goServer is a server of mcp-go's that speaks both eras.
+// goServer starts an mcp-go server that supports all protocol versions.
 func goServer(t testing.TB, seen func(*http.Request)) string {
 	t.Helper()
 	s := server.NewMCPServer("both", "1", server.WithToolCapabilities(true), server.WithResourceCapabilities(false, true), server.WithPromptCapabilities(true))
@@ -66,7 +66,7 @@ func goServer(t testing.TB, seen func(*http.Request)) string {
 	return h.URL
 }
 
-// pinAll pins what a server has now, as an operator does.
+// pinAll pins a server's current items, as an operator does.
 func pinAll(t testing.TB, text string, names ...string) *upstream.Pins {
 	t.Helper()
 	m := open(t, text, upstream.Options{})
@@ -84,8 +84,8 @@ func pinAll(t testing.TB, text string, names ...string) *upstream.Pins {
 	return p
 }
 
-// Both eras over HTTP: tools, resources with their templates and prompts come through, with the
-// headers of the era, and without anything of the caller's.
+// Over HTTP, tools, resources, templates and prompts work in all protocol versions. They use the headers of the
+// version and pass on nothing of the caller.
 func TestHTTP(t *testing.T) {
 	t.Setenv("UPSTREAM_TEST_TOKEN", "hunter22")
 	for _, protocol := range []string{"initialize", "2026-07-28"} {
@@ -129,8 +129,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// The state of an upstream that asks for input comes back for the same caller, tool and arguments
-// only, and is not readable on the way.
+// The state of an upstream that asks for input is accepted only for the same caller, tool and arguments. It is not
+// readable on the way.
 func TestRequestStateIsSealed(t *testing.T) {
 	url := goServer(t, func(*http.Request) {})
 	text := "  web: " + over(url, ", protocol: '2026-07-28'")
@@ -147,7 +147,7 @@ func TestRequestStateIsSealed(t *testing.T) {
 		t.Fatalf("%s %s, %v", reply.Result, reply.Error, err)
 	}
 	_, err = m.Call(t.Context(), agent, upstream.Request{Upstream: "web", Method: "tools/call", Kind: upstream.KindTool, Name: "ask", Params: json.RawMessage(`{"arguments":{"a":1}}`)})
-	wantCode(t, err, upstream.CodeProtocol, true) // nobody can be asked
+	wantCode(t, err, upstream.CodeProtocol, true) // the client cannot be asked
 	again := fmt.Sprintf(`{"arguments":{"a":1},"inputResponses":{"q":{"action":"accept","content":{}}},"requestState":%q}`, result.RequestState)
 	for _, c := range []struct {
 		p            engine.Principal
@@ -161,8 +161,8 @@ func TestRequestStateIsSealed(t *testing.T) {
 	}
 }
 
-// forgetful is a server that forgets its session before each call, in the way of its mode, and
-// counts the writes that it has done.
+// forgetful is a server that forgets its session before each call, in a way that mode selects. It counts the writes
+// that it performed.
 func forgetful(t testing.TB, mode string, writes *atomic.Int64) string {
 	t.Helper()
 	var sessions, calls atomic.Int64
@@ -209,7 +209,7 @@ func forgetful(t testing.TB, mode string, writes *atomic.Int64) string {
 				w.WriteHeader(http.StatusBadRequest)
 				answer("error", `{"code":-32602,"message":"region is missing"}`)
 			case first && mode == "200":
-				writes.Add(1) // it does what it is asked for, and then says this
+				writes.Add(1) // it performs the request and only then reports the error
 				answer("error", `{"code":-32001,"message":"session expired"}`)
 			case first && mode == "cut":
 				writes.Add(1)
@@ -223,7 +223,7 @@ func forgetful(t testing.TB, mode string, writes *atomic.Int64) string {
 			case first && mode == "sse":
 				writes.Add(1)
 				w.Header().Set("Content-Type", "text/event-stream")
-				fmt.Fprint(w, "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{}}\n\n") // and ends
+				fmt.Fprint(w, "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{}}\n\n") // the stream then ends
 			default:
 				writes.Add(1)
 				answer("result", `{"content":[],"done":true}`)
@@ -236,11 +236,11 @@ func forgetful(t testing.TB, mode string, writes *atomic.Int64) string {
 	return h.URL
 }
 
-// A write to a server that has forgotten its session is repeated where it was refused, and nowhere
-// else; it is never reported as done when it was not, nor done twice.
+// A write to a server that has forgotten its session is repeated only if it was refused. It is never performed twice,
+// and never reported as done if it was not.
 func TestForgottenSession(t *testing.T) {
 	for mode, c := range map[string]struct {
-		code       upstream.Code // "" is done
+		code       upstream.Code // "" if done
 		mayHaveRun bool
 		writes     int64
 	}{
@@ -280,8 +280,8 @@ func TestForgottenSession(t *testing.T) {
 	}
 }
 
-// A new session is begun once: what is refused in it too has the server's own words. An error that answers the call
-// is its answer, whatever the status.
+// A call is repeated in a new session only once. If it fails again, the server's own message is returned. An error
+// response to the call is its answer, whatever the HTTP status.
 func TestRefusedInANewSession(t *testing.T) {
 	var writes atomic.Int64
 	p := pins(t, [3]string{"web", "tool", `{"name":"write"}`})
@@ -297,7 +297,7 @@ func TestRefusedInANewSession(t *testing.T) {
 	}
 }
 
-// A server over HTTP that misbehaves ends its own call with a code, in time.
+// A misbehaving HTTP server fails only its own call, with a code and in time.
 func TestHTTPNastyServer(t *testing.T) {
 	t.Parallel()
 	for mode, code := range map[string]upstream.Code{
@@ -325,7 +325,7 @@ func TestHTTPNastyServer(t *testing.T) {
 				long := func() {
 					for range 200 {
 						if _, err := io.WriteString(w, strings.Repeat("x", 1<<20)); err != nil {
-							return // gavel has left
+							return // gavel has disconnected
 						}
 					}
 				}
@@ -394,8 +394,8 @@ func countLeftOut(notes []upstream.Note) (n int) {
 	return n
 }
 
-// Of a tool whose schema names a header that must not be, a server that reads such headers gets no
-// call, and a client sees none: the tool is as if it did not exist. Others are not held up.
+// A tool whose schema names an invalid header is hidden and cannot be called on a server that reads such headers.
+// Other tools are not affected.
 func TestInvalidParamHeader(t *testing.T) {
 	t.Parallel()
 	for name, schema := range map[string]string{
@@ -426,7 +426,7 @@ func TestInvalidParamHeader(t *testing.T) {
 				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, cmp.Or(result, "{}"))
 			}))
 			t.Cleanup(h.Close)
-			for protocol, want := range map[string]int{"initialize": 2, "2026-07-28": 1} { // an older server reads no such headers
+			for protocol, want := range map[string]int{"initialize": 2, "2026-07-28": 1} { // an older server does not read such headers
 				m := open(t, "  web: "+over(h.URL, fmt.Sprintf(", protocol: %q", protocol)), upstream.Options{Pins: pins(t,
 					[3]string{"web", "tool", `{"name":"bad","inputSchema":` + schema + `}`}, [3]string{"web", "tool", `{"name":"good"}`})})
 				if r, err := m.Inspect(t.Context(), "web"); err != nil || len(r.Items) != want || countLeftOut(r.Notes) != 2-want {
@@ -446,7 +446,7 @@ func TestInvalidParamHeader(t *testing.T) {
 	}
 }
 
-// A redirect leads to named hosts only, and takes no credentials there.
+// A redirect may lead only to named hosts, and the credentials are not sent there.
 func TestRedirects(t *testing.T) {
 	t.Setenv("UPSTREAM_TEST_TOKEN", "hunter22")
 	var got atomic.Value
@@ -480,7 +480,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// What the first session of a process saw is pinned, where an operator chose that.
+// With first-use pinning, the items that a process's first session saw are pinned.
 func TestFirstUse(t *testing.T) {
 	changes := make(chan upstream.Change, 10)
 	m := open(t, "  web: "+over(goServer(t, func(*http.Request) {}), ", pinning: first-use"), upstream.Options{Changed: func(c upstream.Change) { changes <- c }})

@@ -10,25 +10,25 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Report is what an upstream says of itself, for operators.
+// Report is what an upstream reports about itself, for operators.
 type Report struct {
-	// Protocol is the version of MCP that is spoken.
+	// Protocol is the negotiated version of MCP.
 	Protocol string
-	// Info is its name and version, as it says them; nil where it does not.
+	// Info is the server's own name and version; nil if not given.
 	Info json.RawMessage
-	// Items are all that it has, sorted, whoever is allowed them.
+	// Items are all its items, sorted, regardless of who may use them.
 	Items []Item
-	// Notes are what was repaired of them, and what was left out.
+	// Notes lists repaired and omitted definitions.
 	Notes []Note
-	// Connect and List are how long it took.
+	// Connect and List are the durations of those steps.
 	Connect, List time.Duration
 }
 
-// Note is what was wrong with a definition, or with a list (then Name is "").
+// Note is a problem of a definition, or of a list if Name is "".
 type Note struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name,omitempty"`
-	// LeftOut says that nothing can be made of the definition; else it was repaired.
+	// LeftOut reports that the definition is unusable; otherwise it was repaired.
 	LeftOut bool   `json:"leftOut,omitempty"`
 	Reason  string `json:"reason"`
 }
@@ -44,8 +44,7 @@ func (n Note) String() string {
 	}
 }
 
-// Inspect starts a session with an upstream, whatever is pinned, and lists what it has. The error
-// is an *Error.
+// Inspect starts a session with an upstream, regardless of pins, and lists its items. The error is an *Error.
 func (m *Manager) Inspect(ctx context.Context, upstream string) (Report, error) {
 	if m == nil || m.servers[upstream] == nil {
 		return Report{}, newError(CodeUnknown, upstream, "List what is declared.", "There is no upstream %q.", upstream)
@@ -74,7 +73,7 @@ func (m *Manager) Inspect(ctx context.Context, upstream string) (Report, error) 
 	return r, nil
 }
 
-// leaveOutTwins leaves out items that clients could not tell apart.
+// leaveOutTwins removes items that clients could not tell apart.
 func (r *Report) leaveOutTwins() {
 	count := map[itemKey]int{}
 	publicKey := func(i Item) itemKey { return itemKey{i.Kind, i.Public} }
@@ -90,7 +89,7 @@ func (r *Report) leaveOutTwins() {
 	})
 }
 
-// Compare lists how what an upstream has now differs from the pins, sorted.
+// Compare returns the differences between the pins and an upstream's current items, sorted.
 func (p *Pins) Compare(upstream string, now []Item) []Difference {
 	pinned, _ := p.Of(upstream)
 	return compareItems(pinned, now)

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// serverMode is the variable by which this test binary knows that it is an upstream.
+// serverMode is the variable that makes this test binary act as an upstream.
 const serverMode = "UPSTREAM_TEST_SERVER"
 
 func TestMain(m *testing.M) {
@@ -30,18 +30,18 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeTools are what the fake server has. Each does what it is called.
+// fakeTools are the tools of the fake server. Each does what its name says.
 const fakeTools = `{"name":"echo","description":"d","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},` +
 	`{"name":"hang"},{"name":"exit"},{"name":"twice"},{"name":"text id"},{"name":"stray"},{"name":"both"},{"name":"list"},{"name":"two ways"},{"name":"long"},{"name":"endless"},{"name":"progress"},{"name":"fork"},` +
 	`{"name":"floods"},{"name":"drowns"},{"name":"noise"},{"name":"asks"},{"name":"cancelled"},{"name":"drift"},{"name":"task"},{"name":"rpcerr"},{"name":"stderr"},{"name":"deaf"},{"name":"fails"},{"name":"question"},{"name":"sent"},{"name":"deep"},{"name":"deep at the end"},{"name":"NaN"},{"name":"deep notice"}`
 
-// edgeResult is at the edge of what JSON and MCP allow, white space included.
+// edgeResult is at the limits of what JSON and MCP allow, including white space.
 const edgeResult = `{ "content":[{"type":"hologram","data":"<&>\u2028"}], "structuredContent":{"id":12345678901234567890,"f":1.0,"e":1e400}, "isError":false, "xExtra":{"keep":true} }`
 
-// deepResult is nested deeper than an answer may be.
+// deepResult is nested deeper than allowed.
 var deepResult = `{"structuredContent":{"x":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}}`
 
-// fakePins are the pins of the fake server.
+// fakePins returns pins for fake servers.
 func fakePins(t testing.TB, names ...string) *upstream.Pins {
 	t.Helper()
 	var tools []json.RawMessage
@@ -57,7 +57,7 @@ func fakePins(t testing.TB, names ...string) *upstream.Pins {
 	return pins(t, rows...)
 }
 
-// fake is the configuration of a fake server on stdio.
+// fake returns the configuration of a fake server on stdio.
 func fake(t testing.TB, mode, more string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -82,10 +82,10 @@ func openFake(t testing.TB, opts upstream.Options, servers ...[3]string) *upstre
 	return open(t, text, opts)
 }
 
-// serve is a server on stdio: "well" or what is wrong with it.
+// serve runs a server on stdio. The mode is "well" or names a fault.
 func serve(mode string) int {
 	mode, file, _ := strings.Cut(mode, "=")
-	if file != "" { // a line for each start
+	if file != "" { // gets a line for each start
 		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return 90
@@ -206,7 +206,7 @@ func serve(mode string) int {
 				fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{ "code":-32042, "message":"own", "data":{"x":1.0} }}`+"\n", id)
 			case "fails":
 				answer(id, `{"content":[],"isError":true,"structuredContent":{"why":"full"}}`)
-			case "sent": // calls before this one
+			case "sent": // the number of calls before this one
 				answer(id, text(strconv.Itoa(sent-1)))
 			case "question":
 				line, _ := json.Marshal(in.Text())
@@ -229,7 +229,7 @@ func serve(mode string) int {
 			}
 		}
 	}
-	if mode == "saves" { // what it holds, when its input ends
+	if mode == "saves" { // saves its state when its input ends
 		<-time.After(700 * time.Millisecond)
 		os.WriteFile(file+".saved", []byte("all"), 0o600)
 	}

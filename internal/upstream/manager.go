@@ -18,46 +18,46 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Options are the settings of a Manager. The zero value is fine.
+// Options configures a Manager. The zero value is valid.
 type Options struct {
-	// Pins are what LoadPins read; nil is none.
+	// Pins are the pins from LoadPins; nil means none.
 	Pins *Pins
-	// Gates bind tools to workflows. Engine is who judges their calls, nil before there is one: then
-	// they are refused.
+	// Gates bind tools to workflows. Engine returns the engine that judges their calls. While it returns nil, such
+	// calls are refused.
 	Gates  gate.Config
 	Engine func() Engine
-	// Hold shows that this process makes a gated call, from before the call is recorded until release; nil shows nothing.
+	// Hold marks a gated call as made by this process, from before it is recorded until release. Nil does nothing.
 	Hold func(call string) (release func())
 	// Changed is called when lists may have changed. It must not block.
 	Changed func(Change)
-	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
+	// LookupEnv looks up variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
-	// Watcher is a program whose main begins with process.Watch, "" is none.
+	// Watcher is a program whose main calls process.Watch first; "" means none.
 	Watcher string
-	// Version is what upstreams are told that gavel's is.
+	// Version is gavel's version, as reported to upstreams.
 	Version string
-	// States seals the requestState of upstreams, which comes back for the same principal, upstream,
-	// item and arguments, or not at all; nil is one of the Manager's own.
+	// States seals the requestState of upstreams. It is accepted again only for the same principal, upstream, item
+	// and arguments. If nil, the Manager creates its own.
 	States *clientstate.States
-	Logger *slog.Logger // nil drops
+	Logger *slog.Logger // nil discards
 }
 
-// Manager is the door to every upstream. It is safe for concurrent use. A nil Manager has none.
+// Manager gives access to all upstreams. It is safe for concurrent use. A nil Manager has no upstreams.
 type Manager struct {
 	opts    Options
 	servers map[string]*server
 	names   []string // sorted
 	watcher *process.Watcher
-	// starting holds those who start a session: few at once.
+	// starting limits concurrent session starts.
 	starting chan struct{}
-	guards   map[bool]*egress.Guard // by whether private networks may be dialled
+	guards   map[bool]*egress.Guard // key: whether private networks may be dialled
 	states   *clientstate.States
-	// running counts what Close waits for.
+	// running counts the goroutines that Close waits for.
 	running sync.WaitGroup
 }
 
-// Open checks what was declared against the environment and the pins, and returns the door.
-// Nothing is started. The error is document.Errors, one issue for each mistake.
+// Open checks the configuration against the environment and the pins, and returns a Manager. It starts nothing. The
+// error is document.Errors, with one issue for each mistake.
 func Open(cfg Config, opts Options) (*Manager, error) {
 	if opts.LookupEnv == nil {
 		opts.LookupEnv = os.LookupEnv
@@ -104,7 +104,7 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	return m, nil
 }
 
-// Learn starts the servers that are pinned on first use: nothing of them can be listed before.
+// Learn starts the servers that are pinned on first use, because their items cannot be listed before.
 func (m *Manager) Learn() {
 	for _, name := range m.names {
 		if s := m.servers[name]; s.Pinning == PinningFirstUse {
@@ -113,8 +113,7 @@ func (m *Manager) Learn() {
 	}
 }
 
-// pinnedTools are the pinned tools of a server by their public names; false of one that is not
-// pinned in the file.
+// pinnedTools returns a server's pinned tools by public name. known is false if the server is not pinned in the file.
 func (m *Manager) pinnedTools(server string) (tools map[string]document.JSON, known bool) {
 	items, known := m.opts.Pins.Of(server)
 	tools = map[string]document.JSON{}
@@ -126,7 +125,7 @@ func (m *Manager) pinnedTools(server string) (tools map[string]document.JSON, kn
 	return tools, known && m.servers[server].Pinning == PinningFile
 }
 
-// gateOf is the gate of an item, nil where it has none.
+// gateOf returns the gate of an item, or nil.
 func (m *Manager) gateOf(item Item) *gate.Gate {
 	if item.Kind != KindTool {
 		return nil
@@ -142,10 +141,10 @@ func (m *Manager) IsGated(upstream, tool string) bool {
 	return m.opts.Gates.Of(publicName(upstream, KindTool, tool)) != nil
 }
 
-// maxStarting is how many sessions begin at once.
+// maxStarting limits concurrent session starts.
 const maxStarting = 4
 
-// withDefaults fills in what a server leaves out.
+// withDefaults fills in the defaults.
 func (s Server) withDefaults() Server {
 	s.Session = cmp.Or(s.Session, SessionShared)
 	s.Pinning = cmp.Or(s.Pinning, PinningFile)
@@ -157,7 +156,7 @@ func (s Server) withDefaults() Server {
 	return s
 }
 
-// checkPatterns refuses patterns that match nothing that is pinned: slips of the pen.
+// checkPatterns rejects patterns that match no pinned item, because they are probably typing errors.
 func (c Config) checkPatterns(name string, s Server, pinned []Item) (faults document.Errors) {
 	for i, rule := range s.Allow {
 		for _, group := range []struct {
@@ -176,7 +175,7 @@ func (c Config) checkPatterns(name string, s Server, pinned []Item) (faults docu
 				}
 			}
 			for j, pattern := range group.patterns {
-				// A template gives more URIs than can be known here.
+				// A template yields URIs that are not known here.
 				template := group.key == "resources" && slices.ContainsFunc(pinned, func(i Item) bool { return i.Kind == KindTemplate })
 				if pattern == "*" || template || slices.ContainsFunc(names, func(n string) bool { return engine.MatchName(pattern, n) }) {
 					continue
@@ -193,7 +192,7 @@ func (c Config) checkPatterns(name string, s Server, pinned []Item) (faults docu
 	return faults
 }
 
-// Upstreams are the names of all, sorted.
+// Upstreams returns the names of all upstreams, sorted.
 func (m *Manager) Upstreams() []string {
 	if m == nil {
 		return nil
@@ -201,8 +200,8 @@ func (m *Manager) Upstreams() []string {
 	return slices.Clone(m.names)
 }
 
-// Warnings are sentences about servers of which nothing is listed, or that are protected less
-// than they could be.
+// Warnings returns sentences about upstreams whose items are not listed, or that are less protected than they could
+// be.
 func (m *Manager) Warnings() []string {
 	var out []string
 	for _, name := range m.Upstreams() {
@@ -225,7 +224,7 @@ func (m *Manager) Warnings() []string {
 	return out
 }
 
-// gates are those in force.
+// gates returns the gates in force.
 func (m *Manager) gates() []gate.Gate {
 	if m == nil {
 		return nil
@@ -233,8 +232,8 @@ func (m *Manager) gates() []gate.Gate {
 	return m.opts.Gates.Gates
 }
 
-// List returns what a principal may use of a kind, sorted by upstream and name, without the gated
-// tools that are listed only while they may be called. It never waits for an upstream.
+// List returns the items of a kind that a principal may use, sorted by upstream and name. It omits gated tools that
+// are listed only while they may be called. It never waits for an upstream.
 func (m *Manager) List(p engine.Principal, kind Kind) []Item {
 	var out []Item
 	for _, name := range m.Upstreams() {
@@ -251,8 +250,8 @@ func (m *Manager) List(p engine.Principal, kind Kind) []Item {
 	return slices.DeleteFunc(out, func(i Item) bool { return i.Gate != nil && i.Gate.List == gate.ListLegal && !m.isOpenTo(p, *i.Gate) })
 }
 
-// Resolve finds what a public name of a kind means, whoever asks: whether the caller may use it is
-// Call's to say. A resource need not be listed: a template gives more.
+// Resolve returns the upstream and name for a public name. It does not check rights; Call does. A resource need not
+// be listed, because a template may match it.
 func (m *Manager) Resolve(kind Kind, public string) (upstream, name string, ok bool) {
 	if kind == KindResource || kind == KindTemplate {
 		prefix, uri, ok := splitURI(public)

@@ -24,7 +24,7 @@ var (
 	operator = engine.Principal{ID: "local:operator", Role: engine.RoleOperator}
 )
 
-// pins are definitions that were accepted: rows of upstream, kind and definition.
+// pins returns accepted definitions. Each row has an upstream, a kind and a definition.
 func pins(t testing.TB, rows ...[3]string) *upstream.Pins {
 	t.Helper()
 	p, err := upstream.LoadPins(filepath.Join(t.TempDir(), "gavel.pins.json"))
@@ -78,8 +78,8 @@ func publicNames(items []upstream.Item) string {
 	return strings.Join(out, " ")
 }
 
-// A list is what the caller is allowed of what is pinned, and what is denied is as unknown as
-// what does not exist.
+// A list contains the pinned items that the caller may use. A denied item is reported in the same way as one that
+// does not exist.
 func TestList(t *testing.T) {
 	p := pins(t,
 		[3]string{"git", "tool", `{"name":"git.log","inputSchema":{"type":"object"}}`},
@@ -134,7 +134,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// What is declared and protects less, or gives nothing, is said.
+// Warnings report upstreams that are less protected, or of which nothing is listed.
 func TestWarnings(t *testing.T) {
 	m := open(t, `
   fine: {command: [x], allow: [{tools: ["*"]}]}
@@ -150,7 +150,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// What Open refuses stands at its line.
+// Open reports errors with their lines.
 func TestOpenRefuses(t *testing.T) {
 	tools := func(names ...string) (rows [][3]string) {
 		for _, n := range names {
@@ -175,7 +175,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A file of pins is read as it was written, byte for byte, and not after a change by hand.
+// A pins file is read exactly as it was written, byte for byte, and rejected after a change by hand.
 func TestPinsFile(t *testing.T) {
 	definition := "{ \"name\" : \"t\",\n \"n\": 12345678901234567890.0, \"s\": \"<&>\\u2028\", \"x-own\": {}, \"inputSchema\": {\"type\":\"object\"} }"
 	path := filepath.Join(t.TempDir(), "gavel.pins.json")
@@ -237,7 +237,7 @@ func newItem(t testing.TB, definition string) upstream.Item {
 	return item
 }
 
-// The hash is of what a model or a client decides by, in any order of keys.
+// The hash covers the members that a model or client bases decisions on, and ignores the order of keys.
 func TestHash(t *testing.T) {
 	hash := func(raw string) string {
 		item, err := upstream.NewItem("a", upstream.KindTool, json.RawMessage(raw))
@@ -267,7 +267,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// Public names are short, plain, and tell which upstream.
+// Public names are short and plain, and identify the upstream.
 func TestPublicName(t *testing.T) {
 	for name, want := range map[string]string{
 		"read_file":             "up__read_file",
@@ -283,8 +283,8 @@ func TestPublicName(t *testing.T) {
 
 func FuzzPublicName(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkNames)) }
 
-// checkNames pins tools of two upstreams: each has a public name that every client takes and
-// that leads back to it, or they are refused together.
+// checkNames pins tools of two upstreams. Each has a public name that every client accepts and that resolves back to
+// it, or all are rejected.
 func checkNames(r *rapid.T) {
 	server := rapid.SampledFrom([]string{"a", "abcdefghijklmnopqrstuvwx"})
 	name := rapid.OneOf(rapid.StringMatching(`[a_./]{1,2}`), rapid.StringMatching(`a{48}[ab]{1,2}`), rapid.String())
@@ -300,9 +300,9 @@ func checkNames(r *rapid.T) {
 		}
 		item, err := upstream.NewItem(p.server, upstream.KindTool, definition)
 		if err != nil {
-			continue // no name that can be shown
+			continue // the name is not printable
 		}
-		p.name = item.Name // of which what is not UTF-8 is replaced
+		p.name = item.Name // invalid UTF-8 was replaced
 		if !regexp.MustCompile(`^[a-zA-Z0-9_-]{1,52}$`).MatchString(item.Public) {
 			r.Fatalf("%q is %q", p.name, item.Public)
 		}
@@ -335,7 +335,7 @@ func checkNames(r *rapid.T) {
 	}
 }
 
-// A URI that a template gives says what it is, for patterns to hold.
+// A URI that fills a template means what its text shows, so that patterns are reliable.
 func TestPlainURI(t *testing.T) {
 	for uri, want := range map[string]bool{
 		"file:///data/a%20b": true, "demo://r/1?x=2": true, "file:///100%25": true, "x:a..b": true,

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// separator stands between the name of an upstream and the name of its tool or prompt.
+// separator separates an upstream's name from the name of its tool or prompt.
 const separator = "__"
 
-// maxPublicName leaves clients that put mcp__gavel__ before a name with the 64 characters that
-// providers of models accept.
+// maxPublicName leaves room for clients that prefix mcp__gavel__, within the 64 characters that model providers
+// accept.
 const maxPublicName = 64 - len("mcp__gavel__")
 
-// publicName is what clients call an item. Tools and prompts are UPSTREAM__NAME, made safe.
-// Resources and templates get the upstream before their scheme: UPSTREAM+URI.
+// publicName returns the name that clients use for an item. Tools and prompts are UPSTREAM__NAME, made safe.
+// Resources and templates are UPSTREAM+URI.
 func publicName(upstream string, kind Kind, name string) string {
 	if kind == KindResource || kind == KindTemplate {
 		return upstream + "+" + name
@@ -22,7 +22,7 @@ func publicName(upstream string, kind Kind, name string) string {
 	return SafeName(upstream+separator, name)
 }
 
-// SafeName is a prefix and a name in the characters that every client accepts; a longer one is
+// SafeName joins a prefix and a name using only characters that every client accepts. A result that is too long is
 // cut and ends with a digest of the name.
 func SafeName(prefix, name string) string {
 	safe := prefix + strings.Map(func(r rune) rune {
@@ -39,7 +39,7 @@ func SafeName(prefix, name string) string {
 	return safe[:maxPublicName-len(end)] + end
 }
 
-// splitURI is the upstream and the URI of a public one.
+// splitURI splits a public URI into the upstream and its own URI.
 func splitURI(public string) (upstream, uri string, ok bool) {
 	upstream, uri, ok = strings.Cut(public, "+")
 	return upstream, uri, ok && isServerName(upstream) && uri != ""

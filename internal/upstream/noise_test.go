@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestNoiseFailsNoCall: what a server writes besides its answers is no answer, whatever it looks like.
+// TestNoiseFailsNoCall shows that other output of a server is never treated as an answer, whatever it looks like.
 func TestNoiseFailsNoCall(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 600) + strings.Repeat("]", 600)

@@ -13,12 +13,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// maxDepth bounds the nesting of what passes, in either direction.
+// maxDepth limits the nesting of messages in both directions.
 const maxDepth = 500
 
-// checkKeys refuses a value, already valid JSON, with a key that occurs twice in one object:
-// readers differ in which of them they take. With fold, two spellings of one key are refused
-// too: some readers do not look at case.
+// checkKeys rejects valid JSON with a duplicate key in one object, because readers differ in which one they use. If
+// fold is set, it also rejects keys that differ only in case, because some readers ignore case.
 func checkKeys(v document.JSON, fold bool) error {
 	switch v.Kind() {
 	case document.Object:
@@ -46,8 +45,8 @@ func checkKeys(v document.JSON, fold bool) error {
 	return nil
 }
 
-// foldKey is the same for all spellings of a key in which readers that do not look at case find it:
-// those of encoding/json take "\u017f" for s, too.
+// foldKey maps all spellings of a key that case-insensitive readers treat as equal to one text. For encoding/json,
+// "\u017f" also equals s.
 func foldKey(key string) string {
 	return strings.Map(func(r rune) rune {
 		least := r
@@ -58,8 +57,8 @@ func foldKey(key string) string {
 	}, key)
 }
 
-// checkCase refuses a key that is a declared one but for case: servers differ in whether they
-// take it.
+// checkCase rejects a key that differs from a declared one only in case, because servers differ in whether they
+// accept it.
 func checkCase(v document.JSON, declared ...string) error {
 	folded := map[string]string{}
 	for _, name := range declared {
@@ -74,14 +73,14 @@ func checkCase(v document.JSON, declared ...string) error {
 	return nil
 }
 
-// checkArguments is checkCase for the arguments of a tool at every depth that its schema
-// describes, through items, alternatives and references inside it; not through patterns of names.
+// checkArguments applies checkCase to a tool's arguments at every depth that its schema describes. It follows items,
+// alternatives and local references, but not patternProperties.
 func checkArguments(schema, arguments document.JSON) error {
 	c := caseCheck{root: schema, left: maxCompared}
 	return c.check(arguments, []document.JSON{schema})
 }
 
-// maxCompared bounds the parts of arguments times the parts of a schema that describe them.
+// maxCompared limits the work: parts of the arguments, times the parts of the schema that describe them.
 const maxCompared = 2_000_000
 
 type caseCheck struct {
@@ -135,7 +134,7 @@ func (c *caseCheck) check(v document.JSON, schemas []document.JSON) error {
 	return nil
 }
 
-// expand adds to schemas of a value those that they apply to the same value.
+// expand adds the subschemas that apply to the same value.
 func (c *caseCheck) expand(schemas []document.JSON) (out []document.JSON) {
 	seen := map[*byte]bool{}
 	for len(schemas) > 0 {
@@ -162,7 +161,7 @@ func (c *caseCheck) expand(schemas []document.JSON) (out []document.JSON) {
 	return out
 }
 
-// readChecked reads JSON that was checked before, and keeps its white space.
+// readChecked reads JSON that was checked before, keeping its white space.
 func readChecked(raw []byte) document.JSON {
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Lax: true, Spaced: true})
 	if err != nil {
@@ -171,7 +170,7 @@ func readChecked(raw []byte) document.JSON {
 	return v
 }
 
-// shortenKey is a key for a message.
+// shortenKey returns a key, quoted and cut, for a message.
 func shortenKey(key string) string {
 	if len(key) > 64 {
 		key = strings.ToValidUTF8(key[:64], "") + "..."

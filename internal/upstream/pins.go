@@ -17,25 +17,25 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Pins are definitions as an operator accepted them, by upstream.
+// Pins are the definitions that an operator accepted, by upstream.
 type Pins struct {
 	path    string
 	servers map[string][]Item
 }
 
-// The bounds of what is pinned.
+// Limits on pins.
 const (
 	maxPinsFile   = 64 << 20
-	maxItems      = 5000    // of one upstream
-	maxDefinition = 1 << 20 // bytes of one
-	// maxDefinitionDepth bounds its nesting: the Python SDK reads no message that is nested 200 deep.
+	maxItems      = 5000    // for one upstream
+	maxDefinition = 1 << 20 // bytes of one definition
+	// maxDefinitionDepth limits the nesting of a definition: the Python SDK rejects a message nested 200 deep.
 	maxDefinitionDepth = 150
 )
 
-// pinsVersion is the version of the file's form.
+// pinsVersion is the version of the file format.
 const pinsVersion = 1
 
-// PinsPath is the file of the pins of a configuration file: gavel.yaml has gavel.pins.json.
+// PinsPath returns the pins file for a configuration file: gavel.pins.json for gavel.yaml.
 func PinsPath(config string) string {
 	return strings.TrimSuffix(config, filepath.Ext(config)) + ".pins.json"
 }
@@ -52,7 +52,7 @@ type pinnedRow struct {
 	Definition json.RawMessage `json:"definition"`
 }
 
-// LoadPins reads a file that Save wrote. One that does not exist has no pins.
+// LoadPins reads a file that Save wrote. A file that does not exist yields no pins.
 func LoadPins(path string) (*Pins, error) {
 	p := &Pins{path: path, servers: map[string][]Item{}}
 	info, err := os.Stat(path)
@@ -80,7 +80,7 @@ func LoadPins(path string) (*Pins, error) {
 			if (Item{Raw: row.Definition}).Hash() != row.Hash || readChecked(row.Definition).Get(nameKey(row.Kind)).Text() != row.Name {
 				return nil, fmt.Errorf("%s: the pin of the %s %q of %q was changed by hand; accept it with gavel upstream pin %s", path, row.Kind, row.Name, server, server)
 			}
-			if item, _, err := readItem(server, row.Kind, row.Definition); err == nil { // an older gavel pinned what strict clients refuse
+			if item, _, err := readItem(server, row.Kind, row.Definition); err == nil { // an older gavel may have pinned definitions that strict clients refuse
 				items = append(items, item)
 			}
 		}
@@ -91,7 +91,7 @@ func LoadPins(path string) (*Pins, error) {
 	return p, nil
 }
 
-// Of returns the pinned items of an upstream, sorted; ok is false of one that was never pinned.
+// Of returns an upstream's pinned items, sorted; ok is false if it was never pinned.
 func (p *Pins) Of(server string) (items []Item, ok bool) {
 	if p == nil {
 		return nil, false
@@ -100,7 +100,7 @@ func (p *Pins) Of(server string) (items []Item, ok bool) {
 	return items, ok
 }
 
-// Set replaces the pins of an upstream. It refuses items that clients could not tell apart.
+// Set replaces the pins of an upstream. It rejects items that clients could not tell apart.
 func (p *Pins) Set(server string, items []Item) error {
 	items = slices.Clone(items)
 	sortItems(items)
@@ -111,14 +111,14 @@ func (p *Pins) Set(server string, items []Item) error {
 	return nil
 }
 
-// Save writes the file, in place of the old one at once.
+// Save writes the file, replacing the old one atomically.
 func (p *Pins) Save() error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "{\n  \"version\": %d,\n  \"upstreams\": {", pinsVersion)
 	for i, server := range sortedKeys(p.servers) {
 		fmt.Fprintf(&b, "%s\n    %s: [", separateAt(i), quoteJSON(server))
 		for j, item := range p.servers[server] {
-			// The definition is written as it is: encoding it again would change it.
+			// The definition is written unchanged, because encoding it again would change it.
 			fmt.Fprintf(&b, "%s\n      {\"kind\": %s, \"name\": %s, \"hash\": %s,\n       \"definition\": %s}",
 				separateAt(j), quoteJSON(string(item.Kind)), quoteJSON(item.Name), quoteJSON(item.Hash()), item.Raw)
 		}
@@ -128,7 +128,7 @@ func (p *Pins) Save() error {
 	return replaceFile(p.path, b.Bytes())
 }
 
-// replaceFile writes a file next to its place and moves it there.
+// replaceFile writes a temporary file in the same folder and renames it to path.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
@@ -150,8 +150,8 @@ func separateAt(i int) string { return [2]string{"", ","}[min(i, 1)] }
 
 func quoteJSON(s string) string { return string(document.AppendQuote(nil, s)) }
 
-// readItem reads a definition of an upstream's list and repairs it, as repaired says. It refuses one that two
-// readers could understand differently, and one that strict clients refuse.
+// readItem parses a definition from an upstream's list and repairs it; repaired describes the changes. It rejects
+// ambiguous definitions, and those that strict clients would refuse.
 func readItem(server string, kind Kind, raw json.RawMessage) (item Item, repaired []string, err error) {
 	whole := replaceSurrogates(raw)
 	v, err := document.ReadJSON(whole, document.Limits{Bytes: maxDefinition, Depth: maxDefinitionDepth, Lax: true, Spaced: true})
@@ -172,10 +172,10 @@ func readItem(server string, kind Kind, raw json.RawMessage) (item Item, repaire
 	return Item{Upstream: server, Kind: kind, Name: name, Public: publicName(server, kind, name), Raw: bytes.Clone(fixed)}, repaired, err
 }
 
-// maxName bounds a name and a URI.
+// maxName limits a name or URI, in bytes.
 const maxName = 2048
 
-// nameKey is the key under which a definition of a kind says its name.
+// nameKey returns the member that holds the name in a definition of a kind.
 func nameKey(kind Kind) string {
 	switch kind {
 	case KindResource:
@@ -187,14 +187,13 @@ func nameKey(kind Kind) string {
 	}
 }
 
-// pinnedKeys are the members of a definition that a pin is about: what a model or a client
-// decides by.
+// pinnedKeys are the members of a definition that a pin covers: those that a model or client bases decisions on.
 var pinnedKeys = []string{
 	"name", "title", "description", "inputSchema", "outputSchema", "annotations", "_meta",
 	"uri", "uriTemplate", "mimeType", "arguments",
 }
 
-// Hash is the digest of what a pin is about, in canonical form.
+// Hash returns a digest of the members that a pin covers, in canonical form.
 func (i Item) Hash() string {
 	v := readChecked(i.Raw)
 	b := []byte{'{'}
@@ -208,8 +207,8 @@ func (i Item) Hash() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// appendCanonical writes a value with sorted keys and without white space. Numbers keep their
-// digits: those of a schema may be beyond what RFC 8785 can write.
+// appendCanonical appends a value with sorted keys and without white space. Numbers keep their digits, because those
+// of a schema may exceed what RFC 8785 can express.
 func appendCanonical(b []byte, v document.JSON) []byte {
 	return v.AppendSorted(b, func(b []byte, leaf document.JSON) []byte {
 		if leaf.Kind() == document.String {
@@ -219,7 +218,7 @@ func appendCanonical(b []byte, v document.JSON) []byte {
 	})
 }
 
-// checkItems refuses items of one upstream, sorted, that have one name, also for clients.
+// checkItems rejects sorted items of one upstream that share a name or a public name.
 func checkItems(server string, items []Item) error {
 	if len(items) > maxItems {
 		return fmt.Errorf("the upstream %q has more than %d tools, resources and prompts", server, maxItems)

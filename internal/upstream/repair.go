@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
-// repairs collects what a definition needs so that strict clients accept it: one that they refuse takes the
-// whole list with it. What they accept stays byte for byte.
+// repairs collects the changes that make a definition acceptable to strict clients, which otherwise reject the whole
+// list. Acceptable definitions stay byte for byte.
 type repairs struct {
 	made    []string
 	refused error
@@ -34,8 +34,8 @@ func (r *repairs) refuse(format string, args ...any) {
 	}
 }
 
-// repairDefinition returns a definition that the official SDKs accept, and what was repaired. The error says
-// why its meaning is not clear.
+// repairDefinition returns a definition that the official SDKs accept, and a description of each repair. It returns
+// an error if the meaning is unclear.
 func repairDefinition(kind Kind, v document.JSON) (json.RawMessage, []string, error) {
 	r := &repairs{}
 	replace := r.dropNulls("", v)
@@ -75,7 +75,7 @@ func repairDefinition(kind Kind, v document.JSON) (json.RawMessage, []string, er
 	return rewriteMembers(v.Raw(), replace), r.made, nil
 }
 
-// dropNulls returns what removes the members that are null, but for those whose value may be.
+// dropNulls returns replacements that remove null members, except those that may be null.
 func (r *repairs) dropNulls(path string, v document.JSON, mayBeNull ...string) map[string]json.RawMessage {
 	replace := map[string]json.RawMessage{}
 	for name, value := range v.Members() {
@@ -122,7 +122,7 @@ func isListOf(fits func(document.JSON) bool) func(document.JSON) bool {
 	}
 }
 
-// optionalMembers are those of which a definition can do without one that does not fit.
+// optionalMembers maps members that may be dropped to a check of their form.
 var optionalMembers = map[string]func(document.JSON) bool{
 	"_meta": isObject,
 	"icons": isListOf(func(v document.JSON) bool {
@@ -147,13 +147,13 @@ var optionalMembers = map[string]func(document.JSON) bool{
 	},
 }
 
-// areHints reports whether annotations are those of a tool.
+// areHints reports whether annotations have the form of tool annotations.
 func areHints(v document.JSON) bool {
 	return isObject(v) && isOf(v, "title", isText) &&
 		!slices.ContainsFunc([]string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}, func(hint string) bool { return !isOf(v, hint, isFlag) })
 }
 
-// repairOptional drops a member that does not fit, and what is null in one.
+// repairOptional drops null members of an optional member, and the member itself if it does not fit.
 func (r *repairs) repairOptional(name string, v document.JSON, fits func(document.JSON) bool) json.RawMessage {
 	raw := v.Raw()
 	if name != "_meta" {
@@ -193,7 +193,7 @@ func (r *repairs) repairArguments(v document.JSON) json.RawMessage {
 	})
 }
 
-// repairSchema repairs a schema that is of an object.
+// repairSchema repairs a schema that must describe an object.
 func (r *repairs) repairSchema(path string, v document.JSON) json.RawMessage {
 	switch v.Kind() {
 	case 0, document.Null, document.True:
@@ -219,7 +219,7 @@ func (r *repairs) repairSchema(path string, v document.JSON) json.RawMessage {
 	return rewriteMembers(v.Raw(), replace)
 }
 
-// repairKeywords returns what the keywords at the top of a schema need, in which strict clients look.
+// repairKeywords returns replacements for top-level keywords, which strict clients check.
 func (r *repairs) repairKeywords(path string, v document.JSON) map[string]json.RawMessage {
 	replace := r.dropNulls(path, v, "const", "default", "example")
 	if !isOf(v, "$schema", isText) && v.Get("$schema").Kind() != document.Null {
@@ -233,7 +233,7 @@ func (r *repairs) repairKeywords(path string, v document.JSON) map[string]json.R
 	if properties.Kind() != 0 && properties.Kind() != document.Null && properties.Kind() != document.Object {
 		r.refuse("%s.properties is %s, not an object", path, properties.Kind())
 	}
-	simple := map[string]json.RawMessage{} // what stands for true, false and null: not all clients know them
+	simple := map[string]json.RawMessage{} // replacements for true, false and null, which some clients do not support
 	for name, property := range properties.Members() {
 		switch property.Kind() {
 		case document.Object:
@@ -252,8 +252,8 @@ func (r *repairs) repairKeywords(path string, v document.JSON) map[string]json.R
 	return replace
 }
 
-// repairOutput repairs an outputSchema. A tool can do without one, and a client that cannot compile it refuses
-// the whole list.
+// repairOutput repairs an outputSchema. An unusable one is dropped, because a tool does not need it, and a client
+// that cannot compile it rejects the whole list.
 func (r *repairs) repairOutput(v document.JSON) json.RawMessage {
 	own := &repairs{}
 	if v.Kind() != document.Object {
@@ -274,7 +274,7 @@ func (r *repairs) repairOutput(v document.JSON) json.RawMessage {
 	return raw
 }
 
-// checkCompiles refuses a schema that not every client can compile.
+// checkCompiles returns an error for a schema that not every client can compile.
 func checkCompiles(v document.JSON) (wrong error) {
 	var plain func(v document.JSON) json.RawMessage
 	plain = func(v document.JSON) json.RawMessage {
@@ -304,15 +304,15 @@ func checkCompiles(v document.JSON) (wrong error) {
 	return wrong
 }
 
-// oddPattern matches what some engines of regular expressions refuse in a pattern: escapes of characters that need
-// none, groups with flags or with names as Python writes them, and anchors that JavaScript does not have.
+// oddPattern matches constructs that some regular expression engines reject: unnecessary escapes, groups with flags
+// or with Python-style names, and anchors that JavaScript lacks.
 var oddPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*(?:\\[^dDwWsSbBtnvfrpPcxuk0-9^$\\.*+?()\[\]{}|/-]|\(\?(?:P|[^:=!<])|\[\[:)`)
 })
 
-// checkPattern refuses a pattern that JavaScript or others cannot compile.
+// checkPattern returns an error for a pattern that JavaScript or other engines cannot compile.
 func checkPattern(pattern string) error {
-	// Go knows no assertions; they change nothing in what else is valid.
+	// Go does not support assertions. Removing them does not affect the validity of the rest.
 	known := strings.NewReplacer("(?<=", "(?:", "(?<!", "(?:", "(?=", "(?:", "(?!", "(?:").Replace(pattern)
 	if _, err := regexp.Compile(known); err != nil || oddPattern().MatchString(pattern) {
 		return fmt.Errorf("not every client can compile the pattern %s", shortenKey(pattern))
@@ -320,8 +320,8 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// replaceSurrogates replaces escapes of half a character, which stand for no text: the Python SDK reads no
-// message that has one.
+// replaceSurrogates replaces escapes of unpaired surrogates, which encode no text: the Python SDK rejects messages
+// that contain one.
 func replaceSurrogates(raw json.RawMessage) json.RawMessage {
 	if !bytes.Contains(bytes.ToLower(raw), []byte(`\ud`)) {
 		return raw

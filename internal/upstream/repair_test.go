@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Of the definitions that the official SDKs are asked about in .ci/run, those that they accept stay as they are, others
-// are repaired, once and for all, and the rest is left out.
+// These definitions are also passed to the official SDKs in .ci/run. Those that the SDKs accept stay unchanged;
+// others are repaired in one pass, or left out.
 func TestOddDefinitions(t *testing.T) {
 	text, err := os.ReadFile("../../testdata/clients/odd.json")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestOddDefinitions(t *testing.T) {
 	}
 }
 
-// What is repaired means what it meant.
+// A repaired definition keeps its meaning.
 func TestRepairedDefinition(t *testing.T) {
 	for _, c := range []struct {
 		kind      upstream.Kind
@@ -74,7 +74,7 @@ func TestRepairedDefinition(t *testing.T) {
 	}
 }
 
-// pages is a server over HTTP whose list of tools is these pages, by their cursors.
+// pages is an HTTP server whose list of tools consists of these pages, by cursor.
 func pages(t testing.TB, by map[string]string) string {
 	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func pages(t testing.TB, by map[string]string) string {
 	return h.URL
 }
 
-// A list ends where there is no further cursor, with a note where that was odd; each tool is listed once.
+// A list ends without a further cursor, with a note if the end was odd. Each tool is listed once.
 func TestPages(t *testing.T) {
 	const one, two = `{"tools":[{"name":"a","inputSchema":{"type":"object"}},{"name":"b","inputSchema":{"type":"object"}}]`, `{"tools":[{"name":"b","inputSchema":{"type":"object"}},{"name":"c","inputSchema":{"type":"object"}}]`
 	const odd = "the tools: the list ends at a nextCursor that is empty or was there before"
@@ -134,7 +134,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What has no order in JSON Schema may come in any order; all else is drift.
+// Unordered parts of a JSON Schema may come in any order; every other change is drift.
 func TestOrderIsNoDrift(t *testing.T) {
 	tool := func(schema string) string {
 		return `{"name":"t","inputSchema":` + schema + `,"outputSchema":` + schema + `}`
@@ -161,8 +161,8 @@ func TestOrderIsNoDrift(t *testing.T) {
 	}
 }
 
-// Pins of an older gavel, which took definitions as they were, stay in force: what they hold is repaired like what a
-// server lists, and what strict clients refuse is no longer there.
+// Pins of an older gavel, which accepted definitions unchanged, remain valid. They are repaired like a server's list,
+// and definitions that strict clients refuse are dropped.
 func TestOlderPins(t *testing.T) {
 	path := t.TempDir() + "/gavel.pins.json"
 	row := func(definition string) string {

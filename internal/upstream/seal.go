@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// binding is what a state belongs to.
+// binding returns the data that a requestState is bound to.
 func binding(p engine.Principal, req Request, arguments document.JSON) []byte {
 	sum := sha256.Sum256(appendCanonical(nil, arguments))
 	b := []byte{}
@@ -26,7 +26,7 @@ func invalidState(upstream string) *Error {
 	return e
 }
 
-// sealResult seals the requestState of a result, where it has one.
+// sealResult seals the requestState of a result, if it has one.
 func sealResult(s *clientstate.States, result json.RawMessage, to []byte) json.RawMessage {
 	if !bytes.Contains(result, []byte(`"requestState"`)) {
 		return result

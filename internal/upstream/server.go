@@ -16,58 +16,57 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// The bounds of one upstream.
+// Limits for one upstream.
 const (
 	maxInFlight = 64
-	maxSessions = 256 // of principals
-	// recheckAfter is how long definitions count as compared with the pins, where the upstream
-	// has not said that they changed.
+	maxSessions = 256 // for principals
+	// recheckAfter is how long a comparison with the pins stays valid, unless the upstream reports a change.
 	recheckAfter = time.Minute
-	// failures in a row, after the first, make the next wait.
+	// The delay after consecutive failures, starting with the second.
 	firstBackoff, lastBackoff = 500 * time.Millisecond, time.Minute
-	maxUnanswered             = 3 // calls in a row count as a failure
+	maxUnanswered             = 3 // consecutive unanswered calls that count as a failure
 )
 
-// server is one upstream with what is known of it.
+// server is one upstream and its state.
 type server struct {
 	Server
 	name    string
 	dir     string
 	manager *Manager
-	// secrets are values that no text shows.
+	// secrets are values that must not appear in any text.
 	secrets    []string
-	inFlight   *fairshare.Queue // of which one principal holds at most half
+	inFlight   *fairshare.Queue // a single principal gets at most half
 	responding chan struct{}
-	closing    chan struct{} // closed with the Manager
+	closing    chan struct{} // closed when the Manager closes
 
-	// mu guards what follows. It is never held while an upstream is waited for.
+	// mu guards the fields below. It is never held while waiting for an upstream.
 	mu       sync.Mutex
 	closed   bool
 	pinned   []Item // sorted
 	sessions map[string]*slot
-	// differences are what the last comparison of each kind found, pinned or not.
+	// differences are the results of the latest comparison of each kind, including items that are not pinned.
 	differences map[itemKey]Difference
-	learned     map[Kind]bool // kinds that first-use has pinned
+	learned     map[Kind]bool // kinds that were pinned on first use
 	breaker
-	// unanswered are the principals with calls that got no answer since their last that got one.
+	// unanswered counts, by principal, the calls since its last answered one.
 	unanswered map[string]*unanswered
 }
 
-// breaker makes calls wait after failures.
+// breaker delays calls after failures.
 type breaker struct {
-	failures  int // in a row
+	failures  int // consecutive failures
 	notBefore time.Time
 }
 
-// unanswered are calls in a row of one principal.
+// unanswered counts consecutive unanswered calls of one principal.
 type unanswered struct {
 	breaker
 	count int
-	// recent says that one of them is younger than the last answer to anybody.
+	// recent reports that one of them is newer than the last answer to any principal.
 	recent bool
 }
 
-// slot is the place of one session.
+// slot holds one session, which may still be starting.
 type slot struct {
 	ready   chan struct{} // closed when session or err is set
 	session *session
@@ -103,20 +102,20 @@ func newServer(m *Manager, name, dir string, s Server, pinned []Item) *server {
 			secret(word)
 		}
 	}
-	// The longest first: one may be part of another.
+	// Sort by length, longest first, because one may be part of another.
 	slices.SortFunc(out.secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) })
 	return out
 }
 
-// clientInfo is what upstreams are told that gavel is.
+// clientInfo returns gavel's name and version, as sent to upstreams.
 func (s *server) clientInfo() json.RawMessage {
 	return json.RawMessage(`{"name":"gavel","version":` + quoteJSON(cmp.Or(s.manager.opts.Version, "0")) + `}`)
 }
 
-// goRun runs something that Close waits for.
+// goRun runs f in a goroutine that Close waits for.
 func (s *server) goRun(f func()) { _ = s.tryRun(f) }
 
-// tryRun is goRun that says whether f runs: not once the Manager is being closed.
+// tryRun is goRun. It returns false without running f if the Manager is closing.
 func (s *server) tryRun(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,11 +125,10 @@ func (s *server) tryRun(f func()) bool {
 	return !s.closed
 }
 
-// errClosing is of a Manager that is being closed.
+// errClosing is the failure of calls while the Manager closes.
 var errClosing = &linkError{code: CodeUnavailable, text: "gavel is ending"}
 
-// acquire returns the session of a principal, started where there is none, and release, which
-// gives it back.
+// acquire returns a principal's session, starting one if necessary. Callers must call release when done with it.
 func (s *server) acquire(ctx context.Context, p engine.Principal) (ses *session, release func(), err error) {
 	key := ""
 	if s.Session == SessionPrincipal {
@@ -183,7 +181,7 @@ func (s *server) acquire(ctx context.Context, p engine.Principal) (ses *session,
 	}
 }
 
-// release gives a session back. One that nobody has used for a while ends.
+// release returns a session. An unused session ends after IdleTimeout.
 func (s *server) release(key string, sl *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +199,7 @@ func (s *server) release(key string, sl *slot) {
 	})
 }
 
-// start starts a session; those who wait for it may leave.
+// start starts a session. Callers that wait for it may stop waiting.
 func (s *server) start(key string, sl *slot) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ConnectTimeout)
 	defer cancel()
@@ -222,8 +220,8 @@ func (s *server) start(key string, sl *slot) {
 	}
 }
 
-// connect opens a link and a conversation on it. Few do at once, but one that takes long holds
-// up no other.
+// connect opens a link and an MCP session on it. The number of concurrent starts is limited, but a start that takes
+// longer than a second no longer counts.
 func (s *server) connect(ctx context.Context) (*session, error) {
 	select {
 	case s.manager.starting <- struct{}{}:
@@ -238,7 +236,7 @@ func (s *server) connect(ctx context.Context) (*session, error) {
 	if err := s.openLink(ses); err != nil {
 		return nil, err
 	}
-	// A link that is closed meanwhile ends the conversation.
+	// If the Manager closes the link, open fails.
 	stop := s.watchClosing(ses)
 	defer stop()
 	err := ses.open(ctx)
@@ -275,7 +273,7 @@ func (s *server) openLink(ses *session) error {
 	return err
 }
 
-// watchClosing closes a link whose conversation is still being opened when the Manager ends.
+// watchClosing closes the link of a session that is still being opened when the Manager closes.
 func (s *server) watchClosing(ses *session) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -288,7 +286,7 @@ func (s *server) watchClosing(ses *session) (stop func()) {
 	return func() { close(done) }
 }
 
-// fail makes the next call wait, from the second failure in a row.
+// fail records a failure. From the second consecutive one on, it delays the next call.
 func (b *breaker) fail() {
 	if b.failures++; b.failures > 1 {
 		wait := min(lastBackoff, firstBackoff<<min(b.failures-2, 20))
@@ -296,8 +294,8 @@ func (b *breaker) fail() {
 	}
 }
 
-// noteOutcome counts how a call of a principal ended. One principal whose calls get no answer waits alone: all
-// wait only when calls of two got none, and nobody's call was answered since.
+// noteOutcome records how a principal's call ended. A principal whose calls get no answer is delayed alone. All are
+// delayed only if calls of two principals got no answer since the last answer to anyone.
 func (s *server) noteOutcome(p engine.Principal, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,7 +328,7 @@ func (s *server) noteOutcome(p engine.Principal, err error) {
 	}
 }
 
-// isOpen reports how long calls of a principal are refused because the last ones failed.
+// isOpen returns how long a principal's calls are still refused because of recent failures.
 func (s *server) isOpen(p engine.Principal) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,7 +339,7 @@ func (s *server) isOpen(p engine.Principal) time.Duration {
 	return wait
 }
 
-// forget ends a session that the upstream no longer knows, so that the next call begins anew.
+// forget ends a session that the upstream no longer knows, so that the next call starts a new one.
 func (s *server) forget(ses *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -384,8 +382,8 @@ func (s *server) close() {
 	ended.Wait()
 }
 
-// verify compares the definitions of a kind with the pins, unless that was done a moment ago.
-// Those who ask at once share one comparison.
+// verify compares the definitions of a kind with the pins, unless a recent comparison is valid. Concurrent callers
+// share one comparison.
 func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 	for {
 		ses.mu.Lock()
@@ -408,7 +406,7 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 		case <-running:
 		case <-ses.link.gone():
 			failure := ses.link.cause()
-			failure.mayHaveRun = false // a list changes nothing
+			failure.mayHaveRun = false // a list has no side effects
 			return failure
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -422,7 +420,7 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 	}
 }
 
-// compareKind lists a kind and notes what differs from the pins.
+// compareKind lists a kind and records the differences from the pins.
 func (s *server) compareKind(ses *session, kind Kind, c *check) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.ListTimeout,
 		&linkError{code: CodeUnavailable, text: "the server did not list what it has within " + s.ListTimeout.String()})
@@ -430,7 +428,7 @@ func (s *server) compareKind(ses *session, kind Kind, c *check) {
 	now, notes, err := ses.list(ctx, kind)
 	if failure, ok := errors.AsType[*linkError](err); ok && failure.mayHaveRun {
 		again := *failure
-		again.mayHaveRun = false // a list changes nothing
+		again.mayHaveRun = false // a list has no side effects
 		err = &again
 	}
 	if err == nil {
@@ -444,13 +442,13 @@ func (s *server) compareKind(ses *session, kind Kind, c *check) {
 	ses.mu.Unlock()
 }
 
-// noteItems keeps what the upstream has now, and tells of a list that changed by it.
+// noteItems records the upstream's current items, and announces lists that changed as a result.
 func (s *server) noteItems(kind Kind, now []Item, notes []Note) {
 	s.mu.Lock()
 	var changed []string // names
 	if s.Pinning == PinningFirstUse && !s.learned[kind] {
 		s.learned[kind] = true
-		for _, note := range notes { // gavel upstream pin tells them of others
+		for _, note := range notes { // for other servers, gavel upstream pin reports them
 			s.manager.opts.Logger.Warn("a definition of an upstream was repaired or left out", "upstream", s.name, "what", note.String())
 		}
 		for _, item := range now {
@@ -492,7 +490,7 @@ func (s *server) noteItems(kind Kind, now []Item, notes []Note) {
 	}})
 }
 
-// compareNames are the items of one public name.
+// compareNames returns the items with the same kind and public name as like.
 func compareNames(items []Item, like Item) (same []Item) {
 	for _, item := range items {
 		if item.Kind == like.Kind && item.Public == like.Public {
@@ -502,15 +500,15 @@ func compareNames(items []Item, like Item) (same []Item) {
 	return same
 }
 
-// settle is how long an upstream that says that a list changed may go on saying so.
+// settle is the delay before a comparison after a list change notification, so that repeated ones are merged.
 const settle = 100 * time.Millisecond
 
-// markStale has kinds compared anew: soon, so that lists show it, and before the next call.
+// markStale marks kinds for comparison: soon, so that lists are updated, and in any case before the next call.
 func (s *server) markStale(ses *session, kinds []Kind) {
 	for _, kind := range kinds {
 		ses.mu.Lock()
 		c := ses.checks[kind]
-		compare := c != nil && !c.scheduled // of another kind nobody has asked yet
+		compare := c != nil && !c.scheduled // a kind without a check has not been used yet
 		if c != nil {
 			c.stale, c.scheduled = true, true
 		}
@@ -529,12 +527,12 @@ func (s *server) markStale(ses *session, kinds []Kind) {
 			ses.mu.Unlock()
 			ctx, cancel := context.WithTimeout(context.Background(), s.ListTimeout)
 			defer cancel()
-			_ = s.verify(ctx, ses, kind) // the next call says what is wrong
+			_ = s.verify(ctx, ses, kind) // the next call reports any error
 		})
 	}
 }
 
-// learn pins what the upstream has on the first use. One that cannot be reached is tried again.
+// learn pins an upstream's items on first use. It retries while the upstream cannot be reached.
 func (s *server) learn() {
 	for wait := time.Second; ; wait = min(2*wait, lastBackoff) {
 		err := s.learnOnce()

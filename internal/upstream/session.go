@@ -18,12 +18,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// session is one conversation with an upstream, of one era.
+// session is one MCP session with an upstream, of one protocol version.
 type session struct {
 	server  *server
 	link    link
-	version string // of the protocol
-	// capabilities and info are what the upstream says of itself.
+	version string // protocol version
+	// capabilities and info are what the upstream reported about itself.
 	capabilities, info document.JSON
 	lastID             atomic.Int64
 
@@ -32,20 +32,20 @@ type session struct {
 	checks  map[Kind]*check
 }
 
-// pending is a request that was not answered yet.
+// pending is an unanswered request.
 type pending struct {
-	answer   chan frame // holds one
+	answer   chan frame // buffered for one element
 	progress func(json.RawMessage)
-	failed   chan *linkError // holds one: the answer cannot be handed on
+	failed   chan *linkError // buffered for one element: why the answer cannot be passed on
 }
 
-// check is what was seen when a kind's definitions were last compared with the pins.
+// check is the state of the comparison of one kind's definitions with the pins.
 type check struct {
 	at    time.Time
 	stale bool
-	// scheduled says that a comparison begins soon.
+	// scheduled reports that a comparison will start soon.
 	scheduled bool
-	running   chan struct{} // closed when the comparison that runs has ended
+	running   chan struct{} // closed when the running comparison has ended
 	err       error
 }
 
@@ -81,22 +81,22 @@ func (s *session) receive(f frame) {
 	}
 }
 
-// listChanged are the kinds that a notification is about.
+// listChanged maps notifications to the kinds that they concern.
 var listChanged = map[string][]Kind{
 	string(mcp.MethodNotificationToolsListChanged):     {KindTool},
 	string(mcp.MethodNotificationResourcesListChanged): {KindResource, KindTemplate},
 	string(mcp.MethodNotificationPromptsListChanged):   {KindPrompt},
 }
 
-// receiveFailure implements receiver. What matches no call that was ever sent fails the oldest open one: it is
-// most likely its answer. A second or late answer fails none.
+// receiveFailure implements receiver. A failure that matches no id ever issued fails the oldest open request, since
+// it most likely belongs to it. A second or late answer fails none.
 func (s *session) receiveFailure(id string, failure *linkError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending[id] == nil && !s.hasIssued(id) {
 		id = ""
 		for known := range s.pending {
-			if id == "" || len(known) < len(id) || len(known) == len(id) && known < id { // as numbers
+			if id == "" || len(known) < len(id) || len(known) == len(id) && known < id { // compares as numbers
 				id = known
 			}
 		}
@@ -107,31 +107,31 @@ func (s *session) receiveFailure(id string, failure *linkError) {
 	}
 }
 
-// hasIssued reports whether a request was ever sent with an id.
+// hasIssued reports whether a request with this id was ever sent.
 func (s *session) hasIssued(id string) bool {
 	n, err := strconv.ParseInt(id, 10, 64)
 	return err == nil && n > 0 && n <= s.lastID.Load()
 }
 
-// newUnmatched is of an answer to no request of the session.
+// newUnmatched returns the failure for an answer that matches no request of the session.
 func (s *session) newUnmatched(line []byte) *linkError {
 	return &linkError{code: CodeProtocol, text: "an answer that it sent matches no call" + prefixWords(shortenText(string(line), s.server.secrets)), mayHaveRun: true}
 }
 
-// maxQuoted is how much of a server's own text is repeated.
+// maxQuoted limits how much of a server's own text is quoted, in bytes.
 const maxQuoted = 200
 
-// shortenText is the beginning of a server's own text on one line, without secrets.
+// shortenText returns the beginning of a server's text, on one line and without secrets.
 func shortenText(text string, secrets []string) string {
 	text = maskSecrets(strings.ToValidUTF8(text[:min(len(text), maxTail)], ""), secrets)
 	text = strings.Join(strings.Fields(text), " ")
 	return strings.ToValidUTF8(text[:min(len(text), maxQuoted)], "")
 }
 
-// maxResponses is how many requests of an upstream are answered at once.
+// maxResponses limits concurrent responses to requests of an upstream.
 const maxResponses = 16
 
-// respond answers a request of the upstream's: a ping, and nothing else. gavel has told it so.
+// respond answers a request of the upstream. Only ping is supported; gavel declares no other capability.
 func (s *session) respond(f frame) {
 	ctx, cancel := context.WithTimeout(context.Background(), pipeGrace)
 	defer cancel()
@@ -139,7 +139,7 @@ func (s *session) respond(f frame) {
 	case s.server.responding <- struct{}{}:
 		defer func() { <-s.server.responding }()
 	default:
-		return // it asks faster than it reads
+		return // the upstream sends requests faster than it reads
 	}
 	answer := `"error":{"code":-32601,"message":"gavel does not offer this to servers"}`
 	if f.method == string(mcp.MethodPing) {
@@ -148,8 +148,8 @@ func (s *session) respond(f frame) {
 	_ = s.link.reply(ctx, []byte(`{"jsonrpc":"2.0","id":`+f.id+`,`+answer+`}`))
 }
 
-// ask sends a request and returns what it is answered. Until ctx ends, whose cause is then
-// returned, and the upstream is asked to stop.
+// ask sends a request and returns the response. If ctx ends first, it returns ctx's cause and asks the upstream to
+// stop.
 func (s *session) ask(ctx context.Context, m message, progress func(json.RawMessage)) (frame, error) {
 	p := &pending{answer: make(chan frame, 1), failed: make(chan *linkError, 1), progress: progress}
 	id := strconv.FormatInt(m.id, 10)
@@ -174,7 +174,7 @@ func (s *session) ask(ctx context.Context, m message, progress func(json.RawMess
 			err = ctx.Err()
 		}
 	}
-	select { // what came at the last moment counts
+	select { // an answer that has just arrived counts
 	case f := <-p.answer:
 		return f, nil
 	default:
@@ -188,10 +188,10 @@ func (s *session) ask(ctx context.Context, m message, progress func(json.RawMess
 
 var errAnswerTooLong = &linkError{code: CodeProtocol, text: fmt.Sprintf("the answer is longer than %d MiB", maxFrame>>20), mayHaveRun: true}
 
-// cancel tells the upstream that nobody waits for a request any more.
+// cancel notifies the upstream that a request was abandoned.
 func (s *session) cancel(m message) {
 	if m.method == string(mcp.MethodInitialize) || s.isModern() && s.server.URL != "" {
-		return // over HTTP the end of the connection says it
+		return // over HTTP, closing the connection cancels the request
 	}
 	params := s.withMeta(json.RawMessage(`{"requestId":`+strconv.FormatInt(m.id, 10)+`,"reason":"the caller does not wait any longer"}`), nil)
 	s.server.goRun(func() {
@@ -201,13 +201,13 @@ func (s *session) cancel(m message) {
 	})
 }
 
-// message completes a message with the headers that its era wants.
+// message builds a message with the headers that its protocol version requires.
 func (s *session) message(method mcp.MCPMethod, params json.RawMessage, id int64) message {
 	return message{id: id, method: string(method), params: params, headers: mcp.StandardHeaders(s.version, method, params)}
 }
 
-// withMeta returns params with the _meta that the session's era wants: nothing of the
-// client's own session, and of 2026-07-28 gavel's version, name and capabilities.
+// withMeta returns params with the _meta that the protocol version requires. It removes members of the client's own
+// session, and for 2026-07-28 adds gavel's version, name and capabilities.
 func (s *session) withMeta(params json.RawMessage, more map[string]json.RawMessage) json.RawMessage {
 	replace := map[string]json.RawMessage{"progressToken": nil}
 	for _, key := range []string{mcp.MetaKeyProtocolVersion, mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities, mcp.MetaKeyServerInfo, mcp.MetaKeyLogLevel, mcp.MetaKeySubscriptionID} {
@@ -227,7 +227,7 @@ func (s *session) withMeta(params json.RawMessage, more map[string]json.RawMessa
 	return rewriteMembers(params, map[string]json.RawMessage{"_meta": rewritten})
 }
 
-// request asks for something of gavel's own: a handshake or a list.
+// request sends one of gavel's own requests: a handshake or a list.
 func (s *session) request(ctx context.Context, method mcp.MCPMethod, params json.RawMessage) (document.JSON, error) {
 	f, err := s.ask(ctx, s.message(method, s.withMeta(params, nil), s.lastID.Add(1)), nil)
 	switch {
@@ -245,7 +245,7 @@ func (s *session) request(ctx context.Context, method mcp.MCPMethod, params json
 	return v, nil
 }
 
-// refusal is an error that an upstream answered gavel's own request with.
+// refusal is an upstream's error response to one of gavel's own requests.
 type refusal struct{ v document.JSON }
 
 func (r *refusal) Error() string {
@@ -257,7 +257,7 @@ func (r *refusal) notFound() bool {
 	return string(r.v.Get("code").Raw()) == strconv.Itoa(mcp.METHOD_NOT_FOUND)
 }
 
-// open begins the conversation in the era that the server speaks.
+// open starts the session with a protocol version that the server supports.
 func (s *session) open(ctx context.Context) error {
 	protocol := s.server.Protocol
 	if protocol != ProtocolModern {
@@ -286,10 +286,10 @@ func listElements(v document.JSON) (out []document.JSON) {
 	return out
 }
 
-// readsParamHeaders reports whether the upstream wants arguments in headers too.
+// readsParamHeaders reports whether the upstream expects arguments in headers too.
 func (s *session) readsParamHeaders() bool { return s.isModern() && s.server.URL != "" }
 
-// checkHeaders refuses a tool that names headers for its arguments which cannot be sent as MCP has them.
+// checkHeaders returns an error for a tool whose argument headers are invalid in MCP.
 func checkHeaders(item Item) error {
 	var tool mcp.Tool
 	if item.Kind != KindTool || json.Unmarshal(item.Raw, &tool) != nil {
@@ -312,7 +312,7 @@ func (s *session) initialize(ctx context.Context) error {
 	return s.link.send(ctx, message{method: "notifications/initialized"})
 }
 
-// lists says how the definitions of a kind are asked for, and the capability that offers them.
+// lists maps a kind to its list method, the member of the result, and the required capability.
 var lists = map[Kind]struct {
 	method     mcp.MCPMethod
 	member     string
@@ -324,8 +324,8 @@ var lists = map[Kind]struct {
 	KindPrompt:   {mcp.MethodPromptsList, "prompts", "prompts"},
 }
 
-// list reads all definitions of a kind, each once, as strict clients accept them. The notes say what was
-// repaired or left out.
+// list returns all definitions of a kind, each once, in the form that strict clients accept. The notes describe
+// repaired and omitted ones.
 func (s *session) list(ctx context.Context, kind Kind) (items []Item, notes []Note, err error) {
 	how := lists[kind]
 	if s.capabilities.Get(how.capability).Kind() == 0 {

@@ -20,8 +20,8 @@ func newTestServer(t *testing.T) *server {
 	return m.servers["a"]
 }
 
-// One principal whose calls get no answer waits, longer each time; others wait with it only when their calls get none
-// either, and nobody's call was answered since.
+// A principal whose calls get no answer is delayed, longer each time. Others are delayed only if their calls get no
+// answer either, and no call of anyone was answered since.
 func TestBreakerIsOfOnePrincipal(t *testing.T) {
 	late, lost := &linkError{code: CodeTimeout}, &linkError{code: CodeLost}
 	type call struct {
@@ -31,7 +31,7 @@ func TestBreakerIsOfOnePrincipal(t *testing.T) {
 	repeat := func(c call, n int) []call { return slices.Repeat([]call{c}, n) }
 	for name, c := range map[string]struct {
 		calls []call
-		waits string // who waits then, of ann, bob and cid
+		waits string // which of ann, bob and cid are delayed
 	}{
 		"too few":                      {repeat(call{"ann", late}, 2), ""},
 		"one alone":                    {repeat(call{"ann", late}, 30), "ann"},
@@ -74,7 +74,7 @@ func TestBreakerIsOfOnePrincipal(t *testing.T) {
 	}
 }
 
-// One principal holds half of the calls in flight; others have the rest.
+// One principal may use half of the calls in flight; others can use the rest.
 func TestHalfOfTheCallsInFlight(t *testing.T) {
 	s := newTestServer(t)
 	count := func(id string) (n int, last error) {

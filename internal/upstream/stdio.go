@@ -17,35 +17,35 @@ import (
 	"github.com/gavel-mcp/gavel/internal/process"
 )
 
-// How long a program may take to end: after its input was closed, after SIGTERM, and for what
-// still holds its output.
+// How long a program may take to end: after its input is closed, after SIGTERM, and for processes that still hold its
+// output.
 const (
-	closeGrace     = 2 * time.Second // as both official SDKs give
+	closeGrace     = 2 * time.Second // as in both official SDKs
 	terminateGrace = 2 * time.Second
 	pipeGrace      = time.Second
 )
 
 // link carries the messages of one session.
 type link interface {
-	// send sends a message. What comes back arrives at the session's receive, over HTTP before
-	// send returns. The error is a *linkError, or ctx's.
+	// send sends a message. Responses arrive at the session's receive, over HTTP before send returns. The error is a
+	// *linkError, or ctx's.
 	send(ctx context.Context, m message) error
-	// reply sends the answer to a request of the upstream's.
+	// reply sends the response to a request of the upstream.
 	reply(ctx context.Context, line []byte) error
-	// gone is closed when nothing comes any more.
+	// gone is closed when no further message can arrive.
 	gone() <-chan struct{}
-	// cause says why it is gone.
+	// cause returns why the link is gone.
 	cause() *linkError
 	// close ends the session and waits until no process is left.
 	close()
 }
 
-// linkError is why a message or a session failed.
+// linkError explains why a message or a session failed.
 type linkError struct {
 	code       Code
-	text       string // for callers: no values
+	text       string // for callers, without values
 	mayHaveRun bool
-	// forgotten says that the upstream no longer knows the session, and has done nothing.
+	// forgotten reports that the upstream no longer knows the session, and has not acted on the request.
 	forgotten  bool
 	retryAfter time.Duration
 	err        error
@@ -55,26 +55,26 @@ func (e *linkError) Error() string { return e.text }
 
 func (e *linkError) Unwrap() error { return e.err }
 
-// receiver takes what an upstream sends.
+// receiver receives the messages of an upstream.
 type receiver interface {
 	receive(f frame)
-	// receiveFailure takes why an answer cannot be handed on, and the id of its request, "" where it is not known.
+	// receiveFailure receives the reason why an answer cannot be passed on. id is that of its request, or "".
 	receiveFailure(id string, failure *linkError)
 }
 
-// stdioLink is a program that speaks MCP on its pipes.
+// stdioLink is a program that speaks MCP over its pipes.
 type stdioLink struct {
 	cmd    *exec.Cmd
 	kill   context.CancelFunc
 	in     *os.File
 	queue  chan []byte
-	ended  <-chan struct{} // the program has ended
-	done   chan struct{}   // and everything that it wrote was read
+	ended  <-chan struct{} // closed when the program has ended
+	done   chan struct{}   // closed when, in addition, all its output was read
 	closed sync.Once
 	stderr *tail
 }
 
-// startProgram starts the program of a server. It lives until the link is closed.
+// startProgram starts a server's program, which runs until the link is closed.
 func startProgram(s *server, to receiver) (*stdioLink, error) {
 	ctx, kill := context.WithCancel(context.Background())
 	l, err := s.startIn(ctx, kill, to)
@@ -99,7 +99,7 @@ func (s *server) startIn(ctx context.Context, kill context.CancelFunc, to receiv
 		return nil, err
 	}
 	cmd.Dir, cmd.WaitDelay = folder, pipeGrace
-	var files []*os.File // ours and the program's, by turns
+	var files []*os.File // alternately gavel's end and the program's end
 	defer func() {
 		for i := 0; i < len(files); i++ {
 			if i%2 == 1 || err != nil {
@@ -128,7 +128,7 @@ func (s *server) startIn(ctx context.Context, kill context.CancelFunc, to receiv
 	return l, nil
 }
 
-// write is the only one that writes: a program that does not read holds up nobody but it.
+// write is the only writer, so a program that does not read blocks only its own link.
 func (l *stdioLink) write() {
 	for {
 		select {
@@ -142,7 +142,7 @@ func (l *stdioLink) write() {
 	}
 }
 
-// read reads until the program has ended. What it started may hold the pipes longer.
+// read reads until the program has ended. Its child processes may hold the pipes longer.
 func (l *stdioLink) read(out, diagnostics *os.File, to receiver) {
 	outDone, errDone := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -161,7 +161,7 @@ func (l *stdioLink) read(out, diagnostics *os.File, to receiver) {
 		l.readFrames(out, to)
 		select {
 		case <-l.ended:
-		case <-time.After(closeGrace): // it has closed its output and goes on
+		case <-time.After(closeGrace): // the program has closed its output but keeps running
 			l.kill()
 		}
 	}()
@@ -196,7 +196,7 @@ func (l *stdioLink) readFrames(out *os.File, to receiver) {
 		if cap(line) <= 1<<20 {
 			buf = line
 		}
-		// A frame shares no memory with the buffer: its result is handed on.
+		// A frame must not share memory with the buffer, because its result is passed on.
 		if f, err := parseFrame([]byte(string(line))); err == nil {
 			to.receive(f)
 		} else if id, failure := explainUnreadable(line, err); failure != nil {
@@ -226,7 +226,7 @@ func (l *stdioLink) cause() *linkError {
 	return &linkError{code: CodeLost, text: "the server's program has ended", mayHaveRun: true, err: fmt.Errorf("the program ended: %s", l.stderr.text())}
 }
 
-// close closes the program's input, asks it to end, and ends it with what it started.
+// close closes the program's input, asks it to end, and finally kills it with its child processes.
 func (l *stdioLink) close() {
 	l.closed.Do(func() {
 		defer l.kill()
@@ -246,16 +246,16 @@ func (l *stdioLink) close() {
 	<-l.done
 }
 
-// tail keeps the end of what a program writes on its standard error.
+// tail keeps the last part of a program's standard error.
 type tail struct {
 	secrets []string
 
 	mu   sync.Mutex
 	last []byte
-	cut  bool // something was dropped
+	cut  bool // earlier output was dropped
 }
 
-// maxTail is how much of it is kept.
+// maxTail is the size of that part, in bytes.
 const maxTail = 8 << 10
 
 func (t *tail) write(p []byte) {
@@ -267,11 +267,11 @@ func (t *tail) write(p []byte) {
 	}
 }
 
-// text is the end of what was written, without secrets and control characters.
+// text returns the kept output without secrets and control characters.
 func (t *tail) text() string {
 	t.mu.Lock()
 	last := t.last
-	if t.cut { // the first line may begin within a secret
+	if t.cut { // the first line may begin inside a secret
 		_, last, _ = bytes.Cut(last, []byte("\n"))
 	}
 	text := strings.ToValidUTF8(string(last), "")
@@ -279,7 +279,7 @@ func (t *tail) text() string {
 	return maskSecrets(text, t.secrets)
 }
 
-// mask replaces secrets in a text, and drops its control characters.
+// maskSecrets replaces secrets in a text and removes control characters.
 func maskSecrets(text string, secrets []string) string {
 	for _, secret := range secrets {
 		text = strings.ReplaceAll(text, secret, "***")

@@ -22,8 +22,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// What a server answers reaches the caller byte for byte, whatever else it writes; what the caller
-// sends reaches the server so too.
+// A server's answers reach the caller byte for byte, whatever else it writes. The caller's data reaches the server in
+// the same way.
 func TestCallIsFaithful(t *testing.T) {
 	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ""})
 	for tool, want := range map[string]string{"noise": edgeResult, "twice": `{"content":[],"n":1}`, "text id": `{"content":[]}`} {
@@ -45,8 +45,8 @@ func TestCallIsFaithful(t *testing.T) {
 	}
 }
 
-// A server that misbehaves ends its own call with a code, in time, and the next one is served; no
-// call of another server waits for it, and no process is left.
+// A misbehaving server fails only its own call, with a code and in time, and the next call works. Calls of other
+// servers do not wait for it, and no process remains.
 func TestCallOfNastyServer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "started")
 	for tool, c := range map[string]struct {
@@ -65,7 +65,7 @@ func TestCallOfNastyServer(t *testing.T) {
 		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
 			m := openFake(t, upstream.Options{}, [3]string{"a", "well=" + file + tool, c.more}, [3]string{"b", "well", ""})
-			if _, err := call(t.Context(), m, "b", "noise", ""); err != nil { // starts it
+			if _, err := call(t.Context(), m, "b", "noise", ""); err != nil { // starts the server
 				t.Fatal(err)
 			}
 			ended := make(chan struct{})
@@ -74,7 +74,7 @@ func TestCallOfNastyServer(t *testing.T) {
 				defer close(ended)
 				_, err := call(t.Context(), m, "a", tool, "")
 				wantCode(t, err, c.code, true)
-				if took := time.Since(began); took > 25*time.Second { // far below the default of callTimeout
+				if took := time.Since(began); took > 25*time.Second { // far below the default call timeout
 					t.Errorf("took %s", took)
 				}
 			}()
@@ -92,7 +92,7 @@ func TestCallOfNastyServer(t *testing.T) {
 				}
 				break
 			}
-			if tool != "deaf" && tool != "endless" && tool != "drowns" { // which serve nothing after it
+			if tool != "deaf" && tool != "endless" && tool != "drowns" { // these serve nothing afterwards
 				if _, err := call(t.Context(), m, "a", "noise", ""); err != nil {
 					t.Errorf("the next call: %v", err)
 				}
@@ -111,7 +111,7 @@ func TestCallOfNastyServer(t *testing.T) {
 	}
 }
 
-// An answer that cannot be read fails its call at once, and says why; what is no answer fails none.
+// An unreadable answer fails its call immediately with a reason. Output that is not an answer fails none.
 func TestUnreadableAnswer(t *testing.T) {
 	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ""})
 	for tool, want := range map[string]string{
@@ -132,7 +132,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	}
 }
 
-// awaitGone waits until a process is gone or is a zombie that nobody has waited for.
+// awaitGone waits until a process has ended, or is a zombie.
 func awaitGone(t testing.TB, pid string) {
 	t.Helper()
 	n, err := strconv.Atoi(pid)
@@ -151,8 +151,8 @@ func awaitGone(t testing.TB, pid string) {
 	}
 }
 
-// Progress passes without its token and begins the deadline anew; a caller that leaves has the
-// server told; a server's own requests are refused; its standard error holds up nothing.
+// Progress is passed on without its token and restarts the deadline. If the caller leaves, the server is notified. A
+// server's own requests are refused, and its standard error blocks nothing.
 func TestCallProgressAndCancel(t *testing.T) {
 	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ", callTimeout: 400ms"})
 	var got []string
@@ -188,9 +188,8 @@ func TestCallProgressAndCancel(t *testing.T) {
 	}
 }
 
-// Of a server that changes at run time neither a tool whose definition changed is listed or callable,
-// nor one that is added, removed, put back under another name, or has the name of another; those
-// whose list it is hear of it.
+// If a server changes at run time, changed tools are neither listed nor callable. The same holds for tools that are
+// added, removed, renamed, or that share a name. Principals whose list changes are notified.
 func TestDrift(t *testing.T) {
 	changes := make(chan upstream.Change, 10)
 	m := openFake(t, upstream.Options{Changed: func(c upstream.Change) { changes <- c }}, [3]string{"a", "well", ""})
@@ -220,9 +219,9 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// Of twenty servers one hangs, one crashes at each start and one forgets its session: no other is
-// held up, nor any list, the one that crashes is started ever more rarely, and of the forgetful
-// one every write that is reported as done was done, once.
+// Of twenty servers, one hangs, one crashes at each start, and one forgets its session. No other server and no list
+// is delayed, and the crashing one is started less and less often. Every write that the forgetful one reports as done
+// was done once.
 func TestOneOfTwenty(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "started")
@@ -282,7 +281,7 @@ func TestOneOfTwenty(t *testing.T) {
 	}
 }
 
-// What a server says on standard error as it ends is in the log, without secrets.
+// Standard error that a server writes before it ends is logged without secrets.
 func TestStandardErrorIsMasked(t *testing.T) {
 	var log strings.Builder
 	self, err := os.Executable()
@@ -298,7 +297,7 @@ func TestStandardErrorIsMasked(t *testing.T) {
 	}
 }
 
-// A program has time to save what it holds when its input ends.
+// A program has time to save its state after its input ends.
 func TestServerSavesAtTheEnd(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "started")
@@ -312,19 +311,19 @@ func TestServerSavesAtTheEnd(t *testing.T) {
 	}
 }
 
-// deepTool has a schema that declares keys everywhere.
+// deepTool has a schema that declares keys at many places.
 const deepTool = `{"name":"deep","inputSchema":{"type":"object","$defs":{"place":{"properties":{"path":{}}},"loop":{"$ref":"#/$defs/loop"}},"properties":{
 	"to":{"$ref":"#/$defs/place"},"list":{"type":"array","items":{"$ref":"#/$defs/place"}},"pair":{"prefixItems":[{"$ref":"#/%24defs/place"},{"properties":{"first":{}}}]},
 	"all":{"allOf":[{"properties":{"inner":{}}},{"anyOf":[{"oneOf":[{"properties":{"deep":{}}}]}]}],"if":{},"then":{"dependentSchemas":{"x":{"properties":{"cond":{}}}}}},
 	"env":{"type":"object","additionalProperties":true},"more":{"additionalProperties":{"$ref":"#/$defs/place"}},"self":{"$ref":"#"},"loop":{"$ref":"#/$defs/loop"}}}}`
 
-// Params that two readers could read differently reach no server.
+// Ambiguous params never reach a server.
 func TestParamsAreRefused(t *testing.T) {
 	p := fakePins(t, "a")
 	if err := p.Set("a", []upstream.Item{newItem(t, deepTool), newItem(t, `{"name":"echo","inputSchema":{"properties":{"text":{}}}}`)}); err != nil {
 		t.Fatal(err)
 	}
-	m := openFake(t, upstream.Options{Pins: p}, [3]string{"a", "crash", ""}) // it cannot be reached
+	m := openFake(t, upstream.Options{Pins: p}, [3]string{"a", "crash", ""}) // the server cannot be reached
 	for _, params := range []string{
 		`{"arguments":{"text":"a","text":"b"}}`, `{"arguments":{"text":"a","Text":"b"}}`, `{"arguments":{"Text":"b"}}`, `{"Arguments":{}}`,
 		"{\"arguments\":{\"text\":\"\xff\"}}", `{"arguments":{}`, `[]`, `{"task":{}}`, `{"requestState":"forged"}`, `{"arguments":{"a":[{"b":1,"B":2}]}}`,
@@ -339,7 +338,7 @@ func TestParamsAreRefused(t *testing.T) {
 		`{"list":[{},{"PATH":1}]}`: upstream.CodeInvalid, `{"pair":[{"path":1},{"First":1}]}`: upstream.CodeInvalid, `{"pair":[{"First":1}]}`: upstream.CodeUnavailable,
 		`{"all":{"Inner":1}}`: upstream.CodeInvalid, `{"all":{"Deep":1}}`: upstream.CodeInvalid, `{"all":{"Cond":1}}`: upstream.CodeInvalid,
 		`{"env":{"PATH":"x","To":{}}}`: upstream.CodeUnavailable, `{"env":{"x":{"tO":1}}}`: upstream.CodeUnavailable, `{"more":{"x":{"PAth":1}}}`: upstream.CodeInvalid,
-		`{"list":[` + strings.Repeat(`{},`, 700_000) + `{}]}`: upstream.CodeInvalid, // more than can be compared
+		`{"list":[` + strings.Repeat(`{},`, 700_000) + `{}]}`: upstream.CodeInvalid, // exceeds the limit of comparisons
 		`{"self":{"self":{"self":{"TO":1}}}}`:                 upstream.CodeInvalid, `{"self":{"self":{"loop":{"TO":1}}}}`: upstream.CodeUnavailable,
 	} {
 		_, err := call(t.Context(), m, "a", "deep", `{"arguments":`+arguments+`}`)
@@ -351,7 +350,7 @@ func TestParamsAreRefused(t *testing.T) {
 	wantCode(t, err, upstream.CodeInvalid, false)
 }
 
-// An idle session ends, and begins anew with the next call; one for each principal is its own.
+// An idle session ends, and the next call starts a new one. Each principal can have its own.
 func TestSessions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "started")
 	m := openFake(t, upstream.Options{}, [3]string{"a", "well=" + file, ", idleTimeout: 10ms, session: principal"})

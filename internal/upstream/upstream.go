@@ -1,17 +1,19 @@
-// Package upstream is the one door to other MCP servers: which there are, what of theirs a
-// principal may use, and how it is called.
+// Package upstream is the only access to other MCP servers: it determines which exist, which of their items a
+// principal may use, and how they are called.
 //
-// It promises that nothing is listed or called that no operator allowed and pinned: a tool
-// whose definition is not the pinned one is neither listed nor callable. Lists come from pins
-// and never wait for a server. What an upstream answers is handed on byte for byte, within
-// limits of size and time, and a call that may have been done is never reported as one that
-// was not, nor repeated. One upstream that hangs, floods or ends holds up nobody but its own
-// callers. The caller's credentials never reach an upstream. A tool that has a gate is called only
-// when the engine let it and recorded that, and what came of it is recorded whoever waits.
+// Guarantees:
+//   - Only items that an operator allowed and pinned are listed or called. A tool whose definition differs from its
+//     pin is neither listed nor callable.
+//   - Lists come from pins and never wait for a server.
+//   - An upstream's answer is passed on byte for byte, within limits of size and time.
+//   - A call that may have taken effect is never reported as one that did not, and never repeated.
+//   - An upstream that hangs, floods or ends affects only its own callers.
+//   - The caller's credentials never reach an upstream.
+//   - A gated tool is called only after the engine has permitted and recorded the call. The outcome is recorded even
+//     if the caller has gone.
 //
-// It must never judge what passes itself, write the file of pins while it serves, or decide by what a
-// server says of itself (an annotation, a name). Evidence, chains and the gateway use it; it
-// knows none of them.
+// It must never judge content itself, write the pins file while it serves, or decide by what a server claims about
+// itself (an annotation, a name). Evidence, chains and the gateway use it; it knows none of them.
 package upstream
 
 import (
@@ -26,7 +28,7 @@ import (
 // ModernVersion is the version of MCP without sessions.
 const ModernVersion = "2026-07-28"
 
-// Kind is a kind of thing that an upstream has.
+// Kind is a kind of item.
 type Kind string
 
 // The kinds.
@@ -37,20 +39,20 @@ const (
 	KindPrompt   Kind = "prompt"
 )
 
-// Kinds are all of them, in the order in which they are shown.
+// Kinds lists all kinds in display order.
 var Kinds = []Kind{KindTool, KindResource, KindTemplate, KindPrompt}
 
-// Item is one thing of an upstream's.
+// Item is one tool, resource, template or prompt of an upstream.
 type Item struct {
 	Upstream string
 	Kind     Kind
-	// Name is what the upstream calls it: a name, a URI, or a template of URIs.
+	// Name is the upstream's own name: a name, a URI or a URI template.
 	Name string
-	// Public is what clients of gavel call it.
+	// Public is the name that clients of gavel use.
 	Public string
-	// Raw is its definition as it was pinned, byte for byte, under the upstream's own name.
+	// Raw is the pinned definition, byte for byte, under the upstream's own name.
 	Raw json.RawMessage
-	// Gate binds a tool to a workflow; nil where none does.
+	// Gate binds a tool to a workflow, or is nil.
 	Gate *gate.Gate
 }
 
@@ -59,87 +61,85 @@ type Request struct {
 	Upstream string
 	// Method is tools/call, resources/read, prompts/get or completion/complete.
 	Method string
-	// Kind and Name say what is asked for, by the upstream's own name or URI.
+	// Kind and Name identify the item, by the upstream's own name or URI.
 	Kind Kind
 	Name string
-	// Params are the client's, an object or nothing. The name or URI in them is replaced by Name,
-	// and of _meta what belongs to the session of the client; all else reaches the upstream byte
-	// for byte.
+	// Params are the client's params: an object, or empty. Name replaces the name or URI in them, and members of
+	// _meta that belong to the client's session are replaced. Everything else reaches the upstream byte for byte.
 	Params json.RawMessage
-	// Progress gets the params of each notifications/progress of the call, without the token. It
-	// must not block. Progress extends the call's deadline even where this is nil.
+	// Progress receives the params of each notifications/progress of the call, without the token. It must not block.
+	// If nil, progress still extends the call's deadline.
 	Progress func(params json.RawMessage)
-	// Capabilities are what the client of a request can be asked for in an input_required result,
-	// as it declares them; nil is nothing. Upstreams of the era of initialize are told nothing.
+	// Capabilities are the client's declared capabilities for questions in an input_required result; nil means none.
+	// They are not sent to upstreams that use initialize.
 	Capabilities json.RawMessage
-	// Trace is the traceparent to pass on, "" for none.
+	// Trace is the traceparent to pass on, or "".
 	Trace string
 }
 
-// Reply is what an upstream answered. Result or Error is set, byte for byte as it stood in
-// the frame, but for a requestState, which is sealed.
+// Reply is an upstream's answer. Exactly one of Result and Error is set, byte for byte as received, except that a
+// requestState is sealed.
 type Reply struct {
 	Result json.RawMessage
 	Error  json.RawMessage
 }
 
-// Change says that a list may have changed.
+// Change reports that a list may have changed.
 type Change struct {
 	Upstream string
 	Kind     Kind
-	// Affects reports whether the list of a principal may have changed.
+	// Affects reports whether a principal's list may have changed.
 	Affects func(engine.Principal) bool
 }
 
-// Code is the stable machine code of an Error.
+// Code is the stable, machine-readable code of an Error.
 type Code string
 
-// The codes.
+// The error codes.
 const (
-	// CodeUnknown is of an item that is not there, or not allowed: a caller cannot tell.
+	// CodeUnknown means that the item does not exist or is not allowed. The caller cannot tell which.
 	CodeUnknown Code = "unknown_upstream_item"
-	// CodeInvalid is of params that the upstream could read otherwise than gavel.
+	// CodeInvalid means that the upstream could interpret the params differently from gavel.
 	CodeInvalid Code = "invalid_argument"
-	// CodeDrifted is of an item that is no longer as it was pinned.
+	// CodeDrifted means that the item's definition differs from its pin.
 	CodeDrifted Code = "tool_drifted"
-	// CodeUnavailable is of an upstream that cannot be reached or started.
+	// CodeUnavailable means that the upstream cannot be reached or started.
 	CodeUnavailable Code = "upstream_unavailable"
-	// CodeBusy is of an upstream with as many calls in flight as it may have.
+	// CodeBusy means that the upstream has the maximum number of calls in flight.
 	CodeBusy Code = "upstream_busy"
-	// CodeTimeout is of a call that got no answer in time.
+	// CodeTimeout means that the call got no answer in time.
 	CodeTimeout Code = "upstream_timeout"
-	// CodeLost is of a call whose upstream ended or cut the connection before it answered.
+	// CodeLost means that the upstream ended or closed the connection before it answered.
 	CodeLost Code = "upstream_lost"
-	// CodeGateClosed is of a gated tool whose workflow is in no state in which it may be called.
+	// CodeGateClosed means that the workflow of the gated tool is not in a state in which it may be called.
 	CodeGateClosed Code = "gate_closed"
-	// CodeCallRefused is of a gated call that was judged and refused.
+	// CodeCallRefused means that the gated call was judged and refused.
 	CodeCallRefused Code = "call_refused"
-	// CodeCallParked is of a gated call that waits for a person.
+	// CodeCallParked means that the gated call waits for a person.
 	CodeCallParked Code = "call_parked"
-	// CodeCallRepeated is of a gated call that was made before.
+	// CodeCallRepeated means that the gated call was made before.
 	CodeCallRepeated Code = "call_repeated"
-	// CodeProtocol is of an upstream whose answer is not MCP, or more than may pass.
+	// CodeProtocol means that the upstream's answer is not valid MCP, or exceeds a limit.
 	CodeProtocol Code = "upstream_protocol"
 )
 
-// Error is why a call has no reply.
+// Error explains why a call has no reply.
 type Error struct {
 	Code     Code
 	Upstream string
-	Message  string // one sentence, without values but for the server's own words
+	Message  string // one sentence, without values except the server's own words
 	Hint     string // what to do next
-	// MayHaveRun says that the upstream may have done what was asked for.
+	// MayHaveRun reports that the upstream may have acted on the request.
 	MayHaveRun bool
-	// Retryable says that the same call may succeed later; what Code says of itself is not repeated
-	// here.
+	// Retryable reports that the same call may succeed later. It is set only if Code does not already imply that.
 	Retryable bool
-	// Standing is where the workflow of a gated call stands; nil where that is not known.
+	// Standing is the position of a gated call's workflow; nil if unknown.
 	Standing *Standing
-	// Outcome is how the call ended that was made before, "" while it is open.
+	// Outcome is the outcome of the earlier, identical call; "" while it is open.
 	Outcome engine.CallOutcome
-	// RetryAfter is when trying again can help; 0 when unknown.
+	// RetryAfter is how long to wait before a retry can help; 0 if unknown.
 	RetryAfter time.Duration
-	// Err is the cause; its text is for logs.
+	// Err is the cause; its text is only for logs.
 	Err error
 }
 

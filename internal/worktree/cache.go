@@ -11,25 +11,24 @@ import (
 	"time"
 )
 
-// stamp is what the system says of a file each time that it is written. Nobody can set the time of
-// the change back, unlike that of the modification.
+// stamp is what the system records whenever a file is written. Unlike the modification time, the change time cannot
+// be set back.
 type stamp struct {
 	device, inode uint64
 	size          int64
 	modified      int64 // nanoseconds
-	changed       int64 // nanoseconds; 0 where the system does not tell: then nothing is known of it
+	changed       int64 // nanoseconds; 0 if the system does not record it, so that the file is never cached
 }
 
-// Cache has the content of files under their stamps. A nil one is empty and learns nothing. Nobody
-// else may write where it is kept.
+// Cache maps the stamps of files to the digests of their content. A nil Cache is empty and stays so. Only trusted
+// writers may access the place where it is stored.
 type Cache struct {
 	known []file // by path
 
 	mu  sync.Mutex // guards now
-	now []file     // nil where known has it all
-	// settled is how old a change must be before its stamp stands for the content: what is written
-	// within one tick of the clock has one stamp, and so has what is written into mapped memory until
-	// the system writes it out, after half a minute.
+	now []file     // nil if equal to known
+	// settled is the minimum age of a change before its stamp identifies the content. Writes within one clock tick
+	// share a stamp. So do writes to mapped memory, until the system flushes them after half a minute.
 	settled time.Duration
 }
 
@@ -46,7 +45,7 @@ func (c *Cache) find(f file) (sum [sha256.Size]byte, ok bool) {
 	return sum, was == f
 }
 
-// learn takes what was read from began on; what was written shortly before is read again.
+// learn stores the files of a Take that started at began, except those that changed shortly before it.
 func (c *Cache) learn(files []file, began time.Time) {
 	if c == nil {
 		return
@@ -67,7 +66,7 @@ func (c *Cache) learn(files []file, began time.Time) {
 
 const cacheVersion = 1
 
-// Marshal is the cache as bytes; nil where it holds nothing that UnmarshalCache did not read.
+// Marshal encodes the cache. It returns nil if nothing was learned since UnmarshalCache.
 func (c *Cache) Marshal() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +88,7 @@ func (c *Cache) Marshal() []byte {
 	return out
 }
 
-// UnmarshalCache reads what Marshal wrote, into an empty cache where there is nothing.
+// UnmarshalCache decodes the result of Marshal. Empty input yields an empty cache.
 func UnmarshalCache(text []byte) (*Cache, error) {
 	c := &Cache{settled: time.Minute}
 	if len(text) == 0 {
@@ -97,8 +96,8 @@ func UnmarshalCache(text []byte) (*Cache, error) {
 	}
 	r := reader{text: text[1:], failed: text[0] != cacheVersion}
 	for len(r.text) > 0 && !r.failed {
-		f := file{path: string(r.take(int(r.unsigned())))} //nolint:gosec // take bounds it
-		f.kind = fs.FileMode(r.unsigned())                 //nolint:gosec // Marshal wrote it
+		f := file{path: string(r.take(int(r.unsigned())))} //nolint:gosec // take checks the range
+		f.kind = fs.FileMode(r.unsigned())                 //nolint:gosec // written by Marshal
 		f.stamp = stamp{device: r.unsigned(), inode: r.unsigned(), size: r.signed(), modified: r.signed(), changed: r.signed()}
 		copy(f.sum[:], r.take(sha256.Size))
 		c.known = append(c.known, f)
@@ -109,7 +108,7 @@ func UnmarshalCache(text []byte) (*Cache, error) {
 	return c, nil
 }
 
-// reader takes numbers and bytes off a text.
+// reader reads numbers and bytes from a text.
 type reader struct {
 	text   []byte
 	failed bool

@@ -1,9 +1,9 @@
 package worktree
 
-// NewCache is an empty cache that trusts stamps from their first moment on.
+// NewCache returns an empty cache that trusts stamps of any age.
 func NewCache() *Cache { return &Cache{} }
 
-// Reopen is the cache as the next process reads it.
+// Reopen returns the cache as the next process reads it.
 func (c *Cache) Reopen() (*Cache, error) {
 	again, err := UnmarshalCache(c.Marshal())
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// readStamp says what a file is, and when it was modified: no system here tells of its change.
+// readStamp returns a file's type and modification time. The systems here do not record a change time.
 func readStamp(path string) (fs.FileMode, stamp, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readStamp says what a file is, with its executable bit, and when it changed.
+// readStamp returns a file's type, with its executable bit, and its stamp.
 func readStamp(path string) (fs.FileMode, stamp, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -33,7 +33,7 @@ func readStamp(path string) (fs.FileMode, stamp, error) {
 	}, nil
 }
 
-// openRegular opens a file, and neither waits for a pipe nor follows a link that took its place.
+// openRegular opens a file. It neither blocks on a pipe nor follows a link that has replaced the file.
 func openRegular(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) //nolint:gosec // a path that git or a walk listed
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) //nolint:gosec // the path was listed by git or a walk
 }

@@ -1,12 +1,13 @@
-// Package worktree says what state a folder of files is in: one digest of everything that git
-// tracks or does not ignore, and of every file where git has no part in it.
+// Package worktree computes the state of a folder as one digest. It covers every file that git tracks or does not
+// ignore. In a folder outside of git, it covers every file.
 //
-// It promises that a file whose name, content, kind or executable bit differs gives another digest,
-// whatever its times say, and that two snapshots show what was written in between, even if it was
-// written back. It opens regular files only and follows no link.
+// Guarantees:
+//   - A file with another name, content, type or executable bit yields another digest, whatever its times are.
+//   - Two snapshots reveal which files were written in between, even if the old content was restored.
+//   - It opens only regular files and follows no links.
 //
-// Git is asked for names alone: neither its index nor its filters say what a file holds, and no
-// program that a repository names is run.
+// It uses git only to list names. Git's index and filters do not affect the content, and no program that a repository
+// configures is run.
 package worktree
 
 import (
@@ -31,29 +32,29 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Tree is a folder whose state is looked at.
+// Tree is a folder whose state is computed.
 type Tree struct {
 	Root string
-	// Exclude are files and folders that do not count, whole paths.
+	// Exclude lists files and folders to ignore, as full paths.
 	Exclude []string
 }
 
 // Snapshot is the state of a Tree at one time.
 type Snapshot struct {
-	// Digest is "sha256:" and hex.
+	// Digest is "sha256:" followed by hex digits.
 	Digest string
 	files  []file // by path
 }
 
 type file struct {
-	path  string // from the root
+	path  string // relative to the root
 	kind  fs.FileMode
 	sum   [sha256.Size]byte
 	stamp stamp
 }
 
-// Find is the tree that a folder belongs to, without links in its path: the top level of its git
-// repository, or the folder where none has it, or git ignores it.
+// Find returns the tree that a folder belongs to, without symbolic links in its path. It is the top level of the
+// folder's git repository, or the folder itself if there is none or git ignores it.
 func Find(ctx context.Context, folder string) (string, error) {
 	folder, err := filepath.EvalSymlinks(folder)
 	if err != nil {
@@ -70,7 +71,7 @@ func Find(ctx context.Context, folder string) (string, error) {
 	return top, nil
 }
 
-// Take looks at the tree. Content that known has under the same stamp is not read again.
+// Take computes the state of the tree. It does not read files again that known has under the same stamp.
 func (t Tree) Take(ctx context.Context, known *Cache) (Snapshot, error) {
 	began := time.Now()
 	l := lister{root: t.Root}
@@ -93,8 +94,8 @@ func (t Tree) Take(ctx context.Context, known *Cache) (Snapshot, error) {
 		}
 		for _, f := range files {
 			switch {
-			case f.path == "": // tracked, and deleted
-			case f.kind.IsDir(): // a submodule, or a repository within
+			case f.path == "": // tracked but deleted
+			case f.kind.IsDir(): // a submodule, or a nested repository
 				folders = append(folders, f.path)
 			default:
 				s.files = append(s.files, f)
@@ -102,13 +103,13 @@ func (t Tree) Take(ctx context.Context, known *Cache) (Snapshot, error) {
 		}
 	}
 	slices.SortFunc(s.files, func(a, b file) int { return cmp.Compare(a.path, b.path) })
-	s.files = slices.CompactFunc(s.files, func(a, b file) bool { return a.path == b.path }) // a conflict is listed thrice
+	s.files = slices.CompactFunc(s.files, func(a, b file) bool { return a.path == b.path }) // git lists a conflicted file three times
 	s.Digest = s.digest()
 	known.learn(s.files, began)
 	return s, nil
 }
 
-// look looks at files, several at a time; the zero file is one that is not there.
+// look reads files concurrently. A missing file yields the zero file.
 func (t Tree) look(ctx context.Context, paths []string, known *Cache) ([]file, error) {
 	files := make([]file, len(paths))
 	workers := 2 * runtime.GOMAXPROCS(0)
@@ -144,8 +145,8 @@ func (s Snapshot) digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(line[:0]))
 }
 
-// Changed lists what was written since an earlier snapshot of the tree: files that differ, came or
-// went, and those that only were written to.
+// Changed returns the paths that were written since an earlier snapshot of the tree: files that differ, were added or
+// removed, or were only rewritten.
 func (s Snapshot) Changed(earlier Snapshot) []string {
 	before := map[string]file{}
 	for _, f := range earlier.files {
@@ -165,13 +166,13 @@ func (s Snapshot) Changed(earlier Snapshot) []string {
 	return out
 }
 
-// lister lists the files of a tree. Its paths begin at the root.
+// lister lists the files of a tree. Its paths are relative to the root.
 type lister struct {
 	root    string
 	exclude []string
 }
 
-// list lists the files of a folder, and as folders those that git has no list of.
+// list lists the files of a folder. A nested repository, whose files git does not list, appears as a folder.
 func (l lister) list(ctx context.Context, folder string) (paths []string, err error) {
 	whole := filepath.Join(l.root, folder)
 	top := repositoryOf(whole)
@@ -181,9 +182,9 @@ func (l lister) list(ctx context.Context, folder string) (paths []string, err er
 		if err != nil {
 			return nil, err
 		}
-		useGit = !ignored // what git ignores it does not list either
+		useGit = !ignored // git does not list the files of an ignored folder
 	}
-	if !useGit { // nor does it list a submodule that is not checked out
+	if !useGit { // nor those of a submodule that is not checked out
 		return l.walk(ctx, folder)
 	}
 	listed, err := runGit(ctx, whole, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -248,7 +249,7 @@ func (t Tree) lookAt(path string, known *Cache, buffer []byte) (file, error) {
 		target, err := os.Readlink(whole)
 		f.sum = sha256.Sum256([]byte(target))
 		return f, err
-	case !f.kind.IsRegular(): // a pipe or a device says nothing but that it is there
+	case !f.kind.IsRegular(): // a pipe or a device has no content to read
 		return f, nil
 	}
 	if sum, ok := known.find(f); ok {
@@ -266,12 +267,12 @@ func hashFile(path string, buffer []byte) (sum [sha256.Size]byte, err error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	_, err = io.CopyBuffer(h, struct{ io.Reader }{f}, buffer) // through the buffer, not past it
+	_, err = io.CopyBuffer(h, struct{ io.Reader }{f}, buffer) // hides WriteTo, so that the buffer is used
 	h.Sum(sum[:0])
 	return sum, err
 }
 
-// repositoryOf is the nearest folder, from this one up, that is a git repository; "" for none.
+// repositoryOf returns the nearest folder, from this one upwards, that is a git repository, or "".
 func repositoryOf(folder string) string {
 	for {
 		if _, err := os.Lstat(filepath.Join(folder, ".git")); err == nil {
@@ -293,9 +294,9 @@ func isIgnored(ctx context.Context, folder string) (bool, error) {
 	return err == nil, err
 }
 
-// runGit asks git without anything that the environment says of another repository.
+// runGit runs git without environment variables that could select another repository.
 func runGit(ctx context.Context, folder string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder, "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"}, args...)...) //nolint:gosec // a folder that an operator named
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder, "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"}, args...)...) //nolint:gosec // an operator named the folder
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") }), "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C")
 	var warned bytes.Buffer
 	cmd.Stderr = &warned
@@ -305,14 +306,14 @@ func runGit(ctx context.Context, folder string, args ...string) (string, error) 
 		return "", ctx.Err()
 	case errors.Is(err, exec.ErrNotFound):
 		return "", errors.New("the files are in a git repository, and git is not installed")
-	case warned.Len() > 0: // also of a folder that it leaves out
+	case warned.Len() > 0: // git also warns about a folder that it skips
 		first, _, _ := strings.Cut(warned.String(), "\n")
 		return "", fmt.Errorf("git cannot list the files: %s", first)
 	}
 	return string(out), err
 }
 
-// dropPath is an error without its path.
+// dropPath returns the underlying error of a PathError.
 func dropPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

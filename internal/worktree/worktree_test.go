@@ -38,7 +38,7 @@ func git(t testing.TB, root string, args ...string) {
 	}
 }
 
-// repository has a tracked, an untracked and an ignored file.
+// repository returns a repository with a tracked, an untracked and an ignored file.
 func repository(t testing.TB) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -64,8 +64,8 @@ func take(t testing.TB, root string, known *worktree.Cache, exclude ...string) w
 	return s
 }
 
-// What changes the digest and what does not, each in a tree of its own, with a cache that knows the
-// tree before and without one, in a repository and without git.
+// Each case is a change, and whether it changes the digest. It runs in a new tree, with and without a cache of the
+// earlier state, in a repository and without git.
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	const same, differs = false, true
@@ -146,7 +146,7 @@ func TestDigest(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if mode == "folder" { // what git is asked to do is done to its folder
+				if mode == "folder" { // changes to git's state apply to the hidden folder
 					if err := os.Rename(hidden, filepath.Join(root, ".git")); err != nil {
 						t.Fatal(err)
 					}
@@ -170,7 +170,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// What was written and put back, within a moment, has the same digest and is seen all the same.
+// A file that was changed and restored within a moment has the same digest, but is still reported as changed.
 func TestPutBack(t *testing.T) {
 	t.Parallel()
 	root := repository(t)
@@ -186,8 +186,7 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// A cache trusts a stamp only when the change is old: within one tick of the clock two contents can
-// have one stamp.
+// A cache trusts a stamp only if the change is old: within one clock tick, two contents can share a stamp.
 func TestCacheOfFreshFiles(t *testing.T) {
 	t.Parallel()
 	root := repository(t)
@@ -240,7 +239,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A submodule counts with its files, whether it is checked out or not.
+// The files of a submodule count, whether it is checked out or not.
 func TestSubmodule(t *testing.T) {
 	t.Parallel()
 	other, root := repository(t), repository(t)
@@ -259,7 +258,7 @@ func TestSubmodule(t *testing.T) {
 	}
 }
 
-// What cannot be read is an error: never a digest without it.
+// A file that cannot be read is an error, and never omitted from the digest.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" || os.Geteuid() == 0 {
@@ -273,11 +272,11 @@ func TestUnreadable(t *testing.T) {
 		if _, err := (worktree.Tree{Root: root}).Take(t.Context(), nil); err == nil || strings.Contains(err.Error(), root) {
 			t.Errorf("%s cannot be read: %v", path, err)
 		}
-		_ = os.Chmod(filepath.Join(root, path), 0o700) //nolint:gosec // so that it can be removed
+		_ = os.Chmod(filepath.Join(root, path), 0o700) //nolint:gosec // allows removal
 	}
 }
 
-// BenchmarkTake is a tree of 10,000 files: as the first process sees it, and the next.
+// BenchmarkTake measures a tree of 10,000 files, for the first process and for the next one.
 func BenchmarkTake(b *testing.B) {
 	root := b.TempDir()
 	git(b, root, "init", "-q")

@@ -1,12 +1,12 @@
-// Package client speaks to a gavel server over its REST API, in the engine's own types.
+// Package client calls a gavel server over its REST API, with the engine's own types.
 //
-// It promises that an error of the server comes back as the *engine.Error that it was,
-// with its code; that only what is safe to repeat is repeated: reading, and what carries
-// an idempotency key; and that the token goes to the server that was named and nowhere
-// else: never over plain HTTP to another machine unless that was asked for, and never
-// after a redirect.
+// Guarantees:
+//   - An error of the server is returned as the original *engine.Error, with its code.
+//   - Only requests that are safe to repeat are repeated: reads, and those with an idempotency key.
+//   - The token is sent only to the configured server: never over plain HTTP to another machine unless the
+//     configuration allows it, and never after a redirect.
 //
-// It must never decide anything, and never write a token to an error.
+// It must never decide anything, and never put a token into an error.
 package client
 
 import (
@@ -34,23 +34,23 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Config says which server, and who calls it.
+// Config selects the server and the caller.
 type Config struct {
-	// Server is its address: https://gavel.example, http://127.0.0.1:4285.
+	// Server is the server's address: https://gavel.example, http://127.0.0.1:4285.
 	Server string
 	// Token is the bearer token; "" for a server without authentication.
 	Token string
-	// CAFile holds PEM certificates to trust instead of the system's; "" for the system's.
+	// CAFile holds PEM certificates to trust instead of the system's; "" selects the system's.
 	CAFile string
-	// PlainHTTP lets the token go over http:// to a server on another machine.
+	// PlainHTTP permits sending the token over http:// to a server on another machine.
 	PlainHTTP bool
-	// Tries is how often a request is sent at most that is safe to repeat; 0 is 3.
+	// Tries limits the attempts for a request that is safe to repeat; 0 selects 3.
 	Tries int
-	// Timeout bounds one try; 0 is a minute.
+	// Timeout limits one attempt; 0 selects a minute.
 	Timeout time.Duration
 }
 
-// Client is an operation.Caller at one server, which knows from the token who calls.
+// Client is an operation.Caller for one server. The token identifies the caller.
 type Client struct {
 	base    *url.URL
 	token   string
@@ -59,8 +59,7 @@ type Client struct {
 	timeout time.Duration
 }
 
-// New returns a Client; it does not connect yet. The error says what is wrong with the
-// configuration.
+// New returns a Client without connecting. The error describes an invalid configuration.
 func New(cfg Config) (*Client, error) {
 	base, err := ParseAddress(cfg.Server)
 	if err != nil {
@@ -76,7 +75,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// ParseAddress reads the address of a server.
+// ParseAddress parses and checks the address of a server.
 func ParseAddress(server string) (*url.URL, error) {
 	at, err := url.Parse(server)
 	if err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") || at.User != nil || at.RawQuery != "" || at.Fragment != "" {
@@ -85,8 +84,8 @@ func ParseAddress(server string) (*url.URL, error) {
 	return at, nil
 }
 
-// NewHTTP returns a client that trusts the certificates (PEM) in a file, or the system's
-// without one. It follows no redirect: that would take the request to an unintended server.
+// NewHTTP returns an HTTP client that trusts the PEM certificates in a file, or the system's if caFile is "". It
+// follows no redirects, because they could lead to an unintended server.
 func NewHTTP(caFile string) (*http.Client, error) {
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16,
@@ -97,13 +96,13 @@ func NewHTTP(caFile string) (*http.Client, error) {
 	if caFile != "" {
 		var err error
 		if transport.TLSClientConfig.RootCAs, err = egress.LoadRoots(caFile); err != nil {
-			return nil, err //nolint:wrapcheck // it says what it was
+			return nil, err //nolint:wrapcheck // the error is complete
 		}
 	}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func isLoopback(host string) bool {
@@ -111,14 +110,13 @@ func isLoopback(host string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// maxAnswer bounds an answer in bytes.
+// maxAnswer limits a response, in bytes.
 const maxAnswer = 64 << 20
 
-// longestWait is how long the client waits before it tries again; what takes longer is the
-// caller's to wait for.
+// longestWait limits the wait before a retry. The caller must wait itself if the server asks for more.
 const longestWait = 5 * time.Second
 
-// Ask performs an operation at the server: the request is sent again where that is safe.
+// Ask performs an operation on the server. It repeats the request if that is safe.
 func (c *Client) Ask(ctx context.Context, op *operation.Operation, req any) (any, error) {
 	for try := 1; ; try++ {
 		res, safe, err := c.once(ctx, op, req)
@@ -139,7 +137,7 @@ func (c *Client) Ask(ctx context.Context, op *operation.Operation, req any) (any
 	}
 }
 
-// once sends a request once. safe says that it may be sent again.
+// once sends a request once. safe reports whether it may be repeated.
 func (c *Client) once(ctx context.Context, op *operation.Operation, req any) (res any, safe bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -152,7 +150,7 @@ func (c *Client) once(ctx context.Context, op *operation.Operation, req any) (re
 	if err != nil {
 		return nil, safe && ctx.Err() == nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end, or given up
+	defer func() { _ = resp.Body.Close() }() // the body was read, or is not needed
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
@@ -182,7 +180,7 @@ func (c *Client) send(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// pause is how long to wait after an error that says nothing of it.
+// pause is the wait before a retry if the error does not contain one.
 const pause = 200 * time.Millisecond
 
 func unreachableError(host string, err error) error {
@@ -194,7 +192,7 @@ func unreachableError(host string, err error) error {
 	if errors.As(err, &lasting) {
 		after = 0
 	}
-	var op *url.Error // whose text has the whole address in it
+	var op *url.Error // its text contains the full address
 	cause := err
 	if errors.As(err, &op) {
 		cause = op.Err
@@ -209,7 +207,7 @@ func unreachableError(host string, err error) error {
 	return failed
 }
 
-// HintCertificate says what to do where err is about a server's certificate, and "" elsewhere.
+// HintCertificate returns a hint if err concerns a server's certificate, or "".
 func HintCertificate(err error) string {
 	var failed *tls.CertificateVerificationError
 	var unsigned x509.UnknownAuthorityError
@@ -222,7 +220,7 @@ func HintCertificate(err error) string {
 	return ""
 }
 
-// responseError turns an answer that is no success into the error that it was.
+// responseError converts an unsuccessful response to the server's error.
 func responseError(host string, resp *http.Response, body []byte) error {
 	var p httpapi.Problem
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -249,7 +247,7 @@ func retryAfter(resp *http.Response) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// Post sends JSON to a path of the server, below its address, once, and returns the answer.
+// Post sends JSON once to a path below the server's address, and returns the response.
 func (c *Client) Post(ctx context.Context, path string, body []byte) ([]byte, error) {
 	at, err := c.base.Parse(strings.TrimSuffix(c.base.Path, "/") + path)
 	if err != nil {
@@ -264,7 +262,7 @@ func (c *Client) Post(ctx context.Context, path string, body []byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end, or given up
+	defer func() { _ = resp.Body.Close() }() // the body was read, or is not needed
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case err != nil:

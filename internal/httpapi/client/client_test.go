@@ -31,7 +31,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Commands ask a server as they ask an engine.
+// Commands use a server and an engine through the same interface.
 var (
 	_ operation.Caller = (*client.Client)(nil)
 	_ operation.Caller = operation.Call{}
@@ -39,7 +39,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
-// newEngine is the real engine in memory, with a clock and ids that repeat.
+// newEngine returns the real engine in memory, with a deterministic clock and ids.
 func newEngine(t testing.TB) *engine.Engine {
 	t.Helper()
 	return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, enginetest.Repeatable(time.Second), func(cfg *engine.Config) { cfg.ReviewPath = true })
@@ -87,15 +87,14 @@ const paper = `{
     "dropped":   {"final": true}
   }}`
 
-// step is what both are asked.
+// step is a request to both callers.
 type step func(ctx context.Context, at operation.Caller) (any, error)
 
 func ask[Req, Res any](op operation.Typed[Req, Res], req Req) step {
 	return func(ctx context.Context, at operation.Caller) (any, error) { return op.Do(ctx, at, req) }
 }
 
-// TestSameAsEngine: over the network, the same is answered as by the engine itself, errors
-// included, to the letter.
+// TestSameAsEngine checks that responses over the network equal the engine's own, including errors, byte for byte.
 func TestSameAsEngine(t *testing.T) {
 	direct := newEngine(t)
 	s := httptest.NewServer(handler(t, newEngine(t)))
@@ -174,8 +173,7 @@ func TestSameAsEngine(t *testing.T) {
 	}
 }
 
-// TestMistakes: what the request alone shows to be wrong has the code and the path that
-// the engine gives it.
+// TestMistakes checks that errors which the request alone reveals have the engine's code and path.
 func TestMistakes(t *testing.T) {
 	e := newEngine(t)
 	s := httptest.NewServer(handler(t, e))
@@ -199,7 +197,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// told is a result with its error as text.
+// told returns a result together with its error as text.
 func told(t *testing.T, v any, err error) string {
 	t.Helper()
 	out := map[string]any{"result": v}
@@ -219,10 +217,10 @@ func told(t *testing.T, v any, err error) string {
 	return eventHash.ReplaceAllString(string(text), `"hash": "of sealed values"`)
 }
 
-// eventHash is an event's: sealed values, which it covers, are never the same twice.
+// eventHash matches an event's hash. It covers sealed values, which are never the same twice.
 var eventHash = regexp.MustCompile(`"hash": "[0-9a-f]{64}"`)
 
-// TestRetries: what is safe is tried again, and nothing else.
+// TestRetries checks that only safe requests are repeated.
 func TestRetries(t *testing.T) {
 	for name, test := range map[string]struct {
 		do    func(ctx context.Context, c *client.Client) error
@@ -274,7 +272,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestStrangeServers: whatever answers, the error is one, and says what to do.
+// TestStrangeServers checks that whatever a server sends, the error is an *engine.Error with a hint.
 func TestStrangeServers(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
@@ -308,7 +306,7 @@ func TestStrangeServers(t *testing.T) {
 	}
 }
 
-// TestConfig: what is wrong with it is said before anything is sent.
+// TestConfig checks that an invalid configuration is reported before anything is sent.
 func TestConfig(t *testing.T) {
 	for server, says := range map[string]string{
 		"gavel.example": "is to be like", "ftp://gavel.example": "is to be like", "https://me:pw@gavel.example": "without user", "http://gavel.example": "plain HTTP", "": "is to be like",
@@ -327,7 +325,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestCAFile: only the certificates in the file are trusted.
+// TestCAFile checks that only the certificates in the file are trusted.
 func TestCAFile(t *testing.T) {
 	s := httptest.NewUnstartedServer(handler(t, newEngine(t)))
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
