@@ -16,16 +16,15 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// judgingFlags are what a command needs that has a move judged: a server, or a store with
-// the model and the sources that the server has.
+// judgingFlags select who judges a move: a server, or a store opened with its own model and evidence sources.
 type judgingFlags struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions first, as the operator's: a file, a folder or a pattern. Repeatable."`
 	placeFlags
 	modelFlags
 }
 
-// open is placeFlags.open for moves. A move that needs a person waits: gavel review decides it.
-// With create, the store is made where it is missing.
+// open is placeFlags.open for commands that judge moves. A move that needs a person is parked until gavel review
+// decides it. create makes a missing store.
 func (f *judgingFlags) open(ctx context.Context, con *console, create bool) (operation.Caller, func(), error) {
 	return f.placeFlags.open(ctx, con, func(ctx context.Context, con *console, _ storeFlag) (*system, error) {
 		sys, err := f.openSystem(ctx, con, create)
@@ -38,7 +37,7 @@ func (f *judgingFlags) open(ctx context.Context, con *console, create bool) (ope
 	})
 }
 
-// openSystem opens the store with what the flags configure, and loads no definitions.
+// openSystem opens the store with the configured model and sources. It loads no definitions.
 func (f *judgingFlags) openSystem(ctx context.Context, con *console, create bool) (*system, error) {
 	flag := f.storeFlag
 	if !create {
@@ -75,7 +74,7 @@ func printAdvance(_ context.Context, con *console, a answer) error {
 	return nil
 }
 
-// waitsForPerson reports whether the move waits for a person, and was not decided by one before.
+// waitsForPerson reports whether the move has an open review.
 func waitsForPerson(r engine.AdvanceResult) bool {
 	return r.Review != nil && r.Review.Status == record.ReviewOpen
 }
@@ -94,7 +93,7 @@ func printStatus(_ context.Context, con *console, a answer) error {
 	return nil
 }
 
-// printCalls says which calls of other servers' tools are open, and of which nobody knows the outcome.
+// printCalls lists the open calls of other servers' tools and those whose outcome is unknown.
 func printCalls(out *term.Terminal, calls []engine.CallSummary) {
 	for _, c := range calls {
 		if c.Unknown {
@@ -105,7 +104,7 @@ func printCalls(out *term.Terminal, calls []engine.CallSummary) {
 	}
 }
 
-// printDecision says what was wrong and what to do, and last what was decided, by which layer.
+// printDecision prints the problems and suggestions, then the verdict and the layer that decided.
 func printDecision(out *term.Terminal, d engine.Decision) {
 	lines := d.Violations
 	if len(lines) == 0 && d.Outcome != judge.Approve {
@@ -118,7 +117,7 @@ func printDecision(out *term.Terminal, d engine.Decision) {
 	out.Printf("%s by %s, confidence %s, assurance %s\n", out.Outcome(verdict), string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance))
 }
 
-// advanceLine is a command line that performs an action, with "..." for what its data require.
+// advanceLine returns the command that performs an action, with "..." for each required data field.
 func (f placeFlags) advanceLine(p engine.Position, n workflow.NextAction) string {
 	line := "gavel advance " + p.ID + " " + n.Action
 	if len(n.Requires) > 0 {
@@ -137,13 +136,13 @@ func (f placeFlags) advanceLine(p engine.Position, n workflow.NextAction) string
 				into[keys[len(keys)-1]] = "..."
 			}
 		}
-		text, _ := json.Marshal(data) // texts always marshal
+		text, _ := json.Marshal(data) // strings always marshal
 		line += " --data '" + strings.ReplaceAll(string(text), "'", `'\''`) + "'"
 	}
 	return line + f.again()
 }
 
-// tryLine is what gavel try takes for an action.
+// tryLine returns the line to type in gavel try for an action.
 func tryLine(_ engine.Position, n workflow.NextAction) string {
 	line := []string{n.Action}
 	for _, field := range n.Requires {
@@ -152,7 +151,7 @@ func tryLine(_ engine.Position, n workflow.NextAction) string {
 	return strings.Join(line, " ")
 }
 
-// printPosition says where an instance stands, and what performs each next action.
+// printPosition prints an instance's state and the command for each next action.
 func printPosition(out *term.Terminal, p engine.Position, line func(engine.Position, workflow.NextAction) string) {
 	state := fmt.Sprintf("in state %s", p.State)
 	if p.Outcome != "" {

@@ -30,7 +30,7 @@ var (
 
 const airlineWorkflow = "../../testdata/workflows/airline.yaml"
 
-// airlineCases imports records.
+// airlineCases converts records to cases.
 func airlineCases(t *testing.T, records []tauRecord, flights tauFlights) []eval.Case {
 	t.Helper()
 	cases, err := tauCases(records, tauOptions{Workflow: airlineWorkflow, All: true, Flights: flights})
@@ -40,7 +40,7 @@ func airlineCases(t *testing.T, records []tauRecord, flights tauFlights) []eval.
 	return cases
 }
 
-// airlineRecords reads the dev part, which is not part of the sources.
+// airlineRecords reads the dev part, which is not in the source tree.
 func airlineRecords(t *testing.T) []tauRecord {
 	t.Helper()
 	in, file := openAirline(t, "transitions.dev.jsonl")
@@ -51,7 +51,7 @@ func airlineRecords(t *testing.T) []tauRecord {
 	return out
 }
 
-// openAirline opens a file of the dev part, which is not part of the sources.
+// openAirline opens a file of the dev part, which is not in the source tree.
 func openAirline(t *testing.T, name string) (in *os.File, file string) {
 	t.Helper()
 	file = filepath.Join("..", "..", "..", "shared", "data", "tau_airline", name)
@@ -70,7 +70,7 @@ func airlineBuilder() *caseBuilder {
 	return &caseBuilder{set: goldenSet{file: map[string]string{}}, definitions: newDefinitionCache()}
 }
 
-// Whatever the labels say, the gate is asked the same question.
+// The gate gets the same question regardless of the labels.
 func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 	t.Parallel()
 	records := airlineRecords(t)
@@ -95,7 +95,7 @@ func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 		if err != nil {
 			t.Fatal(r.ID, err)
 		}
-		for _, q := range []*judge.Case{&question, &again} { // functions never compare equal
+		for _, q := range []*judge.Case{&question, &again} { // reflect.DeepEqual never equates functions
 			q.Scrub, q.Mask, q.Scrubber, q.Digest = nil, nil, nil, nil
 		}
 		if !reflect.DeepEqual(question, again) || !reflect.DeepEqual(cases[i].Evidence, unlabelled[i].Evidence) {
@@ -116,7 +116,7 @@ func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 
 var airlineRule = regexp.MustCompile(`\bR\d\d\b`)
 
-// airlineGate is what a gate says of each write, with the rules that refusals name.
+// airlineGate holds a gate's result for each write, and counts the rules that refusals name.
 type airlineGate struct {
 	refused map[string]bool
 	hits    map[string]int
@@ -159,7 +159,7 @@ func decideAirline(t *testing.T, records []tauRecord, flights tauFlights, eviden
 	return gate
 }
 
-// airlineReport scores the writes of a stratum that have a right answer.
+// airlineReport scores the writes of a stratum that have an expected outcome.
 func airlineReport(t *testing.T, records []tauRecord, stratum string, refused map[string]bool) ([]eval.Case, []eval.Result, eval.Report) {
 	t.Helper()
 	var cases []eval.Case
@@ -176,22 +176,22 @@ func airlineReport(t *testing.T, records []tauRecord, stratum string, refused ma
 	return cases, results, eval.Evaluate(cases, results, eval.Options{})
 }
 
-// airlineRate is a rate with its exact interval and that in which a group is one draw.
+// airlineRate formats a rate with its exact interval and its interval when each group counts as one draw.
 func airlineRate(k int, r eval.Rate) string {
 	if r.N == 0 {
 		return "none"
 	}
 	exact := eval.ClopperPearson(k, r.N, 0.95)
 	low, high := r.Low, r.High
-	if k != r.K { // of those that are not hits
+	if k != r.K { // k counts the misses
 		low, high = 1-r.High, 1-r.Low
 	}
 	return fmt.Sprintf("%d of %d (%.3f to %.3f; by group %.3f to %.3f)", k, r.N, exact.Low, exact.High, low, high)
 }
 
-// The gate beside the simple rules that were recorded with the writes: from the snapshot alone, with
-// the answers that the agents' own searches got as evidence, and, where -tau.flights names
-// tau-bench's flights.json, with what a source of all flights says.
+// TestAirlineGate compares the gate with the simple rules recorded with the writes. The gate runs on the snapshot
+// alone; with the results of the agents' own searches as evidence; and with a source of all flights, if
+// -tau.flights names tau-bench's flights.json.
 func TestAirlineGate(t *testing.T) {
 	t.Parallel()
 	records := airlineRecords(t)
@@ -256,14 +256,14 @@ func TestAirlineGate(t *testing.T) {
 	}
 }
 
-// airlineMoves are the moves of a dialogue's calls; what is not here writes, and has its own name.
+// airlineMoves maps a dialogue's calls to moves. Calls that are missing here are writes and use their own names.
 var airlineMoves = map[string]string{
 	"get_user_details": "identify", "get_reservation_details": "load_snapshot", "search_direct_flight": "look_up",
 	"search_onestop_flight": "look_up", "list_all_airports": "look_up", "calculate": "look_up", "think": "look_up",
 }
 
-// The definition knows every state that the recorded dialogues are in: each word and each call is a
-// legal move. Words that come with a call, which the policy forbids, are no word to the user here.
+// The definition covers every state of the recorded dialogues: each word and each call is a legal move. Words that
+// accompany a call, which the policy forbids, do not count as words to the user here.
 func TestAirlineDialoguesAreWalks(t *testing.T) {
 	t.Parallel()
 	def, err := readWorkflow("airline.jsonl", json.RawMessage(fmt.Sprintf(`{"ref": %q}`, airlineWorkflow)))
@@ -309,7 +309,7 @@ func TestAirlineDialoguesAreWalks(t *testing.T) {
 				talking++
 			}
 			action := cmp.Or(airlineMoves[m.Call.Name], m.Call.Name)
-			if !step(action) { // the booking system loads a fresh snapshot before a write
+			if !step(action) { // the booking system loads a new snapshot before a write
 				must("load_snapshot")
 				must(action)
 			}
@@ -326,7 +326,7 @@ func TestAirlineDialoguesAreWalks(t *testing.T) {
 	}
 }
 
-// TestWriteAirlineCases turns recorded writes into golden cases, where flags name both files.
+// TestWriteAirlineCases converts recorded writes to golden cases if flags name both files.
 func TestWriteAirlineCases(t *testing.T) {
 	if *tauIn == "" || *tauOut == "" {
 		t.Skip("-tau.records and -tau.cases name no files")
@@ -355,8 +355,8 @@ func TestWriteAirlineCases(t *testing.T) {
 	}
 }
 
-// What is known only after a write, and records without a right answer, stay out of the cases; what sources said is
-// evidence, but for answers that were cut, and for the leg after midnight, which the tool prices wrongly.
+// Facts known only after a write, and records without an expected outcome, are not in the cases. The sources'
+// responses are evidence, except truncated ones and the leg after midnight, which the tool prices wrongly.
 func TestAirlineCases(t *testing.T) {
 	t.Parallel()
 	const flight = `{\"flight_number\": \"F1\", \"origin\": \"A\", \"destination\": \"B\", \"prices\": {\"economy\": 90}, \"date\": \"2024-05-20\"}`

@@ -71,7 +71,7 @@ func (c *anchorKeygenCmd) Run(con *console) error {
 	name := c.Name
 	if name == "" {
 		number := make([]byte, 4)
-		_, _ = rand.Read(number) // it never fails
+		_, _ = rand.Read(number) // never fails
 		name = "gavel-" + hex.EncodeToString(number)
 	}
 	key, err := record.GenerateSigner(name)
@@ -89,15 +89,14 @@ func (c *anchorKeygenCmd) Run(con *console) error {
 	return nil
 }
 
-// anchoring writes anchors, and keeps them in a file outside the store.
+// anchoring writes anchors to the store and, optionally, to a file outside it.
 type anchoring struct {
 	auditor *audit.Auditor
 	file    string // "" for none
 }
 
-// anchor writes one where something has happened, and publishes what is not in the
-// file yet. It does not go on from a store that is older than the file: that would make
-// the older store look like the newer one.
+// anchor writes an anchor if there are new events, and appends anchors missing from the file. It fails if the
+// store is older than the file: a new anchor would make the older store look current.
 func (a anchoring) anchor(ctx context.Context) (audit.AnchorResult, error) {
 	if a.file == "" {
 		result, err := a.auditor.Anchor(ctx, localCLI)
@@ -125,7 +124,7 @@ func (a anchoring) anchor(ctx context.Context) (audit.AnchorResult, error) {
 	return result, published.append(missing)
 }
 
-// follows checks that the store has the last anchor that was published, as it was.
+// follows checks that the store contains the last published anchor, unchanged.
 func (a anchoring) follows(ctx context.Context, last int64, note string) error {
 	if last == 0 {
 		return nil
@@ -151,13 +150,13 @@ type anchorFlags struct {
 	AnchorFile  string        `name:"anchor-file" placeholder:"FILE" help:"Append every anchor to this file too. Keep it away from the store: it shows when an older store was put back."`
 }
 
-// signer is the key that the flags name, nil for none.
+// signer returns the key that the flags name; nil if there is none.
 func (f anchorFlags) signer(log *slog.Logger, store string) (*record.Signer, error) {
 	switch {
 	case f.AnchorKey == "" && f.AnchorFile != "":
 		return nil, term.UsageErrorf("make a key with gavel anchor keygen, and give it with --anchor-key", "--anchor-file needs anchors to keep, and without a key there are none")
 	case f.AnchorKey == "":
-		return nil, nil //nolint:nilnil // no key is an answer
+		return nil, nil //nolint:nilnil // anchors are optional
 	case f.check() != nil:
 		return nil, f.check()
 	case store == memoryStore:
@@ -173,12 +172,12 @@ func (f anchorFlags) check() error {
 	return nil
 }
 
-// lastAnchorLimit bounds the anchor at the end, so that a server ends in time. What it
-// would have covered is the next one's.
+// lastAnchorLimit limits the final anchor so that the server shuts down in time. The next anchor covers events
+// that this one misses.
 const lastAnchorLimit = 500 * time.Millisecond
 
-// watch anchors now and then until the returned function is called, which anchors once
-// more. Without a key it does nothing.
+// watch anchors periodically. The returned function stops it and writes a final anchor. Without a key, watch does
+// nothing.
 func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (stop func()) {
 	if sys.anchors == nil {
 		return func() {}
@@ -193,7 +192,7 @@ func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (
 	}
 }
 
-// tell anchors, and logs what became of it.
+// tell anchors and logs the result.
 func (a anchoring) tell(ctx context.Context, log *slog.Logger) {
 	result, err := a.anchor(ctx)
 	switch f, ok := errors.AsType[*term.ExitError](err); {
@@ -242,7 +241,7 @@ func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 	return key, nil
 }
 
-// checkKeyFile refuses a key that is not there, or that others can read.
+// checkKeyFile rejects a key file that is missing, not a regular file, or accessible to other users.
 func checkKeyFile(path, toMake string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -266,7 +265,7 @@ func sameFolder(key, store string) bool {
 	return err == nil && err2 == nil && a == b
 }
 
-// readVerifiers reads public keys: one a line, as keygen writes them, or one in PEM.
+// readVerifiers reads public keys: one per line, as keygen writes them, or one per file in PEM.
 func readVerifiers(files []string) ([]*record.Verifier, error) {
 	var keys []*record.Verifier
 	for _, file := range files {
@@ -309,17 +308,17 @@ func writeNew(path, line string, mode os.FileMode) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// published is an anchor file: notes one behind the other with an empty line between.
+// published is an anchor file: notes separated by empty lines.
 type published struct {
 	path  string
 	notes []string
-	// torn counts texts without a signature: what is left of a write that was cut short.
+	// torn counts notes that are incomplete because a write was interrupted.
 	torn int
-	// open says that the file does not end with a whole note.
+	// open reports that the file does not end with a complete note.
 	open bool
 }
 
-// readPublished reads an anchor file; one that does not exist is empty.
+// readPublished reads an anchor file. A missing file is empty.
 func readPublished(path string) (published, error) {
 	p := published{path: path}
 	raw, err := os.ReadFile(path)
@@ -357,7 +356,7 @@ func readPublished(path string) (published, error) {
 	return p, nil
 }
 
-// last is the newest anchor of the file, 0 when there is none.
+// last returns the newest anchor in the file; number is 0 if there is none.
 func (p published) last() (number int64, note string) {
 	for _, n := range p.notes {
 		text, err := record.ReadNoteText(n)
@@ -371,8 +370,7 @@ func (p published) last() (number int64, note string) {
 	return number, note
 }
 
-// append adds notes with one write. Several processes may append: a note that is there
-// twice does no harm.
+// append adds notes in a single write. Several processes may append; duplicate notes are harmless.
 func (p published) append(notes []string) error {
 	if len(notes) == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// A server anchors now and then when something has happened, and once more at its end.
+// A server anchors periodically if there are new events, and once more when it stops.
 func TestServersAnchor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,21 +56,21 @@ func TestServersAnchor(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(25 * time.Minute) //nolint:forbidigo // the bubble's clock
+		time.Sleep(25 * time.Minute) //nolint:forbidigo // the synctest clock
 		anchors(1)                   // the definition
 		start()
-		time.Sleep(4 * time.Minute) //nolint:forbidigo // the bubble's clock
+		time.Sleep(4 * time.Minute) //nolint:forbidigo // the synctest clock
 		anchors(1)
-		time.Sleep(2 * time.Minute) //nolint:forbidigo // the bubble's clock
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // the synctest clock
 		anchors(2)
-		time.Sleep(time.Hour) //nolint:forbidigo // the bubble's clock
+		time.Sleep(time.Hour) //nolint:forbidigo // the synctest clock
 		anchors(2)
 		start()
 		stop()
 		anchors(3)
 		start()
-		time.Sleep(time.Hour) //nolint:forbidigo // the bubble's clock
-		anchors(3)            // it has stopped
+		time.Sleep(time.Hour) //nolint:forbidigo // the synctest clock
+		anchors(3)            // the server has stopped
 	})
 }
 
@@ -100,7 +100,7 @@ func TestAnchorFilesSurviveWhatWasCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for cut := range len(whole) + 1 { // wherever a write ends, the next one can be read
+	for cut := range len(whole) + 1 { // the file stays readable wherever a write was cut off
 		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}

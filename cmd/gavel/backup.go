@@ -52,7 +52,7 @@ func describeContents(c sqlitestore.Contents) string {
 		term.Count(c.Events, "event"), c.Newest.UTC().Format(time.RFC3339))
 }
 
-// copyFailure gives an error of copying a store the exit code that it means.
+// copyFailure maps an error from copying a store to its exit code.
 func copyFailure(err error, existsHint string) error {
 	switch {
 	case errors.Is(err, sqlitestore.ErrExists):

@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// badInput is one mistake of a client, and what it must be told.
+// badInput is a client's mistake and the expected error.
 type badInput struct {
 	name string
 	tool string
-	args string // may hold {RUNNING} and {DONE}, the ids of two instances
+	args string // may contain {RUNNING} and {DONE}, the ids of two instances
 	code string
-	says []string // each must be in the text
-	// recorded is true for an illegal action: a refusal is a result, and kept.
+	says []string // substrings of the error
+	// recorded is true for an illegal action: its refusal is a result and is recorded.
 	recorded bool
 }
 
-// define wraps a definition's states into a call.
+// defining completes the arguments of a workflow.define call.
 func defining(rest string) string {
 	return `{"name":"bad","initialState":"a",` + rest + `}`
 }
@@ -56,7 +56,7 @@ func badInputs() []badInput {
 	}
 }
 
-// wrongTypes are arguments of a type that no tool takes for them.
+// wrongTypes lists arguments of a type that no tool accepts for them.
 var wrongTypes = map[string][]string{
 	"workflow.define":          {`{"name":1}`, `{"states":[]}`, `{"initialState":{}}`, `{"description":1}`},
 	"workflow.list":            {`{"nope":1}`},
@@ -76,8 +76,8 @@ var wrongTypes = map[string][]string{
 	"workflow.diagram":         {`{"name":1}`, `{"id":"{RUNNING}","format":"png"}`, `{}`},
 }
 
-// TestBadInput sends every mistake to the real server. Each gets one clear
-// sentence with a stable code, and changes neither state nor context.
+// TestBadInput sends every mistake to a real server. Each gets one clear sentence with a stable code, and changes
+// neither state nor context.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := launch(t, "--store", storeIn(t), "--tool-names", "dotted")
@@ -132,7 +132,7 @@ func checkSentence(t *testing.T, row badInput, result toolResult) {
 	}
 }
 
-// standing is where two instances and the definitions are.
+// standing is the state of two instances and of the definitions.
 type standing struct {
 	plain  string
 	events int

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// buildEcho builds a bare mcp-go server: what the protocol costs without gavel.
+// buildEcho builds a bare mcp-go server, to measure the protocol without gavel.
 func buildEcho(b *testing.B) string {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "echo")
@@ -23,7 +23,7 @@ func buildEcho(b *testing.B) string {
 	return path
 }
 
-// pipe is the thinnest client: one line out, one line in.
+// pipe is a minimal client: it writes one line and reads one line.
 type pipe struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -71,7 +71,7 @@ func (p *pipe) hangUp(b *testing.B) {
 	}
 }
 
-// timed measures one question after another and reports the median.
+// timed measures sequential requests and reports the median.
 func timed(b *testing.B, ask func(i int)) {
 	b.Helper()
 	took := make([]time.Duration, 0, b.N)
@@ -87,8 +87,8 @@ func timed(b *testing.B, ask func(i int)) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-us")
 }
 
-// BenchmarkAdvanceOverStdio: workflow.advance on a SQLite store, beside its two
-// parts: a bare mcp-go echo over stdio, and one durable write.
+// BenchmarkAdvanceOverStdio measures workflow.advance on a SQLite store, and its two parts: a bare mcp-go echo
+// over stdio, and one durable write.
 func BenchmarkAdvanceOverStdio(b *testing.B) {
 	b.Run("echo", func(b *testing.B) {
 		p := dial(b, buildEcho(b))
@@ -139,7 +139,7 @@ func BenchmarkAdvanceOverStdio(b *testing.B) {
 	}
 }
 
-// BenchmarkStart: from exec to the first answer, beside a bare mcp-go server.
+// BenchmarkStart measures the time from exec to the first response, compared with a bare mcp-go server.
 func BenchmarkStart(b *testing.B) {
 	b.Run("echo", func(b *testing.B) {
 		echo := buildEcho(b)

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/chain"
 )
 
-// The reference of the format of chains is what gavel schema chain says.
+// The chains reference matches gavel schema chain.
 func TestChainPage(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

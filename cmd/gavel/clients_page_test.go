@@ -17,7 +17,7 @@ var (
 	gavelLine = regexp.MustCompile(`(?m)(?:^|-- |^npx )(gavel(?:-mcp)? (?:[a-z].*|--help))$`)
 )
 
-// blocks are a page's code blocks of one language.
+// blocks returns a page's code blocks in one language.
 func blocks(t *testing.T, file, language string) []string {
 	t.Helper()
 	text, ok := pages(t)[file]
@@ -33,13 +33,13 @@ func blocks(t *testing.T, file, language string) []string {
 	return out
 }
 
-// parses fails when gavel does not understand a command line. Nothing is run.
+// parses fails the test if gavel rejects a command line. It runs nothing.
 func parses(t *testing.T, args []string) bool {
 	t.Helper()
 	return lineParser(t)(args)
 }
 
-// lineParser is parses for many command lines, one after another.
+// lineParser is parses for many command lines.
 func lineParser(t *testing.T) func(args []string) bool {
 	t.Helper()
 	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
@@ -55,7 +55,7 @@ func lineParser(t *testing.T) func(args []string) bool {
 	}
 }
 
-// words splits a line as a shell does that meets nothing but words, quotes and a comment.
+// words splits a line as a shell does, for lines of only words, quotes and a comment.
 func words(line string) []string {
 	line, _, _ = strings.Cut(line, " #")
 	line, _, _ = strings.Cut(line, " > ")
@@ -68,7 +68,7 @@ func words(line string) []string {
 	return out
 }
 
-// clientConfig is a client's configuration: what of it is about servers.
+// clientConfig is the servers section of a client's configuration.
 type clientConfig struct {
 	Servers, MCPServers map[string]struct {
 		Type, Command, URL string
@@ -78,8 +78,8 @@ type clientConfig struct {
 	Inputs []struct{ Type, ID string }
 }
 
-// What readers of the page on clients copy is JSON, names flags that are there and the
-// address that serve listens at; what a client would start starts and answers.
+// The examples in the clients page are valid JSON, use existing flags and the default address of serve. The
+// commands that a client would start run and respond.
 func TestClientsPage(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/clients.md"
@@ -134,7 +134,7 @@ func TestClientsPage(t *testing.T) {
 	}
 }
 
-// clientStarts says hello to what a client would start, with definitions and a store that are there.
+// clientStarts starts a client's command with existing definitions and store, and initialises a session.
 func clientStarts(t *testing.T, args []string) {
 	t.Helper()
 	args = slices.Clone(args)
@@ -164,7 +164,7 @@ func clientStarts(t *testing.T, args []string) {
 	}
 }
 
-// Every command line of every page is one that gavel understands.
+// gavel can parse every command line in every page.
 func TestPagesNameCommandsThatAreThere(t *testing.T) {
 	t.Parallel()
 	var lines int

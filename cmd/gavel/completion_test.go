@@ -59,7 +59,7 @@ func TestComplete(t *testing.T) {
 			words = append(words, c.word)
 		}
 		if tt.line == "nonsense " {
-			continue // must not panic; what it says does not matter
+			continue // only check that it does not panic
 		}
 		slices.Sort(words)
 		slices.Sort(tt.want)
@@ -72,7 +72,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestShellsLoadTheirScripts asks every shell that is there.
+// TestShellsLoadTheirScripts tests every installed shell.
 func TestShellsLoadTheirScripts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ shell, script string }{

@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// forModules is what commands of modules get.
+// forModules returns the console for commands of modules.
 func (con *console) forModules() *module.Console {
 	c := &module.Console{
 		In: con.stdin, Out: con.out, Err: con.err, Log: con.log, Env: withoutSettings(os.Environ()), Version: readBuild().Version, Operator: localCLI,
@@ -61,7 +61,7 @@ func (con *console) forModules() *module.Console {
 	return c
 }
 
-// agentPrincipal is who a client of this machine is.
+// agentPrincipal returns the principal of a local client.
 func agentPrincipal(role, id string) (engine.Principal, error) {
 	p := engine.Principal{ID: cmp.Or(id, "local:"+role), Role: engine.Role(role)}
 	return p, checkAgent(p.ID)
@@ -80,7 +80,8 @@ func storeFlagOf(f module.StoreFlags) storeFlag {
 	return storeFlag{configFlag: configFlag(f.ConfigFlag), Store: f.Store, StoreKey: f.StoreKey}
 }
 
-// listPlaces are the store and the definitions that a file names. Other keys are checked where they are read.
+// listPlaces returns the store and the definition patterns that a configuration file names, resolved relative to
+// it. Other keys are checked by the code that reads them.
 func listPlaces(file *config.File) (store string, definitions []string) {
 	values, _ := file.Values([]config.Setting{{Key: config.KeyDefinitions, Form: config.List}})
 	definitions = values[config.KeyDefinitions].List
@@ -90,7 +91,7 @@ func listPlaces(file *config.File) (store string, definitions []string) {
 	return locatePath(file.Dir(), file.Text(config.KeyStore)), definitions
 }
 
-// readDefinitions reads the definitions that patterns name.
+// readDefinitions parses the definitions that match patterns.
 func readDefinitions(patterns []string) (module.Definitions, error) {
 	all, problems := module.Definitions{}, []error(nil)
 	for _, pattern := range patterns {
@@ -109,7 +110,7 @@ func readDefinitions(patterns []string) (module.Definitions, error) {
 	return all, errors.Join(problems...)
 }
 
-// openStore opens a store for a command of a module.
+// openStore opens an existing store for a module's command.
 func (con *console) openStore(ctx context.Context, flags module.StoreFlags, write bool) (*module.Opened, error) {
 	open := openForReading
 	if write {
@@ -122,10 +123,10 @@ func (con *console) openStore(ctx context.Context, flags module.StoreFlags, writ
 	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
 }
 
-// lookIntoStore opens the store that flags name to be read, nil where nothing was ever written to one.
+// lookIntoStore opens an existing store for reading. It returns nil if nothing was ever written to one.
 func lookIntoStore(ctx context.Context, flags module.StoreFlags) (store.Store, error) {
 	if flags.Store == memoryStore {
-		return nil, nil //nolint:nilnil // as the name says
+		return nil, nil //nolint:nilnil // nil means that there is no store
 	}
 	place := storePlace{path: flags.Store}
 	if !place.isDatabase() {
@@ -135,7 +136,7 @@ func lookIntoStore(ctx context.Context, flags module.StoreFlags) (store.Store, e
 			return err == nil && info.Mode().IsRegular() && info.Size() > 0
 		})
 		if at < 0 {
-			return nil, nil //nolint:nilnil // as the name says
+			return nil, nil //nolint:nilnil // nil means that there is no store
 		}
 		place.path = places[at]
 	}
@@ -143,7 +144,7 @@ func lookIntoStore(ctx context.Context, flags module.StoreFlags) (store.Store, e
 	return db, err
 }
 
-// makeStore opens a store, which may not be there yet.
+// makeStore opens a store, creating it if necessary.
 func (con *console) makeStore(ctx context.Context, flags module.StoreFlags) (*module.Opened, error) {
 	at, err := storeFlagOf(flags).place(con.log, true)
 	if err != nil {
@@ -156,10 +157,11 @@ func (con *console) makeStore(ctx context.Context, flags module.StoreFlags) (*mo
 	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
 }
 
-// openToJudge opens the store, which is made where there never was one.
+// openToJudge opens a store with its model and sources. It creates a missing store unless there are leftovers of a
+// lost one.
 func (con *console) openToJudge(ctx context.Context, j module.Judging) (*module.Opened, error) {
 	flags, _ := j.(*judgingFlags)
-	if places := flags.places(); len(places) > 0 && flags.Store != memoryStore { // none of a database
+	if places := flags.places(); len(places) > 0 && flags.Store != memoryStore { // databases have no paths
 		if err := checkNotLost(places[0]); err != nil {
 			return nil, err
 		}

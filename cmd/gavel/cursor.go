@@ -20,10 +20,10 @@ type cursorCmd struct {
 	Drop cursorDropCmd `cmd:"" help:"Forget a cursor whose reader is gone."`
 }
 
-// cursorView is a cursor with how far it is behind.
+// cursorView is a cursor with its lag.
 type cursorView struct {
 	store.Cursor
-	// Behind is how many positions are above it.
+	// Behind is the number of positions after the cursor.
 	Behind int64 `json:"behind"`
 }
 
@@ -98,7 +98,7 @@ func (c *cursorShowCmd) Run(ctx context.Context, con *console) error {
 	}
 	shown := struct {
 		cursorView
-		// Next is the event that its reader gets next, unless a filter leaves it out.
+		// Next is the event that the reader gets next, unless its filter excludes it.
 		Next []engine.EventView `json:"next"`
 	}{v, next.Events}
 	return con.print(c.JSON, shown, func() {
@@ -173,7 +173,7 @@ func isCursorName(name string) bool {
 	})
 }
 
-// parsePlace reads where to move a cursor, at most to the last position.
+// parsePlace parses the target position of a cursor, from 0 to last.
 func parsePlace(text string, last int64) (int64, error) {
 	switch text {
 	case "start":

@@ -14,10 +14,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// canaryPassword is in every URL of these tests, and in nothing that gavel prints.
+// canaryPassword is in every URL of these tests. gavel must never print it.
 const canaryPassword = "Hunter2-C4n4ry"
 
-// withPassword puts the canary into a URL. The tests' server asks only the user locked for a password.
+// withPassword adds the canary to a URL. The tests' server requires a password only from the user locked.
 func withPassword(t *testing.T, at, user string) string {
 	t.Helper()
 	u, err := url.Parse(at)
@@ -28,7 +28,7 @@ func withPassword(t *testing.T, at, user string) string {
 	return u.String()
 }
 
-// makeStore makes a store in a new database, and returns its URL and the file of its key.
+// makeStore creates a store in a new database. It returns its URL and key file.
 func makeStore(t *testing.T) (at, key string) {
 	t.Helper()
 	at, key = pgtest.Shared(t).NewDatabase(t), filepath.Join(t.TempDir(), "store.key")
@@ -36,7 +36,7 @@ func makeStore(t *testing.T) (at, key string) {
 	return at, key
 }
 
-// printed is all that a command prints, with its exit code.
+// printed returns all output of a command, and its exit code.
 func printed(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -48,8 +48,8 @@ func printed(t *testing.T, args ...string) (string, int) {
 	return all, code
 }
 
-// What is wrong with a database is said in one sentence, with what to do, and without the password,
-// wherever the URL is from and whatever is printed.
+// An error about a database is one sentence with a next step. It never contains the password, regardless of where
+// the URL comes from and of the output format.
 func TestDatabaseThatCannotBeUsed(t *testing.T) {
 	needsProgram(t)
 	server := pgtest.Shared(t)

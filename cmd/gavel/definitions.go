@@ -28,12 +28,12 @@ var (
 	issueLine, issueLines, sortIssues          = module.IssueLine, module.IssueLines, module.SortIssues
 )
 
-// localCLI is who the command line is: whoever can run it on the store's machine
-// can also write the store.
+// localCLI is the principal of the command line. It is the operator: a user who can run commands on the store's
+// machine can also write the store.
 var localCLI = gavel.Operator
 
-// parseAll returns the workflows of files by name, as far as they can be read: gavel lint says what is
-// wrong with the others.
+// parseAll returns the workflows in files, by name. Files that cannot be parsed are skipped; gavel lint reports
+// them.
 func parseAll(patterns []string) map[string]*workflow.Definition {
 	files, _ := definitionFiles(patterns)
 	definitions := map[string]*workflow.Definition{}
@@ -45,13 +45,13 @@ func parseAll(patterns []string) map[string]*workflow.Definition {
 	return definitions
 }
 
-// readDefinition reads a definition's file; the files that it names are read when it is parsed.
+// readDefinition reads a definition file. The files that it references are read during parsing.
 func readDefinition(path string) (engine.DefineRequest, error) {
 	req, err := gavel.ReadDefinition(path)
 	return req, engineFailure(err)
 }
 
-// noteFiles calls note with the path of each file that the definition names, before it is read.
+// noteFiles arranges for note to be called with the path of each referenced file before it is read.
 func noteFiles(req *engine.DefineRequest, note func(path string)) {
 	read, dir := req.Files, filepath.Dir(req.Source)
 	req.Files = func(name string) ([]byte, error) {
@@ -60,7 +60,7 @@ func noteFiles(req *engine.DefineRequest, note func(path string)) {
 	}
 }
 
-// parseDefinition reads and parses a definition's file.
+// parseDefinition reads and parses a definition file.
 func parseDefinition(path string) (*workflow.Definition, error) {
 	req, err := readDefinition(path)
 	if err != nil {
@@ -69,7 +69,7 @@ func parseDefinition(path string) (*workflow.Definition, error) {
 	return workflow.ParseWithFiles(req.Source, req.Document, req.Files)
 }
 
-// parseError names what a file is not, such as a chain.
+// parseError turns a parse error into an exit error that names the expected kind of file, such as a chain.
 func parseError(file, what string, err error) error {
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
 		return &term.ExitError{Code: term.ExitBad, Lines: issueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a %s", file, what)}
@@ -77,7 +77,7 @@ func parseError(file, what string, err error) error {
 	return err
 }
 
-// listMistakes gives an error that tells several mistakes of a document a line for each.
+// listMistakes splits an error about several mistakes of a document into one line per mistake.
 func listMistakes(err error) error {
 	f, ok := errors.AsType[*term.ExitError](err)
 	if !ok || f.Err == nil || len(f.Lines) > 0 {
@@ -100,16 +100,15 @@ func listMistakes(err error) error {
 	return &term.ExitError{Code: f.Code, Err: errors.New(text), Hint: f.Hint, Lines: lines, Reason: f.Reason}
 }
 
-// ruleNoModel is the lint rule that every workflow breaks which asks for a model
-// where none is configured.
+// ruleNoModel is the lint rule violated by workflows that use a model if none is configured.
 const ruleNoModel = "llm-without-model"
 
 type definer interface {
 	Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error)
 }
 
-// loadDefinitions registers every file's definition as the operator's. All files
-// are looked at before it fails, so that one run shows every mistake.
+// loadDefinitions registers every file's definition as the operator's. It checks all files before it fails, so
+// that one run reports every mistake.
 func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, patterns []string) error {
 	files, err := definitionFiles(patterns)
 	if err != nil {
@@ -118,7 +117,8 @@ func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, pattern
 	return defineFiles(ctx, log, eng, files, readDefinition, map[string]string{})
 }
 
-// loadInForce loads the definitions of an agent's server: where a person approved some, those and no others.
+// loadInForce loads the definitions of an agent's server: the approved definitions if there is an approval,
+// otherwise those that match patterns.
 func loadInForce(ctx context.Context, con *console, to definer, patterns []string) error {
 	if a := con.settings.approval; a != nil {
 		return defineParsed(ctx, con.log, to, a.Definitions(con.forModules(), patterns))
@@ -126,7 +126,8 @@ func loadInForce(ctx context.Context, con *console, to definer, patterns []strin
 	return loadDefinitions(ctx, con.log, to, patterns)
 }
 
-// defineParsed registers definitions as the operator's. A document has the files in it that the definition names.
+// defineParsed registers parsed definitions as the operator's. Each document already includes its referenced
+// files.
 func defineParsed(ctx context.Context, log *slog.Logger, to definer, all module.Definitions) error {
 	return defineFiles(ctx, log, to, slices.Sorted(maps.Keys(all)), func(file string) (engine.DefineRequest, error) {
 		return engine.DefineRequest{Source: file, Document: all[file].Document}, nil
@@ -135,7 +136,7 @@ func defineParsed(ctx context.Context, log *slog.Logger, to definer, all module.
 
 type definitionReader func(file string) (engine.DefineRequest, error)
 
-// defineFiles registers the definitions of files; from gets the file of each workflow.
+// defineFiles registers the definitions of files. from receives the file of each workflow.
 func defineFiles(ctx context.Context, log *slog.Logger, eng definer, files []string, read definitionReader, from map[string]string) error {
 	var bad []string
 	for _, file := range files {
@@ -148,8 +149,8 @@ func defineFiles(ctx context.Context, log *slog.Logger, eng definer, files []str
 	return loadFailure(bad)
 }
 
-// defineFile registers a file's definition as the operator's, or says line by line why that
-// cannot be. from knows which file each workflow came from.
+// defineFile registers a file's definition as the operator's. Mistakes in it are returned in bad, one per line.
+// from maps each workflow to its file.
 func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string, read definitionReader, from map[string]string) (result engine.DefineResult, bad []string, err error) {
 	req, err := read(file)
 	if err != nil {
@@ -169,7 +170,7 @@ func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string,
 	}
 	from[result.Name] = file
 	for _, w := range result.Warnings {
-		if w.Rule != ruleNoModel { // said once for all of them, see warnMissing
+		if w.Rule != ruleNoModel { // logged once for all definitions; see warnMissing
 			log.Warn("definition", "issue", issueLine(file, w))
 		}
 	}
@@ -191,8 +192,8 @@ func loadFailure(bad []string) error {
 	}
 }
 
-// definitionName is the name in a document, or one that no other file has when
-// it does not parse: its mistakes are told where it is defined.
+// definitionName returns the workflow's name, or a name unique to the file if it does not parse. Its mistakes are
+// reported when it is defined.
 func definitionName(req engine.DefineRequest) string {
 	d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files)
 	if err != nil {
@@ -201,17 +202,16 @@ func definitionName(req engine.DefineRequest) string {
 	return d.Name
 }
 
-// stamp tells whether a file was written since. Files are compared by what the system says
-// of them, and read only when that changed.
+// stamp detects changes of a file by its metadata. A file is read again only if its stamp changed.
 type stamp struct {
 	size int64
 	at   time.Time
-	file os.FileInfo // for os.SameFile: another file may have been put in its place
+	file os.FileInfo // for os.SameFile: detects a replaced file
 
-	named int64 // sizes and times of the files that a definition names, added up
+	named int64 // sum of the sizes and times of the referenced files
 }
 
-// stampOf is the zero stamp for a file that cannot be seen.
+// stampOf returns the stamp of a file, zero if the file cannot be accessed.
 func stampOf(path string) stamp {
 	info, err := os.Stat(path) //nolint:gosec // as in readDefinition
 	if err != nil {
@@ -220,7 +220,7 @@ func stampOf(path string) stamp {
 	return stamp{size: info.Size(), at: info.ModTime(), file: info}
 }
 
-// sum is another number after a change.
+// sum returns a number that changes with the file.
 func (s stamp) sum() int64 { return s.size + s.at.UnixNano() }
 
 func (s stamp) equal(o stamp) bool {
@@ -230,21 +230,21 @@ func (s stamp) equal(o stamp) bool {
 	return s.size == o.size && s.at.Equal(o.at) && s.named == o.named && os.SameFile(s.file, o.file)
 }
 
-// definitionWatch keeps the operator's definitions as their files are. A file that is refused
-// changes nothing, and one that is gone takes no workflow away: instances run by it.
+// definitionWatch reloads the operator's definitions when their files change. A rejected file changes nothing. A
+// removed file leaves its workflow defined, because instances use it.
 type definitionWatch struct {
 	engine definer
 	log    *slog.Logger
 
 	patterns []string
-	taken    map[string]stamp // in force as they were then
+	taken    map[string]stamp // files in force, with their stamps when they were loaded
 	refused  map[string]stamp
-	last     map[string]stamp            // at the look before
+	last     map[string]stamp            // at the previous look
 	from     map[string]string           // workflow -> file
-	named    map[string]map[string]stamp // definition -> files that it names, as they were when they were read
+	named    map[string]map[string]stamp // definition -> referenced files, with their stamps when they were read
 
 	mu      sync.Mutex
-	problem error // why a file is not in force
+	problem error // why a file is not in force; nil if all are
 }
 
 func newDefinitionWatch(eng definer, log *slog.Logger, patterns []string) *definitionWatch {
@@ -254,7 +254,7 @@ func newDefinitionWatch(eng definer, log *slog.Logger, patterns []string) *defin
 	}
 }
 
-// start loads all files, or says why the server cannot start with them.
+// start loads all files. It returns an error if the server cannot start with them.
 func (w *definitionWatch) start(ctx context.Context) error {
 	var patterns []string
 	for _, p := range w.patterns {
@@ -268,7 +268,7 @@ func (w *definitionWatch) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, file := range files { // before they are read: what changes meanwhile is read again
+	for _, file := range files { // before reading: a file that changes while it is read is loaded again
 		w.taken[file] = stampOf(file)
 	}
 	w.last = maps.Clone(w.taken)
@@ -279,7 +279,7 @@ func (w *definitionWatch) start(ctx context.Context) error {
 	return err
 }
 
-// read is readDefinition, and notes which files the definition names.
+// read is readDefinition. It also records the files that the definition references.
 func (w *definitionWatch) read(file string) (engine.DefineRequest, error) {
 	req, err := readDefinition(file)
 	named := map[string]stamp{}
@@ -288,7 +288,7 @@ func (w *definitionWatch) read(file string) (engine.DefineRequest, error) {
 	return req, err
 }
 
-// addNamed is a definition's stamp with the files that it names, as they were when they were read.
+// addNamed returns the stamp combined with those of the referenced files when they were read.
 func (w *definitionWatch) addNamed(at stamp, file string) stamp {
 	at.named = 0
 	for _, s := range w.named[file] {
@@ -297,15 +297,15 @@ func (w *definitionWatch) addNamed(at stamp, file string) stamp {
 	return at
 }
 
-// trouble says why a file is not in force as it is; nil when all are.
+// trouble returns the reason why a file is not in force; nil if all are.
 func (w *definitionWatch) trouble() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.problem
 }
 
-// look takes the files that were changed and are not being written any more: those that are
-// as they were a look ago. At once takes them as they are, and tries refused ones again.
+// look loads changed files that are completely written: those unchanged since the previous look. With atOnce it
+// skips this wait and retries rejected files.
 func (w *definitionWatch) look(ctx context.Context, atOnce bool) {
 	now := w.files()
 	w.forget(now)
@@ -325,8 +325,8 @@ func (w *definitionWatch) look(ctx context.Context, atOnce bool) {
 	w.report()
 }
 
-// files are those there are now. A pattern without any is none here: its folder may be in
-// the middle of being replaced.
+// files returns the stamps of the current files. A pattern without a match is ignored: its folder may be in the
+// middle of being replaced.
 func (w *definitionWatch) files() map[string]stamp {
 	now := map[string]stamp{}
 	for _, pattern := range w.patterns {

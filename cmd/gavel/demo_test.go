@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// recordDemo plays a part of the demo against the real server once.
+// recordDemo plays a part of the demo against the real server, once per part.
 func recordDemo(t *testing.T, part string) []demo.Exchange {
 	t.Helper()
 	// The agent starts os.Args[0], which is this test binary under another name.
@@ -33,7 +33,7 @@ func recordDemo(t *testing.T, part string) []demo.Exchange {
 	return played.Exchange
 }
 
-// demoAnswer is an exchange with its decoded answer.
+// demoAnswer is an exchange with its decoded response.
 type demoAnswer struct {
 	demo.Exchange
 	fields map[string]any
@@ -41,7 +41,7 @@ type demoAnswer struct {
 
 func (a demoAnswer) has(key string) bool { return a.fields[key] != nil }
 
-// TestDemoChecksItself lies in every scene of both parts: the demo must not swallow it.
+// TestDemoChecksItself falsifies a response in every scene of both parts. The demo must notice each.
 func TestDemoChecksItself(t *testing.T) {
 	t.Parallel()
 	set := func(key string, value any) func(*demoAnswer) {
@@ -108,25 +108,25 @@ func TestDemoChecksItself(t *testing.T) {
 	}
 }
 
-// lie is what a server could say instead, and in which answers.
+// lie is a falsification, and the responses that it applies to.
 type lie struct {
 	tell  func(*demoAnswer)
 	where func(demoAnswer) bool
 }
 
-// setHint is a refusal that says nothing.
+// setHint makes a refusal say nothing useful.
 func setHint(a *demoAnswer) {
 	refusal := a.fields["error"].(map[string]any)
 	refusal["hint"], refusal["message"] = "Try again.", "It was refused."
 }
 
-// repeatStep has the first step of a run that came to its end once more.
+// repeatStep repeats the first step of a completed run.
 func repeatStep(a *demoAnswer) {
 	steps := a.fields["steps"].([]any)
 	a.fields["steps"] = append(steps, steps[0])
 }
 
-// dropEvidence takes what was fetched out of a history.
+// dropEvidence removes the fetched evidence from a history.
 func dropEvidence(a *demoAnswer) {
 	for _, d := range a.fields["decisions"].([]any) {
 		delete(d.(map[string]any), "evidence")
@@ -170,7 +170,7 @@ func lieEverywhere(t *testing.T, part string, honest []demo.Exchange, lies map[s
 	}
 }
 
-// TestDemoHasItsOwnStore: no setting of the configuration file reaches the demo.
+// TestDemoHasItsOwnStore shows that settings of the configuration file do not affect the demo.
 func TestDemoHasItsOwnStore(t *testing.T) {
 	t.Parallel()
 	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
@@ -188,14 +188,14 @@ func TestDemoHasItsOwnStore(t *testing.T) {
 	}
 }
 
-// TestDemoEvidence compares what the demo prints with its page. The demo itself checks that it is
-// right; see TestDemoChecksItself.
+// TestDemoEvidence compares the demo's output with its page. The demo checks its results itself; see
+// TestDemoChecksItself.
 func TestDemoEvidence(t *testing.T) {
 	t.Parallel()
 	shows(t, "../../docs/evidence.md", runDemo(t, "demo", "evidence"))
 }
 
-// The demo's two files are what a team would write: nothing is to be said of them.
+// The demo's two files are realistic: lint reports nothing about them.
 func TestDemoEvidenceFilesAreClean(t *testing.T) {
 	t.Parallel()
 	root, err := document.Parse("gavel.yaml", demo.TestedChangeSources, document.Limits{})
@@ -218,8 +218,7 @@ func TestDemoEvidenceFilesAreClean(t *testing.T) {
 	}
 }
 
-// TestGatewayDemo compares what the demo of the gateway prints with its page, and some of its steps with
-// the README.
+// TestGatewayDemo compares the output of the gateway's demo with its page, and some of its steps with the README.
 func TestGatewayDemo(t *testing.T) {
 	t.Parallel()
 	printed := runDemo(t, "demo", "gateway")
@@ -237,13 +236,13 @@ func TestGatewayDemo(t *testing.T) {
 	shows(t, "../../README.md", command+"\n"+steps(" 6. ", " 7. ")+steps("13. ", "14. ")+steps("15. ", "16. "))
 }
 
-// TestChainDemo compares what the demo of chains prints with its page.
+// TestChainDemo compares the output of the chains demo with its page.
 func TestChainDemo(t *testing.T) {
 	t.Parallel()
 	shows(t, "../../docs/chains.md", runDemo(t, "demo", "chain"))
 }
 
-// The server of the gateway's demo, driven by the TypeScript SDK, where .ci/run clients has installed it.
+// The TypeScript SDK can drive the server of the gateway's demo, if .ci/run clients has installed the SDK.
 func TestGatewayTypeScript(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -268,7 +267,7 @@ func TestGatewayTypeScript(t *testing.T) {
 	}
 }
 
-// The page shows what the demo prints.
+// The page shows the demo's output.
 func TestDemoPage(t *testing.T) {
 	t.Parallel()
 	shows(t, "../../docs/reference/demo.md", runDemo(t, "demo"))

@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated pages of docs/reference")
 
-// TestReferencePages fails when a generated page is not what the code says.
+// TestReferencePages fails if a generated page is out of date.
 func TestReferencePages(t *testing.T) {
 	t.Parallel()
 	pages := map[string]func(*bytes.Buffer){
@@ -60,11 +60,11 @@ func TestReferencePages(t *testing.T) {
 	}
 }
 
-// refusal documents one code of a decision.
+// refusal documents a decision code.
 type refusal struct{ code, layer, meaning, do string }
 
-// refusals are the codes of judge and validators; those of the transition and
-// state layers document themselves in workflow.Codes.
+// refusals are the codes of judge and validators. Those of the transition and state layers are documented in
+// workflow.Codes.
 var refusals = []refusal{
 	{validators.CodeRequiredField, "fields, state", "A required field is absent, null or a blank string.", "Send it."},
 	{validators.CodeSchema, "schema, state", "A value does not match the JSON Schema.", "Correct the value at the path that the finding names."},
@@ -94,8 +94,7 @@ var refusals = []refusal{
 	{judge.CodeLoopGuard, "model, policy", "The model refused the same data on this instance again and again, and is not asked for now.", "Do what was asked for, or ask a person: an operator lifts it with `workflow.judge.clear`, `POST /v1/refusals/clear` or `gavel judge clear`."},
 }
 
-// TestEveryRefusalCodeIsDocumented reads the constants from the source: a new
-// code cannot be forgotten here.
+// TestEveryRefusalCodeIsDocumented reads the constants from the source, so that it covers new codes.
 func TestEveryRefusalCodeIsDocumented(t *testing.T) {
 	t.Parallel()
 	var documented []string
@@ -125,7 +124,7 @@ func TestEveryRefusalCodeIsDocumented(t *testing.T) {
 	}
 }
 
-// codeConstants are the constants Code... of a package with their values.
+// codeConstants returns the Code... constants of a package and their values.
 func codeConstants(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -298,8 +297,8 @@ func writeFlags(b *bytes.Buffer, title string, flags []*kong.Flag) {
 	fmt.Fprintf(b, "| flag | environment | meaning |\n|---|---|---|\n%s\n", rows)
 }
 
-// TestVariablesAreForSettings: what has a key in the configuration file has a variable, and what only
-// the caller of one command may say has none. It holds for flags to come as well.
+// TestVariablesAreForSettings shows that flags with a key in the configuration file have an environment variable,
+// and that flags meant for a single call have none. It covers future flags too.
 func TestVariablesAreForSettings(t *testing.T) {
 	t.Parallel()
 	var cmds commands
@@ -333,7 +332,7 @@ func TestVariablesAreForSettings(t *testing.T) {
 	walk(parser.Model.Node)
 }
 
-// Every text of help.txt is of a command, and found by it.
+// Every text of help.txt belongs to a command and is found by it.
 func TestHelpTextsAreOfCommands(t *testing.T) {
 	t.Parallel()
 	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
@@ -357,7 +356,7 @@ func TestHelpTextsAreOfCommands(t *testing.T) {
 	}
 }
 
-// TestCommandsAloneAreTheSame has each command built without the others, as a start does.
+// TestCommandsAloneAreTheSame builds each command without the others, as the program does at start.
 func TestCommandsAloneAreTheSame(t *testing.T) {
 	t.Parallel()
 	whole, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})

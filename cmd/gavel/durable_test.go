@@ -11,16 +11,15 @@ import (
 	"testing"
 )
 
-// pingPong is a workflow that never ends, so that moves can go on.
+// pingPong is a workflow that never ends.
 const pingPong = `{"name":"ping-pong","initialState":"a","states":{
 	"a":{"transitions":{"go":"b"}},"b":{"transitions":{"back":"a","stop":"end"}},"end":{"final":true}}}`
 
-// killRounds is how often TestKillLosesNothing kills; make crash asks for more.
+// killRounds is the number of kills in TestKillLosesNothing. make crash sets more.
 var killRounds = flag.Int("kill.rounds", 3, "kill a server in mid-load so many times")
 
-// TestKillLosesNothing kills a server in mid-load, again and again, looks in the store
-// for every move that was acknowledged, and has gavel verify look at all of it. At the
-// end it looks for the moves of all rounds once more.
+// TestKillLosesNothing repeatedly kills a server under load. After each kill it looks in the store for every
+// acknowledged move and runs gavel verify. At the end it checks the moves of all rounds once more.
 func TestKillLosesNothing(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
@@ -63,9 +62,8 @@ func verifies(t *testing.T, store string) {
 	}
 }
 
-// loadThenKill moves every instance back and forth until so many moves are
-// acknowledged, then kills the server while all are under way. acked is set to
-// the last revision that was acknowledged.
+// loadThenKill moves every instance back and forth until the given number of moves is acknowledged. Then it kills
+// the server while moves are in flight. acked receives the last acknowledged revisions.
 func loadThenKill(t *testing.T, s *server, acked map[string]int, moves int) {
 	t.Helper()
 	enough := make(chan struct{})
@@ -100,8 +98,7 @@ func loadThenKill(t *testing.T, s *server, acked map[string]int, moves int) {
 	wg.Wait()
 }
 
-// untilEnd waits for an answer or the server's end; an answer that came before
-// the end counts.
+// untilEnd waits for a response or the server's end. A response before the end counts.
 func untilEnd(s *server, ch chan reply) (reply, bool) {
 	select {
 	case r := <-ch:
@@ -116,8 +113,8 @@ func untilEnd(s *server, ch chan reply) (reply, bool) {
 	}
 }
 
-// checkMoves looks for every acknowledged move, each once and in its order. One
-// that was under way may be there too. It returns the revision.
+// checkMoves checks that each acknowledged move is present exactly once and in order. One in-flight move may be
+// present too. It returns the revision.
 func checkMoves(t *testing.T, s *server, id string, want int) int {
 	t.Helper()
 	var revision int
@@ -143,8 +140,8 @@ func checkMoves(t *testing.T, s *server, id string, want int) int {
 	return revision
 }
 
-// TestTwoServersOneInstance lets two processes on one file advance one instance
-// at once: exactly one wins, and the other is told where the instance is now.
+// TestTwoServersOneInstance lets two processes advance one instance in the same file concurrently. Exactly one
+// succeeds; the other gets the instance's current position.
 func TestTwoServersOneInstance(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
@@ -179,8 +176,8 @@ func TestTwoServersOneInstance(t *testing.T) {
 	}
 }
 
-// TestSameKeyTwice sends one request with one key: concurrently to two servers,
-// and again after both were killed. There is one event, and one answer.
+// TestSameKeyTwice sends one request with one key to two servers concurrently, and again after both were killed.
+// There is one event, and all responses are the same.
 func TestSameKeyTwice(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
@@ -215,7 +212,7 @@ func TestSameKeyTwice(t *testing.T) {
 	}
 }
 
-// sameAnswer sends a request to both servers four times each, at once.
+// sameAnswer sends a request to each server four times, concurrently.
 func sameAnswer(t *testing.T, one, two *server, tool, arguments string) toolResult {
 	t.Helper()
 	var pending []func() reply
@@ -244,7 +241,7 @@ func sameAnswer(t *testing.T, one, two *server, tool, arguments string) toolResu
 	return first
 }
 
-// alike compares two answers but for the mark of a replay.
+// alike compares two responses except for the replay mark.
 func alike(t *testing.T, a, b toolResult) {
 	t.Helper()
 	plain := func(r toolResult) string {

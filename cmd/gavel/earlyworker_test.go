@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// TestWorkerStartsEarly: what runs scripts serves before the packages are initialised that
-// only a server needs; what reads definitions gets as far as main.
+// TestWorkerStartsEarly shows that a script worker runs before the server-only packages are initialised. A worker
+// that reads definitions runs from main.
 func TestWorkerStartsEarly(t *testing.T) {
 	const library = "init github.com/santhosh-tekuri/jsonschema/v6 "
 	trace := func(name string) string {
@@ -21,7 +21,7 @@ func TestWorkerStartsEarly(t *testing.T) {
 		}
 		var said bytes.Buffer
 		worker := exec.Cmd{Path: path, Args: []string{name}, Env: []string{"GODEBUG=inittrace=1"}, Stderr: &said}
-		if _ = worker.Run(); worker.ProcessState.ExitCode() != script.ExitRefused { // it got no limits
+		if _ = worker.Run(); worker.ProcessState.ExitCode() != script.ExitRefused { // started without limits
 			t.Fatalf("%s ended with %v: %s", name, worker.ProcessState, said.String())
 		}
 		return said.String()

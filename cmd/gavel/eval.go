@@ -282,7 +282,7 @@ func (c *evalRunCmd) openBench(con *console, set goldenSet, o eval.Options, cell
 
 func (b *evalBench) Close() error {
 	if b.box != nil {
-		_ = b.box.Close() // the workers hold nothing
+		_ = b.box.Close() // the workers have no state
 	}
 	return errors.Join(b.lines.Close(), b.model.Close())
 }

@@ -74,7 +74,7 @@ func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
 	if err != nil {
 		return term.UnknownErrorf("", "cannot read the cases: %w", err)
 	}
-	defer func() { _ = in.Close() }() // it was only read
+	defer func() { _ = in.Close() }() // read only
 	cases := eval.ReadCases(file, in)
 	err = linter.Lint(func(yield func(eval.Golden, error) bool) {
 		for g, err := range cases {
@@ -310,7 +310,7 @@ func readCases(ctx context.Context, file string) iter.Seq2[eval.Golden, error] {
 			yield(eval.Golden{}, term.UnknownErrorf("", "cannot read the cases: %w", err))
 			return
 		}
-		defer func() { _ = in.Close() }() // it was only read
+		defer func() { _ = in.Close() }() // read only
 		for g, err := range eval.ReadCases(file, in) {
 			if err != nil {
 				err = term.UsageErrorf("gavel eval lint lists every mistake", "%w", err)

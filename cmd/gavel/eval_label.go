@@ -344,7 +344,7 @@ func readLabels(path string) (eval.Labels, error) {
 	if err != nil {
 		return eval.Labels{}, term.UsageErrorf("", "cannot read the labels: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // read only
 	labels, err := eval.ReadLabels(path, f)
 	if err != nil {
 		return eval.Labels{}, term.UsageErrorf("", "%w", err)

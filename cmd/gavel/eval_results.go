@@ -98,7 +98,7 @@ func readResults(path string) (eval.Measurement, error) {
 	if err != nil {
 		return eval.Measurement{}, term.UsageErrorf("", "cannot read the results: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // read only
 	m, err := eval.ReadMeasurement(f)
 	if err != nil {
 		return m, term.UsageErrorf("gavel eval run --out FILE.json writes one", "%s: %w", path, err)
@@ -371,7 +371,7 @@ func (c *evalReportCmd) read() (renderings, error) {
 	if err != nil {
 		return nil, term.UsageErrorf("", "cannot read the results: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // read only
 	if matrix, err := eval.ReadMatrix(f); err == nil {
 		return renderMatrix(matrix), nil
 	}

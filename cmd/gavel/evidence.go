@@ -60,7 +60,7 @@ func argumentNames(arguments map[string]evidence.Argument) string {
 	return strings.Join(names, ", ")
 }
 
-// declared opens the sources for a command that is about nothing else.
+// declared opens the configured sources without opening a store.
 func (f configFlag) declared(ctx context.Context, log *slog.Logger) (manager *evidence.Manager, end func(), err error) {
 	if f.Config == "" {
 		return nil, nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
@@ -86,7 +86,7 @@ type fetchReport struct {
 	Size      int                   `json:"size"`
 	Truncated bool                  `json:"truncated,omitempty"`
 	Content   json.RawMessage       `json:"content,omitempty"`
-	Tree      string                `json:"tree,omitempty"` // of a command in the background
+	Tree      string                `json:"tree,omitempty"` // of a background command
 	At        time.Time             `json:"at"`
 	Took      document.Milliseconds `json:"tookMs"`
 }
@@ -123,7 +123,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 		r.At, r.Took = got.At.UTC(), document.Milliseconds(got.Took)
 	}
 	if got.Failure == "" {
-		if r.Content, err = json.Marshal(got.Content); err != nil { // in the form that is recorded
+		if r.Content, err = json.Marshal(got.Content); err != nil { // in the recorded form
 			return term.UnknownErrorf("", "what %s gave is no JSON: %w", c.Source, err)
 		}
 		sum := sha256.Sum256(r.Content)
@@ -133,11 +133,11 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Failure == ""))
 }
 
-// keepResults lets a command in the background be one with what decisions over the store ask.
+// keepResults shares the results of a background command with decisions over the store.
 func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *console, declared *evidence.Manager) error {
 	path, err := c.storePath(con.log, false)
 	if err != nil || !slices.ContainsFunc(declared.List(), func(i evidence.Info) bool { return i.Name == c.Source && i.Background }) {
-		return nil //nolint:nilerr // without a store it is run here
+		return nil //nolint:nilerr // without a store, the command runs in this process
 	}
 	at, err := c.placeAt(path)
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *console, declar
 	return declared.KeepResults(path, key)
 }
 
-// keepSharedResults is keepResults for a database, whose key is needed for it.
+// keepSharedResults is keepResults for a database. It requires the database's key.
 func keepSharedResults(ctx context.Context, con *console, at storePlace, declared *evidence.Manager) error {
 	if at.key == nil {
 		return storeFailure(gavel.ErrNoStoreKey, "")
@@ -171,7 +171,7 @@ func keepSharedResults(ctx context.Context, con *console, at storePlace, declare
 	return errors.Join(err, db.Close())
 }
 
-// arguments are those of the command line: texts, as in a command's argv, or JSON.
+// arguments returns the command line's arguments as a JSON object: NAME=VALUE is a string, NAME:=VALUE is JSON.
 func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
 	given := map[string]any{}
 	for _, pair := range c.Args {

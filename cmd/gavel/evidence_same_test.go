@@ -13,15 +13,15 @@ import (
 	"testing"
 )
 
-// surroundings is a command that prints whatever of its surroundings could change what
-// a program does: what a closed pipe does to it, signals, files, limits, folder, terminal.
+// surroundings is a command that prints everything about its environment that can change a program's behaviour:
+// the effect of a closed pipe, signals, files, limits, folder, terminal.
 const surroundings = `set -u
 { yes 2>&1; echo "yes: $?" >&2; } | head -n 1 >/dev/null
 umask; pwd; ulimit -a; env | sort
 ls -l /dev/fd/ 2>/dev/null | wc -l; grep -E '^(Sig|Shd)(Blk|Ign|Pnd)' /proc/self/status 2>/dev/null
 (: < /dev/tty) 2>&1; cat | wc -c; nice`
 
-// lookAround is a workflow that asks for what the command prints.
+// lookAround is a workflow that requests the command's output as evidence.
 const lookAround = `name: looking
 initialState: a
 states:
@@ -34,8 +34,8 @@ states:
   b: {final: true}
 `
 
-// A review is void when evidence has changed, and the server fetches it at first and
-// the command line later: what a command gives must not depend on which of them runs it.
+// The server fetches evidence first and the command line fetches it again later. A review is void if evidence has
+// changed. So a command's output must not depend on which of them runs it.
 func TestEvidenceIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -61,8 +61,7 @@ func TestEvidenceIsTheSameEverywhere(t *testing.T) {
 	}
 	served := string(history.Decisions[len(history.Decisions)-1].Evidence[0].Content)
 
-	// The command line in another folder, with a file that it was left open, and deaf to
-	// signals as under nohup.
+	// The command line runs in another folder, with an inherited open file, and ignores signals as under nohup.
 	extra, err := os.Open(flow)
 	if err != nil {
 		t.Fatal(err)

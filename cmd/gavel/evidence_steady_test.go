@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// restless is a fetcher that has the world change as soon as it was looked at.
+// restless is a fetcher that changes the world after each fetch.
 type restless struct {
 	judge.Fetcher
 	fetches int
@@ -31,8 +31,7 @@ func (r *restless) Fetch(ctx context.Context, q judge.EvidenceRequest, readOnly 
 	return f, err
 }
 
-// onlooker is a model that has the world change while it judges, and remembers what it
-// was given to judge by.
+// onlooker is a model that changes the world while it judges, and remembers the evidence that it got.
 type onlooker struct {
 	then func()
 	seen json.RawMessage
@@ -46,8 +45,8 @@ func (o *onlooker) Weigh(_ context.Context, c judge.Case) (judge.Opinion, error)
 	return judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Approve, Confidence: 0.85, Assurance: judge.AssuranceLLM}, nil
 }
 
-// What was fetched is what is judged, recorded and shown to a model: once, whatever
-// becomes of the world between the fetch and the judgement, and during it.
+// Evidence is fetched once, and that content is judged, recorded and shown to the model. Changes of the world
+// between fetch and judgement, or during it, have no effect.
 func TestEvidenceStaysAsItWasFetched(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -134,7 +133,7 @@ func (b *restlessBench) become(to demo.Mood) {
 	}
 }
 
-// judgeOnce performs the action and looks at what was judged.
+// judgeOnce performs the action and checks the judged evidence.
 func (b *restlessBench) judgeOnce(want judge.Outcome) {
 	b.t.Helper()
 	operator, agent := localCLI, engine.Principal{ID: "agent:ada", Role: engine.RoleAgent}

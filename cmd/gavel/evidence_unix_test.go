@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// fetching is a workflow whose moves need evidence, from the source "slow" or "quick".
+// fetching is a workflow whose moves need evidence from the source "slow" or "quick".
 const fetching = `name: fetching
 initialState: a
 states:
@@ -25,8 +25,8 @@ states:
   b: {final: true}
 `
 
-// TestServerEndsWithItsFetches: a server that has to end while a command runs for it
-// ends in time, and leaves nothing running, not even when it is killed.
+// TestServerEndsWithItsFetches shows that a server stops in time while a command runs for it. No process is left
+// over, even if the server is killed.
 func TestServerEndsWithItsFetches(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*server) (time.Duration, error){
@@ -56,7 +56,7 @@ func TestServerEndsWithItsFetches(t *testing.T) {
 				t.Fatal(err)
 			}
 			other := s.must("workflow.start", object{"type": "fetching"}).field("id")
-			s.must("workflow.advance", object{"id": other, "action": "look"}) // it has gone on to other things
+			s.must("workflow.advance", object{"id": other, "action": "look"}) // the server now serves other requests
 			if took, err := end(s); err != nil || took > soon {
 				t.Errorf("ended after %v: %v", took, err)
 			}
@@ -73,13 +73,12 @@ func TestServerEndsWithItsFetches(t *testing.T) {
 	}
 }
 
-// awaitGone waits until a process that was killed is reaped, or is a zombie that its
-// new parent has not fetched yet.
+// awaitGone waits until a killed process is reaped, or is a zombie that its new parent has not reaped yet.
 func awaitGone(t *testing.T, pid int) error {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for range 6000 { // a busy machine takes its time to end them
+	for range 6000 { // a busy machine needs time to end them
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return nil
 		}

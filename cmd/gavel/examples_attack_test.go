@@ -13,11 +13,11 @@ import (
 	"github.com/gavel-mcp/gavel/testdata"
 )
 
-// alwaysGreen is a file of tests that ends before any test runs.
+// alwaysGreen is a test file that exits before any test runs.
 const alwaysGreen = "package price\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestMain(*testing.M) { os.Exit(0) }\n"
 
-// tamperings are what an agent can do beside a commit whose tests fail, so that they
-// pass, or seem to, and git still calls its work tree clean.
+// tamperings are what an agent could do in addition to a commit whose tests fail. The tests then pass, or seem to
+// pass, while git still reports a clean work tree.
 var tamperings = map[string]func(s *shop, owned string){
 	"an untracked file that git status does not show": func(s *shop, _ string) {
 		s.git("config", "status.showUntrackedFiles", "no")
@@ -41,7 +41,7 @@ var tamperings = map[string]func(s *shop, owned string){
 		s.git("config", "filter.mend.clean", "sed 's/{ return price - discount }/{ return price }/'")
 		s.git("config", "filter.mend.required", "true")
 		s.write(filepath.Join(s.repository, "price.go"), rightTotal)
-		s.git("add", "price.go") // the same content, by way of the filter
+		s.git("add", "price.go") // the same content, through the filter
 	},
 	"another commit in its place": func(s *shop, _ string) {
 		wrong := s.git("rev-parse", "HEAD")
@@ -72,8 +72,7 @@ var tamperings = map[string]func(s *shop, owned string){
 	},
 }
 
-// An agent that hands in a commit whose tests fail is refused, whatever it does beside
-// that commit.
+// A commit whose tests fail is refused, regardless of what else the agent does.
 func TestExampleCodeReviewTestsTheCommit(t *testing.T) {
 	t.Parallel()
 	sampled := []string{"programs that git is to run"}
@@ -98,8 +97,8 @@ func TestExampleCodeReviewTestsTheCommit(t *testing.T) {
 	}
 }
 
-// What git keeps of a file is overwritten with what it keeps of another: git does not
-// look whether an object is what its name says when it reads one.
+// The agent overwrites a git object with the content of another. git does not check the hash of an object when it
+// reads one.
 func TestExampleCodeReviewForgedObject(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, "code-review")
@@ -124,7 +123,7 @@ func TestExampleCodeReviewForgedObject(t *testing.T) {
 	}
 }
 
-// testCommit runs the script of the example by hand; env are further variables.
+// testCommit runs the example's script directly. env are additional variables.
 func (s *shop) testCommit(commit string, env ...string) (out string, code int) {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), "sh", "test-commit.sh", commit)
@@ -137,8 +136,7 @@ func (s *shop) testCommit(commit string, env ...string) (out string, code int) {
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// A run that was killed cannot tidy up; a later one does, and leaves alone what may
-// still run.
+// A killed run cannot clean up. A later run does, and spares folders that may still be in use.
 func TestExampleScriptTidiesUp(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, "code-review")
@@ -162,7 +160,7 @@ func TestExampleScriptTidiesUp(t *testing.T) {
 	}
 }
 
-// Both examples test a commit in the same way.
+// Both examples use the same script to test a commit.
 func TestExamplesShareTheirScript(t *testing.T) {
 	t.Parallel()
 	var texts []string

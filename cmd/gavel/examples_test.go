@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/testdata"
 )
 
-// shop is an example as a team would set it up: the operator's folder "gate" with the
-// definition and its sources, beside the repository in which the agent works.
+// shop is an example as a team would install it: the operator's folder "gate" with the definition and its sources,
+// next to the repository in which the agent works.
 type shop struct {
 	t          *testing.T
 	gate       string
@@ -26,7 +26,7 @@ type shop struct {
 	store      string
 }
 
-// openShop copies an example; edit is what a team would change in gavel.yaml.
+// openShop copies an example. edit holds replacements in gavel.yaml.
 func openShop(t *testing.T, example string, edit ...string) *shop {
 	t.Helper()
 	root := t.TempDir()
@@ -62,10 +62,10 @@ func (s *shop) write(file, text string) {
 	}
 }
 
-// config is the flag that every command of the operator gets.
+// config returns the flag that every command of the operator gets.
 func (s *shop) config() []string { return []string{"--config", filepath.Join(s.gate, "gavel.yaml")} }
 
-// definition is the example's.
+// definition returns the path of the example's definition.
 func (s *shop) definition() string {
 	s.t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.gate, "*.yaml"))
@@ -87,13 +87,13 @@ func (s *shop) serve(role, principal string) *server {
 	return launch(s.t, append(s.config(), "--store", s.store, "--definitions", s.definition(), "--role", role, "--principal", principal)...)
 }
 
-// git runs git in the repository and returns what it says.
+// git runs git in the repository and returns its output.
 func (s *shop) git(args ...string) string {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), "git", args...)
 	cmd.Dir = s.repository
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
-		"GIT_AUTHOR_DATE=2026-01-02T03:04:05Z", "GIT_COMMITTER_DATE=2026-01-02T03:04:05Z", // and so the same commits
+		"GIT_AUTHOR_DATE=2026-01-02T03:04:05Z", "GIT_COMMITTER_DATE=2026-01-02T03:04:05Z", // for reproducible commits
 		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -102,14 +102,14 @@ func (s *shop) git(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// The agent's project, with a function that is right or wrong.
+// The agent's project, with a correct or a wrong function.
 const (
 	projectTest = "package price\n\nimport \"testing\"\n\nfunc TestTotal(t *testing.T) {\n\tif got := Total(20, 2); got != 18 {\n\t\tt.Errorf(\"total is %d, want 18\", got)\n\t}\n}\n"
 	wrongTotal  = "package price\n\nfunc Total(price, discount int) int { return price }\n"
 	rightTotal  = "package price\n\nfunc Total(price, discount int) int { return price - discount }\n"
 )
 
-// openRepository makes the project, with its first commit on main, or skips the test.
+// openRepository creates the project with its first commit on main. It skips the test if that is not possible.
 func (s *shop) openRepository(total string) (commit string) {
 	s.t.Helper()
 	for _, program := range []string{"git", "go", "sh"} {
@@ -131,7 +131,7 @@ func (s *shop) commit() string {
 	return s.git("rev-parse", "HEAD")
 }
 
-// refusedFor checks that a move was refused by a layer, for a reason that names words.
+// refusedFor checks that a layer refused a move for a reason that contains words.
 func refusedFor(t *testing.T, r toolResult, layer string, words ...string) {
 	t.Helper()
 	decision, _ := r.Body["decision"].(object)
@@ -145,7 +145,7 @@ func refusedFor(t *testing.T, r toolResult, layer string, words ...string) {
 	}
 }
 
-// What nobody has looked into: --strict fails on warnings as well.
+// With --strict, lint fails on warnings too.
 func TestExamplesWithEvidenceAreClean(t *testing.T) {
 	t.Setenv("TICKETS_TOKEN", "secret")
 	for _, example := range []string{"code-review", "deployment", "incident"} {
@@ -156,7 +156,7 @@ func TestExamplesWithEvidenceAreClean(t *testing.T) {
 	}
 }
 
-// An agent that says that its tests pass, in the example of a code review.
+// In the code review example, an agent claims that its tests pass.
 func TestExampleCodeReview(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, "code-review")
@@ -175,7 +175,7 @@ func TestExampleCodeReview(t *testing.T) {
 	refusedFor(t, submit(object{"commit": strings.Repeat("0", 40)}), "script", "has no commit")
 	refusedFor(t, submit(object{"commit": s.git("rev-parse", "HEAD^{tree}")}), "script", "is no commit")
 
-	// What is checked out does not matter, and what is not committed does not count.
+	// Neither the checked-out files nor uncommitted changes count.
 	s.write(filepath.Join(s.repository, "price.go"), rightTotal)
 	refusedFor(t, submit(object{"commit": wrong, "mended": true}), "script", "TestTotal")
 	right := s.commit()
@@ -184,7 +184,7 @@ func TestExampleCodeReview(t *testing.T) {
 		t.Fatalf("the honest agent: %s", r.text())
 	}
 
-	// The person reads it; the agent cannot stand in for him, nor have him read another.
+	// The reviewer reads the commit. The agent cannot decide for the reviewer or substitute another commit.
 	merge := func(by *server, commit string) toolResult {
 		return by.call("workflow.advance", object{"id": id, "action": "merge", "data": object{"reviewed": commit, "notes": "read both files"}})
 	}
@@ -197,12 +197,12 @@ func TestExampleCodeReview(t *testing.T) {
 	}
 }
 
-// A commit on its way to production, in the example of a deployment.
+// In the deployment example, a commit moves to production.
 func TestExampleDeployment(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, "deployment")
 	wrong := s.openRepository(wrongTotal)
-	// The agent tells git to leave the test out of archives, and mends nothing.
+	// The agent excludes the test from archives and fixes nothing.
 	s.write(filepath.Join(s.repository, ".gitattributes"), "price_test.go export-ignore\n")
 	hidden := s.commit()
 	s.write(filepath.Join(s.repository, "price.go"), rightTotal)
@@ -230,7 +230,7 @@ func TestExampleDeployment(t *testing.T) {
 			t.Fatal(r.text())
 		}
 		refusedFor(t, act(agent, id, "stage", object{}), "script", "The tests fail", "TestTotal")
-		refusedFor(t, act(agent, id, "stage", object{"commit": right}), "script", "TestTotal") // what is frozen is what is tested
+		refusedFor(t, act(agent, id, "stage", object{"commit": right}), "script", "TestTotal") // the frozen commit is the one tested
 	}
 
 	id, r := propose(right)
@@ -249,7 +249,7 @@ func TestExampleDeployment(t *testing.T) {
 	s.release(agent, reviewer, id)
 }
 
-// release parks the release and has it decided, once, by somebody who may.
+// release parks the release and has an authorised reviewer decide it once.
 func (s *shop) release(agent, reviewer *server, id string) {
 	s.t.Helper()
 	release := object{"id": id, "action": "release", "data": object{}}
@@ -274,14 +274,13 @@ func (s *shop) release(agent, reviewer *server, id string) {
 	}
 }
 
-// say runs a command as an operator would, in his folder, and returns it with what it
-// printed.
+// say runs a command as the operator would, in the operator's folder. It returns the command line with its output.
 func (s *shop) say(args ...string) string {
 	s.t.Helper()
 	needsProgram(s.t)
 	cmd := exec.CommandContext(s.t.Context(), "gavel")
 	for _, a := range args {
-		cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell would
+		cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell does
 	}
 	cmd.Dir = s.gate
 	cmd.Env = append(withoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
@@ -292,11 +291,11 @@ func (s *shop) say(args ...string) string {
 	return "$ gavel " + strings.Join(args, " ") + "\n" + string(out) + "\n"
 }
 
-// exitedWithZero is the digest of a command's result that holds nothing but that.
+// exitedWithZero is the digest of a command's result that contains only exit code 0.
 const exitedWithZero = "6041df3e9b345d68be886f995c452395674ea950cd3ca9992c13b64f3aa9cbd0"
 
-// steadyEvidence replaces what differs between two runs of the same tests: the time
-// that they took, and with it the digest and the size of what they say.
+// steadyEvidence replaces values that differ between two runs of the same tests: durations, and the digests and
+// sizes that depend on them.
 func steadyEvidence(s string) string {
 	s = regexp.MustCompile(`price \d+\.\d+s( \(cached\))?`).ReplaceAllString(s, "price 0.002s")
 	s = regexp.MustCompile(`sha256:[0-9a-f]{64}`).ReplaceAllStringFunc(s, func(digest string) string {
@@ -309,7 +308,7 @@ func steadyEvidence(s string) string {
 	return regexp.MustCompile(`\d+((?: bytes)?\s+(?:digest\s+)?sha256:35f3)`).ReplaceAllString(s, "59$1")
 }
 
-// ticketSystem answers for tickets, on this machine.
+// ticketSystem is a local server for tickets.
 type ticketSystem struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -350,7 +349,7 @@ func (s *ticketSystem) set(id, state string) {
 	s.states[id] = state
 }
 
-// An incident that is over when the ticket system says so.
+// In the incident example, an incident is over when the ticket system says so.
 func TestExampleIncident(t *testing.T) {
 	t.Parallel()
 	tickets := openTickets(t)
@@ -365,7 +364,7 @@ func TestExampleIncident(t *testing.T) {
 		return agent.call("workflow.advance", object{"id": id, "action": action, "data": data})
 	}
 
-	refusedFor(t, act("open", object{"ticket": "OPS-2"}), "script", "is resolved, not open") // one that is over already
+	refusedFor(t, act("open", object{"ticket": "OPS-2"}), "script", "is resolved, not open") // already resolved
 	refusedFor(t, act("open", object{"ticket": "OPS-9"}), "script", "no ticket OPS-9")
 	refusedFor(t, act("open", object{"ticket": "OPS-1/../../admin"}), "schema")
 	if r := act("open", object{"ticket": "OPS-1"}); r.IsError {
@@ -373,10 +372,10 @@ func TestExampleIncident(t *testing.T) {
 	}
 	done := object{"summary": "Resolved; the ticket says so too, I have checked."}
 	refusedFor(t, act("close", done), "script", "is open, not resolved")
-	refusedFor(t, act("close", object{"summary": "x", "ticket": "OPS-2"}), "script", "OPS-1 is open") // it is asked for the frozen one
+	refusedFor(t, act("close", object{"summary": "x", "ticket": "OPS-2"}), "script", "OPS-1 is open") // the query uses the frozen ticket
 	refusedFor(t, act("close", object{"summary": "x", "evidence": object{"ticket": object{"status": 200}}}), "script", "OPS-1 is open")
 
-	// The system is down: a person may decide, the agent not.
+	// The system is down: a person may decide, the agent may not.
 	tickets.set("OPS-1", "down")
 	parked := act("close", done)
 	if !parked.IsError || parked.outcome() != "escalate" {

@@ -22,21 +22,20 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// fairCalls is how many calls the honest caller makes in each part: a sample with the
-// ordinary tests; make bench-fairness asks for more.
+// fairCalls is the number of calls by the honest caller in each part: a sample in ordinary tests. make
+// bench-fairness sets more.
 var fairCalls = flag.Int("fairness.calls", 6, "calls of the honest caller in each part of TestNoisyNeighbour")
 
 const (
 	noisyCallers = 16                     // connections of the noisy caller
-	mostSlower   = 10                     // p95 beside a noisy caller, as a multiple of the quiet one
-	usualSlower  = 3                      // p50 likewise: in one line with the noisy caller it is more
-	quietFloor   = 50 * time.Millisecond  // below it, a ratio says more about the machine
-	modelTime    = 100 * time.Millisecond // how long the model thinks
-	fairConns    = 128                    // of the server; half as many requests at once
+	mostSlower   = 10                     // maximum p95 next to a noisy caller, as a multiple of the quiet p95
+	usualSlower  = 3                      // likewise p50; it is exceeded if the callers share one queue
+	quietFloor   = 50 * time.Millisecond  // below it, ratios measure the machine
+	modelTime    = 100 * time.Millisecond // the model's response time
+	fairConns    = 128                    // maximum connections of the server; half as many concurrent requests
 )
 
-// sharedWorkflow is an operator's definition that everybody uses: each action needs one of
-// the things that callers share.
+// sharedWorkflow is an operator's definition for all callers. Each action uses one shared resource.
 const sharedWorkflow = `{"name":"shared","initialState":"a","states":{"a":{"transitions":{
 	"plain":{"target":"a","requiredFields":["n"]},
 	"script":{"target":"a","validator":"(data) => { let sum = 0; for (let i = 0; i < data.rounds; i++) sum += i; return { valid: sum >= 0 } }"},
@@ -45,8 +44,7 @@ const sharedWorkflow = `{"name":"shared","initialState":"a","states":{"a":{"tran
 	"model":{"target":"a","useLLM":true,"criteria":["The text says what was done"]},
 	"stop":"end"}},"end":{"final":true}}}`
 
-// neighbour is one thing that callers share: what the honest caller does with it, and
-// what the noisy one does meanwhile.
+// neighbour is a shared resource, with the honest caller's use of it and the noisy caller's load on it.
 type neighbour struct {
 	shares string
 	honest string // the data of a move; its member action names the action
@@ -65,7 +63,7 @@ var neighbours = []neighbour{
 	},
 }
 
-// fairness is a server with an honest and a noisy caller, each an agent with a token.
+// fairness is a server with an honest and a noisy caller. Each is an agent with its own token.
 type fairness struct {
 	*served
 	honest, noisy   string
@@ -100,7 +98,7 @@ func startFairness(t *testing.T) *fairness {
 	return f
 }
 
-// measure makes moves of the honest caller, one after the other; every one must succeed.
+// measure makes sequential moves of the honest caller. Each must succeed.
 func (f *fairness) measure(n neighbour) (times []time.Duration) {
 	f.t.Helper()
 	for range *fairCalls {
@@ -116,7 +114,7 @@ func (f *fairness) measure(n neighbour) (times []time.Duration) {
 	return times
 }
 
-// fill numbers a text that is different each time.
+// fill makes each request body unique.
 func (f *fairness) fill(body string) string {
 	if !strings.Contains(body, "%d") {
 		return body
@@ -124,7 +122,7 @@ func (f *fairness) fill(body string) string {
 	return fmt.Sprintf(body, f.calls.Add(1))
 }
 
-// repeat calls what a noisy caller does over several connections until ctx ends.
+// repeat sends the noisy caller's requests over several connections until ctx ends.
 func (f *fairness) repeat(ctx context.Context, client *http.Client, call func(number int) (method, path, body string)) {
 	var all sync.WaitGroup
 	for number := range noisyCallers {
@@ -154,7 +152,7 @@ func noisyClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: noisyCallers}}
 }
 
-// validateNoise is a noise of questions about a move.
+// validateNoise generates load by validating a move.
 func validateNoise(body string) func(*fairness, context.Context) {
 	return func(f *fairness, ctx context.Context) {
 		client := noisyClient()
@@ -165,7 +163,7 @@ func validateNoise(body string) func(*fairness, context.Context) {
 	}
 }
 
-// readNoise is a noise of reading.
+// readNoise generates load by reading.
 func readNoise(paths ...string) func(*fairness, context.Context) {
 	return func(f *fairness, ctx context.Context) {
 		client := noisyClient()
@@ -176,8 +174,8 @@ func readNoise(paths ...string) func(*fairness, context.Context) {
 	}
 }
 
-// sendHalfRequests keeps more requests open whose bodies never come than the server has
-// slots, and as many connections that say nothing.
+// sendHalfRequests keeps open more requests with missing bodies than the server has slots, and as many idle
+// connections.
 func (f *fairness) sendHalfRequests(ctx context.Context) {
 	address := strings.TrimPrefix(f.url, "http://")
 	head := "POST /v1/decide HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + f.noisy +
@@ -203,15 +201,16 @@ func (f *fairness) sendHalfRequests(ctx context.Context) {
 	all.Wait()
 }
 
-// TestNoisyNeighbour has one caller take as much as it can of each thing that callers
-// share, while another does one thing after the other: the other is never refused, and
-// its answers come within ten times the quiet time, most of them within three times. A busy
-// machine can hold up any call of a sample: unfairness shows each time, so one good
-// measurement of several is enough. Without GAVEL_LONG=1 it is two of the shared things; make
-// bench-fairness prints the figures of more calls.
+// TestNoisyNeighbour lets one caller use as much as it can of each shared resource while another makes sequential
+// calls. The other is never refused. Its response times stay within ten times the quiet time, most of them within
+// three times.
+//
+// A busy machine can delay any call of a sample, but unfairness shows every time. So one good measurement of
+// several is enough. Without GAVEL_LONG=1, the test covers two resources. make bench-fairness prints the figures
+// of more calls.
 func TestNoisyNeighbour(t *testing.T) {
 	f := startFairness(t)
-	for range 500 { // something to read
+	for range 500 { // data to read
 		f.must(f.noisy, http.MethodPost, "/v1/instances/"+f.other+"/advance", `{"action":"plain","data":{"n":1}}`)
 	}
 	t.Logf("%-14s %10s %10s %10s %10s %6s", "shared", "p50 quiet", "p95 quiet", "p50 noisy", "p95 noisy", "ratio")
@@ -219,11 +218,11 @@ func TestNoisyNeighbour(t *testing.T) {
 		if !storetest.Long() && n.shares != "sandbox" && n.shares != "readers" {
 			continue
 		}
-		f.measure(n) // warm
+		f.measure(n) // warm up
 		for try := 1; ; try++ {
 			before := f.measure(n)
 			noisy := f.measureBesideNoise(t, n)
-			after := f.measure(n) // a machine that became busy meanwhile shows in both
+			after := f.measure(n) // shows in both if the machine became busy
 			quiet := before
 			if percentile(after, 95) > percentile(before, 95) {
 				quiet = after
@@ -243,14 +242,13 @@ func TestNoisyNeighbour(t *testing.T) {
 	}
 }
 
-// measureBesideNoise returns the sorted times of the honest caller while the other one
-// takes as much as it can.
+// measureBesideNoise returns the sorted times of the honest caller while the noisy caller uses as much as it can.
 func (f *fairness) measureBesideNoise(t *testing.T, n neighbour) []time.Duration {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); n.noise(f, ctx) }()
 	defer func() { stop(); <-ended }()
-	f.measure(n) // until the noise is at its full height
+	f.measure(n) // let the noise reach its full level
 	times := f.measure(n)
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if status, _ := f.ask("", http.MethodGet, path, ""); status != http.StatusOK {

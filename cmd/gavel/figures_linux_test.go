@@ -20,7 +20,7 @@ import (
 
 var figuresFlag = flag.Bool("figures", false, "measure start, memory and size of a release binary")
 
-// What the figures may come to. Times are ten times what is aimed at: see docs/benchmarks.md.
+// Limits of the figures. Times are ten times the target; see docs/benchmarks.md.
 const (
 	mostStart  = 800 * time.Millisecond
 	mostMemory = 60 << 20
@@ -28,7 +28,7 @@ const (
 	starts     = 11
 )
 
-// TestReleaseFigures measures a binary built as for a release: make figures.
+// TestReleaseFigures measures a binary built like a release (make figures).
 func TestReleaseFigures(t *testing.T) {
 	if !*figuresFlag {
 		t.Skip("measured with -figures only")
@@ -70,10 +70,10 @@ func median[T time.Duration | int64](all []T) T {
 type measured struct {
 	healthy, ready time.Duration
 	memory, worker int64 // resident bytes
-	both           int64 // of them, with what the two share counted once
+	both           int64 // resident bytes of both, with shared pages counted once
 }
 
-// measureServe starts a server with a store of its own, and ends it.
+// measureServe starts a server with its own store, measures it, and stops it.
 func measureServe(t *testing.T, binary string) (m measured) {
 	t.Helper()
 	var free net.ListenConfig
@@ -107,7 +107,7 @@ func measureServe(t *testing.T, binary string) (m measured) {
 	return m
 }
 
-// answersAfter asks until the answer is 200.
+// answersAfter polls a URL until it returns 200.
 func answersAfter(t *testing.T, began time.Time, url string) time.Duration {
 	t.Helper()
 	again := time.NewTicker(500 * time.Microsecond)
@@ -129,7 +129,7 @@ func answersAfter(t *testing.T, began time.Time, url string) time.Duration {
 	return 0
 }
 
-// measureMCP is how long a server over stdin takes to its first answer.
+// measureMCP returns the time until a server over stdin first responds.
 func measureMCP(t *testing.T, binary string) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -150,7 +150,7 @@ func measureMCP(t *testing.T, binary string) time.Duration {
 		t.Fatal("no answer")
 	}
 	took := time.Since(began)
-	for lines.Scan() { // until it ends, as its input did
+	for lines.Scan() { // until it ends after its input
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
@@ -158,8 +158,8 @@ func measureMCP(t *testing.T, binary string) time.Duration {
 	return took
 }
 
-// runOneScript returns when the only worker is the one that ran a script: the one that checked
-// its definition has ended.
+// runOneScript runs a script and returns once its worker is the only one left. The worker that checked the
+// definition has then ended.
 func runOneScript(t *testing.T, server string, pid int) {
 	t.Helper()
 	post := func(path, body string) {
@@ -188,11 +188,11 @@ func runOneScript(t *testing.T, server string, pid int) {
 	}
 }
 
-// resident is the memory of a process that is in use, in bytes.
+// resident returns the resident memory of a process, in bytes.
 func resident(t *testing.T, pid int) int64 { return memoryOf(t, pid, "Rss") }
 
-// memoryOf is a sum of /proc/PID/smaps_rollup in bytes: Rss, or Pss, in which a page that n
-// processes share counts for a nth.
+// memoryOf returns a sum from /proc/PID/smaps_rollup in bytes: Rss or Pss. In Pss, each of n processes that share
+// a page counts 1/n of it.
 func memoryOf(t *testing.T, pid int, sum string) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))

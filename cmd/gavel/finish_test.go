@@ -13,7 +13,7 @@ const finishedPaper = `{"name":"paper","initialState":"draft","states":{
 	"draft":{"transitions":{"submit":{"target":"published","requiredFields":["summary"]}}},
 	"published":{"final":true,"outcome":"success"}}}`
 
-// Every page that a person looks at says in words that an agent ended early.
+// Every page that a person sees reports in words that an agent ended early.
 func TestAnEarlyEndIsShown(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)

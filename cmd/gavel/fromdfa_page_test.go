@@ -21,8 +21,8 @@ import (
 
 const fromDFAPage = "../../docs/from-generic-dfa.md"
 
-// seedJudge approves, unless it was told to refuse. It obeys the schema that it is sent, or else answers
-// in the form of the Generic DFA server.
+// seedJudge is a model that approves unless told to refuse. It follows the schema that it gets, or answers in the
+// format of the Generic DFA server.
 type seedJudge struct {
 	obeys bool
 
@@ -50,11 +50,11 @@ func (j *seedJudge) think(q llmtest.Question) llmtest.Thought {
 	return llmtest.Thought{Text: string(text)}
 }
 
-// seedStep is an action, and what the model objects to: "" where it approves or is not asked.
+// seedStep is an action and the model's objection: "" if it approves or is not asked.
 type seedStep struct{ action, data, refusal string }
 
-// The examples of the Generic DFA server's page, document-review as written, too, and all with its
-// model block. The model is asked where the scripts and the fields of a definition agree.
+// The examples on the Generic DFA server's page, each with its model block; document-review also as published. The
+// model is asked if a definition's scripts and fields pass.
 var seedExamples = []struct {
 	name, context string
 	steps         []seedStep
@@ -108,8 +108,8 @@ var seedExamples = []struct {
 	}},
 }
 
-// A model that answers in exactly the schema that it is sent, and one in the old server's form, come to
-// the same: what they approve happens, and what they refuse does not, with their words.
+// A model that follows the schema exactly and one that uses the old server's format get the same results. Approved
+// moves happen. Refused moves do not, and show the model's words.
 func TestSeedExamplesAreJudged(t *testing.T) {
 	t.Parallel()
 	var played []string
@@ -183,10 +183,10 @@ func playSeedStep(t *testing.T, s *server, workflow, id string, step seedStep) s
 	return fmt.Sprintf("refused by %v: %s", decision["decidedBy"], strings.Join(says, "; "))
 }
 
-// difference is a row of the page's table of differences.
+// difference matches a row of the page's table of differences.
 var difference = regexp.MustCompile(`(?m)^\| (\d+) \|`)
 
-// Each difference that the page names is shown here, under its number.
+// Each difference on the page is demonstrated here, under its number.
 func TestFromGenericDFAPage(t *testing.T) {
 	t.Parallel()
 	checks := seedDifferences()
@@ -208,21 +208,21 @@ func TestFromGenericDFAPage(t *testing.T) {
 	s.t = t
 }
 
-// twoSteps is a workflow from a to b with more keys.
+// twoSteps returns a workflow from a to b with additional keys.
 func twoSteps(name string, more object) object {
 	definition := object{"name": name, "initialState": "a", "states": object{"a": object{"transitions": object{"go": "b"}}, "b": object{"transitions": object{"end": "c"}}, "c": object{"final": true}}}
 	maps.Copy(definition, more)
 	return definition
 }
 
-// seedDifferences shows each difference at a server with an operator's document-review.
+// seedDifferences demonstrates each difference on a server with an operator's document-review.
 func seedDifferences() map[int]func(*testing.T, *server) {
 	begin := func(t *testing.T, s *server, definition, context object) string {
 		t.Helper()
 		s.must("workflow.define", definition)
 		return s.must("workflow.start", object{"type": definition["name"], "context": context}).field("id")
 	}
-	// moved asks for a move and checks what it comes to: the code, or the state where there is none.
+	// moved requests a move and checks its result: the code, or the state if there is no code.
 	moved := func(t *testing.T, s *server, id, action string, data object, want string) toolResult {
 		t.Helper()
 		r := s.call("workflow.advance", object{"id": id, "action": action, "data": data})
@@ -233,7 +233,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 	}
 	model := object{"judgeConfig": object{"enabled": true, "useLLM": true, "strictMode": true, "minConfidence": 0.8}}
 	return map[int]func(*testing.T, *server){
-		1: func(t *testing.T, _ *server) { // commands; without arguments: testdata/script/mcp.txtar
+		1: func(t *testing.T, _ *server) { // commands; see testdata/script/mcp.txtar for calls without arguments
 			s := launch(t, "--store", memoryStore, "--toolset", "seed", "--tool-names", "underscore")
 			tools := string(s.rpc("tools/list", object{}).Result)
 			if strings.Count(tools, `"name":"workflow_`) != 11 || !strings.Contains(tools, `"workflow_judge_validate"`) {

@@ -27,7 +27,7 @@ type healthCmd struct {
 }
 
 type readiness struct {
-	Server string `json:"server"` // who was asked
+	Server string `json:"server"` // the address that was asked
 	telemetry.Report
 }
 
@@ -66,7 +66,7 @@ func (r readiness) summary() string {
 	return "not ready: " + strings.Join(failing, ", ")
 }
 
-// limits names the optional parts that do not work.
+// limits lists the optional parts that do not work.
 func (r readiness) limits() string {
 	var text strings.Builder
 	for _, p := range r.Parts {
@@ -81,8 +81,7 @@ func (r readiness) limits() string {
 	return text.String()
 }
 
-// serverAddress is how a server that listens on an address, "" for the default, is called on
-// its own machine.
+// serverAddress returns the URL of a server on this machine, given its listen address ("" for the default).
 func serverAddress(address string) (string, error) {
 	address = cmp.Or(address, "127.0.0.1:4285")
 	host, port, err := net.SplitHostPort(address)
@@ -98,7 +97,7 @@ func serverAddress(address string) (string, error) {
 	return "http://" + net.JoinHostPort(host, port), nil
 }
 
-// mostReadiness bounds the answer, in bytes.
+// mostReadiness limits the response, in bytes.
 const mostReadiness = 64 << 10
 
 func askReady(ctx context.Context, server, caFile string, timeout time.Duration) (readiness, error) {
@@ -113,7 +112,7 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 	defer web.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath("readyz").String(), nil) //nolint:gosec // whoever runs the command says what it asks
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath("readyz").String(), nil) //nolint:gosec // the user chooses the address
 	if err != nil {
 		return readiness{}, term.UsageErrorf("", "the address of the server: %w", err)
 	}
@@ -127,7 +126,7 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 		}
 		return readiness{}, term.UnknownErrorf("check that the server runs, and its address", "%s could not be reached: %w", server, err)
 	}
-	defer func() { _ = answer.Body.Close() }() // it was only read
+	defer func() { _ = answer.Body.Close() }() // read only
 	raw, err := io.ReadAll(io.LimitReader(answer.Body, mostReadiness))
 	if err != nil {
 		return readiness{}, term.UnknownErrorf("", "the answer of %s could not be read: %w", server, err)
@@ -135,7 +134,7 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 	return readReady(server, answer, raw)
 }
 
-// readReady reads an answer of /readyz, and refuses what a gavel does not answer.
+// readReady parses a response of /readyz. It rejects responses that do not come from gavel.
 func readReady(server string, answer *http.Response, raw []byte) (readiness, error) {
 	r := readiness{Server: server}
 	ready := answer.StatusCode == http.StatusOK

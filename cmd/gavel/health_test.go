@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// TestHealthOfServer asks a real one, in each of the ways to name it, without a token.
+// TestHealthOfServer checks a real server without a token, named in each possible way.
 func TestHealthOfServer(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
@@ -45,7 +45,7 @@ func TestHealthOfServer(t *testing.T) {
 	}
 }
 
-// TestHealthExitCodes: not ready is another answer than none.
+// TestHealthExitCodes shows that "not ready" and "no response" have different exit codes.
 func TestHealthExitCodes(t *testing.T) {
 	t.Parallel()
 	answering := func(code int, body string) string {

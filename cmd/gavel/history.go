@@ -36,7 +36,7 @@ func (f timeFilter) times(now time.Time) (since, until time.Time, err error) {
 	return since, until, err
 }
 
-// parseMoment reads a time: how long before now, a date (its beginning in UTC), or RFC 3339.
+// parseMoment parses a time: a duration or days before now, a date (midnight UTC), or RFC 3339.
 func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -128,8 +128,8 @@ func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 	return writeWhole(c.Out, export)
 }
 
-// exportDecisions writes decisions page by page. What a terminal would obey is escaped,
-// so standard output may be one.
+// exportDecisions writes decisions page by page. It escapes control sequences, so that standard output may be a
+// terminal.
 func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuery, w io.Writer) error {
 	out := bufio.NewWriter(w)
 	for req := (engine.DecisionsRequest{Query: q, Limit: exportPage, BareEvidence: true}); ; {

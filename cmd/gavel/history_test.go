@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The page on records shows what a search prints.
+// The records page shows the output of a search.
 func TestHistoryPage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ workflow.advance {"id":"$ID","action":"approve","data":{"comments":"Compared wit
 		needsProgram(t)
 		cmd := exec.CommandContext(t.Context(), name)
 		for _, a := range args {
-			cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell would
+			cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell does
 		}
 		cmd.Dir, cmd.Env = dir, append(withoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
 		out, err := cmd.CombinedOutput()
@@ -78,7 +78,7 @@ func TestMoments(t *testing.T) {
 	})
 }
 
-// A file appears whole or not at all, and what was there stays until then.
+// A file is replaced atomically: until then, its old content remains.
 func TestWriteWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -101,7 +101,7 @@ func TestHookSession(t *testing.T) {
 		if err != nil || stderr.Len() > 0 {
 			t.Fatalf("%s: %v\n%s", name, err, &stderr)
 		}
-		shown, _ := json.Marshal(more) //nolint:errchkjson // texts
+		shown, _ := json.Marshal(more) //nolint:errchkjson // strings only
 		fmt.Fprintf(&page, "    > %s %s\n", name, clean(string(shown)))
 		fmt.Fprintf(&page, "    < %s\n", cmp.Or(clean(strings.TrimSpace(string(out))), "(nothing)"))
 		return string(out)

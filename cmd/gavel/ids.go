@@ -15,12 +15,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// completing is a caller that takes the beginning of an id for the id, where only one thing
-// that it may see has it. Every command that asks for an instance or a review does so
-// through it.
+// completing is a caller that accepts an unambiguous prefix of an id visible to it. All commands that take an
+// instance or a review id use it.
 type completing struct{ operation.Caller }
 
-// Ask performs an operation with the ids in its request completed.
+// Ask performs an operation after completing the ids in its request.
 func (c completing) Ask(ctx context.Context, op *operation.Operation, req any) (any, error) {
 	for i := range op.Fields {
 		f := &op.Fields[i]
@@ -43,10 +42,10 @@ func (c completing) Ask(ctx context.Context, op *operation.Operation, req any) (
 		}
 		v.SetString(id)
 	}
-	return c.Caller.Ask(ctx, op, req) //nolint:wrapcheck // as it came
+	return c.Caller.Ask(ctx, op, req) //nolint:wrapcheck // returned unchanged
 }
 
-// idFields are the fields of operations that hold an id, and what finds it.
+// idFields maps operation fields that contain an id to the functions that complete it.
 var idFields = map[string]func(context.Context, operation.Caller, string) (string, error){
 	"id": findInstance, "reviewId": findReview,
 }
@@ -55,22 +54,22 @@ const (
 	instancePrefix = "wf-"
 	reviewPrefix   = "rev-"
 	uuidLength     = 36
-	mostMatches    = 10 // of an id that is not complete
+	mostMatches    = 10 // listed for an ambiguous id
 )
 
-// isWhole reports whether an id cannot be the beginning of another one of gavel's.
+// isWhole reports whether an id is complete, so that it cannot be the prefix of another gavel id.
 func isWhole(id, prefix string) bool {
 	return strings.HasPrefix(id, prefix) && len(id) == len(prefix)+uuidLength
 }
 
-// findInstance returns the id of the instance that begins with typed, or typed where none does.
+// findInstance returns the id of the instance that begins with typed, or typed if there is none.
 func findInstance(ctx context.Context, at operation.Caller, typed string) (string, error) {
 	if isWhole(typed, instancePrefix) {
 		return typed, nil
 	}
 	var found []idMatch
 	for _, start := range startsOf(typed, instancePrefix) {
-		// The list goes from the newest to the oldest, which is down by id.
+		// The list is sorted from newest to oldest, which is descending by id.
 		for page := (engine.InstancesRequest{Cursor: start + "~", Limit: mostMatches + 2}); ; {
 			r, err := operation.Instances.Do(ctx, at, page)
 			if err != nil {
@@ -87,7 +86,7 @@ func findInstance(ctx context.Context, at operation.Caller, typed string) (strin
 			}
 		}
 	}
-	// The instance of exactly this name is the oldest of those that begin with it.
+	// The instance with exactly this id is the oldest of those that begin with it.
 	if len(found) > mostMatches && !isListed(found, typed) {
 		if s, err := operation.Status.Do(ctx, at, operation.StatusRequest{ID: typed}); err == nil {
 			return s.ID, nil
@@ -96,8 +95,8 @@ func findInstance(ctx context.Context, at operation.Caller, typed string) (strin
 	return chooseID("instance", typed, found)
 }
 
-// findReview returns the id of the review that begins with typed, or of the instance's that does, an open one
-// before others, or typed where there is none.
+// findReview returns the id of the review that begins with typed, or of a review whose instance does. It prefers
+// open reviews and returns typed if there is none.
 func findReview(ctx context.Context, at operation.Caller, typed string) (string, error) {
 	if isWhole(typed, reviewPrefix) {
 		return typed, nil
@@ -140,7 +139,7 @@ func complete(ctx context.Context, at operation.Caller, f *operation.Field, type
 	return chooseID(f.Name, typed, found)
 }
 
-// findToken returns the id of the token that begins with typed, or typed where none does.
+// findToken returns the id of the token that begins with typed, or typed if there is none.
 func findToken(tokens *auth.Tokens, typed string) (string, error) {
 	all, err := tokens.List()
 	if err != nil {
@@ -155,7 +154,7 @@ func findToken(tokens *auth.Tokens, typed string) (string, error) {
 	return chooseID("token", typed, found)
 }
 
-// startsOf is what an id can begin with: what was typed, and the same behind the prefix.
+// startsOf returns the possible prefixes: typed itself, and typed after the kind's prefix.
 func startsOf(typed, prefix string) []string {
 	if strings.HasPrefix(typed, prefix) {
 		return []string{typed}
@@ -163,15 +162,15 @@ func startsOf(typed, prefix string) []string {
 	return []string{typed, prefix + typed}
 }
 
-// idMatch is something whose id begins as typed.
+// idMatch is an id that begins with the typed text, and a description.
 type idMatch struct{ id, what string }
 
 func isListed(found []idMatch, id string) bool {
 	return slices.ContainsFunc(found, func(c idMatch) bool { return c.id == id })
 }
 
-// chooseID returns the id that typed stands for. An unknown one is returned as typed, so that the
-// operation reports it.
+// chooseID returns the single match. Without a match it returns typed, so that the operation reports the error.
+// Several matches are an error that lists them.
 func chooseID(noun, typed string, found []idMatch) (string, error) {
 	switch {
 	case len(found) == 0 || isListed(found, typed):
@@ -192,7 +191,7 @@ func chooseID(noun, typed string, found []idMatch) (string, error) {
 	return "", f
 }
 
-// completeInstances completes the ids of instances for commands that ask no operation.
+// completeInstances completes instance ids for commands that perform no operation.
 func (s *system) completeInstances(ctx context.Context, ids []string) error {
 	for i := range ids {
 		if err := s.completeInstance(ctx, &ids[i]); err != nil {
@@ -210,13 +209,13 @@ func (s *system) completeInstance(ctx context.Context, id *string) error {
 	if _, ambiguous := errors.AsType[*term.ExitError](err); ambiguous {
 		return err
 	}
-	if err == nil { // else the command finds out what is wrong with the store
+	if err == nil { // otherwise the command reports the store's problem
 		*id = whole
 	}
 	return nil
 }
 
-// asOperator performs operations as the operator of the store.
+// asOperator returns a caller that performs operations as the store's operator.
 func (s *system) asOperator() operation.Call {
 	return operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}, Services: s.Extensions().Services()}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/testdata"
 )
 
-// What the page on imports shows is what was printed.
+// The page on imports shows the actual output.
 func TestImportPageShowsWhatIsPrinted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func TestImportPageShowsWhatIsPrinted(t *testing.T) {
 	showsAt(t, page, "export", out)
 }
 
-// played is what commands print, with their exit code where it is not 0.
+// played returns the output of commands, and their exit code if it is not 0.
 func played(t *testing.T, dir string, commands ...string) string {
 	t.Helper()
 	needsProgram(t)
@@ -61,7 +61,7 @@ func played(t *testing.T, dir string, commands ...string) string {
 	return out.String()
 }
 
-// copyInto writes all files of a file system below a folder.
+// copyInto writes all files of a file system to a folder.
 func copyInto(t *testing.T, from fs.FS, dir string) {
 	t.Helper()
 	err := fs.WalkDir(from, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -80,10 +80,10 @@ func copyInto(t *testing.T, from fs.FS, dir string) {
 	}
 }
 
-// anyDigest is a hash: those of events depend on the time of the import.
+// anyDigest matches a hash. Hashes of events depend on the time of the import.
 var anyDigest = regexp.MustCompile(`"((?:sha256:)?)[0-9a-f]{64}"`)
 
-// folded leaves out digests and breaks a long line where a reader would.
+// folded removes digests and wraps long lines.
 func folded(line string) string {
 	line = anyDigest.ReplaceAllString(line, `"${1}..."`)
 	const width = 120

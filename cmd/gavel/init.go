@@ -126,7 +126,7 @@ func writeNewFiles(folder string, files []newFile) error {
 	}
 	for _, f := range files {
 		to := filepath.Join(folder, filepath.FromSlash(f.path))
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // as any folder of a project
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // the usual mode of a project's folders
 			return term.UsageErrorf("", "cannot make the folder: %w", err)
 		}
 		out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // the user names the folder

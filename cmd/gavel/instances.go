@@ -95,7 +95,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// decisionRows is the table of decisions; the demo prints the same one.
+// decisionRows returns the table of decisions, which the demo prints too.
 func decisionRows(decisions []engine.HistoryEntry) [][]string {
 	rows := [][]string{{"SEQ", "ACTION", "FROM", "TO", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
 	for _, d := range decisions {
@@ -134,8 +134,7 @@ func reasonOf(d engine.HistoryEntry) string {
 
 var orNone, truncateText = term.OrNone, term.Truncate
 
-// versionOf names the version of the workflow that an instance follows, and says when it is
-// not an operator's.
+// versionOf formats the workflow and version that an instance follows, and notes if an agent defined it.
 func versionOf(p engine.Position) string {
 	out := fmt.Sprintf("%s v%d", p.Workflow, p.Version)
 	if p.DefinitionOwner != engine.OwnedByOperator {
@@ -144,22 +143,22 @@ func versionOf(p engine.Position) string {
 	return out
 }
 
-// instanceMore is what the command line tells of an instance beside its status.
+// instanceMore is what the command line shows of an instance in addition to its status.
 type instanceMore struct {
-	// Evidence is what was fetched for its decisions, oldest first.
+	// Evidence was fetched for the instance's decisions, oldest first.
 	Evidence []fetchedFor `json:"evidence"`
-	// AllReviews are its reviews, the closed ones too.
+	// AllReviews includes closed reviews.
 	AllReviews []engine.ReviewSummary `json:"allReviews"`
 }
 
-// fetchedFor is evidence with the decision that it was fetched for.
+// fetchedFor is evidence with its decision.
 type fetchedFor struct {
 	Seq    int64  `json:"seq"`
 	Action string `json:"action"`
 	engine.Evidence
 }
 
-// readMore reads all of an instance's history and reviews, as far as the status goes.
+// readMore reads the instance's history and reviews, up to the revision that the status shows.
 func readMore(ctx context.Context, g operation.Caller, req operation.StatusRequest, s engine.StatusResult) (instanceMore, error) {
 	out := instanceMore{Evidence: []fetchedFor{}, AllReviews: []engine.ReviewSummary{}}
 	for page := (engine.HistoryRequest{ID: req.ID, Limit: 1000, Until: req.When}); ; {
@@ -197,7 +196,7 @@ func evidenceOfDecisions(decisions []engine.HistoryEntry) (all []fetchedFor) {
 	return all
 }
 
-// historyTables are the tables that show a history.
+// historyTables returns the tables that show a history.
 func historyTables(h engine.HistoryResult) [][][]string {
 	tables := [][][]string{decisionRows(h.Decisions)}
 	if fetched := evidenceOfDecisions(h.Decisions); len(fetched) > 0 {
@@ -206,11 +205,11 @@ func historyTables(h engine.HistoryResult) [][][]string {
 	return tables
 }
 
-// fetchedRows is the table of evidence; the content is in --json and in gavel review show.
+// fetchedRows returns the table of evidence. The content is shown by --json and gavel review show.
 func fetchedRows(all []fetchedFor) [][]string {
 	rows := [][]string{{"SEQ", "ACTION", "NAME", "SOURCE", "FETCHED", "TOOK", "SIZE", "DIGEST"}}
 	for _, e := range all {
-		size, digest := fmt.Sprint(e.Size), cmp.Or(e.Digest, "-") // not shown to agents
+		size, digest := fmt.Sprint(e.Size), cmp.Or(e.Digest, "-") // agents do not get the digest
 		if e.Failure != "" {
 			size, digest = "-", truncateText(fmt.Sprintf("failed (%s): %s", e.Failure, e.Detail), 100)
 		}
@@ -229,7 +228,7 @@ func timelineRows(r engine.TimelineResult) [][]string {
 	return rows
 }
 
-// whatHappened is the kind of an event, and what it was about.
+// whatHappened returns the kind of an event and its action.
 func whatHappened(e engine.TimelineEntry) string {
 	about := e.Action
 	if e.Stop {

@@ -104,8 +104,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	return nil
 }
 
-// caseFor builds the case of an action as the engine would for a fresh instance
-// in that state.
+// caseFor builds the case of an action as the engine would for a new instance in that state.
 func caseFor(source engine.DefineRequest, state, action string, data, document json.RawMessage) (judge.Case, error) {
 	def, err := workflow.ParseWithFiles(source.Source, source.Document, source.Files)
 	if err != nil {
@@ -140,8 +139,8 @@ func chooseTarget(c *judge.Case, target string) error {
 	return term.UsageErrorf("", "this action does not lead to %q; it leads to %s", target, strings.Join(known, ", "))
 }
 
-// setEvidence puts evidence into a case as if the gate had fetched it, masked. What the
-// action does not ask for is refused: the model would never see it.
+// setEvidence adds masked evidence to a case as if the gate had fetched it. It rejects evidence that the action
+// does not request, because the model would never see it.
 func setEvidence(c *judge.Case, evidence json.RawMessage) error {
 	doc, err := json.Marshal(map[string]json.RawMessage{"evidence": evidence})
 	if err != nil {
@@ -213,8 +212,8 @@ type decodeFailure struct {
 	RetryAfterMs int64     `json:"retryAfterMs,omitempty"`
 }
 
-// parseExchange reads an exchange leniently: recordings of other tools have more
-// keys, headers in any case, and header values in lists.
+// parseExchange parses an exchange leniently. Recordings of other tools have extra keys, headers in any case, and
+// header values in lists.
 func parseExchange(raw []byte) (llm.Exchange, error) {
 	var in struct {
 		Status  int                        `json:"status"`
@@ -237,7 +236,7 @@ func parseExchange(raw []byte) (llm.Exchange, error) {
 	}
 	x := llm.Exchange{Status: in.Status, Headers: make(map[string]string, len(in.Headers)), Nonce: in.Nonce}
 	if json.Unmarshal(*in.Body, &x.Body) != nil {
-		x.Body = string(*in.Body) // the body as JSON instead of as a string
+		x.Body = string(*in.Body) // the body is JSON, not a string
 	}
 	for name, value := range in.Headers {
 		var one string

@@ -25,13 +25,13 @@ type diagnosis struct {
 	Model    string       `json:"model"`
 	Role     string       `json:"role"` // default, also, fallback
 	URL      string       `json:"url"`
-	Key      bool         `json:"key"` // whether one is sent
+	Key      bool         `json:"key"` // whether a key is sent
 	Rung     llm.Rung     `json:"rung,omitempty"`
 	Dropped  []string     `json:"dropped,omitempty"`
 	Breaker  string       `json:"breaker,omitempty"`
 	Samples  []sampleTest `json:"samples"`
-	Problems []string     `json:"problems,omitempty"` // the cause and what to do, a line each
-	Notes    []string     `json:"notes,omitempty"`    // the same, of what goes on although it works
+	Problems []string     `json:"problems,omitempty"` // the cause and the next step, one per line
+	Notes    []string     `json:"notes,omitempty"`    // likewise, for faults that do not stop the model from working
 	OK       bool         `json:"ok"`
 }
 
@@ -45,7 +45,7 @@ type sampleTest struct {
 	Asked      *judge.ModelRecord `json:"asked,omitempty"`
 }
 
-// sampleWorkflow is what the samples are judged by.
+// sampleWorkflow is the workflow that the samples are judged by.
 const sampleWorkflow = `
 name: judged-review
 description: A document is reviewed; a model judges whether the review was done
@@ -130,7 +130,7 @@ func modelRole(i, also int) string {
 	return "fallback"
 }
 
-// examine asks one model on its own: no other may step in for it.
+// examine asks a single model, without fallbacks.
 func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Model) (diagnosis, error) {
 	cfg.Models, cfg.Fallbacks = []llm.Model{m}, nil
 	client, err := llm.New(cfg)
@@ -154,7 +154,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 			d.Problems = append(d.Problems, problem)
 		}
 		if result.Outcome == "" {
-			break // the second sample would only fail the same way
+			break // the second sample would fail in the same way
 		}
 	}
 	d.describe(client.Stats())
@@ -198,7 +198,7 @@ func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expe
 	return r, "", nil
 }
 
-// whyNot says why the good sample was not approved, and what to do.
+// whyNot explains why the good sample was not approved and suggests a fix.
 func whyNot(op judge.Opinion) string {
 	for _, v := range op.Model.Criteria {
 		switch {
@@ -213,14 +213,14 @@ func whyNot(op judge.Opinion) string {
 	return fmt.Sprintf("it says %q; use a larger model", op.Reasoning)
 }
 
-// describe adds what the client found out about the endpoint.
+// describe adds what the client learned about the endpoint.
 func (d *diagnosis) describe(stats llm.Stats) {
 	for _, m := range stats.Models {
 		d.URL, d.Dropped, d.Breaker = m.Capabilities.URL, m.Capabilities.Dropped, m.Breaker
 		if !m.Capabilities.Since.IsZero() {
 			d.Rung = m.Capabilities.Rung
 		}
-		// What a sample failed of is among the problems; what the model does not take, in Dropped and Rung.
+		// Problems already has the failures of samples. Dropped and Rung show unsupported capabilities.
 		if e := m.LastError; e != nil && d.OK && e.Class != llm.ClassCapability {
 			d.Notes = append(d.Notes, e.Message+"; "+e.Advice)
 		}

@@ -21,22 +21,22 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// ailment is an endpoint as people run into it, with a model in it.
+// ailment is a typical faulty endpoint with a model.
 type ailment struct {
 	what        string
 	personality llmtest.Personality
 	brain       llmtest.Brain
 	tls         bool
-	// url makes LLM_BASE_URL of where the endpoint is; nil: it is that.
+	// url derives LLM_BASE_URL from the endpoint's address; nil means the address itself.
 	url func(string) string
-	// ok: it judges well all the same.
+	// ok is set if the model judges well in spite of the fault.
 	ok bool
 }
 
 func ailments(t *testing.T) []ailment {
 	t.Helper()
 	well := llmtest.OpenAI()
-	// discerning knows the good sample from the bad one.
+	// discerning distinguishes the good sample from the bad one.
 	discerning := func(q llmtest.Question) llmtest.Thought {
 		if strings.Contains(q.Documents["data"], "sections") {
 			return llmtest.Approver(q)
@@ -126,7 +126,7 @@ func (a ailment) start(t *testing.T) (url, certificate string) {
 	return url, certificate
 }
 
-// TestDoctorSaysTheCause writes what the doctor says of each endpoint into a page.
+// TestDoctorSaysTheCause writes the doctor's output for each endpoint to a page.
 func TestDoctorSaysTheCause(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -176,7 +176,7 @@ func (a ailment) row(t *testing.T, url string) string {
 	return strings.ReplaceAll(fmt.Sprintf("| %s | %s | %s |\n", a.what, cause, remedy), host, "HOST")
 }
 
-// Where the doctor says to name the authority's certificate, that helps.
+// The doctor's advice to name the authority's certificate works.
 func TestDoctorTrustsTheNamedAuthority(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -191,7 +191,7 @@ func TestDoctorTrustsTheNamedAuthority(t *testing.T) {
 	}
 }
 
-// What the doctor recorded it plays without the endpoint, for each model that there is.
+// The doctor can replay its own recording without the endpoint, for each model.
 func TestDoctorPlaysACassette(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Gullible))
@@ -209,7 +209,7 @@ func TestDoctorPlaysACassette(t *testing.T) {
 	}
 }
 
-// doctor runs the command against an endpoint and returns what it found.
+// doctor runs the command against an endpoint and returns its findings.
 func doctor(t *testing.T, url string, env []string, args ...string) (code int, stdout string) {
 	t.Helper()
 	needsProgram(t)

@@ -47,7 +47,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// What was recorded is replayed without an endpoint; what was not is an error.
+// Recorded answers are replayed without an endpoint. A missing recording is an error.
 func TestCassetteThroughTheFlags(t *testing.T) {
 	t.Parallel()
 	scripted, err := demo.StartModel(t.Context())

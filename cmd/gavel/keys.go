@@ -110,7 +110,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, con *console) error {
 	})
 }
 
-// listRotatable lists the instances that have a key which was not destroyed.
+// listRotatable lists the instances with a key that is not destroyed.
 func (s *system) listRotatable(ctx context.Context) (ids []string, err error) {
 	for row, err := range s.Store.DataKeys(ctx, "", 0) {
 		if err != nil {
@@ -170,7 +170,7 @@ func (c *keysRewrapCmd) Run(ctx context.Context, con *console) error {
 type storeKeyResult struct {
 	Store     string `json:"store"`
 	Rewrapped bool   `json:"rewrapped"`
-	Key       string `json:"key"` // the file of the present key
+	Key       string `json:"key"` // the file of the current key
 }
 
 func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *console) error {
@@ -192,7 +192,7 @@ func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *console) error 
 	r := storeKeyResult{Store: at.String(), Key: c.NewStoreKey}
 	if r.Rewrapped, err = gavel.RewrapSecrets(ctx, at.path, at.key, newKey, con.log); err != nil {
 		if made && (errors.Is(err, gavel.ErrWrongStoreKey) || errors.Is(err, gavel.ErrNoStoreKey)) {
-			err = errors.Join(err, os.Remove(c.NewStoreKey)) // it seals nothing
+			err = errors.Join(err, os.Remove(c.NewStoreKey)) // it does not seal anything yet
 		}
 		return storeFailure(err, "run the same command again")
 	}

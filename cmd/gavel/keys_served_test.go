@@ -26,20 +26,21 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// sealedLoad moves instances with sensitive values, several writers each, and knows what was acknowledged.
+// sealedLoad moves instances with sensitive values, with several writers per instance, and records what was
+// acknowledged.
 type sealedLoad struct {
 	*testing.T
 	s       *served
 	ids     []string
 	stop    chan struct{}
-	moved   chan struct{} // a value for each move, where somebody waits for them
+	moved   chan struct{} // receives a value for each move if a test waits for it
 	writers sync.WaitGroup
 
 	mu   sync.Mutex
-	sent map[string][]string // the values that were acknowledged, by instance
+	sent map[string][]string // acknowledged values
 }
 
-// startSealedLoad begins the load of new instances.
+// startSealedLoad starts the load on new instances.
 func startSealedLoad(t *testing.T, s *served, instances, writers int) *sealedLoad {
 	t.Helper()
 	l := &sealedLoad{T: t, s: s, stop: make(chan struct{}), moved: make(chan struct{}), sent: map[string][]string{}}
@@ -74,7 +75,7 @@ func (l *sealedLoad) move(id string, n int) (more bool) {
 	return true
 }
 
-// await waits for so many moves more.
+// await waits for the given number of further moves.
 func (l *sealedLoad) await(moves int) {
 	l.Helper()
 	for late := time.After(patience); moves > 0; moves-- {
@@ -86,13 +87,13 @@ func (l *sealedLoad) await(moves int) {
 	}
 }
 
-// end ends the load.
+// end stops the load and waits for its writers.
 func (l *sealedLoad) end() {
 	close(l.stop)
 	l.writers.Wait()
 }
 
-// check opens every event of the load in the store, and wants each acknowledged value once.
+// check opens every event of the load in the store, and requires each acknowledged value exactly once.
 func (l *sealedLoad) check(db store.Store, secret []byte) {
 	l.Helper()
 	keyring := values.NewKeyring(db, secret)
@@ -129,8 +130,8 @@ func (l *sealedLoad) untilSealedWith(db store.Store, id string, n int) {
 	})
 }
 
-// Keys are rotated, wrapped anew and destroyed while a server moves the instances that they belong to: no
-// value is lost, none becomes unreadable, and everything verifies.
+// Keys are rotated, rewrapped and destroyed while a server moves their instances. No value is lost or becomes
+// unreadable, and the store verifies.
 func TestKeysUnderLoad(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -164,7 +165,7 @@ func TestKeysUnderLoad(t *testing.T) {
 			return db, secret
 		}
 		testKeysUnderLoad(t, at, open, "--store-key", key)
-		// The key of the database is another one while servers go on.
+		// The key of the database changes while servers keep running.
 		s := serveStore(t, at, "--store-key", key, "--auth", "none")
 		l := startSealedLoad(t, s, 2, 2)
 		l.await(20)
@@ -180,7 +181,7 @@ func TestKeysUnderLoad(t *testing.T) {
 	})
 }
 
-// testKeysUnderLoad rotates and destroys keys under load, over a store that is served meanwhile.
+// testKeysUnderLoad rotates and destroys keys of a store under load while it is served.
 func testKeysUnderLoad(t *testing.T, at string, open func() (store.Store, []byte), flags ...string) *sealedLoad {
 	t.Helper()
 	flow := filepath.Join(t.TempDir(), "flow.json")
@@ -232,8 +233,8 @@ func testKeysUnderLoad(t *testing.T, at string, open func() (store.Store, []byte
 	return l
 }
 
-// testRewrapUnderLoad serves a store with another gavel.key: its values do not open until the keys are wrapped
-// anew while the server runs, under load.
+// testRewrapUnderLoad serves a store with another gavel.key. Its values do not open until the keys are rewrapped,
+// while the server runs under load.
 func testRewrapUnderLoad(t *testing.T, old *sealedLoad, at string, key func() []byte) {
 	t.Helper()
 	folder := filepath.Dir(at)

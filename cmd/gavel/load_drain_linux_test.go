@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// gated is a workflow whose move needs evidence that a gate holds back.
+// gated is a workflow whose move needs evidence from a source that blocks.
 const gated = `{"name":"gated","initialState":"a","states":{
 	"a":{"transitions":{"go":{"target":"b","evidence":[{"name":"gate","source":"gate"}]}}},"b":{"final":true}}}`
 
@@ -26,11 +26,10 @@ const gated = `{"name":"gated","initialState":"a","states":{
 const shipping = `{"name":"shipping","initialState":"a","states":{
 	"a":{"transitions":{"ship":{"target":"b","requireAssurance":"human"}}},"b":{"final":true}}}`
 
-// insiders is how many moves a gate holds back: as many as a server fetches for at once for
-// one principal.
+// insiders is the number of moves that a gate blocks: as many concurrent fetches as a server allows one principal.
 const insiders = 8
 
-// barrier holds moves back inside of a server. Its command says that it runs, and then waits.
+// barrier blocks moves inside a server. Its command signals that it runs and then waits.
 type barrier struct {
 	t       *testing.T
 	in, out *os.File
@@ -50,7 +49,7 @@ func newBarrier(t *testing.T) *barrier {
 		if err := syscall.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := os.OpenFile(path, os.O_RDWR, 0) // as reader and writer: nobody waits for the other end
+		f, err := os.OpenFile(path, os.O_RDWR, 0) // as reader and writer, so that neither end waits for the other
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +59,7 @@ func newBarrier(t *testing.T) *barrier {
 	return b
 }
 
-// full waits until all moves are inside.
+// full waits until all moves are blocked in the server.
 func (b *barrier) full() {
 	b.t.Helper()
 	if err := b.in.SetReadDeadline(time.Now().Add(4 * patience)); err != nil {
@@ -74,7 +73,7 @@ func (b *barrier) full() {
 	}
 }
 
-// open lets all of them go on: each takes one line, of one byte.
+// open releases all of them. Each reads one line of one byte.
 func (b *barrier) open() {
 	b.t.Helper()
 	if _, err := io.WriteString(b.out, strings.Repeat("\n", insiders)); err != nil {
@@ -82,9 +81,8 @@ func (b *barrier) open() {
 	}
 }
 
-// inside has moves begin over every face that the gate holds back. It returns when all are
-// known to be in the server; wait returns when all have their answers. What goes wrong, a
-// connection that is closed too, fails the test with report.
+// inside starts moves over every face that the gate blocks. It returns once all are in the server. wait returns
+// once all are answered. Faults, including closed connections, fail the test in report.
 func (l *load) inside(b *barrier) (all []*loadClient, wait func()) {
 	l.t.Helper()
 	l.must(l.owner, http.MethodPost, "/v1/definitions", gated)
@@ -101,13 +99,13 @@ func (l *load) inside(b *barrier) (all []*loadClient, wait func()) {
 			l.t.Fatal(err)
 		}
 		all = append(all, c)
-		moves.Go(func() { _ = c.move() }) // kept by failed
+		moves.Go(func() { _ = c.move() }) // recorded by failed
 	}
 	b.full()
 	return all, moves.Wait
 }
 
-// drains waits until nobody can connect any more: the end has begun.
+// drains waits until the server refuses connections: shutdown has begun.
 func (s *served) drains() {
 	s.t.Helper()
 	s.until("nobody can connect", func() bool {
@@ -119,7 +117,7 @@ func (s *served) drains() {
 	})
 }
 
-// moved fails the test unless every one is where its answer said, after one move.
+// moved fails the test unless every instance has the revision from its response, after one move.
 func (s *served) moved(all []*loadClient) {
 	s.t.Helper()
 	for _, c := range all {
@@ -129,7 +127,7 @@ func (s *served) moved(all []*loadClient) {
 	}
 }
 
-// posting is an answer to a POST that is a stream of events.
+// posting is a response to a POST that is a stream of events.
 type posting struct {
 	t     *testing.T
 	body  io.ReadCloser
@@ -160,7 +158,7 @@ func (c *loadClient) stream(tool, body string) *posting {
 	return &posting{c.t, res.Body, bufio.NewReader(res.Body)}
 }
 
-// says reads until a message has the text.
+// says reads until a message contains text.
 func (p *posting) says(text string) {
 	p.t.Helper()
 	for {
@@ -174,7 +172,7 @@ func (p *posting) says(text string) {
 	}
 }
 
-// rest is what comes until the stream ends as it should: with its last chunk.
+// rest returns the remainder of the stream, which must end with its last chunk.
 func (p *posting) rest() string {
 	p.t.Helper()
 	raw, err := io.ReadAll(p.lines)
@@ -184,10 +182,9 @@ func (p *posting) rest() string {
 	return string(bytes.TrimSpace(raw))
 }
 
-// TestDrainAnswersWhatIsInside: what was begun before SIGTERM is answered, however long it
-// takes, over every face, while nobody new is let in. Streams that answer a POST do not keep
-// the server: a subscription ends, and a call that waits for a person is answered, both as
-// whole responses.
+// TestDrainAnswersWhatIsInside shows that requests received before SIGTERM are answered over every face, however
+// long they take. New connections are refused. Streams that answer a POST do not delay the shutdown: a
+// subscription ends, and a call that waits for a person is answered, both with complete responses.
 func TestDrainAnswersWhatIsInside(t *testing.T) {
 	t.Parallel()
 	b := newBarrier(t)
@@ -222,7 +219,7 @@ func TestDrainAnswersWhatIsInside(t *testing.T) {
 	serveAgain(l).moved(all)
 }
 
-// serveAgain serves the store of a server that has ended.
+// serveAgain serves the store of a stopped server.
 func serveAgain(l *load) *served {
 	l.t.Helper()
 	verifies(l.t, l.store)

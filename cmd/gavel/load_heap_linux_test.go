@@ -8,36 +8,36 @@ import (
 	"time"
 )
 
-// What may be left in the server's heap when clients are gone, of all together and of each. A
-// third of them leave a session, some 23 KB, for nobody ends it; the rest is what the pools and
-// caches of a server have grown to, which a second round finds there already.
+// Limits for what remains in the server's heap after its clients are gone, in total and per client. A third of the
+// clients leave a session of about 23 KB, because no one ends it. The rest is the growth of the server's pools and
+// caches, which a second round reuses.
 const (
 	keptOnce     = 8 << 20
 	keptAgain    = 4 << 20
 	keptOfClient = 12 << 10
-	keptRoutines = 16 // of the store's connections and the sandbox's workers
+	keptRoutines = 16 // for the store's connections and the sandbox's workers
 )
 
-// held is what an idle server holds.
+// held is the heap and the goroutines of an idle server.
 type held struct {
 	heap, routines float64 // bytes; goroutines
 }
 
-// nothing is no bound.
+// nothing is no limit.
 var nothing = held{1 << 40, 1 << 20}
 
 func (h held) String() string {
 	return fmt.Sprintf("%.1f MB and %.0f goroutines", h.heap/(1<<20), h.routines)
 }
 
-// and is what may be there after a round of load.
+// and returns the limits after a round of load.
 func (h held) and(all, each int) held {
 	return held{h.heap + float64(all+*loadClients*each), h.routines + keptRoutines}
 }
 
-// settled waits until an idle server holds no more than most, and says what it holds: the
-// least that was seen once everything was collected twice, because what pools keep goes with
-// the second time. To be asked for figures makes garbage, so that the collections come.
+// settled waits until an idle server holds no more than most, and returns the lowest values seen after two garbage
+// collections. Two are needed because pools release their memory in the second. Requesting the metrics produces
+// garbage, which triggers the collections.
 func (l *load) settled(most held) held {
 	l.t.Helper()
 	first, least := -1.0, nothing
@@ -62,7 +62,7 @@ func (l *load) settled(most held) held {
 	}
 }
 
-// numberIn finds a figure without labels.
+// numberIn returns the value of a metric without labels.
 func numberIn(t *testing.T, text, name string) float64 {
 	t.Helper()
 	for line := range strings.Lines(text) {

@@ -22,22 +22,22 @@ import (
 	"time"
 )
 
-// How much load there is: a sample with the ordinary tests; make load asks for more.
+// Amount of load: a sample in ordinary tests. make load sets more.
 var (
 	loadClients = flag.Int("load.clients", 25, "clients at once in the tests of load")
 	loadTime    = flag.Duration("load.time", 500*time.Millisecond, "how long the tests of load go on")
 )
 
-// What a server may hold with a thousand clients, each with a connection and an instance, a
-// third of them with a session.
+// Limits for a server with a thousand clients. Each client has a connection and an instance; a third have a
+// session.
 const (
 	mostLoadMemory = 600 << 20
-	mostLoadFiles  = 64 // of the store's connections, the sandbox's pipes and what was open before
+	mostLoadFiles  = 64 // for the store's connections, the sandbox's pipes and files opened earlier
 	loadStreams    = 16
-	movesEach      = 100 // of one instance, before a client ends it and starts another
+	movesEach      = 100 // per instance, before a client ends it and starts another
 )
 
-// load is a server and what its clients have seen.
+// load is a server and the observations of its clients.
 type load struct {
 	*served
 	http *http.Client
@@ -45,8 +45,8 @@ type load struct {
 	answered atomic.Int64
 	streamed atomic.Int64 // events
 	streams  []net.Conn
-	lag      float64     // the most that a stream was behind, in seconds
-	over     atomic.Bool // SIGTERM was sent: connections may be closed from now on
+	lag      float64     // the maximum lag of a stream, in seconds
+	over     atomic.Bool // SIGTERM was sent: connections may now be closed
 
 	mu    sync.Mutex
 	times map[string][]time.Duration // by face and operation
@@ -59,26 +59,26 @@ func startLoad(t *testing.T, args ...string) *load {
 	s.must(s.owner, http.MethodPost, "/v1/definitions", pingPong)
 	s.untilReady()
 	l := &load{served: s, times: map[string][]time.Duration{}}
-	l.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * *loadClients}, Timeout: 6 * patience} // some are held back
+	l.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * *loadClients}, Timeout: 6 * patience} // some requests are blocked
 	t.Cleanup(l.http.CloseIdleConnections)
 	return l
 }
 
-// failed keeps the first things that went wrong.
+// failed records a fault.
 func (l *load) failed(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// The faces that clients speak to.
+// Faces used by clients.
 const (
 	faceREST    = "REST"
 	faceModern  = "MCP 2026-07-28"
 	faceSession = "MCP session"
 )
 
-// loadClient does one thing after another. It is one goroutine's.
+// loadClient makes sequential requests. It belongs to one goroutine.
 type loadClient struct {
 	*load
 	face, session, workflow string
@@ -90,7 +90,7 @@ type loadClient struct {
 
 var errOver = errors.New("the server takes no more requests")
 
-// run loads the server until ctx ends or the server does.
+// run loads the server until ctx or the server ends.
 func (c *loadClient) run(ctx context.Context, number int) {
 	if err := c.prepare(number); err != nil {
 		return
@@ -102,7 +102,7 @@ func (c *loadClient) run(ctx context.Context, number int) {
 	}
 }
 
-// prepare begins a session and has a workflow, every tenth client one of its own.
+// prepare opens a session if the face has one, and selects a workflow. Every tenth client defines its own.
 func (c *loadClient) prepare(number int) error {
 	if c.face == faceSession {
 		if _, err := c.send("initialize", http.MethodPost, mcpPath, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
@@ -120,7 +120,7 @@ func (c *loadClient) prepare(number int) error {
 	return nil
 }
 
-// turn starts an instance, or moves it, and reads now and then.
+// turn starts or moves an instance, and sometimes reads.
 func (c *loadClient) turn(turn int) error {
 	if c.id == "" {
 		body := fmt.Sprintf(`{"type":%q}`, c.workflow)
@@ -167,7 +167,7 @@ func (c *loadClient) move() error {
 	return nil
 }
 
-// do sends what the client's face wants, and gives what REST would answer.
+// do sends a request over the client's face and returns the response in REST form.
 func (c *loadClient) do(kind, method, path, body, tool, arguments string) (object, error) {
 	if c.face == faceREST {
 		return c.send(kind, method, path, body)
@@ -190,9 +190,9 @@ func (c *loadClient) do(kind, method, path, body, tool, arguments string) (objec
 	return content, nil
 }
 
-// send sends one request and counts its answer.
+// send sends one request and counts its response.
 func (c *loadClient) send(kind, method, path, body string, tool ...string) (object, error) {
-	r, err := http.NewRequestWithContext(context.Background(), method, c.url+path, strings.NewReader(body)) // what is begun is not given up
+	r, err := http.NewRequestWithContext(context.Background(), method, c.url+path, strings.NewReader(body)) // started requests are not cancelled
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (c *loadClient) send(kind, method, path, body string, tool ...string) (obje
 	return c.count(kind, time.Since(began), res, raw)
 }
 
-// address names the era of a request to the MCP endpoint.
+// address sets the headers for the protocol version of an MCP request.
 func (c *loadClient) address(h http.Header, tool []string) {
 	if c.face == faceModern {
 		h["Mcp-Protocol-Version"], h["Mcp-Method"], h["Mcp-Name"] = []string{"2026-07-28"}, []string{"tools/call"}, tool
@@ -250,14 +250,14 @@ func (c *loadClient) count(kind string, took time.Duration, res *http.Response, 
 	return answer, nil
 }
 
-// closedCleanly reports whether a connection was refused, or closed before a byte of an answer:
-// what a client that keeps connections has to expect of any server that ends.
+// closedCleanly reports whether a connection was refused, or closed before the first byte of a response. Clients
+// with persistent connections must expect this when any server stops.
 func closedCleanly(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, io.EOF) || strings.Contains(err.Error(), "server closed idle connection")
 }
 
-// clients starts them; wait returns when all have ended.
+// clients starts the clients. wait returns when all have ended.
 func (l *load) clients(ctx context.Context) (each []*loadClient, wait func()) {
 	var all sync.WaitGroup
 	for n := range *loadClients {
@@ -269,7 +269,7 @@ func (l *load) clients(ctx context.Context) (each []*loadClient, wait func()) {
 	for i := range streams {
 		stream := l.connect("GET /v1/events HTTP/1.1\r\nHost: {HOST}\r\nAccept: text/event-stream\r\nAuthorization: Bearer " + l.agent + "\r\n\r\n")
 		streams[i] = stream
-		go func() { // until the stream ends: with the server, or with hangUpAll
+		go func() { // until the stream ends, with the server or in hangUpAll
 			for lines := bufio.NewScanner(stream); lines.Scan(); {
 				if strings.HasPrefix(lines.Text(), "data:") {
 					l.streamed.Add(1)
@@ -281,7 +281,7 @@ func (l *load) clients(ctx context.Context) (each []*loadClient, wait func()) {
 	return each, all.Wait
 }
 
-// report fails the test for what went wrong, and says how long answers took.
+// report fails the test for recorded faults and logs response times.
 func (l *load) report() {
 	l.t.Helper()
 	l.mu.Lock()
@@ -306,8 +306,7 @@ func (l *load) files() int {
 	return len(all)
 }
 
-// round is a time of load, after which the clients are gone; peak is the most that was
-// resident meanwhile.
+// round runs clients for a time and waits until they are gone. peak is the maximum resident memory.
 func (l *load) round(lasts time.Duration) (peak int64) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), lasts)
@@ -331,7 +330,7 @@ func (l *load) round(lasts time.Duration) (peak int64) {
 	return peak
 }
 
-// readLag is how far behind the stream is that is furthest behind, in seconds.
+// readLag returns the lag of the slowest stream, in seconds.
 func (l *load) readLag() (seconds float64) {
 	l.t.Helper()
 	_, text := l.figures(l.owner)
@@ -342,19 +341,18 @@ func (l *load) readLag() (seconds float64) {
 	return seconds
 }
 
-// hangUpAll closes what the clients have open.
+// hangUpAll closes the clients' connections.
 func (l *load) hangUpAll() {
 	for _, stream := range l.streams {
-		_ = stream.Close() // for the second time at the end of the test
+		_ = stream.Close() // closed again at the end of the test
 	}
 	l.streams = nil
 	l.http.CloseIdleConnections()
 }
 
-// TestLoad has many clients define, start, move and read over every face at once: each is
-// answered, and the server's memory and files stay within bounds. When they are gone, little
-// is left of them; and others after them add nothing but their sessions, which nobody ends.
-// make load is a minute of a thousand.
+// TestLoad lets many clients define, start, move and read concurrently over every face. Each request is answered,
+// and the server's memory and files stay within limits. After the clients are gone, little remains. Further
+// clients add only their sessions, which no one ends. make load runs a thousand clients for a minute.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	l := startLoad(t)
@@ -378,9 +376,13 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestTermUnderLoad ends a server in the middle of all that: what was acknowledged is in the
-// store, what was not is there once at most, no answer is cut off, nobody can connect any more.
-// What is known to be inside at that moment is answered, without exception.
+// TestTermUnderLoad stops a server under this load:
+//   - acknowledged moves are in the store
+//   - unacknowledged moves are there at most once
+//   - no response is cut off
+//   - new connections are refused
+//
+// Requests known to be in the server at that moment are all answered.
 func TestTermUnderLoad(t *testing.T) {
 	t.Parallel()
 	gate := newBarrier(t)

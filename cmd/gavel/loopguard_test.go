@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// An operator lifts the loop guard over REST, over MCP and with the command; nobody else does. It
-// holds the instance that was refused, and no other.
+// Only an operator can lift the loop guard: over REST, over MCP and with the command. The guard applies to the
+// refused instance and to no other.
 func TestOperatorsLiftTheLoopGuard(t *testing.T) {
 	t.Parallel()
 	provider := llmtest.New(llmtest.OpenAI(), llmtest.Rejecter)
@@ -21,7 +21,7 @@ func TestOperatorsLiftTheLoopGuard(t *testing.T) {
 		"states":{"open":{"transitions":{"approve":{"target":"merged","criteria":["The tests pass"]}}},"merged":{"final":true}}}`)
 	held := s.begin(s.agent, "pr")
 	asked := 0
-	try := func(id string) string { // the same data in another writing, which no cache knows
+	try := func(id string) string { // the same data formatted differently, so that no cache matches
 		asked++
 		answer := s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"approve","data":{"merge_strategy":"squash`+strings.Repeat("!", asked)+`"}}`)
 		decision, _ := answer["decision"].(object)

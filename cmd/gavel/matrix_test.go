@@ -17,11 +17,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// matrixCaller is a column of the matrix. What it asks is about a workflow and an instance of
-// ada's, but where of is set: there the workflow is an operator's, who may share it, and the instance hers.
+// matrixCaller is a column of the matrix. Its requests concern a workflow and an instance of ada's. If of is set,
+// the workflow belongs to an operator, who may share it, and the instance to ada.
 type matrixCaller struct {
 	name, principal, role, workflows, of string
-	// ended is why its token is not valid: expired or revoked.
+	// ended is why its token is invalid: expired or revoked.
 	ended string
 }
 
@@ -44,10 +44,10 @@ var matrixCallers = []matrixCaller{
 	{name: "nobody"},
 }
 
-// matrixScene is what one cell is about.
+// matrixScene holds the objects that one cell uses.
 type matrixScene struct{ workflow, id, checkpoint, review, reviewed, run string }
 
-// fill puts the scene into a path or a document.
+// fill inserts the scene's ids into a path or a document.
 func (s matrixScene) fill(text string) string {
 	return strings.NewReplacer("$WF", s.workflow, "$ID", s.id, "$CP", s.checkpoint, "$REV", s.review, "$RUN", s.run).Replace(text)
 }
@@ -55,19 +55,18 @@ func (s matrixScene) fill(text string) string {
 // matrixRow is an operation.
 type matrixRow struct {
 	name string
-	// operation is the REST operation's id, with its query and body; "" when there is none.
+	// operation is the REST operation's id, with its query and body; "" for none.
 	operation, query, body string
-	// tool is the MCP tool with its arguments, or the address of a resource; "" when there is
-	// none.
+	// tool is the MCP tool with its arguments, or the URI of a resource; "" for none.
 	tool, arguments string
-	// ownName says that the names in it are the caller's to give.
+	// ownName means that the caller may choose the names in it.
 	ownName bool
 }
 
-// matrixChain is a chain whose runs wait, with a schedule.
+// matrixChain is a scheduled chain whose runs wait.
 const matrixChain = `{"name":"w-chain","schedule":{"type":"once","at":"2999-01-01T00:00:00Z"},"steps":[{"id":"wait","type":"wait","signal":"go"}]}`
 
-// writeChains writes definitions of chains, and the configuration file that has them.
+// writeChains writes chain definitions and a configuration file that loads them.
 func writeChains(t *testing.T, definitions ...string) (file string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -155,7 +154,7 @@ func matrixRows() []matrixRow {
 	return rows
 }
 
-// plainRow asks for an operation with what it cannot do without, about the scene.
+// plainRow requests an operation for the scene with its required fields only.
 func plainRow(op *operation.Operation, r *operation.Route) matrixRow {
 	document := func(fields []*operation.Field, name func(*operation.Field) string) string {
 		members := object{}
@@ -189,7 +188,7 @@ func plainRow(op *operation.Operation, r *operation.Route) matrixRow {
 	return row
 }
 
-// sampleOf is a value of a field: what the scene has of the name, or any.
+// sampleOf returns a value for a field: the scene's object of that name, or any valid value.
 func sampleOf(f *operation.Field) any {
 	scene := map[string]string{"id": "$ID", "name": "$WF", "type": "$WF", "workflow": "$WF", "checkpointId": "$CP", "reviewId": "$REV", "run": "$RUN"}
 	if known := scene[f.Name]; known != "" {
@@ -204,23 +203,23 @@ func sampleOf(f *operation.Field) any {
 	}[f.Kind]
 }
 
-// rolesPage says who may do what.
+// rolesPage documents which role may do what.
 var rolesPage = filepath.Join("..", "..", "docs", "reference", "roles.md")
 
-// Every operation, asked by everybody, over REST and over MCP. What they are answered is
-// docs/reference/roles.md; what can never be allowed is said here.
+// Every caller requests every operation over REST and over MCP. docs/reference/roles.md holds the results.
+// neverAllows lists what must always be refused.
 func TestAccessOverBothFaces(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--quota-definitions", "0", "--quota-instances", "0", "--rate", "0", "--config", writeChains(t, matrixChain))
 	tokens := s.matrixTokens()
 	routes := s.restRoutes()
 	scenes, rows := 0, matrixRows()
-	workflows := map[string]string{} // by whose they are, while nothing changed them
+	workflows := map[string]string{} // by owner; reused until something changes them
 	cells := make([][]string, len(rows))
 	for i, row := range rows {
 		reads := strings.HasPrefix(row.tool, "workflow://") || routes[row.operation].method == http.MethodGet
 		ofInstance := strings.HasPrefix(routes[row.operation].path, "/v1/instances/{id}") || strings.HasPrefix(routes[row.operation].path, "/v1/reviews/{id}")
-		kept := map[string]matrixScene{} // by whose workflow it is, while nothing changed them
+		kept := map[string]matrixScene{} // by workflow owner; reused until something changes them
 		for j, caller := range matrixCallers {
 			owner := tokens[0]
 			if caller.of != "" {
@@ -247,7 +246,7 @@ func TestAccessOverBothFaces(t *testing.T) {
 					scene.run, _ = s.must(tokens[0], http.MethodPost, "/v1/runs", `{"chain":"w-chain"}`)["run"].(string)
 				}
 				switch row.operation {
-				case "pauseSchedule": // what is paused cannot be paused
+				case "pauseSchedule": // a paused schedule cannot be paused
 					s.ask(s.owner, http.MethodPost, "/v1/schedules/w-chain/resume", "")
 				case "resumeSchedule":
 					s.ask(s.owner, http.MethodPost, "/v1/schedules/w-chain/pause", "")
@@ -292,7 +291,7 @@ func TestAccessOverBothFaces(t *testing.T) {
 	}
 }
 
-// cancelReviews ends what waits for a person of one caller's, so that it is not too much.
+// cancelReviews cancels the instances with a caller's open reviews, so that these stay below the limit.
 func (s *served) cancelReviews(token string) {
 	s.t.Helper()
 	waiting, _ := s.must(token, http.MethodGet, "/v1/reviews?status=open", "")["reviews"].([]any)
@@ -302,7 +301,7 @@ func (s *served) cancelReviews(token string) {
 	}
 }
 
-// matrixTokens are the callers' tokens, "" for nobody.
+// matrixTokens returns the callers' tokens; "" for a caller without one.
 func (s *served) matrixTokens() []string {
 	s.t.Helper()
 	tokens := make([]string, len(matrixCallers))
@@ -328,7 +327,7 @@ func (s *served) matrixTokens() []string {
 	return tokens
 }
 
-// neverAllows says why a caller must be refused whatever the page says, "" when it need not be.
+// neverAllows returns why a caller must be refused regardless of the page; "" if there is no such reason.
 func (r matrixRow) neverAllows(c matrixCaller) string {
 	names := strings.Contains(r.query+r.body+r.tool+r.arguments, "$") || strings.HasSuffix(r.operation, "Run") || strings.HasSuffix(r.operation, "Schedule") || slices.Contains([]string{"timeline", "instanceEvents", "getJudge"}, r.operation)
 	switch {
@@ -342,16 +341,16 @@ func (r matrixRow) neverAllows(c matrixCaller) string {
 	return ""
 }
 
-// cellOf is an answer in a word.
+// cellOf summarises a response in a word.
 func cellOf(code engine.Code) string {
 	switch code {
-	case "", engine.CodeNothingToUndo: // it may, and there is nothing
+	case "", engine.CodeNothingToUndo: // allowed, although there is nothing to undo
 		return "yes"
 	case engine.CodeForbidden:
 		return "forbidden"
 	case engine.CodeUnknownInstance, engine.CodeUnknownWorkflow, engine.CodeUnknownReview:
 		return "not found"
-	case engine.CodeUnauthenticated, "invalid_token", "too_many_failures": // bad tokens of one address are counted
+	case engine.CodeUnauthenticated, "invalid_token", "too_many_failures": // bad tokens are counted per address
 		return "401"
 	}
 	return "`" + string(code) + "`"
@@ -387,7 +386,7 @@ searches hold what the caller may see.
 	return b.Bytes()
 }
 
-// Whatever the server tells clients of is in the matrix.
+// The matrix covers everything that the server announces to clients.
 func TestMatrixIsWhole(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{}
@@ -439,8 +438,7 @@ func (s *served) matrixWorkflow(owner, name string, shared bool) string {
 	return name
 }
 
-// scene makes what a cell is about: an instance in b with a checkpoint, and a review that
-// waits for a person.
+// scene creates the objects of a cell: an instance in b with a checkpoint, and an open review.
 func (s *served) scene(starter, name string) matrixScene {
 	s.t.Helper()
 	id := s.begin(starter, name)
@@ -456,10 +454,10 @@ func (s *served) scene(starter, name string) matrixScene {
 	return matrixScene{workflow: name, id: id, checkpoint: checkpoint, review: reviewID, reviewed: other}
 }
 
-// metricsOperation stands for the figures, which are no part of the API.
+// metricsOperation represents the metrics endpoint, which is not part of the API.
 const metricsOperation = "GET /metrics"
 
-// rest asks over REST and returns the code of the problem, "" for none.
+// rest makes a REST request and returns the code of the problem; "" for none.
 func (s *served) rest(token string, route restRoute, scene matrixScene, row matrixRow) engine.Code {
 	s.t.Helper()
 	if row.operation == metricsOperation {
@@ -490,8 +488,7 @@ func (s *served) rest(token string, route restRoute, scene matrixScene, row matr
 	return engine.Code(code)
 }
 
-// mcp calls a tool and returns the code of the error, "" for none. A refusal of the judge
-// is none.
+// mcp calls a tool and returns the code of the error; "" for none. A refusal by the judge is not an error.
 func (s *served) mcp(token, tool, arguments string) engine.Code {
 	s.t.Helper()
 	method, params := "tools/call", `,"name":"`+tool+`","arguments":`+arguments
@@ -517,7 +514,7 @@ func (s *served) mcp(token, tool, arguments string) engine.Code {
 	return engine.Code(code)
 }
 
-// answerOf is what a tool answered: its text, read as JSON.
+// answerOf parses a tool's text result as JSON.
 func answerOf(result object) object {
 	content, _ := result["content"].([]any)
 	if len(content) != 1 {
@@ -531,7 +528,7 @@ func answerOf(result object) object {
 	return out
 }
 
-// modern sends a request of the protocol without sessions; params begin with a comma.
+// modern sends a request of the protocol version without sessions. params begin with a comma.
 func (s *served) modern(token, method, name, params string) (int, object) {
 	s.t.Helper()
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
@@ -546,7 +543,7 @@ func (s *served) modern(token, method, name, params string) (int, object) {
 	return status, answer
 }
 
-// tryWith is try with headers, pairs of name and value.
+// tryWith is try with headers, given as pairs of name and value.
 func (s *served) tryWith(token, method, path, body string, headers ...string) (int, object, error) {
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -574,10 +571,10 @@ func (s *served) tryWith(token, method, path, body string, headers ...string) (i
 	return resp.StatusCode, answer, nil
 }
 
-// restRoute is where an operation is.
+// restRoute is the route of an operation.
 type restRoute struct{ method, path string }
 
-// restRoutes are the operations that the server's own document tells of, by id.
+// restRoutes returns the operations in the server's OpenAPI document, by id.
 func (s *served) restRoutes() map[string]restRoute {
 	s.t.Helper()
 	out := map[string]restRoute{}
@@ -598,7 +595,7 @@ func (s *served) restRoutes() map[string]restRoute {
 	return out
 }
 
-// What else an agent could try, over the wire.
+// Further attacks by an agent over the wire.
 func TestAttacksOverBothFaces(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
@@ -615,7 +612,7 @@ func TestAttacksOverBothFaces(t *testing.T) {
 		}
 	}
 
-	// The same key of two principals is two keys, and so are those of two operations.
+	// The same idempotency key of two principals is two keys; likewise for two operations.
 	start := func(token string) object {
 		status, answer, err := s.tryWith(token, http.MethodPost, "/v1/instances", `{"type":"refund"}`, "Idempotency-Key", "k")
 		if err != nil || status/100 != 2 {
@@ -628,7 +625,7 @@ func TestAttacksOverBothFaces(t *testing.T) {
 		t.Errorf("first %v, again %v, another's %v", first, again, others)
 	}
 
-	// A reviewer's credential of who asked for the move decides nothing of its own.
+	// A principal who requested a move cannot decide it with a reviewer's credential.
 	adaReviews := s.token("ada-reviews", "--principal", "ada", "--role", "reviewer")
 	if status, answer := s.ask(adaReviews, http.MethodPost, "/v1/reviews/"+scene.review+"/resolve", `{"decision":"approve","reason":"mine"}`); status != http.StatusForbidden {
 		t.Errorf("its own review: %d %v", status, answer)
@@ -636,7 +633,7 @@ func TestAttacksOverBothFaces(t *testing.T) {
 	if status, answer := s.ask(s.owner, http.MethodGet, "/v1/reviews/"+scene.review, ""); status != http.StatusOK || answer["status"] != "open" {
 		t.Errorf("the review is %d %v", status, answer["status"])
 	}
-	// Another principal sees neither the instance nor the review, in no list either.
+	// Other principals see neither the instance nor the review, in any list.
 	for _, path := range []string{"/v1/instances", "/v1/reviews", "/v1/decisions", "/v1/events"} {
 		_, answer := s.ask(bob, http.MethodGet, path, "")
 		if raw, err := json.Marshal(answer); err != nil || strings.Contains(string(raw), scene.id) || strings.Contains(string(raw), scene.review) || strings.Contains(string(raw), scene.reviewed) {

@@ -141,7 +141,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 // takes SIGPIPE and does not ignore it: what is ignored stays ignored in commands that
 // fetch evidence, which would write other things here than under gavel review.
 func outliveClient() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody reads it: the rest is dropped
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel is never read, so further signals are dropped
 }
 
 // forgiveOnHangup lets every quarantined script run again whenever the operator

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketPair is two ends that block; the second is for a child.
+// socketPair returns two blocking ends; the second is for a child process.
 func socketPair(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)

@@ -23,8 +23,8 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// modelFlags configure the model that judges. The first four are what other
-// judges of this kind read, so that a configuration can be taken over.
+// modelFlags configure the judging model. The first four use the names of other judges of this kind, so that
+// existing configurations work.
 type modelFlags struct {
 	BaseURL     string        `name:"llm-base-url" env:"LLM_BASE_URL,GAVEL_LLM_BASE_URL" default:"https://api.openai.com" placeholder:"URL" help:"Where the judging model is: any OpenAI-compatible endpoint, with or without /v1. Default: https://api.openai.com."`
 	Model       string        `name:"llm-model" env:"LLM_JUDGE_MODEL,GAVEL_LLM_MODEL" placeholder:"NAME" help:"The model that judges. Without one, moves that ask for a model are decided as onJudgeUnavailable says."`
@@ -51,30 +51,29 @@ type modelFlags struct {
 	AllowHTTP   bool     `name:"llm-allow-http" help:"Let the key travel unencrypted: allow http:// to hosts that are neither local nor private."`
 }
 
-// The variables that hold keys. There is no flag for a key: other users of a
-// machine can see the arguments of a process.
+// Environment variables that hold keys. There is no flag for a key, because other users of a machine can see
+// process arguments.
 const (
 	keyVariable         = "LLM_API_KEY"
 	fallbackKeyVariable = "LLM_FALLBACK_API_KEY"
 )
 
-// model is a configured model with what has to be closed after it.
+// model is a configured model with its resources.
 type model struct {
 	client       *llm.Client
-	cassette     *llm.Cassette // nil without one
+	cassette     *llm.Cassette // nil if there is none
 	calibrations *judge.Calibrations
 	flags        *modelFlags
 	log          *slog.Logger
-	// without counts the decisions since the model's last judgement that had to do without one.
+	// without counts the decisions made without a model since its last judgement.
 	without atomic.Int64
-	// asker is the layer, for what is asked beside judgements; nil before layer.
+	// asker is the layer, for questions other than judgements; nil until layer is called.
 	asker judge.Asker
-	// canaries is nil where there are none.
+	// canaries is nil if there are none.
 	canaries atomic.Pointer[eval.Canaries]
 }
 
-// open makes the client of the configured models; nil when none is configured.
-// Nothing is called.
+// open creates the client of the configured models; nil if none is configured. It sends no requests.
 func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -106,10 +105,10 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 	return m, nil
 }
 
-// openCalibrations returns nil where there are none.
+// openCalibrations returns nil if no calibrations are configured.
 func (f *modelFlags) openCalibrations() (*judge.Calibrations, error) {
 	if f.Calibration == "" {
-		return nil, nil //nolint:nilnil // a valid, common answer
+		return nil, nil //nolint:nilnil // a valid, common case
 	}
 	raw, err := os.ReadFile(f.Calibration)
 	if err != nil {
@@ -122,10 +121,10 @@ func (f *modelFlags) openCalibrations() (*judge.Calibrations, error) {
 	return all, nil
 }
 
-// openCassette returns nil where there is none.
+// openCassette returns nil if no cassette is configured.
 func (f *modelFlags) openCassette() (*llm.Cassette, error) {
 	if f.Cassette == "" || f.CassetteFor == modeLive {
-		return nil, nil //nolint:nilnil // a valid, common answer
+		return nil, nil //nolint:nilnil // a valid, common case
 	}
 	c, err := llm.OpenCassette(f.Cassette, llm.CassetteMode(f.CassetteFor), llm.NewHTTPDoer())
 	if err != nil {
@@ -134,7 +133,7 @@ func (f *modelFlags) openCassette() (*llm.Cassette, error) {
 	return c, nil
 }
 
-// warnIdleStages says which models of a workflow's cascades can decide nothing.
+// warnIdleStages warns about models in a workflow's cascades that can never decide.
 func (f *modelFlags) warnIdleStages(log *slog.Logger, all *judge.Calibrations, d *workflow.Definition) {
 	var idle []string
 	for _, r := range d.Cascades() {
@@ -161,7 +160,7 @@ func (f *modelFlags) check() error {
 	return errors.Join(thinking, window, edition)
 }
 
-// checkModels is what can be told of the configured models without a key.
+// checkModels checks the configured models without a key.
 func (f *modelFlags) checkModels() error {
 	if f.Model == "" {
 		return nil
@@ -179,11 +178,11 @@ func newClient(cfg llm.Config) (*llm.Client, error) {
 	return client, nil
 }
 
-// modeLive asks the model and touches no cassette.
+// modeLive asks the model without a cassette.
 const modeLive = "live"
 
-// openMeasured opens the model for a measurement: mode and tape say where its answers come
-// from, and not the environment, whose cassette is for the gate.
+// openMeasured opens the model for a measurement. mode and tape override the cassette from the environment, which
+// is for the gate.
 func (f *modelFlags) openMeasured(log *slog.Logger, mode, tape string) (*model, error) {
 	f.Cassette, f.CassetteFor = cmp.Or(tape, f.Cassette), mode
 	if f.Cassette == "" && mode != modeLive {
@@ -192,7 +191,7 @@ func (f *modelFlags) openMeasured(log *slog.Logger, mode, tape string) (*model, 
 	return f.open(log)
 }
 
-// withoutModel warns of settings that make no sense without a model.
+// withoutModel rejects or warns about settings that have no effect without a model.
 func (f *modelFlags) withoutModel(log *slog.Logger) error {
 	switch {
 	case len(f.Fallbacks) > 0 || len(f.Also) > 0:
@@ -215,7 +214,7 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 }
 
 func (f *modelFlags) configWith(key string) (llm.Config, error) {
-	unlimited := func(n int) int { // 0 means the default to package llm
+	unlimited := func(n int) int { // package llm takes 0 as its default
 		if n == 0 {
 			return -1
 		}
@@ -248,7 +247,7 @@ func (f *modelFlags) configWith(key string) (llm.Config, error) {
 	return cfg, nil
 }
 
-// rungOf is the rung to fix, "" for none.
+// rungOf returns the fixed rung; "" for none.
 func rungOf(structured string) llm.Rung {
 	if structured == "auto" {
 		return ""
@@ -256,7 +255,7 @@ func rungOf(structured string) llm.Rung {
 	return llm.Rung(structured)
 }
 
-// applySettings sets what differs for the model that the settings begin with.
+// applySettings applies per-model settings to the model that they name first.
 func applySettings(models []llm.Model, settings string) error {
 	words := strings.Fields(settings)
 	if len(words) < 2 {
@@ -278,7 +277,7 @@ func applySettings(models []llm.Model, settings string) error {
 		case "thinking":
 			m.Thinking, err = value, llm.ValidThinking(value)
 		case "structured":
-			m.Rung = rungOf(value) // llm.New knows them
+			m.Rung = rungOf(value) // validated by llm.New
 		case "price-in":
 			m.PromptUSD, err = parsePrice(value)
 		case "price-out":
@@ -301,8 +300,8 @@ func parsePrice(value string) (*float64, error) {
 	return &usd, nil
 }
 
-// cutModel takes NAME@URL apart. Names may contain @ themselves (some registries
-// pin versions so), so only what follows looks like a URL counts.
+// cutModel splits NAME@URL. Names may contain @ (some registries pin versions that way), so it splits only before
+// something that looks like a URL.
 func cutModel(spec string) (name, base string, elsewhere bool) {
 	i := strings.LastIndex(spec, "@http")
 	if i <= 0 {
@@ -311,8 +310,7 @@ func cutModel(spec string) (name, base string, elsewhere bool) {
 	return spec[:i], spec[i+1:], true
 }
 
-// localURL reports whether a URL is plainly one of this machine, where keys are
-// seldom needed.
+// localURL reports whether a URL clearly refers to this machine. Keys are rarely needed there.
 func localURL(raw string) bool {
 	if !strings.Contains(raw, "://") {
 		raw = "http://" + raw
@@ -341,7 +339,7 @@ func (f *modelFlags) key() (string, error) {
 	return key, nil
 }
 
-// layer is the model as a layer of the judge; memory may be nil.
+// layer returns the model as a layer of the judge. memory may be nil.
 func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
 		Completer: m.client, Memory: memory, Calibrations: m.calibrations, Prompt: m.prompt(),
@@ -362,7 +360,7 @@ func (m *model) watch(op judge.Opinion) {
 	}
 }
 
-// countOutage counts the decisions that an outage kept from being judged.
+// countOutage counts decisions that were not judged because of an outage. A judgement resets the count.
 func (m *model) countOutage(op judge.Opinion) {
 	switch {
 	case op.Trouble == judge.TroubleUnavailable || op.Trouble == judge.TroubleNotConfigured:
@@ -372,7 +370,7 @@ func (m *model) countOutage(op judge.Opinion) {
 	}
 }
 
-// logOutage logs one line when a model is no longer asked and one when it answers again.
+// logOutage logs when a model is no longer asked and when it answers again.
 func (m *model) logOutage(o llm.Outage) {
 	if o.Over {
 		m.log.Warn("the model answers again", "model", o.Model, "endpoint", o.Endpoint, "after", time.Since(o.Since).Round(time.Second).String(), "decisionsWithout", m.without.Load())
@@ -381,8 +379,8 @@ func (m *model) logOutage(o llm.Outage) {
 	m.log.Warn("the model is not asked for now: its endpoint fails", "model", o.Model, "endpoint", o.Endpoint, "class", o.Cause.Class, "error", o.Cause.Message, "hint", o.Cause.Advice)
 }
 
-// trouble says that every model has an outage, since the last one fell out; nil when one would
-// be asked.
+// trouble returns an error if every model has an outage, dated from the start of the latest outage. It returns nil
+// if any model is available.
 func (m *model) trouble() error {
 	t := telemetry.PartError{Decisions: m.without.Load(), Err: errors.New("no model can be asked; the log has the reason")}
 	for _, s := range m.client.Stats().Models {
@@ -396,9 +394,8 @@ func (m *model) trouble() error {
 	return &t
 }
 
-// prompt is the edition to ask with where a definition names none: the one that was asked for, else
-// the one that a cassette to be replayed was recorded with, the newest if there are several; "" for
-// the usual one.
+// prompt returns the prompt edition for definitions that name none. It is the requested edition, or the newest one
+// that a replayed cassette was recorded with, or "" for the default.
 func (m *model) prompt() string {
 	if m.flags.Edition != "" || m.cassette == nil || m.flags.CassetteFor != string(llm.CassetteReplay) {
 		return m.flags.Edition
@@ -411,7 +408,7 @@ func (m *model) prompt() string {
 	return ""
 }
 
-// list names the models that the flags configure, without opening them; nil when there is none.
+// list returns the names of the configured models without opening them; nil if there are none.
 func (f *modelFlags) list(log *slog.Logger) ([]string, error) {
 	if f.Model == "" {
 		return nil, f.withoutModel(log)
@@ -424,7 +421,7 @@ func (f *modelFlags) list(log *slog.Logger) ([]string, error) {
 	return names, nil
 }
 
-// names are the models that definitions may ask for; the first is the default.
+// names returns the models that definitions may use. The first is the default.
 func (m *model) names() []string {
 	if m == nil {
 		return nil
@@ -439,7 +436,7 @@ func (m *model) closeCassette() error {
 	return m.cassette.Close()
 }
 
-// Close ends the client and says what of a cassette was never used.
+// Close closes the client and warns about unused cassette entries.
 func (m *model) Close() error {
 	if m == nil {
 		return nil

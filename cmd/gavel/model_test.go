@@ -41,7 +41,7 @@ func TestLocalURL(t *testing.T) {
 	}
 }
 
-// The key of the first endpoint is never sent to another one.
+// The key of the first endpoint is never sent to another endpoint.
 func TestKeysStayWithTheirEndpoints(t *testing.T) {
 	t.Setenv(keyVariable, "first-key")
 	t.Setenv(fallbackKeyVariable, "other-key")
@@ -67,7 +67,7 @@ func TestKeysStayWithTheirEndpoints(t *testing.T) {
 	}
 }
 
-// What differs for a model is set for it alone.
+// Per-model settings apply to that model only.
 func TestSettingsOfAModel(t *testing.T) {
 	t.Parallel()
 	f := func(settings ...string) modelFlags {
@@ -94,7 +94,8 @@ func TestSettingsOfAModel(t *testing.T) {
 	}
 }
 
-// The line at the end of an outage says how long it was and what was decided in it, also at the default level of the log.
+// The log line at the end of an outage has its duration and the number of decisions made during it. The default
+// log level includes the line.
 func TestOutageLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -128,7 +129,7 @@ func TestKeyFile(t *testing.T) {
 	}
 }
 
-// Settings that lead to no model are said, not swallowed.
+// Settings without a model are reported.
 func TestHalfConfiguredModel(t *testing.T) {
 	t.Setenv(keyVariable, "k")
 	t.Setenv("LLM_BASE_URL", "")

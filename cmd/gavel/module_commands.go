@@ -76,7 +76,7 @@ func applyShared(parsed *kong.Context) {
 	if selected := parsed.Selected(); selected != nil && selected.Target.Kind() == reflect.Struct {
 		eachShared(selected.Target, func(field reflect.Value) {
 			if flags, ok := field.Interface().(interface{ AfterApply(*kong.Context) error }); ok {
-				_ = flags.AfterApply(parsed) // it has no errors
+				_ = flags.AfterApply(parsed) // never fails
 			}
 		})
 	}

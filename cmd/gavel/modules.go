@@ -1,6 +1,6 @@
 package main
 
-// The modules of the program, each on one line. docs/architecture.md says how to add one.
+// Each module of the program has one line here. docs/architecture.md describes how to add one.
 import (
 	_ "github.com/gavel-mcp/gavel/internal/modules/chain"
 	_ "github.com/gavel-mcp/gavel/internal/modules/demo"

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// notebook is the state of the notebook on state management: keys that are set, forever.
+// notebook is the workflow of the notebook on state management: keys are set, without end.
 const notebook = `{"name":"notebook","initialState":"open","states":{"open":{"transitions":{"set":"open"}}}}`
 
 const (
@@ -14,20 +14,20 @@ const (
 	updates = 5
 )
 
-// setCounter is the arguments of one update of a thread.
+// setCounter returns the arguments of one update by a thread.
 func setCounter(id string, thread, value int) string {
 	return fmt.Sprintf(`{"id":%q,"action":"set","data":{"counter_thread_%d":%d}}`, id, thread, value)
 }
 
-// TestConcurrentAdvancesAreServed plays the notebook's three threads, which set a counter of
-// theirs five times each: all at once or one after the other, over one process or three,
-// over stdio and HTTP. Nobody names a revision, so that every update is made, once.
+// TestConcurrentAdvancesAreServed repeats the notebook's three threads, each of which sets its counter five times.
+// The updates are concurrent or sequential, over one process or three, over stdio and HTTP. No update names a
+// revision, so each is made exactly once.
 func TestConcurrentAdvancesAreServed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name      string
 		processes int
-		inTurn    bool // each thread waits for its answers, as the notebook's do
+		inTurn    bool // each thread waits for its responses, as in the notebook
 	}{
 		{"one process", 1, true},
 		{"one process, all at once", 1, false},
@@ -68,7 +68,7 @@ func TestConcurrentAdvancesAreServed(t *testing.T) {
 	})
 }
 
-// runThreads updates as each of the threads, concurrently.
+// runThreads runs the threads' updates concurrently.
 func runThreads(inTurn bool, update func(thread, value int)) {
 	var all sync.WaitGroup
 	for thread := range threads {
@@ -85,7 +85,7 @@ func runThreads(inTurn bool, update func(thread, value int)) {
 	all.Wait()
 }
 
-// checkNotebook looks for every update in the history, once, and nothing else.
+// checkNotebook checks that the history has every update once and nothing else.
 func checkNotebook(t *testing.T, s *server, id string, inTurn bool) {
 	t.Helper()
 	status := s.must("workflow.status", object{"id": id})

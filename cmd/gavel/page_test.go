@@ -19,12 +19,12 @@ import (
 
 var pageFiles sync.Mutex
 
-// shownBetween is where a page shows what was printed, by a name of the place.
+// shownBetween returns the marks around a place in a page that shows output.
 func shownBetween(place string) (begins, ends string) {
 	return "<!-- " + place + ":begin -->\n```text\n", "```\n<!-- " + place + ":end -->"
 }
 
-// runDemo returns a demo's command line and what it prints.
+// runDemo returns a demo's command line and output.
 func runDemo(t *testing.T, args ...string) string {
 	t.Helper()
 	needsProgram(t)
@@ -37,8 +37,8 @@ func runDemo(t *testing.T, args ...string) string {
 	return "$ go run ./cmd/gavel " + strings.Join(args, " ") + "\n" + string(out)
 }
 
-// shows fails when a page does not show a text, but for what differs from run to run;
-// with -update it does afterwards.
+// shows fails the test if a page does not show a text, apart from values that vary between runs. With -update it
+// rewrites the page.
 func shows(t *testing.T, file, printed string) {
 	t.Helper()
 	showsAt(t, file, "demo", printed)
@@ -49,7 +49,7 @@ func showsAt(t *testing.T, file, place, printed string) {
 	t.Helper()
 	want := new(exampleIDs).steady(printed)
 	shownBegins, shownEnds := shownBetween(place)
-	pageFiles.Lock() // a page has places of several tests
+	pageFiles.Lock() // several tests may update the same page
 	defer pageFiles.Unlock()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -74,11 +74,10 @@ func showsAt(t *testing.T, file, place, printed string) {
 	t.Errorf("%s is stale; run: go test ./cmd/gavel -run %s -update\nit should show:\n%s", file, name, want)
 }
 
-// exampleIDs maps the ids of one run to ids that are the same in every run: the nth that
-// appears always becomes the same one.
+// exampleIDs replaces ids by stable ones: the nth id that appears always becomes the same one.
 type exampleIDs struct{ examples map[string]string }
 
-// steady replaces what differs from run to run.
+// steady replaces values that vary between runs.
 func (e *exampleIDs) steady(s string) string {
 	s = anyID.ReplaceAllStringFunc(s, e.example)
 	for pattern, by := range map[string]string{
@@ -91,10 +90,10 @@ func (e *exampleIDs) steady(s string) string {
 	return realigned(steadyTimes(s))
 }
 
-// example is a UUIDv7 of about the time that pages show.
+// example returns a UUIDv7 with about the time shown in pages.
 func (e *exampleIDs) example(id string) string {
 	kind, uuid, _ := strings.Cut(id, "-")
-	if strings.HasPrefix(uuid, "00000000-") { // made up by the page
+	if strings.HasPrefix(uuid, "00000000-") { // invented in the page
 		return id
 	}
 	if got, ok := e.examples[id]; ok {
@@ -118,12 +117,11 @@ var (
 	columns     = regexp.MustCompile(` {2,}`)
 )
 
-// exampleTime is when the first id of a page was made.
+// exampleTime is the time of the first id in a page.
 var exampleTime = time.Date(2026, 3, 10, 9, 26, 40, 0, time.UTC)
 
-// steadyTimes replaces times by those of examples. What a command prints began when the id in
-// its line was made, or else the first id that the command shows, and each time after the first
-// is a little later; what is yet to come is a day later.
+// steadyTimes replaces times by example times. A command's times start at that of the id in its line, or of the
+// first id in its output. Each later time is a little later. Future times become a day later.
 func steadyTimes(s string) string {
 	lines := strings.Split(s, "\n")
 	began, named, steps := exampleTime, false, map[time.Time]int{}
@@ -134,7 +132,7 @@ func steadyTimes(s string) string {
 		if id := anyID.FindString(line); id != "" && !strings.Contains(id, "-00000000-") && (!named || anyTime.MatchString(line)) {
 			named = true
 			_, uuid, _ := strings.Cut(id, "-")
-			ms, _ := strconv.ParseInt(uuid[:8]+uuid[9:13], 16, 64) // as anyID has it
+			ms, _ := strconv.ParseInt(uuid[:8]+uuid[9:13], 16, 64) // valid, because anyID matched
 			began = time.UnixMilli(ms).UTC()
 		}
 		lines[i] = anyTime.ReplaceAllStringFunc(line, func(text string) string {
@@ -149,8 +147,7 @@ func steadyTimes(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// realigned sets tables anew: what took less than 3 s took 20 ms, anything else 3 s, and
-// columns are as wide as that makes them.
+// realigned formats tables anew. Durations below 3 s become 20ms, others 3s, and column widths follow.
 func realigned(s string) string {
 	var out, table []string
 	end := func() {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pages are those that people read.
+// pages returns the pages that people read.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -30,10 +30,10 @@ func pages(t *testing.T) map[string]string {
 	return out
 }
 
-// fileBlock is a YAML example that begins with the name of its file.
+// fileBlock matches a YAML example whose first line names its file.
 var fileBlock = regexp.MustCompile("(?s)```yaml\n# (\\S+\\.yaml)\n(.*?)```")
 
-// What the page on evidence has its reader write is what gavel takes, to the letter.
+// gavel accepts the files in the evidence page exactly as written.
 func TestEvidencePageIsClean(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ var (
 	docFile = regexp.MustCompile(`\bdocs/[a-z-]+\.md\b`)
 )
 
-// A test or benchmark that a page names exists.
+// Every test or benchmark named in a page exists.
 func TestPagesNameWhatIsThere(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]string{"run": `\nfunc (Test|Example)`, "bench": `\nfunc Benchmark`, "fuzz": `\nfunc Fuzz`}
@@ -85,10 +85,10 @@ func TestPagesNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// Links between pages lead to files, and to headings, that exist.
+// Links between pages point to existing files and headings.
 func TestLinksOfPages(t *testing.T) {
 	t.Parallel()
-	known := map[string][]string{} // the anchors of pages
+	known := map[string][]string{} // anchors by page
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "packaging/*.md", "packaging/*/*.md"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
 		if err != nil || len(files) == 0 {
@@ -119,7 +119,7 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// anchors are the fragments by which the headings of a page can be linked to.
+// anchors returns the link fragments of a page's headings.
 func anchors(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -133,7 +133,7 @@ func anchors(t *testing.T, file string) []string {
 	return out
 }
 
-// Code, help texts and packaging files name pages that exist.
+// Pages named by code, help texts and packaging files exist.
 func TestPagesThatCodeNames(t *testing.T) {
 	t.Parallel()
 	var found int
@@ -164,7 +164,7 @@ func TestPagesThatCodeNames(t *testing.T) {
 	}
 }
 
-// testSource is the tests of a package; of all of them for "...".
+// testSource returns the test source of a package, or of all packages for "...".
 func testSource(t *testing.T, dir string) string {
 	t.Helper()
 	if dir == "..." {

@@ -18,7 +18,7 @@ var (
 	peersDir    = flag.String("peers.dir", "", "where run.sh of the comparison is")
 )
 
-// Names of rows of the comparison; of two that begin alike the first counts.
+// Names of rows in the comparison. If two have the same prefix, the first counts.
 const (
 	floorRow    = "net/http + hand-written Go (ceiling)"
 	syncedRow   = "net/http + hand-written Go + fdatasync group commit"
@@ -31,17 +31,17 @@ const (
 	overPipeRow = "gavel advance over stdio, fields + schema"
 )
 
-// peerRow is a row of results/rows.jsonl: medians over the rounds.
+// peerRow is a row of results/rows.jsonl, with medians over the rounds.
 type peerRow struct {
 	Name, Note     string
-	C              int // callers
+	C              int // concurrent callers
 	PerS, P50, P99 float64
 }
 
 type peerRows map[string]map[int]peerRow
 
-// TestBenchPeers compares a build of this tree with what others do in the same run: make
-// bench-peers. The comparison is a folder beside the checkout; it is copied, never written to.
+// TestBenchPeers compares a build of this tree with other projects in the same run (make bench-peers). The
+// comparison is in a folder next to the checkout. The test copies it and never writes to it.
 func TestBenchPeers(t *testing.T) {
 	if *peersRounds == 0 {
 		t.Skip("compared with -peers.rounds only")
@@ -60,13 +60,13 @@ func TestBenchPeers(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "cp", "-R", *peersDir+"/.", work).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := os.RemoveAll(filepath.Join(work, "bin", "gavel")); err != nil { // of another tree
+	if err := os.RemoveAll(filepath.Join(work, "bin", "gavel")); err != nil { // built from another tree
 		t.Fatal(err)
 	}
 	readTokenFromFile(t, filepath.Join(work, "bench.py"))
 	t.Logf("before: %s", machineLoad())
-	comparison := exec.CommandContext(t.Context(), "./run.sh", strconv.Itoa(*peersRounds)) //nolint:gosec // what PEERS names is run
-	// Its client of MCP reads structured content.
+	comparison := exec.CommandContext(t.Context(), "./run.sh", strconv.Itoa(*peersRounds)) //nolint:gosec // the folder is selected by PEERS
+	// Its MCP client reads structured content.
 	comparison.Dir, comparison.Env = work, append(withoutSettings(os.Environ()), "GAVEL_SRC="+root, "GAVEL_OUTPUT_SCHEMAS=true")
 	if out, err := comparison.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -75,8 +75,8 @@ func TestBenchPeers(t *testing.T) {
 	printRatios(t, readPeers(t, filepath.Join(work, "results", "rows.jsonl")))
 }
 
-// readTokenFromFile has the comparison take its token from the file that the first start writes;
-// it was made for a gavel that printed one.
+// readTokenFromFile makes the comparison read its token from the file that the first start writes. It was written
+// for a gavel that printed the token.
 func readTokenFromFile(t *testing.T, script string) {
 	t.Helper()
 	raw, err := os.ReadFile(script)
@@ -87,7 +87,7 @@ func readTokenFromFile(t *testing.T, script string) {
 	if !bytes.Contains(raw, []byte(printed)) && !bytes.Contains(raw, []byte(written)) {
 		t.Fatalf("%s reads the token in a way that this test does not know", script)
 	}
-	if err := os.WriteFile(script, bytes.ReplaceAll(raw, []byte(printed), []byte(written)), 0o644); err != nil { //nolint:gosec // a copy of a script without secrets
+	if err := os.WriteFile(script, bytes.ReplaceAll(raw, []byte(printed), []byte(written)), 0o644); err != nil { //nolint:gosec // the copied script has no secrets
 		t.Fatal(err)
 	}
 }
@@ -130,7 +130,7 @@ func readPeers(t *testing.T, path string) peerRows {
 	return rows
 }
 
-// printRatios prints the figures that gavel is measured by, and the floors below them.
+// printRatios prints gavel's figures and their lower limits.
 func printRatios(t *testing.T, rows peerRows) {
 	t.Helper()
 	perSecond := func(name, of string, c int) float64 { return rows[name][c].PerS / rows[of][c].PerS }
@@ -139,7 +139,7 @@ func printRatios(t *testing.T, rows peerRows) {
 	for _, f := range []struct {
 		figure                 string
 		measured, atLeast, aim float64
-		less                   bool // is better
+		less                   bool // whether less is better
 	}{
 		{"/v1/decide / OPA quiet, 1 caller", perSecond(decideRow, quietRow, 1), 1.0, 1.5, false},
 		{"/v1/decide / OPA quiet, 8 callers", perSecond(decideRow, quietRow, 8), 1.2, 2.0, false},

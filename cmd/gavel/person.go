@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// forPerson is a table as a person reads it: ids as short as they can be told apart, and how
-// long ago or how soon. Files and pipes get ids and times whole.
+// forPerson prepares a table for a terminal: ids are shortened if they stay distinct, and times are relative.
+// Files and pipes get the original values.
 func forPerson(out *term.Terminal, rows [][]string) [][]string {
 	if !out.IsTerminal() {
 		return rows
@@ -17,7 +17,7 @@ func forPerson(out *term.Terminal, rows [][]string) [][]string {
 	return shortenForPerson(rows, time.Now())
 }
 
-// The columns that hold ids, and those of times of which it matters how far away they are.
+// Columns that contain ids, and columns with times that are shown as relative.
 var (
 	idColumns   = []string{"ID", "INSTANCE", "RUN"}
 	timeColumns = []string{"WHEN", "WAITS SINCE", "EXPIRES", "UPDATED", "LAST USED", "STARTED", "NEXT", "LAST"}
@@ -49,7 +49,7 @@ func shortenForPerson(rows [][]string, now time.Time) [][]string {
 	return shown
 }
 
-// areDistinct reports whether different ids in a column stay different when they are cut.
+// areDistinct reports whether different ids in a column remain different when shortened.
 func areDistinct(rows [][]string, column int) bool {
 	whole := map[string]string{}
 	for _, row := range rows {
@@ -62,8 +62,7 @@ func areDistinct(rows [][]string, column int) bool {
 	return true
 }
 
-// shortenID leaves of an id what begins it up to the millisecond in it. That is taken wherever
-// an id is.
+// shortenID cuts an id after the millisecond of its timestamp. Commands accept the short form as an id.
 func shortenID(id string) string {
 	kind, _, _ := strings.Cut(id, "-") // such as wf, rev
 	if prefix := kind + "-"; len(kind) <= 3 && isWhole(id, prefix) {
@@ -72,7 +71,7 @@ func shortenID(id string) string {
 	return id
 }
 
-// fromNow says how long ago a time is, or how soon it comes.
+// fromNow formats a time relative to now.
 func fromNow(at, now time.Time) string {
 	d := at.Sub(now)
 	if d >= 0 {

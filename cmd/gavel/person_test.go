@@ -26,7 +26,7 @@ func TestTablesForPersons(t *testing.T) {
 	if rows := shortenForPerson(table("order-17", one), now); rows[1][0] != "order-17" {
 		t.Errorf("an id that is not gavel's is cut: %q", rows)
 	}
-	var b bytes.Buffer // which is no terminal
+	var b bytes.Buffer // not a terminal
 	if rows := forPerson(term.New(&b), table(one, two)); rows[1][0] != one || rows[1][1] != "2026-03-10T09:29:18Z" {
 		t.Errorf("a pipe gets %q", rows[1])
 	}

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// playSession is the program "play" of the scripts: an agent that plays a file against
-// `gavel mcp`. Each line is a tool and its arguments; $ID is the instance that the last
-// start made. It prints one line for each answer: ok or error, and the structured
-// content. The last line may be "kill", which ends the server as a power cut would; "await FILE
-// TEXT" goes on once the file holds the text. With
-// $FORM set it is a client that can show forms, and answers each with that.
+// playSession is the program "play" of the scripts: an agent that plays a file against `gavel mcp`. Each line is a
+// tool and its arguments. $ID is the instance of the last start. It prints one line per response: ok or error, and
+// the structured content.
+//
+// The last line may be "kill", which ends the server like a power failure. "await FILE TEXT" continues once the
+// file contains the text. If $FORM is set, the client supports forms and answers each with that value.
 func playSession() {
 	file, err := os.ReadFile(os.Args[1])
 	if err != nil {
@@ -48,7 +48,7 @@ func playSession() {
 	}
 }
 
-// awaitText returns once a file holds a text.
+// awaitText returns once a file contains a text.
 func awaitText(words []string) {
 	const patience = 30 * time.Second
 	ended := time.After(patience)

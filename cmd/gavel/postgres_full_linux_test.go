@@ -16,10 +16,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// smallDisk mounts a file system of a few megabytes with a folder of the database server's user in it.
+// smallDisk mounts a file system of a few megabytes with a folder owned by the database server's user.
 func smallDisk(t *testing.T) (disk, folder string) {
 	t.Helper()
-	disk, err := os.MkdirTemp("", "gavel-disk") //nolint:usetesting // T.TempDir lets no other user in
+	disk, err := os.MkdirTemp("", "gavel-disk") //nolint:usetesting // T.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +43,8 @@ func smallDisk(t *testing.T) (disk, folder string) {
 	return disk, folder
 }
 
-// A server whose database's disk is full says so, loses nothing that it acknowledged, and goes on without a
-// restart once there is room.
+// A server reports when its database's disk is full. It loses no acknowledged data, and it continues without a
+// restart once there is space.
 func TestDatabaseThatIsFull(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -87,7 +87,7 @@ func TestDatabaseThatIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, answer := move()
-	for tries := 1; status == http.StatusOK && tries < 300; tries++ { // there is room left in the pages of the tables
+	for tries := 1; status == http.StatusOK && tries < 300; tries++ { // the tables' pages still have space
 		status, answer = move()
 	}
 	if status != http.StatusServiceUnavailable || answer["code"] != "unavailable" {
@@ -98,11 +98,11 @@ func TestDatabaseThatIsFull(t *testing.T) {
 	if part, _ := parts[0].(object); status != http.StatusServiceUnavailable || part["name"] != "store" || part["ok"] != false {
 		t.Errorf("readiness does not say that the store is why: %d %v", status, ready)
 	}
-	s.must("", http.MethodGet, "/v1/instances/"+id, "") // it can be read
+	s.must("", http.MethodGet, "/v1/instances/"+id, "") // reading works
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) { // asked again and again, as balancers do
+	for until := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) { // polled, as by load balancers
 		if status, ready = s.ask("", http.MethodGet, "/readyz", ""); status == http.StatusOK {
 			break
 		} else if time.Now().After(until) {
@@ -119,7 +119,7 @@ func TestDatabaseThatIsFull(t *testing.T) {
 	runGavel(t, "verify", "--store", at.String(), "--store-key", key)
 }
 
-// fillDisk writes a file until nothing more fits.
+// fillDisk writes a file until the disk is full.
 func fillDisk(path string) error {
 	f, err := os.Create(path)
 	if err != nil {

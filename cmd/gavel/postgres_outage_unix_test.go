@@ -12,10 +12,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// Servers whose database ends their connections, or takes no writes for a while, say so and go on
-// without a restart. Nothing that they log has the password.
+// Servers report when their database closes their connections or rejects writes for a while. They continue without
+// a restart. Their logs never contain the password.
 func TestDatabaseComesBack(t *testing.T) {
-	t.Setenv("PGPASSWORD", canaryPassword) // which the server of the tests does not ask for
+	t.Setenv("PGPASSWORD", canaryPassword) // the tests' server does not require it
 	server := pgtest.Shared(t)
 	w := serveTogether(t, "--log-level", "debug")
 	at, err := url.Parse(w.store[1])
@@ -28,7 +28,7 @@ func TestDatabaseComesBack(t *testing.T) {
 	}
 	wait := func(s *served, want int) (answer object) {
 		t.Helper()
-		for until := time.Now().Add(patience); time.Now().Before(until); <-time.After(50 * time.Millisecond) { // asked again and again, as balancers do
+		for until := time.Now().Add(patience); time.Now().Before(until); <-time.After(50 * time.Millisecond) { // polled, as by load balancers
 			var status int
 			if status, answer = s.ask("", http.MethodGet, "/readyz", ""); status == want {
 				return answer
@@ -39,8 +39,8 @@ func TestDatabaseComesBack(t *testing.T) {
 	}
 	id := w.a.begin(w.a.owner, "shipping")
 	end()
-	w.b.must(w.b.owner, http.MethodGet, "/v1/instances/"+id, "") // read once more on another connection
-	w.a.begin(w.a.owner, "shipping")                             // tried again
+	w.b.must(w.b.owner, http.MethodGet, "/v1/instances/"+id, "") // retried on another connection
+	w.a.begin(w.a.owner, "shipping")                             // retried
 
 	server.Exec(t, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`)
 	end()

@@ -17,21 +17,21 @@ var (
 	anyTokenID   = regexp.MustCompile(`(?m)^(token )?[0-9a-f]{16}\b`)
 )
 
-// The quick start prints what it shows.
+// The quick start shows actual output.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	showsConsole(t, "../../docs/quickstart.md", 6)
 }
 
-// The page on serving prints what it shows.
+// The page on serving shows actual output.
 func TestServePage(t *testing.T) {
 	t.Parallel()
 	showsConsole(t, "../../docs/serve.md", 2)
 }
 
-// showsConsole fails when a page's console blocks do not show what their commands print,
-// typed into one shell, in a folder that has the files of the page and a checkout's
-// examples, beside the server that they start; with -update they do afterwards.
+// showsConsole fails the test if a page's console blocks do not show the output of their commands. The commands
+// run in one shell, in a folder with the page's files and the examples, next to the server that they start. With
+// -update it rewrites the page.
 func showsConsole(t *testing.T, page string, fewest int) {
 	t.Helper()
 	for _, program := range []string{"bash", "curl", "jq"} {
@@ -82,12 +82,12 @@ func showsConsole(t *testing.T, page string, fewest int) {
 	t.Errorf("%s is stale; run: go test ./cmd/gavel -run %s -update\nit should show:\n%s", page, t.Name(), want)
 }
 
-// shellSession is one shell, and the server beside it once a command has started one.
+// shellSession is a shell, and a server once a command has started one.
 type shellSession struct {
 	t      *testing.T
 	dir    string
 	stdin  io.Writer
-	lines  *bufio.Scanner // what commands print, stdout and stderr alike
+	lines  *bufio.Scanner // output of commands, stdout and stderr
 	served *served
 	ids    exampleIDs
 }
@@ -111,13 +111,13 @@ func beginShell(t *testing.T, dir string) *shellSession {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = stdin.Close() // which ends it
-		_ = cmd.Wait()    // it ends as its last command did
+		_ = stdin.Close() // ends the shell
+		_ = cmd.Wait()    // its exit code is that of the last command
 	})
 	return &shellSession{t: t, dir: dir, stdin: stdin, lines: bufio.NewScanner(printed)}
 }
 
-// block is a block of commands with what they print.
+// block runs a block's commands and returns them with their output.
 func (s *shellSession) block(text string) string {
 	s.t.Helper()
 	var out strings.Builder
@@ -144,7 +144,7 @@ func (s *shellSession) run(command string) string {
 	var out strings.Builder
 	for s.lines.Scan() {
 		if code, ok := strings.CutPrefix(s.lines.Text(), mark); ok {
-			if code != "0" || strings.Contains(out.String(), ":null") { // which jq says of what is not there
+			if code != "0" || strings.Contains(out.String(), ":null") { // printed by jq for missing values
 				s.t.Errorf("%s: exit code %s\n%s", command, code, out.String())
 			}
 			return out.String()
@@ -155,7 +155,7 @@ func (s *shellSession) run(command string) string {
 	return ""
 }
 
-// serve starts the server, and returns what its terminal shows.
+// serve starts the server and returns its terminal output.
 func (s *shellSession) serve(args []string) string {
 	s.t.Helper()
 	for i, arg := range args {
@@ -167,7 +167,7 @@ func (s *shellSession) serve(args []string) string {
 	return s.served.stderr.String()
 }
 
-// steady replaces what differs from run to run.
+// steady replaces values that vary between runs.
 func (s *shellSession) steady(printed string) string {
 	if s.served != nil {
 		printed = strings.ReplaceAll(printed, s.served.url, "http://127.0.0.1:4285")
@@ -176,7 +176,7 @@ func (s *shellSession) steady(printed string) string {
 	return s.ids.steady(anyTokenID.ReplaceAllString(printed, "${1}0123456789abcdef"))
 }
 
-// The first chain of the page on chains does what it shows.
+// The first chain in the chains page works as shown.
 func TestChainsPage(t *testing.T) {
 	t.Parallel()
 	showsConsole(t, "../../docs/chains.md", 2)

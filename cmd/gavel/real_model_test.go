@@ -17,9 +17,9 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// What a real model of 135 million parameters answered is read as it was when it was recorded, in
-// every form of an answer; none of it opens a strict gate, and nothing of it can be calibrated or
-// certified. docs/real-model.md has the table; testdata/real-model/run.sh record records anew.
+// Recorded answers of a real model with 135 million parameters are still read as they were when recorded, in every
+// answer format. None passes a strict gate, and none can be calibrated or certified. docs/real-model.md has the
+// table; testdata/real-model/run.sh record records them again.
 func TestRealModelFromItsCassettes(t *testing.T) {
 	t.Parallel()
 	folder, results := filepath.Join("..", "..", "testdata", "real-model"), t.TempDir()
@@ -63,7 +63,7 @@ func TestRealModelFromItsCassettes(t *testing.T) {
 			t.Errorf("%s: calibrate exits with %d\n%s", rung, code, out)
 		}
 	}
-	_ = table.Flush() // a strings.Builder takes everything
+	_ = table.Flush() // a strings.Builder never fails
 	showsAt(t, filepath.Join("..", "..", "docs", "real-model.md"), "cassettes", page.String())
 }
 

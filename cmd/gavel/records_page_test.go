@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// paperV1 is a definition before it is migrated; paperV2 calls reviewing "review", and
-// wants an author there.
+// paperV1 is a definition before its migration. paperV2 renames the state reviewing to "review" and requires an
+// author there.
 const (
 	paperV1 = `{"name":"paper","initialState":"draft","states":{
 		"draft":{"transitions":{"submit":"reviewing"}},
@@ -25,7 +25,7 @@ const (
 		"stateValidators":{"review":{"requiredFields":["author"]}}}`
 )
 
-// The page on records shows what the commands print.
+// The records page shows the actual output.
 func TestRecordsPageShowsThePast(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/records.md"
@@ -54,10 +54,10 @@ func TestRecordsPageShowsThePast(t *testing.T) {
 	showsAt(t, page, "migrate", body(s.bad("migrate", "paper", "--dry-run")+s.bad("migrate", "paper", "--state", "reviewing=review")))
 }
 
-// body is printed text without the empty line at its end.
+// body is output without its trailing newline.
 func body(printed string) string { return strings.TrimSuffix(printed, "\n") }
 
-// bad is say for a command that ends with 1.
+// bad is say for a command that exits with 1.
 func (s *shop) bad(args ...string) string {
 	s.t.Helper()
 	needsProgram(s.t)

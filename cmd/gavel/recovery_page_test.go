@@ -14,13 +14,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// fadingPaper is a workflow whose histories are kept for a month.
+// fadingPaper is a workflow that keeps histories for 30 days.
 const fadingPaper = `{"name":"paper","initialState":"draft","retention":{"events":"30d"},"states":{
 	"draft":{"transitions":{"submit":{"target":"reviewing","requiredFields":["summary"]}}},
 	"reviewing":{"transitions":{"publish":"published","reject":"draft"}},
 	"published":{"final":true}}}`
 
-// agedStore is a store in which everything happened a hundred days ago.
+// agedStore creates a store whose events are a hundred days old.
 func agedStore(t *testing.T, path string) {
 	t.Helper()
 	now := time.Now().Add(-100 * 24 * time.Hour)
@@ -62,7 +62,7 @@ func agedStore(t *testing.T, path string) {
 	move(pinned, "publish", `{}`)
 }
 
-// The page on records shows what the commands print.
+// The records page shows the actual output.
 func TestRecoveryPageShowsWhatIsPrinted(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/records.md"

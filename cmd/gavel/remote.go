@@ -15,9 +15,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// serverFlags name a server to ask. There is no flag for the token itself: command lines
-// are seen by everybody on the machine. Some variables have names of their own, because
-// gavel serve has flags of these names that mean something else.
+// serverFlags select a server. There is no flag for the token, because every user of the machine can see command
+// lines. Some environment variables have special names, because gavel serve has flags of the usual names with
+// other meanings.
 type serverFlags struct {
 	Server    string `name:"server" placeholder:"URL" help:"Ask the gavel that serves there (gavel serve), instead of opening a store. You are who the token says."`
 	TokenFile string `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server. Or set GAVEL_TOKEN."`
@@ -25,7 +25,7 @@ type serverFlags struct {
 	Plain     bool   `name:"insecure-plain-http" env:"GAVEL_SERVER_INSECURE_PLAIN_HTTP" help:"Send the token over http:// to another machine. Anyone on the network path can read it."`
 }
 
-// tokenVariable holds the token where no file does.
+// tokenVariable contains the token if no file does.
 const tokenVariable = "GAVEL_TOKEN"
 
 // placeFlags choose between a store and a server.
@@ -36,9 +36,9 @@ type placeFlags struct {
 	typed string
 }
 
-// AfterApply forgets a store that the environment or the configuration file names where a
-// server is to be asked: only who gives both on the command line contradicts himself.
-func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // kong wants an error
+// AfterApply ignores a store from the environment or the configuration file if a server is selected. Giving both
+// on the command line remains an error.
+func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // kong requires an error result
 	given := slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "store" && !p.Resolved })
 	if f.Server != "" && !given {
 		f.Store = ""
@@ -57,7 +57,7 @@ func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // k
 	return nil
 }
 
-// open returns what to ask, and what to call at the end. A store is opened as local does.
+// open returns a caller for the selected server or store, and a function that closes it. local opens the store.
 func (f placeFlags) open(ctx context.Context, con *console, local func(context.Context, *console, storeFlag) (*system, error)) (operation.Caller, func(), error) {
 	if f.Server != "" {
 		c, err := f.connect(con.stdin)
@@ -73,7 +73,7 @@ func (f placeFlags) open(ctx context.Context, con *console, local func(context.C
 	return completing{sys.asOperator()}, func() { sys.Close() }, nil
 }
 
-// ask performs one operation where the flags say. A store is opened to be read.
+// ask performs one operation on the selected server or store. A store is opened for reading.
 func ask[Req, Res any](ctx context.Context, con *console, at placeFlags, op operation.Typed[Req, Res], req Req) (res Res, err error) {
 	g, done, err := at.open(ctx, con, openForReading)
 	if err != nil {
@@ -84,7 +84,7 @@ func ask[Req, Res any](ctx context.Context, con *console, at placeFlags, op oper
 	return res, engineFailure(err)
 }
 
-// print prints what a command found: as JSON, or as text does.
+// print prints found as JSON, or calls text.
 func (con *console) print(asJSON bool, found any, text func()) error {
 	if asJSON {
 		return con.out.JSON(found)
@@ -93,9 +93,8 @@ func (con *console) print(asJSON bool, found any, text func()) error {
 	return nil
 }
 
-// printList prints a page of a list: result as JSON, or rows behind their heading. none says
-// that there are no rows, more which flag continues, "" at the end. A narrow terminal does without
-// the spare columns.
+// printList prints a page of a list: result as JSON, or rows with their heading. It prints none if there are no
+// rows. more is the flag that continues the list; "" at its end. Narrow terminals omit the spare columns.
 func (con *console) printList(asJSON bool, result any, rows [][]string, none, more string, spare ...string) error {
 	switch {
 	case asJSON:
@@ -111,7 +110,7 @@ func (con *console) printList(asJSON bool, result any, rows [][]string, none, mo
 	return nil
 }
 
-// formatCursorFlag is the flag that continues a list behind a cursor, "" where it ended.
+// formatCursorFlag returns the flag that continues a list after a cursor; "" at the end of the list.
 func formatCursorFlag[T comparable](flag string, cursor T) string {
 	if cursor == *new(T) {
 		return ""
@@ -126,7 +125,7 @@ func checkLimit(n, most int) error {
 	return nil
 }
 
-// badUnless ends a check that has printed what it found.
+// badUnless returns the result of a check whose findings are already printed.
 func badUnless(ok bool) error {
 	if ok {
 		return nil
@@ -134,7 +133,7 @@ func badUnless(ok bool) error {
 	return term.ErrBad
 }
 
-// connect returns a client of the server. It does not connect yet.
+// connect returns a client of the server. It opens no connection yet.
 func (f placeFlags) connect(stdin io.Reader) (*client.Client, error) {
 	if f.Store != "" {
 		return nil, term.UsageErrorf("give one of them; look for GAVEL_SERVER in the environment too", "--server and --store were both given")
@@ -150,10 +149,10 @@ func (f placeFlags) connect(stdin io.Reader) (*client.Client, error) {
 	return c, nil
 }
 
-// maxToken is the longest token that is read, in bytes.
+// maxToken is the maximum length of a token, in bytes.
 const maxToken = 16 << 10
 
-// token reads the token: from a file, - for stdin, or from the environment.
+// token reads the token from a file, from stdin (file "-"), or from the environment.
 func (f serverFlags) token(stdin io.Reader) (string, error) {
 	text, place := []byte(os.Getenv(tokenVariable)), tokenVariable
 	if f.TokenFile == "" && len(text) == 0 {
@@ -173,6 +172,6 @@ func (f serverFlags) token(stdin io.Reader) (string, error) {
 	return string(text), nil
 }
 
-// again is how the same place is named on another command line: with the flags that were typed. What variables
-// and the file of settings say, they say again.
+// again returns the flags that select the same place on another command line: those that were typed. Variables and
+// the configuration file apply there anyway.
 func (f placeFlags) again() string { return f.typed }

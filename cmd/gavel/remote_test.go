@@ -16,7 +16,7 @@ import (
 const reviewed = `{"name":"reviewed","initialState":"a","states":{
   "a":{"transitions":{"go":{"target":"b","risk":"high"},"on":"c"}},"b":{"final":true},"c":{"transitions":{"back":"a"}}}}`
 
-// TestServerInsteadOfStore: asked of a server, commands print what they print of its store.
+// TestServerInsteadOfStore shows that commands print the same for a server as for its store.
 func TestServerInsteadOfStore(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
@@ -75,7 +75,7 @@ func TestServerInsteadOfStore(t *testing.T) {
 	}
 }
 
-// TestServerRefuses: every way to name a server wrongly, or to be nobody there.
+// TestServerRefuses covers wrong server addresses and missing or invalid credentials.
 func TestServerRefuses(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
@@ -107,14 +107,14 @@ func TestServerRefuses(t *testing.T) {
 	if out, code := gavelFails(t, nil, "review", "approve", "rev-x", "--reason", "r", "--principal", "me", "--server", s.url, "--token-file", good); code != term.ExitUsage || !strings.Contains(out, "who the token says") {
 		t.Errorf("another principal: %d %s", code, out)
 	}
-	// The token of an agent: only its own, and no reviews of its own.
+	// An agent's token may not approve reviews.
 	if out, code := gavelFails(t, []string{"GAVEL_TOKEN=" + s.agent}, "review", "approve", "rev-x", "--reason", "r", "--server", s.url); code != term.ExitUsage || !strings.Contains(out, "may not") {
 		t.Errorf("an agent approves: %d %s", code, out)
 	}
 }
 
-// TestServerBeforeStoreOfEnvironment: a store that only the environment or the file of the
-// settings names does not keep a command from asking a server.
+// TestServerBeforeStoreOfEnvironment shows that --server overrides a store named only by the environment or the
+// configuration file.
 func TestServerBeforeStoreOfEnvironment(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
@@ -150,7 +150,7 @@ func tokenFile(t *testing.T, token string) string {
 	return file
 }
 
-// gavelFails runs a command that has to fail, and returns what it says and its exit code.
+// gavelFails runs a command that must fail, and returns its output and exit code.
 func gavelFails(t *testing.T, env []string, args ...string) (string, int) {
 	t.Helper()
 	needsProgram(t)

@@ -25,7 +25,7 @@ type repairResult struct {
 }
 
 func (c *repairCmd) Run(ctx context.Context, con *console) error {
-	path, lost := c.lostStore() // then its log is what is repaired
+	path, lost := c.lostStore() // if lost, its log is repaired
 	if !lost {
 		var err error
 		if path, err = c.filePath(con.log, false, "the server checks its own pages; restore a dump, or a point in time: docs/postgres.md"); err != nil {
@@ -53,7 +53,7 @@ func sameContent(a, b string) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// mostShown bounds a list for people; --json has all of it.
+// mostShown limits a list for people. --json prints all of it.
 const mostShown = 20
 
 func printSaved(con *console, file string, s sqlitestore.Salvaged) {
@@ -90,7 +90,7 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 	con.out.Printf("%s\n", con.out.Red(term.Count(n, "loss")))
 }
 
-// joinRanges are numbers as a person writes them: 3-5, 9.
+// joinRanges formats ranges as a person writes them: 3-5, 9.
 func joinRanges(all []sqlitestore.Range) string {
 	var parts []string
 	for i, r := range all {

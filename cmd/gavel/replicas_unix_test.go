@@ -30,17 +30,17 @@ var (
 	replicasTime   = flag.Duration("replicas.time", 2*time.Second, "load two servers over one database for so long")
 )
 
-// replicas are two servers over one database, and writers that move the same instances.
+// replicas is two servers over one database, with writers that move the same instances.
 type replicas struct {
 	t        *testing.T
 	database *pgtest.Server
 	args     []string
 	servers  [2]atomic.Pointer[served]
 	ids      []string
-	known    []atomic.Int64 // the revision that an instance had at least
+	known    []atomic.Int64 // a lower bound of each instance's revision
 	stop     chan struct{}
 	writers  sync.WaitGroup
-	moved    chan struct{} // one value for each move, where somebody waits for them
+	moved    chan struct{} // receives a value for each move if a test waits for it
 
 	mu       sync.Mutex
 	won      map[string]map[int64]string // instance, revision, key of the request
@@ -82,7 +82,7 @@ func (r *replicas) kill(n int) {
 	<-s.ended
 }
 
-// needsMinutes skips a test that is not for every run.
+// needsMinutes skips a test that takes minutes unless GAVEL_LONG=1 is set.
 func needsMinutes(t *testing.T) {
 	t.Helper()
 	if !storetest.Long() {
@@ -90,9 +90,8 @@ func needsMinutes(t *testing.T) {
 	}
 }
 
-// write begins so many writers. Each moves one instance after the other, tells each server what it
-// believes its revision to be, and asks again with the same key, at the other server, until it
-// knows.
+// write starts writers. Each moves one instance after another and sends the revision that it expects. It retries
+// with the same key at the other server until it knows the result.
 func (r *replicas) write(writers int, mayFail bool) {
 	for w := range writers {
 		r.writers.Go(func() {
@@ -140,7 +139,7 @@ func (r *replicas) move(w, n int, mayFail bool) (more bool) {
 		r.unserved++
 		r.mu.Unlock()
 		select {
-		case <-time.After(20 * time.Millisecond): // nobody tells when a server is back
+		case <-time.After(20 * time.Millisecond): // there is no signal that a server is back
 		case <-r.t.Context().Done():
 			return false
 		}
@@ -174,7 +173,7 @@ func (r *replicas) win(i int, revision int64, key string, answer object) bool {
 	return before == ""
 }
 
-// await waits until so many moves were acknowledged.
+// await waits until the given number of moves is acknowledged.
 func (r *replicas) await(moves int) {
 	r.t.Helper()
 	for late := time.After(2 * patience); moves > 0; moves-- {
@@ -186,13 +185,13 @@ func (r *replicas) await(moves int) {
 	}
 }
 
-// settle ends the load; the servers go on.
+// settle ends the load. The servers keep running.
 func (r *replicas) settle() {
 	close(r.stop)
 	r.writers.Wait()
 }
 
-// open opens the store next to the servers.
+// open opens the store while the servers use it.
 func (r *replicas) open() store.Store {
 	r.t.Helper()
 	db, err := driver.Open(r.t.Context(), driver.Config{Address: r.database.URL, MustExist: true})
@@ -202,8 +201,8 @@ func (r *replicas) open() store.Store {
 	return db
 }
 
-// awaitAnchor waits for the first anchor: a server that was killed while it anchored keeps the others
-// from it until its lease ends.
+// awaitAnchor waits for the first anchor. A server killed while anchoring blocks the others until its lease
+// expires.
 func (r *replicas) awaitAnchor() {
 	r.t.Helper()
 	db := r.open()
@@ -217,7 +216,7 @@ func (r *replicas) awaitAnchor() {
 	})
 }
 
-// finish ends the servers, and checks that the store has what was acknowledged and nothing else.
+// finish stops the servers and checks that the store has the acknowledged moves and nothing else.
 func (r *replicas) finish() {
 	r.t.Helper()
 	r.awaitAnchor()
@@ -269,8 +268,8 @@ func (r *replicas) finish() {
 	r.t.Logf("%d moves acknowledged, 0 lost or made twice; %d lost to another writer, %d asked again; %s", moves, r.lost, r.unserved, bytes.TrimSpace(said))
 }
 
-// TestReplicas loads two servers over one database: each revision has one winner, and nobody is
-// told of anything but a win or another's.
+// TestReplicas loads two servers over one database. Each revision has one winner, and each response reports a win
+// or another's win.
 func TestReplicas(t *testing.T) {
 	needsMinutes(t)
 	r := startReplicas(t)
@@ -282,9 +281,8 @@ func TestReplicas(t *testing.T) {
 	r.finish()
 }
 
-// TestReplicasKilled kills one server, both, the database, or its connections in the middle of commits,
-// again and again. What was acknowledged is there, once, and what was not answered can be
-// asked again.
+// TestReplicasKilled repeatedly kills one server, both, the database, or its connections in the middle of commits.
+// Acknowledged moves are present exactly once, and unanswered requests can be retried.
 func TestReplicasKilled(t *testing.T) {
 	needsMinutes(t)
 	r := startReplicas(t)
@@ -309,7 +307,7 @@ func TestReplicasKilled(t *testing.T) {
 	t.Logf("%d kills", *replicasRounds)
 }
 
-// restart kills the database and starts it again; the servers stay.
+// restart kills and restarts the database. The servers keep running.
 func (r *replicas) restart() {
 	r.database.Kill()
 	if err := r.database.Start(); err != nil {
@@ -317,7 +315,7 @@ func (r *replicas) restart() {
 	}
 }
 
-// terminate ends connections at work.
+// terminate closes active connections.
 func (r *replicas) terminate() {
 	for range 10 {
 		if err := pgtest.Execute(r.database.URL, `SELECT pg_terminate_backend(pid), pg_sleep(random() * 0.02) FROM pg_stat_activity

@@ -11,8 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// What gavel retain removes of an anchored store is signed, and verifies; without the key
-// it removes nothing.
+// Removals by gavel retain from an anchored store are signed and verify. Without the key it removes nothing.
 func TestRetainSignsWhatItRemoves(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -29,7 +29,7 @@ type reviewCmd struct {
 	GiveUp  resolveCmd     `cmd:"" name:"give-up" help:"Give up a chain's step that waits for a person."`
 }
 
-// listedReview is a review whose id is its own, as other commands take it.
+// listedReview is a review with its own id under "id", as other commands expect.
 type listedReview struct {
 	engine.ReviewSummary
 	ID       string `json:"id"`
@@ -47,10 +47,10 @@ func newReviewList(r engine.ReviewsResult) any {
 	}{r, list}
 }
 
-// endMark stands for an action where an agent wanted to end.
+// endMark is shown as the action of an agent's request to end.
 const endMark = "(end)"
 
-// reviewRows is the table of reviews, with what became of each where one has ended.
+// reviewRows returns the table of reviews. It has a status column if any of them is closed.
 func reviewRows(reviews []engine.ReviewSummary) [][]string {
 	ended := slices.ContainsFunc(reviews, func(r engine.ReviewSummary) bool { return r.Status != record.ReviewOpen })
 	head := []string{"ID", "PRIORITY", "WORKFLOW", "ACTION", "MOVE", "REQUESTED BY", "WAITS SINCE", "EXPIRES"}
@@ -71,7 +71,7 @@ func reviewRows(reviews []engine.ReviewSummary) [][]string {
 	return rows
 }
 
-// howEnded says what became of a review, in a few words.
+// howEnded briefly describes the result of a review.
 func howEnded(r engine.ReviewSummary) string {
 	if r.Status != record.ReviewResolved {
 		return string(r.Status)
@@ -101,8 +101,8 @@ type resolveCmd struct {
 	placeFlags
 }
 
-// findReviewer is who decides: the principal that was named, or the user of this machine. What the
-// command line performed under its own name may have been that user's doing.
+// findReviewer returns the principal who decides: the named one, or the user of this machine. The user's alias is
+// the command line's principal, because the user may have made moves under that name.
 func findReviewer(principal *string) (engine.Principal, error) {
 	if principal != nil {
 		return engine.Principal{ID: *principal, Role: engine.RoleOperator}, checkPrincipal(*principal)
@@ -114,7 +114,7 @@ func findReviewer(principal *string) (engine.Principal, error) {
 	return engine.Principal{ID: "local:user:" + name, Role: engine.RoleOperator, Alias: localCLI.ID}, nil
 }
 
-// Run decides the review. A decision that could not be carried out is a bad end.
+// Run decides the review. It returns an error if the decision cannot be carried out.
 func (c *resolveCmd) Run(ctx context.Context, con *console) error {
 	return c.perform(ctx, con, c.placeFlags, func(asked any) (operation.Caller, func(), error) {
 		req, _ := asked.(*engine.ResolveRequest)
@@ -129,8 +129,8 @@ func (c *resolveCmd) Run(ctx context.Context, con *console) error {
 	})
 }
 
-// open returns what decides: a server, which has the sources and knows who asks, or the
-// engine here, for an approval with the sources of the configuration file.
+// open returns a caller that decides. A server has its own sources and identifies the caller. The local engine
+// uses the sources of the configuration file for an approval.
 func (c resolveCmd) open(ctx context.Context, con *console, who engine.Principal, req engine.ResolveRequest) (operation.Caller, func(), error) {
 	if c.Server != "" {
 		if c.Principal != nil {
@@ -164,15 +164,15 @@ func (c resolveCmd) open(ctx context.Context, con *console, who engine.Principal
 	return caller, func() { sys.Close() }, nil
 }
 
-// canFetch keeps a reviewer who forgot the configuration from voiding a review:
-// evidence that cannot be fetched again counts as changed.
+// canFetch prevents a reviewer without the configuration from voiding a review. Evidence that cannot be fetched
+// again counts as changed.
 func canFetch(ctx context.Context, sys *system, at operation.Caller, id string) error {
 	view, err := operation.Review.Do(ctx, at, operation.IDRequest{ID: id})
 	if err != nil {
 		return badEnd(err, closed...)
 	}
 	if view.Status != record.ReviewOpen {
-		return nil // the engine tells it
+		return nil // the engine reports it
 	}
 	for _, e := range view.Escalation.Evidence {
 		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.sources.Names(), e.Source) {

@@ -11,14 +11,14 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// reviewPast is what happened to an instance before somebody asked for the move of a review.
+// reviewPast is the history of an instance before the move under review was requested.
 type reviewPast struct {
-	events    []engine.TimelineEntry        // the oldest first
-	decisions map[int64]engine.HistoryEntry // those of the events that have one
-	reviews   []engine.ReviewSummary        // the other ones of the instance
+	events    []engine.TimelineEntry        // oldest first
+	decisions map[int64]engine.HistoryEntry // by seq of their events
+	reviews   []engine.ReviewSummary        // other reviews of the instance
 }
 
-// mostSteps is how many steps of a path a review shows; the command that it names has all.
+// mostSteps limits the steps of a path that a review shows. The printed command shows all of them.
 const mostSteps = 20
 
 func readReviewPast(ctx context.Context, at operation.Caller, view engine.ReviewView) (reviewPast, error) {
@@ -67,8 +67,7 @@ func readReviewPast(ctx context.Context, at operation.Caller, view engine.Review
 	}
 }
 
-// path prints how the instance came to where the move was asked for: its states, and each step
-// with what is to be known of how it was decided.
+// path prints how the instance reached its state: its states, and each step with how it was decided.
 func (p reviewPage) path() {
 	if len(p.past.events) == 0 {
 		return
@@ -95,7 +94,7 @@ func (p reviewPage) path() {
 		what := whatHappened(e)
 		note := mark
 		switch {
-		case decided && mark == "": // a code is gavel's word, a reason somebody's
+		case decided && mark == "": // show only the code: gavel writes it, a reason may be anyone's
 			note = d.Code
 		case !decided && e.Reason == "":
 			note = eventNote(e)
@@ -132,8 +131,8 @@ func (p reviewPage) pastEvidence() {
 	p.out.Table(fetchedRows(fetched[max(0, len(fetched)-mostSteps):]))
 }
 
-// doubtOf names what keeps a decision from counting in full, "" for nothing: a judge that the
-// definition asks for was not there, an examiner failed, or the judgement was not enforced.
+// doubtOf names why a decision does not count in full; "" if it does. Reasons are a missing judge, a failed
+// examiner, or a judgement that was not enforced.
 func doubtOf(d engine.HistoryEntry) string {
 	var doubts []string
 	add := func(is bool, what string) {

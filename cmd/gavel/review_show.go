@@ -80,7 +80,7 @@ func (p reviewPage) describeAsked() string {
 	return fmt.Sprintf("%q, from %s to %s", p.Action, p.From, orNone(p.Target))
 }
 
-// moment is a time, for a person with how far away it is.
+// moment formats a time. On a terminal it adds the distance from now.
 func (p reviewPage) moment(at time.Time) string {
 	if !p.out.IsTerminal() {
 		return formatTime(at)
@@ -95,7 +95,7 @@ func (p reviewPage) expiry() string {
 	return p.moment(p.ExpiresAt)
 }
 
-// author is who wrote the definition, and whether he is one whose word counts.
+// author names the owner of the definition and notes whether it is an operator.
 func (p reviewPage) author() string {
 	if p.definition.Operator {
 		return p.definition.Owner + " (operator)"
@@ -123,7 +123,7 @@ func (p reviewPage) reasons() {
 	p.quote(d.Reasoning)
 	for _, f := range d.Findings {
 		if f.Path == "" && strings.Contains(d.Reasoning, f.Message) {
-			continue // said already
+			continue // already printed
 		}
 		line := fmt.Sprintf("[%s] ", f.Code)
 		if f.Path != "" {
@@ -141,12 +141,12 @@ func (p reviewPage) layers() {
 	var because []string
 	for _, op := range p.Escalation.Opinions {
 		if op.Outcome == "" {
-			continue // it had nothing to check
+			continue // it did not check anything
 		}
 		rows = append(rows, []string{
 			string(op.Layer), string(op.Outcome), judge.FormatConfidence(op.Confidence), string(op.Assurance), shortDuration(op.Took.Duration()),
 		})
-		if op.Reasoning != "" { // on one line, so that no layer can speak for another
+		if op.Reasoning != "" { // on one line, so that no layer can imitate another
 			because = append(because, fmt.Sprintf("%s: %s", op.Layer, term.Clean(truncateText(op.Reasoning, 200))))
 		}
 	}
@@ -157,8 +157,7 @@ func (p reviewPage) layers() {
 	}
 }
 
-// criteria prints what the model said of each criterion, or only the criteria where
-// no model said anything.
+// criteria prints the model's result for each criterion, or the criteria alone if no model judged them.
 func (p reviewPage) criteria() {
 	judged := false
 	for _, op := range p.Escalation.Opinions {
@@ -187,7 +186,7 @@ func (p reviewPage) criteria() {
 	}
 }
 
-// votes prints what each model of a panel or cascade came to.
+// votes prints the result of each model of a panel or cascade.
 func (p reviewPage) votes(all []judge.Vote) {
 	if len(all) == 0 {
 		return
@@ -215,7 +214,7 @@ func basisOf(basis string) string {
 	}
 }
 
-// What is shown of data and context; --json shows all.
+// Limits for data and context; --json shows everything.
 const (
 	shownLines = 200
 	shownBytes = 16 << 10
@@ -289,7 +288,7 @@ func (p reviewPage) decide(place placeFlags) {
 	p.out.Printf("gavel review reject %s --reason '...'%s\n", p.ID, more)
 }
 
-// decideStep says how to answer what a chain's step asks.
+// decideStep prints the commands that resolve a chain's step.
 func (p reviewPage) decideStep(more string) {
 	happened, not := "it happened, and gave JSON (null for nothing)", "it did not happen; the run makes the call again"
 	if p.Kind == "input" {
@@ -304,29 +303,30 @@ func (p reviewPage) decideStep(more string) {
 	}
 }
 
-// quote prints a sentence that somebody else wrote.
+// quote prints a sentence from an untrusted author.
 func (p reviewPage) quote(text string) {
 	if text != "" {
 		printBlock(p.out, text)
 	}
 }
 
-// printBlock prints text that did not come from gavel, each line behind a bar, so
-// that none of it can pass for a line of gavel's.
+// printBlock prints text that did not come from gavel. Each line starts with a bar, so that the text cannot
+// imitate gavel's output.
 func printBlock(out *term.Terminal, text string) {
 	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
 		out.Printf("  | %s\n", strings.TrimRight(line, "\n"))
 	}
 }
 
-// printContent prints what a source gave: an object's texts as text, the rest as JSON.
+// printContent prints a source's response: multi-line output or a multi-line body as text, everything else as
+// JSON.
 func printContent(out *term.Terminal, raw json.RawMessage) {
 	var parts map[string]json.RawMessage
 	if json.Unmarshal(raw, &parts) != nil {
 		printBlock(out, indentJSON(raw))
 		return
 	}
-	for _, key := range []string{"output", "body"} { // what commands and addresses give as text
+	for _, key := range []string{"output", "body"} { // the text fields of command and HTTP sources
 		var text string
 		if json.Unmarshal(parts[key], &text) != nil || !strings.Contains(text, "\n") {
 			continue
@@ -344,7 +344,7 @@ func printContent(out *term.Terminal, raw json.RawMessage) {
 	printBlock(out, indentJSON(raw))
 }
 
-// indentJSON is JSON for people, in its own order.
+// indentJSON indents JSON and keeps its order.
 func indentJSON(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if len(raw) == 0 || json.Indent(&b, raw, "", "  ") != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// stakes is a workflow of which one move always needs a person.
+// stakes is a workflow with one move that always needs a person.
 const stakes = `{"name":"stakes","initialState":"a","states":{
 	"a":{"transitions":{"leap":{"target":"b","requireAssurance":"human"},"walk":"c"}},
 	"b":{"final":true},"c":{"transitions":{"back":"a"}}}}`
 
-// parked lets an agent's move wait for a person and returns instance and review.
+// parked parks an agent's move for review and returns the instance and the review.
 func parked(t *testing.T, s *server, store string, data object) (instance, review string) {
 	t.Helper()
 	instance = s.must("workflow.start", object{"type": "stakes"}).field("id")
@@ -39,7 +39,7 @@ func parked(t *testing.T, s *server, store string, data object) (instance, revie
 	return instance, reviews[0].ID
 }
 
-// listed is what gavel review list says.
+// listed returns the output of gavel review list.
 func listed(t *testing.T, store string, args ...string) []engine.ReviewSummary {
 	t.Helper()
 	var out engine.ReviewsResult
@@ -50,8 +50,8 @@ func listed(t *testing.T, store string, args ...string) []engine.ReviewSummary {
 	return out.Reviews
 }
 
-// TestReviewSurvivesKill kills the server between parking and resolving, and after
-// each loss of power what was parked is there, can be decided, and is decided once.
+// TestReviewSurvivesKill kills the server between parking and resolving. After each kill, the parked move is still
+// there, can be decided, and is decided once.
 func TestReviewSurvivesKill(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
@@ -74,7 +74,7 @@ func TestReviewSurvivesKill(t *testing.T) {
 	if open := listed(t, store); len(open) != 1 || open[0].ID != waiting {
 		t.Errorf("the same data got another review: %v, %s", open, again.Raw)
 	}
-	// A definition that changes under the review does not change what was asked.
+	// A later version of the definition does not change the parked move.
 	after.define(strings.Replace(stakes, `"target":"b"`, `"target":"c"`, 1))
 	after.kill()
 	runGavel(t, "review", "approve", waiting, "--reason", "looked", "--store", store)
@@ -83,8 +83,8 @@ func TestReviewSurvivesKill(t *testing.T) {
 	}
 }
 
-// TestTwoReviewersAtOnce lets several processes decide one review at once, for and
-// against: one is carried out, every other is told.
+// TestTwoReviewersAtOnce lets several processes decide one review concurrently, for and against. One decision is
+// carried out; the others are reported as too late.
 func TestTwoReviewersAtOnce(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
@@ -124,7 +124,7 @@ func TestTwoReviewersAtOnce(t *testing.T) {
 	}
 }
 
-// counting expires reviews and remembers when.
+// counting expires reviews and records when.
 type counting struct {
 	mu    sync.Mutex
 	at    []time.Time
@@ -141,7 +141,8 @@ func (c *counting) ExpireReviews(context.Context) (int, error) {
 	return 1, nil
 }
 
-// TestWatchReviews: now, every minute, whatever fails, and not a moment longer.
+// TestWatchReviews shows that reviews are expired at start and then every minute, despite failures, and not after
+// the watch ends.
 func TestWatchReviews(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
@@ -149,9 +150,9 @@ func TestWatchReviews(t *testing.T) {
 			var log bytes.Buffer
 			reviews, began := &counting{fails: fails}, time.Now()
 			stop := watchReviews(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), reviews)
-			time.Sleep(2*expireEvery + time.Second) //nolint:forbidigo // the bubble's clock
+			time.Sleep(2*expireEvery + time.Second) //nolint:forbidigo // the synctest clock
 			stop()
-			time.Sleep(10 * expireEvery) //nolint:forbidigo // the bubble's clock
+			time.Sleep(10 * expireEvery) //nolint:forbidigo // the synctest clock
 			if len(reviews.at) != 3 || !reviews.at[0].Equal(began) || reviews.at[2].Sub(began) != 2*expireEvery {
 				t.Errorf("looked at %v, began at %v", reviews.at, began)
 			}
@@ -161,7 +162,7 @@ func TestWatchReviews(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			stop = watchReviews(ctx, slog.New(slog.DiscardHandler), reviews)
 			cancel()
-			synctest.Wait() // its goroutine has to be gone, or the bubble complains
+			synctest.Wait() // its goroutine must be gone, or synctest fails
 			stop()
 		})
 	}
@@ -181,7 +182,7 @@ func TestWordsForTheShell(t *testing.T) {
 	}
 }
 
-// TestBlocksCannotPretend: whatever text somebody writes, each line stands behind a bar.
+// TestBlocksCannotPretend shows that each line of untrusted text starts with a bar.
 func TestBlocksCannotPretend(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"a\nto decide\nb", "a\r\nb", "a\rb", "a\u2028b\u0085c\vd", "\x1b[2Jx", "", "\n\n", "a\n\n\n"} {
@@ -200,7 +201,7 @@ func TestBlocksCannotPretend(t *testing.T) {
 	}
 }
 
-// TestLongDocumentsAreCut: by lines and by bytes, with a note of what is missing.
+// TestLongDocumentsAreCut shows that documents are cut by lines and by bytes, with a note of the missing size.
 func TestLongDocumentsAreCut(t *testing.T) {
 	t.Parallel()
 	many, err := json.Marshal(make([]int, 1000))

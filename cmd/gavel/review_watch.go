@@ -49,7 +49,7 @@ func (c *reviewWatchCmd) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// reviewWatch knows which reviews wait, and tells what changes.
+// reviewWatch keeps the open reviews and reports changes.
 type reviewWatch struct {
 	at       operation.Caller
 	workflow string
@@ -57,14 +57,14 @@ type reviewWatch struct {
 	tell     func(event string, r engine.ReviewSummary)
 }
 
-// The events that are told.
+// Reported events.
 const (
 	reviewOpened = "opened"
 	reviewRaised = "raised"
 	reviewClosed = "closed"
 )
 
-// follow looks again and again until ctx ends. What fails is told once, until it works again.
+// follow polls until ctx ends. A failure is reported once until polling works again.
 func (w *reviewWatch) follow(ctx context.Context, every time.Duration, trouble func(error)) {
 	failing := false
 	for tick := time.NewTicker(every); ; {
@@ -82,7 +82,7 @@ func (w *reviewWatch) follow(ctx context.Context, every time.Duration, trouble f
 	}
 }
 
-// look tells what was opened, raised or closed since the last time.
+// look reports reviews that were opened, raised or closed since the last look.
 func (w *reviewWatch) look(ctx context.Context) error {
 	now := map[string]engine.ReviewSummary{}
 	var order []string
@@ -106,9 +106,9 @@ func (w *reviewWatch) look(ctx context.Context) error {
 		view, err := operation.Review.Do(ctx, w.at, operation.IDRequest{ID: id})
 		switch {
 		case err != nil && engine.CodeOf(err) != engine.CodeUnknownReview:
-			return err //nolint:wrapcheck // an *engine.Error; what was told stays told
-		case err != nil: // it may not be seen any more
-		case view.Status == record.ReviewOpen: // it is only in no page of this moment
+			return err //nolint:wrapcheck // an *engine.Error; the changes reported so far stay reported
+		case err != nil: // the caller may no longer see it
+		case view.Status == record.ReviewOpen: // the pages read just now missed it
 			now[id] = view.ReviewSummary
 			continue
 		default:

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// waitingRoom is a server whose reviews a test sets.
+// waitingRoom is a server with reviews set by a test.
 type waitingRoom struct {
 	sync.Mutex
 	all   []engine.ReviewSummary
@@ -28,7 +28,7 @@ func (r *waitingRoom) Ask(_ context.Context, op *operation.Operation, req any) (
 	switch req := req.(type) {
 	case *engine.ReviewsRequest:
 		open := slices.DeleteFunc(slices.Clone(r.all), func(s engine.ReviewSummary) bool { return s.Status != record.ReviewOpen })
-		if req.Cursor == "" && len(open) > 1 { // pages of one
+		if req.Cursor == "" && len(open) > 1 { // one review per page
 			return engine.ReviewsResult{Reviews: open[:1], NextCursor: open[0].ID}, r.fails
 		}
 		if req.Cursor != "" {
@@ -46,7 +46,7 @@ func (r *waitingRoom) Ask(_ context.Context, op *operation.Operation, req any) (
 	return nil, fmt.Errorf("asked for %s", op.ID)
 }
 
-// Each review is told once when it is opened, raised or closed, whatever fails in between.
+// Each review is reported once when opened, raised or closed, despite failures in between.
 func TestReviewWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,10 +68,10 @@ func TestReviewWatch(t *testing.T) {
 			defer room.Unlock()
 			troubles = append(troubles, err.Error())
 		})
-		tick := func(want ...string) { // the room is the test's in between
+		tick := func(want ...string) { // the test may change the room in between
 			t.Helper()
 			room.Unlock()
-			time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock
+			time.Sleep(time.Second) //nolint:forbidigo // the synctest clock
 			synctest.Wait()
 			room.Lock()
 			if !slices.Equal(told, want) {

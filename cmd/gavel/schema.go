@@ -17,15 +17,15 @@ type schemaCmd struct {
 	JSON bool   `name:"json" help:"Print the list as JSON. A schema is JSON anyhow."`
 }
 
-// schemaInfo is one line of the list.
+// schemaInfo is one entry of the list.
 type schemaInfo struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 	print func() (any, error)
 }
 
-// schemaFiles holds the schemas of tests and golden cases, and of the sections of the
-// configuration file that are no settings.
+// schemaFiles holds the schemas of tests, golden cases, and sections of the configuration file that are not
+// settings.
 //
 //go:embed schemas
 var schemaFiles embed.FS
@@ -70,8 +70,8 @@ func (c *schemaCmd) Run(con *console) error {
 	})
 }
 
-// configSchema is the schema of the configuration file: the settings are flags, the other
-// sections are in a file.
+// configSchema returns the schema of the configuration file. Settings come from flags, the other sections from
+// embedded files.
 func configSchema() (any, error) {
 	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
 	if err != nil {
@@ -93,7 +93,7 @@ func configSchema() (any, error) {
 			if top[s.Section] == nil {
 				top[s.Section] = objectSchema(map[string]any{})
 			}
-			into = top[s.Section].(map[string]any)["properties"].(map[string]any) //nolint:forcetypeassert // made above
+			into = top[s.Section].(map[string]any)["properties"].(map[string]any) //nolint:forcetypeassert // set above
 		}
 		value := schemaOf(s)
 		value["description"] = flags[i].Help
@@ -104,7 +104,7 @@ func configSchema() (any, error) {
 	return schema, nil
 }
 
-// sectionSchemas are the schemas of the sections that are no settings, those of modules included.
+// sectionSchemas returns the schemas of the sections that are not settings, including those of modules.
 func sectionSchemas() (map[string]json.RawMessage, error) {
 	raw, err := schemaFiles.ReadFile("schemas/config.json")
 	if err != nil {

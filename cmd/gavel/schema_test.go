@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
-// schemaNamed is a schema that gavel schema prints, as text and compiled.
+// schemaNamed returns a schema printed by gavel schema, as text and compiled.
 func schemaNamed(t *testing.T, name string) (json.RawMessage, *schema.Schema) {
 	t.Helper()
 	for _, s := range listSchemas() {
@@ -42,7 +42,7 @@ func schemaNamed(t *testing.T, name string) (json.RawMessage, *schema.Schema) {
 	return nil, nil
 }
 
-// What the examples of this repository write is what the schemas accept.
+// The schemas accept this repository's examples.
 func TestSchemasAcceptTheExamples(t *testing.T) {
 	t.Parallel()
 	for name, patterns := range map[string][]string{
@@ -97,7 +97,7 @@ func TestSchemasAcceptTheExamples(t *testing.T) {
 
 var knownKeys = regexp.MustCompile(`unknown key "zzqqxx"; known keys are (.*)`)
 
-// Each object of a schema has exactly the keys that its reader knows.
+// Each object of a schema has exactly the keys that its parser knows.
 func TestSchemasHaveTheKeysThatAreRead(t *testing.T) {
 	t.Parallel()
 	type object struct {

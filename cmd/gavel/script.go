@@ -51,7 +51,7 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = box.Close() }() // its workers hold nothing
+	defer func() { _ = box.Close() }() // its workers have no state
 	reply, err := box.Pool.Run(ctx, script.Batch{
 		Caller: localCLI.ID, Owner: operatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched, Console: true,
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
@@ -104,7 +104,7 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return term.UsageErrorf("", "cannot read the cases: %w", err)
 	}
-	folder, err := os.OpenRoot(filepath.Dir(c.File)) // a case cannot read outside its folder
+	folder, err := os.OpenRoot(filepath.Dir(c.File)) // cases cannot read files outside their folder
 	if err != nil {
 		return term.UsageErrorf("", "cannot open the cases' folder: %w", err)
 	}
@@ -113,11 +113,11 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return term.UsageErrorf("", "%s: %w", c.File, err)
 	}
-	box, err := newSandbox(slog.New(slog.DiscardHandler)) // workers that die are what some cases are about
+	box, err := newSandbox(slog.New(slog.DiscardHandler)) // some cases kill their worker on purpose
 	if err != nil {
 		return err
 	}
-	defer func() { _ = box.Close() }() // its workers hold nothing
+	defer func() { _ = box.Close() }() // its workers have no state
 	var reports []script.CaseReport
 	sum, err := box.Pool.RunCases(ctx, cases, func(r script.CaseReport) {
 		reports = append(reports, r)
@@ -151,7 +151,7 @@ func printCase(con *console, r script.CaseReport) {
 	con.out.Printf("%s  %s: %s\n", con.out.Red("FAIL"), r.Name, r.Miss)
 }
 
-// readSource reads a file, "-" from stdin; more than the sandbox takes is not read at all.
+// readSource reads a source file, or stdin for "-". It reads at most 1 MiB, the limit of the sandbox.
 func readSource(con *console, name string) ([]byte, error) {
 	source, err := readInput(con.stdin, name, 1<<20)
 	if err != nil {
@@ -160,14 +160,14 @@ func readSource(con *console, name string) ([]byte, error) {
 	return source, nil
 }
 
-// readInput reads at most so many bytes of a file, "-" from stdin.
+// readInput reads at most limit bytes of a file, or of stdin for "-".
 func readInput(stdin io.Reader, name string, limit int64) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = f.Close() }() // it was only read
+		defer func() { _ = f.Close() }() // read only
 		stdin = f
 	}
 	return io.ReadAll(io.LimitReader(stdin, limit))

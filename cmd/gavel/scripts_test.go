@@ -22,12 +22,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// TestScripts runs testdata/script over the real main. Set UPDATE_SCRIPTS to
-// rewrite what they expect with what was seen.
+// TestScripts runs testdata/script against the real main. Set UPDATE_SCRIPTS to replace expected by actual output.
 //
-// A start of the program costs more than most commands do. So what a script asks for with run
-// and exits is done by one process, one command after the other; with GAVEL_LONG=1 each command
-// has a process of its own, as it always has with exec.
+// Starting the program costs more than most commands. So one process executes a script's run and exits commands
+// one after another. With GAVEL_LONG=1, each command has its own process, as exec commands always have.
 func TestScripts(t *testing.T) {
 	needsProgram(t)
 	testscript.Run(t, testscript.Params{
@@ -65,8 +63,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// capture sets a variable to what a pattern's group matches in the last command's
-// stdout: capture NAME PATTERN.
+// capture sets a variable to the match of a pattern's group in the last command's stdout: capture NAME PATTERN.
 func capture(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: capture NAME PATTERN")
@@ -91,7 +88,7 @@ func makeDatabaseInScript(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], at)
 }
 
-// runGavelInScript runs gavel, which has to succeed, or with ! before it to fail: run gavel ARGUMENT...
+// runGavelInScript runs gavel, which must succeed, or fail after "!": run gavel ARGUMENT...
 func runGavelInScript(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 1 || args[0] != "gavel" {
 		ts.Fatalf("usage: run gavel ARGUMENT...")
@@ -101,7 +98,7 @@ func runGavelInScript(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// exits runs gavel, which has to end with a code: exits CODE gavel ARGUMENT...
+// exits runs gavel, which must exit with a code: exits CODE gavel ARGUMENT...
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || args[1] != "gavel" {
 		ts.Fatalf("usage: exits CODE gavel ARGUMENT...")
@@ -111,14 +108,14 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptCommands is the process that runs the commands of one script.
+// scriptCommands is the process that executes the commands of one script.
 type scriptCommands struct {
-	variables []string // the names of those that the script began with
+	variables []string // names of the variables at the script's start
 	requests  *json.Encoder
 	answers   *json.Decoder
 }
 
-// commandRequest asks for one command, and commandAnswer is what came of it.
+// commandRequest is a command to execute, and commandAnswer its result.
 type (
 	commandRequest struct {
 		Dir  string
@@ -136,7 +133,7 @@ var setInScript = regexp.MustCompile(`(?m)^env (\w+)=`)
 // runInScript runs gavel in the script's folder, with its variables, and returns the exit code.
 func runInScript(ts *testscript.TestScript, args []string) int {
 	if storetest.Long() {
-		program, err := exec.LookPath("gavel") // of the test, whatever the script has first on its path
+		program, err := exec.LookPath("gavel") // the test's binary, regardless of the script's path
 		ts.Check(err)
 		var exit *exec.ExitError
 		if err := ts.Exec(program, args...); !errors.As(err, &exit) {
@@ -192,8 +189,8 @@ func (c *scriptCommands) start(ts *testscript.TestScript) error {
 
 func init() { programs["gavel-commands"] = runCommands }
 
-// runCommands is the program "gavel-commands" of the tests: gavel, again and again, until its
-// standard input ends.
+// runCommands is the program "gavel-commands" of the tests: it executes gavel commands until its standard input
+// ends.
 func runCommands() {
 	requests, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// canaryValue is in every sensitive value of these tests, and in nothing that leaves a server but for the
-// answers to who may see it.
+// canaryValue is in every sensitive value of these tests. It must leave a server only in responses to authorised
+// readers.
 const canaryValue = "canary-4471"
 
-// sealedFlow fails with a reason that has the sensitive value, and parks with it.
+// sealedFlow fails with a reason that contains the sensitive value, and parks with it.
 const sealedFlow = `{"name":"sealed","initialState":"a","sensitive":["/token","/customer/ssn"],"states":{
 	"a":{"transitions":{
 		"note":"a",
@@ -29,18 +29,18 @@ const sealedFlow = `{"name":"sealed","initialState":"a","sensitive":["/token","/
 		"ask":{"target":"b","requireAssurance":"human"}}},
 	"b":{"final":true,"outcome":"success"}}}`
 
-// sealedData is the data of a move, with n in the clear.
+// sealedData returns the data of a move, with n in plain text.
 func sealedData(n int) string {
 	return fmt.Sprintf(`{"token":%q,"customer":{"ssn":"%s-ssn"},"n":%d}`, sealedToken(n), canaryValue, n)
 }
 
 func sealedToken(n int) string { return fmt.Sprintf("%s-token-%d", canaryValue, n) }
 
-// bodies is a receiver of webhooks that keeps what it gets.
+// bodies is a webhook receiver that keeps the bodies.
 type bodies struct {
 	mu   sync.Mutex
 	all  []string
-	came chan struct{} // a value for each body, while somebody waits
+	came chan struct{} // receives a value for each body if a test waits for it
 }
 
 func (b *bodies) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
@@ -65,8 +65,8 @@ func (b *bodies) waitFor(t *testing.T, n int) {
 	}
 }
 
-// What a server sends, logs and keeps holds no byte of a sensitive value, whatever came of it and at
-// every level of the log.
+// Nothing that a server sends, logs or stores contains a sensitive value, whatever happens to the value and at
+// every log level.
 func TestServedValuesStaySealed(t *testing.T) {
 	t.Parallel()
 	receiver := &bodies{came: make(chan struct{}, 100)}
@@ -90,7 +90,7 @@ func TestServedValuesStaySealed(t *testing.T) {
 					t.Fatalf("%s: %v", action, answer)
 				}
 			}
-			// What is wrong with a request is said without what it holds.
+			// Errors about a request do not repeat its content.
 			for _, data := range []string{`{"token":"` + canaryValue, `{"token":"` + canaryValue + `","token":"twice"}`, `["` + canaryValue + `"]`, `{"token":"gavel:sealed:1:` + canaryValue + `"}`} {
 				if status, _ := advance(id, "note", data); status/100 != 4 {
 					t.Errorf("%s: %d", data, status)
@@ -129,7 +129,7 @@ func TestServedValuesStaySealed(t *testing.T) {
 	}
 }
 
-// holding names the files below a folder that hold a text.
+// holding returns the files below a folder that contain a text.
 func holding(t *testing.T, folder, text string) (found []string) {
 	t.Helper()
 	files := 0

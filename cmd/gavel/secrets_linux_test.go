@@ -9,15 +9,14 @@ import (
 	"testing"
 )
 
-// A command that fetches evidence gets the variables that were named, and cannot read
-// the others where the kernel shows those of gavel itself. Root could, and so a root
-// that runs the test becomes somebody else.
+// A command that fetches evidence gets the named variables only. It cannot read gavel's other variables through
+// /proc. Root could, so the test switches to another user if it runs as root.
 func TestCommandsCannotReadTheEnvironment(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config, self := filepath.Join(dir, "gavel.yaml"), filepath.Join(dir, "gavel")
 	text := `evidence: {sources: {peek: {command: [sh, -c, 'tr "\0" "\n" < /proc/$PPID/environ; cat /proc/$PPID/mem; echo "status $?"; ls /proc/$PPID/fd'], directory: /}}}`
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil { //nolint:gosec // somebody else reads it
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil { //nolint:gosec // read by another user
 		t.Fatal(err)
 	}
 	copied, err := exec.CommandContext(t.Context(), "cp", "-L", program(t), self).CombinedOutput()

@@ -2,5 +2,5 @@
 
 package main
 
-// hideSecrets cannot be asked of this system.
+// hideSecrets does nothing: this system does not support it.
 func hideSecrets() {}

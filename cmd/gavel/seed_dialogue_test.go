@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/testdata"
 )
 
-// seedModel is a scripted endpoint, with the arguments of a server that asks it.
+// seedModel starts a scripted endpoint. It returns the endpoint and the arguments of a server that uses it.
 func seedModel(t *testing.T, brain llmtest.Brain) (*llmtest.Provider, []string) {
 	t.Helper()
 	provider := llmtest.New(llmtest.OpenAI(), brain)
@@ -20,8 +20,8 @@ func seedModel(t *testing.T, brain llmtest.Brain) (*llmtest.Provider, []string) 
 	return provider, []string{"--store", "memory", "--tool-names", "dotted", "--llm-base-url", endpoint.URL, "--llm-model", "m"}
 }
 
-// withModelBlock is an example of the Generic DFA server with the block of its page's "Using LLM
-// Judge" added, and without scripts, which would refuse before the model is asked.
+// withModelBlock returns an example of the Generic DFA server with the block from its page's "Using LLM Judge". It
+// has no scripts, which would refuse before the model is asked.
 func withModelBlock(t *testing.T, name string) object {
 	t.Helper()
 	raw, err := testdata.Workflows.ReadFile("workflows/" + name + ".json")
@@ -37,8 +37,8 @@ func withModelBlock(t *testing.T, name string) object {
 	return definition
 }
 
-// The examples of the Generic DFA server play with its model block, moves without data included:
-// on an empty context the model is not asked, on another it judges that.
+// The examples of the Generic DFA server work with its model block, including moves without data. If the context
+// is empty, the model is not asked; otherwise it judges the context.
 func TestMovesWithoutDataPlayWithAModel(t *testing.T) {
 	t.Parallel()
 	provider, args := seedModel(t, llmtest.Approver)
@@ -75,9 +75,9 @@ func TestMovesWithoutDataPlayWithAModel(t *testing.T) {
 	}
 }
 
-// The page of the Generic DFA server shows `approve {}` twice: its structural judge refuses with the
-// validator's reason, its model with richer words and suggestions. Both play, the second with an
-// endpoint that answers in the form of that server.
+// The Generic DFA server's page shows `approve {}` twice: its structural judge refuses with the validator's
+// reason, its model with richer words and suggestions. Both work here, the second with an endpoint that answers in
+// that server's format.
 func TestApproveDialoguesPlay(t *testing.T) {
 	t.Parallel()
 	_, args := seedModel(t, llmtest.Says(`{"approved": false, "confidence": 0.95,
@@ -91,7 +91,7 @@ func TestApproveDialoguesPlay(t *testing.T) {
 	}
 	withModel := withModelBlock(t, "document-review")
 	withModel["name"] = "document-review-model"
-	// The model would refuse this step, too; the dialogue is about the next one.
+	// The model would refuse this step too. The dialogue is about the next one.
 	withModel["states"].(object)["draft"] = object{"transitions": object{"submit": object{"target": "reviewing", "useLLM": false}}}
 	s.define(string(asWritten))
 	s.must("workflow.define", withModel)

@@ -335,7 +335,7 @@ func runGavel(t *testing.T, args ...string) []byte {
 	return out.Bytes()
 }
 
-// lockedBuffer is a buffer that a process writes and we read.
+// lockedBuffer is a buffer that a process writes and the demo reads.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

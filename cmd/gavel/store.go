@@ -18,10 +18,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// memoryStore is the --store value that keeps nothing.
+// memoryStore is the --store value for a store in memory only.
 const memoryStore = gavel.Memory
 
-// The names in a store's folder.
+// File names of a store.
 const (
 	storeFolder = ".workflows"
 	storeFile   = gavel.StoreFile
@@ -35,19 +35,18 @@ type storeFlag struct {
 	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets, from gavel store init. The variable may hold the key itself."`
 }
 
-// storePlace is where a store is, and what opens it.
+// storePlace is a store's location and key.
 type storePlace struct {
 	path string // a file, memoryStore, or the URL of a database
-	key  []byte // of a database; nil where none was given
+	key  []byte // of a database; nil if none was given
 }
 
-// String names the place, without a password.
+// String returns the location without a password.
 func (p storePlace) String() string { return nameStore(p.path) }
 
 func (p storePlace) isDatabase() bool { return gavel.IsDatabase(p.path) }
 
-// missingKey is the file next to the store in which its key ought to be and is not; "" where it is
-// there, and for a database.
+// missingKey returns the path of the missing key file of a file store; "" if it exists. It is "" for a database.
 func (p storePlace) missingKey() string {
 	if file := keyBeside(p.path); !p.isDatabase() && !isFile(file) {
 		return file
@@ -55,7 +54,7 @@ func (p storePlace) missingKey() string {
 	return ""
 }
 
-// makeFolder makes the folder of this machine for a database; "" where there is no place for one.
+// makeFolder creates the local folder of a database; "" if that fails.
 func (p storePlace) makeFolder(log *slog.Logger) string {
 	user, err := userStore()
 	sum := sha256.Sum256([]byte(p.String()))
@@ -70,7 +69,7 @@ func (p storePlace) makeFolder(log *slog.Logger) string {
 	return folder
 }
 
-// nameStore is a --store without a password.
+// nameStore returns a --store value without its password.
 func nameStore(store string) string {
 	if d := driver.Find(store); d != nil {
 		return d.Describe(store)
@@ -78,7 +77,7 @@ func nameStore(store string) string {
 	return store
 }
 
-// place is storePath, with the key of a database.
+// place is storePath plus the key of a database.
 func (f storeFlag) place(log *slog.Logger, create bool) (storePlace, error) {
 	path, err := f.storePath(log, create)
 	if err != nil {
@@ -97,8 +96,7 @@ func (f storeFlag) placeAt(path string) (storePlace, error) {
 	return at, err
 }
 
-// filePath is storePath for a command that works on the file; instead says what does the same for a
-// database.
+// filePath is storePath for a command that needs a file. instead describes the alternative for a database.
 func (f storeFlag) filePath(log *slog.Logger, create bool, instead string) (string, error) {
 	if gavel.IsDatabase(f.Store) {
 		return "", term.UsageErrorf(instead, "this command works on the file of a store, and %s is a database", nameStore(f.Store))
@@ -106,12 +104,12 @@ func (f storeFlag) filePath(log *slog.Logger, create bool, instead string) (stri
 	return f.storePath(log, create)
 }
 
-// storeKeyVariable may hold the key of a database, or name its file.
+// storeKeyVariable may contain a database's key, or the path of its file.
 const storeKeyVariable = "GAVEL_STORE_KEY"
 
 var storeKeyText = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
-// readStoreKey reads the key of a database from a file, or from what the variable holds; nil for none.
+// readStoreKey reads a database's key from a file or from the variable's value; nil for none.
 func readStoreKey(value string) ([]byte, error) {
 	switch {
 	case value == "":
@@ -135,13 +133,13 @@ func readStoreKey(value string) ([]byte, error) {
 	return hex.DecodeString(string(bytes.TrimSpace(text)))
 }
 
-// storePath decides where the store is. With create, the place is made ready to
-// be written; without, the file must exist.
+// storePath locates the store. With create, it makes the location writable. Without create, the store file must
+// exist.
 func (f storeFlag) storePath(log *slog.Logger, create bool) (string, error) {
 	return f.storeAt(log, create, hintLegacy)
 }
 
-// storeAt is storePath; found is told of the default folder before a store is made in it.
+// storeAt is storePath. found is called with the default folder before a store is created in it.
 func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logger, string)) (string, error) {
 	if f.Store != "" {
 		return explicitStore(f.Store, create)
@@ -177,11 +175,11 @@ func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logge
 	return user, nil
 }
 
-// storeScheme is how the address of a database begins, as a URL or as settings. A letter before a
-// colon is a drive.
+// storeScheme matches the beginning of a database address, as a URL or as key=value settings. A single letter
+// before a colon is a drive.
 var storeScheme = regexp.MustCompile(`^\s*([A-Za-z][A-Za-z0-9+.-]+:|:memory:|(host|hostaddr|port|user|password|dbname|service|sslmode)\s*=)`)
 
-// checkStore refuses an address: as a path it would make a local file of that name.
+// checkStore rejects an unsupported address. As a path, it would create a local file of that name.
 func checkStore(path string) error {
 	scheme := storeScheme.FindString(path)
 	if scheme == "" || gavel.IsDatabase(path) {
@@ -219,10 +217,10 @@ func explicitStore(path string, create bool) (string, error) {
 	return path, nil
 }
 
-// checkNotLost says so when there is no database at a path, but files that belonged to one.
+// checkNotLost returns an error if the database at a path is missing but its key or log is present.
 func checkNotLost(path string) error {
 	if isFile(path) {
-		return nil // opening it looks closer
+		return nil // opening it checks more
 	}
 	const hint = "put the database back, or restore a backup: gavel restore FILE"
 	if sqlitestore.IsLogAlone(path) {
@@ -234,7 +232,7 @@ func checkNotLost(path string) error {
 	return nil
 }
 
-// lostStore returns the store of which nothing but the write-ahead log is left.
+// lostStore returns the store of which only the write-ahead log is left.
 func (f storeFlag) lostStore() (path string, ok bool) {
 	for _, path := range f.places() {
 		if sqlitestore.IsLogAlone(path) {
@@ -247,7 +245,7 @@ func (f storeFlag) lostStore() (path string, ok bool) {
 	return "", false
 }
 
-// places are where an existing store is looked for, in order.
+// places returns the paths where an existing store is looked for, in order.
 func (f storeFlag) places() []string {
 	switch {
 	case gavel.IsDatabase(f.Store):
@@ -262,8 +260,8 @@ func (f storeFlag) places() []string {
 	return places
 }
 
-// makeWritable makes the folder and tries a file in it: permissions, read-only
-// mounts and full disks all show that way.
+// makeWritable creates the folder and a test file in it. This detects missing permissions, read-only mounts and
+// full disks.
 func makeWritable(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -300,8 +298,7 @@ func dataDir() (string, error) {
 	return filepath.Join(home, ".local", "share"), nil
 }
 
-// hintLegacy tells of workflows that another program left in the folder. They
-// are neither read nor touched.
+// hintLegacy logs that the folder contains another program's workflows. It does not read or change them.
 func hintLegacy(log *slog.Logger, dir string) {
 	instances, _ := filepath.Glob(filepath.Join(dir, "wf-*.json"))
 	definitions := filepath.Join(dir, "definitions")

@@ -32,20 +32,20 @@ type storeCopyCmd struct {
 type storeCopyResult struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Position is that of the newest event, in both.
+	// Position is the position of the newest event, in both stores.
 	Position int64 `json:"position"`
-	// Present says that TO held all of it before.
+	// Present reports that TO already contained everything.
 	Present bool `json:"present"`
 	storecopy.Report
-	Key string `json:"key,omitempty"` // the file of a key that was made
+	Key string `json:"key,omitempty"` // the key file, if it was created
 }
 
-// viewer is a store of which a view can be opened.
+// viewer is a store that supports views.
 type viewer interface {
 	OpenView(ctx context.Context) (rows.View, error)
 }
 
-// newStore is a store that is being made.
+// newStore is a store that is being created.
 type newStore interface {
 	rows.Writer
 	Finish(ctx context.Context) error
@@ -107,7 +107,7 @@ func (c *storeCopyCmd) Run(ctx context.Context, con *console) (err error) {
 	return con.print(c.JSON, result, func() { printStoreCopy(con, result) })
 }
 
-// storePlaces are where the two stores are.
+// storePlaces returns the locations of both stores.
 func (c *storeCopyCmd) storePlaces() (from, to storePlace, err error) {
 	for _, place := range []string{c.From, c.To} {
 		if err := checkStore(place); err != nil {
@@ -147,7 +147,7 @@ func isSameFile(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// checkSource refuses a store that would be worth less as a copy, or that is not as it was written.
+// checkSource rejects a source without its key, or one that does not verify.
 func checkSource(ctx context.Context, con *console, source *system) error {
 	if source.key == nil {
 		return term.UsageErrorf("put the key back", "the key of %s is not there, and nothing checks its digests and seals without it", source.place)
@@ -163,7 +163,7 @@ func checkSource(ctx context.Context, con *console, source *system) error {
 	return nil
 }
 
-// checkOtherKey refuses a file next to which the key of another store is.
+// checkOtherKey rejects a target file next to another store's key.
 func checkOtherKey(to storePlace, key []byte) error {
 	if to.isDatabase() {
 		return nil
@@ -178,10 +178,10 @@ func checkOtherKey(to storePlace, key []byte) error {
 	return nil
 }
 
-// errNoStoreYet: there is nothing that TO could be compared with.
+// errNoStoreYet means that TO has no store to compare with.
 var errNoStoreYet = errors.New("no store yet")
 
-// compareStores compares the store with the one that is at TO already.
+// compareStores compares the source with the existing store at TO.
 func compareStores(ctx context.Context, source *system, to storePlace, seen storecopy.Progress) (r storecopy.Report, err error) {
 	if !to.isDatabase() && !isFile(to.path) {
 		return r, errNoStoreYet
@@ -221,9 +221,9 @@ func compareStores(ctx context.Context, source *system, to storePlace, seen stor
 	return storecopy.Compare(ctx, a, b, seen)
 }
 
-// makeCopy makes the store at TO, or goes on with it.
+// makeCopy creates the store at TO, or resumes an unfinished copy.
 func makeCopy(ctx context.Context, source *system, to storePlace, seen storecopy.Progress) (r storecopy.Report, err error) {
-	if !to.isDatabase() { // a database has a lock of its own
+	if !to.isDatabase() { // a database has its own lock
 		lock, err := filelock.Acquire(to.path + sqlitestore.UnfinishedSuffix + ".lock")
 		if err != nil {
 			return r, err
@@ -251,7 +251,7 @@ func createStore(ctx context.Context, to storePlace) (newStore, error) {
 	return sqlitestore.Create(ctx, to.path)
 }
 
-// copySecrets gives TO the secret that the store's digests and seals were made with, and its tokens.
+// copySecrets copies the store's secret, which its digests and seals depend on, and its tokens to TO.
 func copySecrets(ctx context.Context, source *system, to storePlace, target newStore) error {
 	entries, isDatabase := target.(store.Entries)
 	err := error(nil)
@@ -277,7 +277,7 @@ func copySecrets(ctx context.Context, source *system, to storePlace, target newS
 	return tokens.Replace(all)
 }
 
-// openTokens opens the tokens of a store: in the database, or next to the file.
+// openTokens opens the tokens of a store, in the database or next to the file.
 func openTokens(db any, at storePlace, key []byte) (*auth.Tokens, error) {
 	if entries, ok := db.(store.Entries); ok {
 		return gavel.OpenTokens(entries, key)
@@ -293,7 +293,7 @@ func listTokens(db any, at storePlace, key []byte) ([]auth.Token, error) {
 	return tokens.List()
 }
 
-// verifyCopied verifies what was copied.
+// verifyCopied verifies the copy.
 func verifyCopied(ctx context.Context, con *console, target *system) error {
 	r, err := target.verify(ctx, con, audit.VerifyRequest{})
 	if err == nil && !r.Clean() {
@@ -302,7 +302,7 @@ func verifyCopied(ctx context.Context, con *console, target *system) error {
 	return err
 }
 
-// copyStoreFailure says what to do about a copy that was not finished.
+// copyStoreFailure adds the next step to the error of an unfinished copy.
 func copyStoreFailure(err error, r storeCopyResult) error {
 	switch {
 	case errors.Is(err, storecopy.ErrMoving):

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// filledStore is a store with histories of pingPong.
+// filledStore creates a store with histories of pingPong.
 func filledStore(t *testing.T, instances, moves int) string {
 	t.Helper()
 	path := storeIn(t)
@@ -51,7 +51,7 @@ func copyStore(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
-// A copy that is killed again and again is whole in the end, and nobody can open it before.
+// A copy that is repeatedly killed is complete in the end, and cannot be opened before.
 func TestKilledCopyGoesOn(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -72,7 +72,7 @@ func TestKilledCopyGoesOn(t *testing.T) {
 			}
 			timer := time.AfterFunc(rand.N(800*time.Millisecond), func() { _ = child.Process.Kill() })
 			if err := child.Wait(); err == nil {
-				break // it was faster
+				break // the copy finished before the kill
 			}
 			timer.Stop()
 			killed++
@@ -95,7 +95,7 @@ func TestKilledCopyGoesOn(t *testing.T) {
 	}
 }
 
-// What was changed behind gavel's back is not copied as if it were the truth.
+// A store that was tampered with is not copied.
 func TestCopyOfTamperedStore(t *testing.T) {
 	t.Parallel()
 	from := filledStore(t, 1, 2)

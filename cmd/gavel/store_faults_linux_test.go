@@ -29,13 +29,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// storeFaultOf is one thing that happens to the store of a running server.
+// storeFaultOf is a fault of a running server's store.
 type storeFaultOf struct {
 	name string
-	// small gives the store a file system of a few megabytes.
+	// small puts the store on a file system of a few megabytes.
 	small bool
-	// before harms the closed store, bring the open one; lift ends the fault, where that
-	// is in somebody's hands.
+	// before damages the closed store, bring the open one. lift ends the fault if that is possible.
 	before, bring func(f *faultBench) error
 	lift          func(f *faultBench) error
 }
@@ -63,7 +62,7 @@ var storeFaults = []storeFaultOf{
 	},
 	{
 		name:   "the disk cannot read the database (EIO)",
-		before: func(*faultBench) error { return nil }, // so that the log is folded, and nothing cached
+		before: func(*faultBench) error { return nil }, // so that the log is checkpointed and nothing is cached
 		bring:  func(f *faultBench) error { return replaceOpenFiles(f.path, "/proc/self/mem", os.O_RDONLY) },
 		lift:   func(f *faultBench) error { return replaceOpenFiles("/proc/self/mem", f.path, os.O_RDWR) },
 	},
@@ -97,17 +96,17 @@ var storeFaults = []storeFaultOf{
 // faultResult is a row of the table.
 type faultResult struct {
 	Ready   int    `json:"ready"`   // the status of /readyz
-	Classes string `json:"classes"` // that the metric counted
+	Classes string `json:"classes"` // error classes counted by the metric
 	Answer  string `json:"answer"`  // the error code of a move
-	Read    string `json:"read"`    // and of a status
-	Lost    int    `json:"lost"`    // acknowledged moves that are not on disk, if the process is killed
-	How     string `json:"how"`     // what they are read with
-	After   string `json:"after"`   // a move once the fault is lifted
+	Read    string `json:"read"`    // the error code of a status request
+	Lost    int    `json:"lost"`    // acknowledged moves missing on disk if the process is killed
+	How     string `json:"how"`     // how the moves were read
+	After   string `json:"after"`   // the result of a move after the fault is lifted
 	Log     string `json:"log"`
 	Skip    string `json:"skip"`
 }
 
-// faultBench is a store under a fault, in a process of its own.
+// faultBench is a store under a fault in its own process.
 type faultBench struct {
 	path   string
 	holder *exec.Cmd
@@ -116,8 +115,8 @@ type faultBench struct {
 
 func init() { programs["storefault"] = storeFault }
 
-// storeFault is the program "storefault" of the tests: it brings one fault about and prints
-// what came of it; or holds the lock of a store until its standard input ends.
+// storeFault is the program "storefault" of the tests. It causes one fault and prints the result, or holds a
+// store's lock until its standard input ends.
 func storeFault() {
 	if os.Args[1] == "hold" {
 		db, err := rawStore(os.Args[2])
@@ -154,7 +153,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 	var log bytes.Buffer
 	defer func() {
 		if err != nil {
-			for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) { // what a user is not told, too
+			for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) { // including causes not shown to users
 				fmt.Fprintln(&log, cause)
 			}
 			err = fmt.Errorf("%w\n%s", err, log.String())
@@ -198,7 +197,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		}
 	}
 	acknowledged, err := moves, move(moves)
-	for fault.small && err == nil && acknowledged < 1000 { // into the room that the log's file still has
+	for fault.small && err == nil && acknowledged < 1000 { // into the space that the log file still has
 		acknowledged++
 		err = move(acknowledged)
 	}
@@ -252,10 +251,10 @@ func countedClasses(counts map[string]uint64) string {
 	return strings.Join(out, ", ")
 }
 
-// lost counts the acknowledged moves that could not be found again if the process were
-// killed now: in what has a name on the disk, or else in what repair makes of it.
+// lost counts the acknowledged moves that would be missing if the process were killed now. It looks in the named
+// files on disk, or in what repair recovers from them.
 func (f *faultBench) lost(ctx context.Context, id string, moves int) (lost int, how string, err error) {
-	if err := errors.Join(limitFiles(1<<40), limitOpenFiles(1<<20)); err != nil { // of this look, not of the store
+	if err := errors.Join(limitFiles(1<<40), limitOpenFiles(1<<20)); err != nil { // limits are for the server, not for this check
 		return 0, "", err
 	}
 	dir, err := os.MkdirTemp("", "left-*")
@@ -322,7 +321,7 @@ func (f *faultBench) fill() error {
 	return filler.Close()
 }
 
-// limitFiles lets no file of this process grow beyond a size.
+// limitFiles limits the size of files that this process writes.
 func limitFiles(size uint64) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
@@ -332,7 +331,7 @@ func limitFiles(size uint64) error {
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
 }
 
-// limitOpenFiles lets this process open no file when that many are open.
+// limitOpenFiles limits the number of open files of this process.
 func limitOpenFiles(n uint64) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -342,9 +341,8 @@ func limitOpenFiles(n uint64) error {
 	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }
 
-// replaceOpenFiles has every descriptor of this process that is open on one file be open on
-// another. What reads /proc/self/mem where nothing is mapped, as below the first megabytes,
-// gets EIO from the system.
+// replaceOpenFiles redirects every descriptor of this process from one file to another. Reading /proc/self/mem at
+// an unmapped address, such as the first megabytes, returns EIO.
 func replaceOpenFiles(from, to string, mode int) error {
 	if from == "/proc/self/mem" {
 		from = fmt.Sprintf("/proc/%d/mem", os.Getpid())
@@ -360,7 +358,7 @@ func replaceOpenFiles(from, to string, mode int) error {
 			return err
 		}
 		if at, err := os.Readlink("/proc/self/fd/" + entry.Name()); err != nil || at != from {
-			continue // one is closed by now: that of the list
+			continue // the descriptor of the directory listing is closed by now
 		}
 		file, err := os.OpenFile(to, mode, 0)
 		if err != nil {
@@ -407,7 +405,7 @@ func replaceByEmpty(path string) error {
 	return errors.Join(os.WriteFile(path+".empty", nil, 0o600), os.Rename(path+".empty", path))
 }
 
-// damageTable writes over the root page of a table or an index.
+// damageTable overwrites the root page of a table or an index.
 func damageTable(path, name string) error {
 	db, err := rawStore(path)
 	if err != nil {
@@ -430,9 +428,9 @@ func overwrite(path string, at int64) error {
 	return errors.Join(err, file.Close())
 }
 
-// TestStoreFaultTable brings every fault about under an engine with its store, and writes
-// what came of it to docs/reference/store-faults.md (with -update): nothing that was
-// acknowledged is lost, and a server that cannot write is not ready.
+// TestStoreFaultTable causes every fault under an engine with its store, and writes the results to
+// docs/reference/store-faults.md (with -update). No acknowledged move is lost, and a server that cannot write is
+// not ready.
 func TestStoreFaultTable(t *testing.T) {
 	needsProgram(t)
 	t.Parallel()
@@ -449,7 +447,7 @@ func TestStoreFaultTable(t *testing.T) {
 			})
 		}
 		for i, fault := range restingFaults {
-			t.Run(strings.ReplaceAll(fault.name, ",", ""), func(t *testing.T) { // the folder is in a list of a flag
+			t.Run(strings.ReplaceAll(fault.name, ",", ""), func(t *testing.T) { // the folder is in a comma-separated flag
 				t.Parallel()
 				codes[i] = restingCodes(t, fault)
 			})
@@ -468,7 +466,7 @@ func TestStoreFaultTable(t *testing.T) {
 			if *update {
 				t.Fatalf("%s: %s; with GAVEL_LONG=1 nothing is left out", fault.name, r.Skip)
 			}
-			for row := range strings.Lines(string(before)) { // stays as it is
+			for row := range strings.Lines(string(before)) { // kept
 				if strings.HasPrefix(row, "| "+fault.name+" |") {
 					page.WriteString(row)
 				}
@@ -490,7 +488,7 @@ func TestStoreFaultTable(t *testing.T) {
 		fmt.Fprintf(&page, "| %s | %s | %s |\n", fault.name, codes[i], fault.loss)
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a page for everybody
+		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a public page
 			t.Fatal(err)
 		}
 	}
@@ -530,8 +528,7 @@ disk cannot read from a damaged one: look at the system's log before you repair.
 |---|---|---|---|
 `
 
-// namespacedChild gives a child a user and a mount namespace of its own, in which it may
-// mount.
+// namespacedChild gives a child its own user and mount namespaces, so that it can mount.
 func namespacedChild(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
@@ -559,7 +556,7 @@ func bringFault(t *testing.T, name string) (r faultResult) {
 	return r
 }
 
-// restingFault is something that happened to a store that nobody had open.
+// restingFault is a fault of a store that no process has open.
 type restingFault struct {
 	name, loss string
 	harm       func(path string) error
@@ -589,7 +586,7 @@ var restingFaults = []restingFault{
 	}},
 	{"the first page is damaged", "everything that no backup has", func(path string) error {
 		db, err := rawStore(path)
-		if err == nil { // the last one to close it folds the log
+		if err == nil { // the last process to close the store checkpoints the log
 			err = errors.Join(db.QueryRowContext(context.Background(), "SELECT count(*) FROM events").Scan(new(int)), db.Close())
 		}
 		return errors.Join(err, overwrite(path, 0))
@@ -599,8 +596,8 @@ var restingFaults = []restingFault{
 	}},
 }
 
-// restingCodes are the exit codes of a server and of verify over a store that was killed in
-// the middle of its work, and then harmed.
+// restingCodes returns the exit codes of a server and of verify for a store whose server was killed and which was
+// then damaged.
 func restingCodes(t *testing.T, fault restingFault) string {
 	t.Helper()
 	needsProgram(t)
@@ -613,7 +610,7 @@ func restingCodes(t *testing.T, fault restingFault) string {
 		os.WriteFile(file, []byte("workflow.start {\"type\":\"turn\"}\nkill\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{before, file} { // the first is in the database, the second in the log
+	for _, file := range []string{before, file} { // the first is in the database file, the second in the log
 		play := exec.CommandContext(t.Context(), "play", file, "--store", path, "--definitions", definition)
 		if out, err := play.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)

@@ -25,7 +25,7 @@ type storeInitCmd struct {
 
 type storeInitResult struct {
 	Store string `json:"store"`
-	Made  bool   `json:"made"` // the secrets
+	Made  bool   `json:"made"` // whether the secrets were created
 	Key   string `json:"key,omitempty"`
 }
 
@@ -47,7 +47,7 @@ func (c *storeInitCmd) Run(ctx context.Context, con *console) error {
 	r := storeInitResult{Store: at.String()}
 	if r.Made, err = gavel.InitDatabase(ctx, at.path, at.key, c.NewSecrets, con.log); err != nil {
 		if made && errors.Is(err, gavel.ErrWrongStoreKey) {
-			err = errors.Join(err, os.Remove(c.StoreKey)) // it seals nothing
+			err = errors.Join(err, os.Remove(c.StoreKey)) // it does not seal anything yet
 		}
 		return storeFailure(err, "")
 	}
@@ -66,7 +66,7 @@ func errNoKeyForSecrets() error {
 	return term.UsageErrorf("give --store-key FILE, which is made if it is missing", "the secrets of a database are sealed with a key, and none was given")
 }
 
-// makeStoreKey makes a key file where none is there.
+// makeStoreKey creates a key file if there is none.
 func makeStoreKey(value string) (made bool, err error) {
 	if _, err := os.Stat(value); isKeyText(value) || !errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -328,7 +328,7 @@ func storeFailure(err error, hint string) error {
 	case errors.Is(err, store.ErrOtherSchema):
 		return term.UsageErrorf("use the gavel that wrote it, or another --store", "%w", err)
 	case errors.Is(err, sqlitestore.ErrLostFile), errors.Is(err, sqlitestore.ErrUnreadLog), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, store.ErrDamaged):
-		hint = "" // the error says what to do
+		hint = "" // the error already has a hint
 	}
 	return term.UnknownErrorf(hint, "cannot %w", err)
 }

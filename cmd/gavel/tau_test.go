@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// The strata of recorded writes: whether a label is worth something, and what for.
+// Strata of recorded writes: whether a label is reliable, and for what.
 const (
 	stratumExecuted    = "executed writes"
 	stratumEnvironment = "environment errors"
@@ -23,8 +23,8 @@ const (
 	stratumTransfers   = "transfers"
 )
 
-// tauRecord is one recorded write of an agent, in the form in which the airline trajectories
-// of tau-bench (arXiv 2406.12045) are recorded. Only Transition reaches a gate.
+// tauRecord is one recorded write of an agent, in the format of the airline trajectories of tau-bench (arXiv
+// 2406.12045). Only Transition reaches a gate.
 type tauRecord struct {
 	ID         string `json:"id"`
 	Group      string `json:"group"`
@@ -39,13 +39,13 @@ type tauRecord struct {
 		Why       string  `json:"why"`
 		ToolError *string `json:"tool_error"`
 	} `json:"gold"`
-	// Validators are what simple rules said, for comparisons only.
+	// Validators are the results of simple rules, for comparison only.
 	Validators struct {
 		Deterministic []string `json:"deterministic"`
 	} `json:"validators"`
 }
 
-// Stratum says what the label of a record is worth.
+// Stratum classifies the reliability of a record's label.
 func (r tauRecord) Stratum() string {
 	switch {
 	case r.Transition.Action == "transfer_to_human_agents":
@@ -58,7 +58,7 @@ func (r tauRecord) Stratum() string {
 	return stratumExecuted
 }
 
-// tauLines yields the lines that are not empty, numbered from 1.
+// tauLines yields the non-empty lines, numbered from 1.
 func tauLines(from io.Reader) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		in := bufio.NewScanner(from)
@@ -71,7 +71,7 @@ func tauLines(from io.Reader) iter.Seq2[int, []byte] {
 	}
 }
 
-// readTau reads such records, one a line. The error names the line.
+// readTau reads such records, one per line. Errors name the line.
 func readTau(file string, from io.Reader) ([]tauRecord, error) {
 	var out []tauRecord
 	for n, line := range tauLines(from) {
@@ -87,26 +87,25 @@ func readTau(file string, from io.Reader) ([]tauRecord, error) {
 	return out, nil
 }
 
-// tauOptions say how records become cases.
+// tauOptions configure the conversion of records to cases.
 type tauOptions struct {
-	// Workflow is the reference of the definition that is the gate ("airline.yaml").
+	// Workflow is a reference to the gate's definition ("airline.yaml").
 	Workflow string
-	// Split of the cases; "" is dev.
+	// Split is the split of the cases; "" means dev.
 	Split eval.Split
-	// Flights, where given, are what a source of evidence would say of the flights that a write
-	// names.
+	// Flights, if set, supply the evidence about the flights that a write names.
 	Flights tauFlights
-	// All takes records in as well that have no right answer, labelled escalate: to see
-	// what a judge says of them, not to score it.
+	// All includes records without an expected outcome, labelled escalate. They show what a judge answers but do
+	// not count in scores.
 	All bool
 }
 
-// tauCases turns records into cases. A case's context is what was known before the write:
-// who the user is, the profile, the reservation, the flight's status, the last words of the
-// dialogue, and a timetable made of all flights that the records' reservations name; its evidence
-// is what the sources of payment methods and flights said at that time. The label goes where
-// a report looks for it, and nowhere else. Records without a right answer (disputed
-// writes, transfers) are left out, unless all are asked for.
+// tauCases converts records to cases. A case's context is what was known before the write: the user, the profile,
+// the reservation, the flight's status, the last words of the dialogue, and a timetable from all flights in the
+// records' reservations. Its evidence is what the sources of payment methods and flights returned at that time.
+//
+// The label is only where a report reads it. Records without an expected outcome (disputed writes, transfers) are
+// left out unless o.All is set.
 func tauCases(records []tauRecord, o tauOptions) ([]eval.Case, error) {
 	routes, err := buildTimetable(records)
 	if err != nil {
@@ -152,8 +151,7 @@ type route struct {
 	Destination string `json:"destination"`
 }
 
-// buildTimetable collects the routes of flights from the reservations: the booking
-// system knows every flight.
+// buildTimetable collects flight routes from the reservations, as a booking system knows every flight.
 func buildTimetable(records []tauRecord) (map[string]route, error) {
 	routes := map[string]route{}
 	for _, r := range records {
@@ -177,7 +175,7 @@ func buildTimetable(records []tauRecord) (map[string]route, error) {
 	return routes, nil
 }
 
-// tauFlights are flights by their number, in the form in which tau-bench keeps them.
+// tauFlights maps flight numbers to flights, in tau-bench's format.
 type tauFlights map[string]tauFlight
 
 // tauFlight is one flight on each of its dates.
@@ -187,15 +185,15 @@ type tauFlight struct {
 	Dates       map[string]tauOffer `json:"dates"`
 }
 
-// tauOffer is what is offered of a flight on one date; seats and prices are by cabin.
+// tauOffer is a flight's offer on one date, with seats and prices by cabin.
 type tauOffer struct {
 	Status string         `json:"status"`
 	Seats  map[string]int `json:"available_seats"`
 	Prices map[string]int `json:"prices"`
 }
 
-// readTauFlights reads the flights of tau-bench (flights.json), or what its search tools answered in
-// recorded dialogues, one a line.
+// readTauFlights reads tau-bench's flights (flights.json), or the results of its search tools in recorded
+// dialogues, one per line.
 func readTauFlights(file string, from io.Reader) (tauFlights, error) {
 	text, err := io.ReadAll(from)
 	if err != nil {
@@ -242,8 +240,8 @@ func readTauAnswers(file string, from io.Reader) (tauFlights, error) {
 	return out, nil
 }
 
-// addAnswers takes in the flights of an answer, which may have been cut. The tool prices the second
-// leg of a connection over midnight with the prices of the day before; such legs are left out.
+// addAnswers adds the flights of a search result, which may be truncated. It skips the second leg of a connection
+// over midnight, because the tool prices it with the previous day's prices.
 func (t tauFlights) addAnswers(content, date string) {
 	const begin = `{"flight_number": "`
 	for _, part := range strings.Split(content, begin)[1:] {
@@ -260,7 +258,7 @@ func (t tauFlights) addAnswers(content, date string) {
 	}
 }
 
-// tauDialogue is one recorded conversation of an agent.
+// tauDialogue is a recorded conversation of an agent.
 type tauDialogue struct {
 	ID       string `json:"id"`
 	Messages []struct {
@@ -276,7 +274,7 @@ type tauDialogue struct {
 	} `json:"messages"`
 }
 
-// evidence is what the sources would have said just before a write that pays.
+// evidence returns what the sources would have returned just before a write that pays.
 func (r tauRecord) evidence(flights tauFlights) (map[string]json.RawMessage, error) {
 	if !slices.Contains([]string{"book_reservation", "update_reservation_flights", "update_reservation_baggages"}, r.Transition.Action) {
 		return nil, nil
@@ -308,7 +306,7 @@ func (r tauRecord) evidence(flights tauFlights) (map[string]json.RawMessage, err
 		} `json:"flights"`
 	}
 	if json.Unmarshal(r.Transition.Data, &data) != nil || len(data.Flights) == 0 || flights == nil {
-		return out, nil // data that the schema refuses names no flights
+		return out, nil // data that violates the schema names no flights
 	}
 	offers := []tauAnswer{}
 	for _, asked := range data.Flights {

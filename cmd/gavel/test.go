@@ -62,7 +62,7 @@ func (c *testCmd) Run(ctx context.Context, con *console) error {
 
 func (c *testCmd) fingerprint() string {
 	var b strings.Builder
-	files, _ := testFiles(c.Paths) // what cannot be read is told by the run
+	files, _ := testFiles(c.Paths) // the run reports unreadable files
 	for _, path := range files {
 		paths := []string{path}
 		if doc, err := os.ReadFile(path); err == nil {
@@ -70,7 +70,7 @@ func (c *testCmd) fingerprint() string {
 				paths = append(paths, f.Definition())
 				if req, err := readDefinition(f.Definition()); err == nil {
 					noteFiles(&req, func(named string) { paths = append(paths, named) })
-					_, _ = workflow.ParseWithFiles(req.Source, req.Document, req.Files) // what is wrong is told by the run
+					_, _ = workflow.ParseWithFiles(req.Source, req.Document, req.Files) // the run reports mistakes
 				}
 			}
 		}
@@ -99,7 +99,7 @@ func (c *testCmd) once(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = box.Close() }() // the workers hold nothing
+	defer func() { _ = box.Close() }() // the workers have no state
 	report := testReport{OK: true, Files: []suite.Report{}}
 	for _, path := range files {
 		r, err := runTests(ctx, box, con.log, path)
@@ -157,7 +157,7 @@ func openForTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, fet
 	return sys.Engine, sys.Close, nil
 }
 
-// print is a table: a line for every test, and below a failed one what went otherwise.
+// print prints a line for every test, followed by its problems if it failed.
 func (c *testCmd) print(con *console, report testReport) {
 	for _, r := range report.Files {
 		con.out.Printf("%s (%s)\n", term.Clean(r.Path), term.Clean(r.Workflow))
@@ -197,7 +197,7 @@ func writeJUnit(path string, reports []suite.Report, least float64) error {
 	var b bytes.Buffer
 	err := suite.WriteJUnit(&b, reports, least)
 	if err == nil {
-		err = os.WriteFile(path, b.Bytes(), 0o644) //nolint:gosec // as readable as any report
+		err = os.WriteFile(path, b.Bytes(), 0o644) //nolint:gosec // not secret
 	}
 	if err != nil {
 		return term.UnknownErrorf("", "cannot write the report: %w", err)
@@ -205,8 +205,8 @@ func writeJUnit(path string, reports []suite.Report, least float64) error {
 	return nil
 }
 
-// findFiles are the files that paths name, and below those that are folders the ones whose
-// names end so; noun is what those are.
+// findFiles returns the files that paths name. Folders are searched recursively for files with these endings. noun
+// describes the files in errors.
 func findFiles(paths []string, noun string, endings ...string) ([]string, error) {
 	return collectFiles(paths, func(dir string) (files []string, err error) {
 		err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
@@ -225,7 +225,7 @@ func findFiles(paths []string, noun string, endings ...string) ([]string, error)
 	})
 }
 
-// orList is "a, b or c".
+// orList formats words as "a, b or c".
 func orList(words []string) string {
 	last := len(words) - 1
 	if last == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// The tests of the workflows that come with gavel pass, and no refusal of a validator is
-// left out; the JUnit report says the same as the table.
+// The tests of gavel's own workflows pass and cover every refusal by a validator. The JUnit report matches the
+// table.
 func TestSuites(t *testing.T) {
 	t.Parallel()
 	junit := filepath.Join(t.TempDir(), "report.xml")
@@ -58,13 +58,13 @@ func TestSuites(t *testing.T) {
 	for _, s := range suites.Suites {
 		n += len(s.Cases)
 	}
-	// Beside the tests, each file has a case that holds its coverage against the limit.
+	// In addition to the tests, each file has a case that compares its coverage with the limit.
 	if want := report.Tests + len(report.Files); suites.Tests != want || n != want || suites.Failures != 0 || len(suites.Suites) != len(report.Files) {
 		t.Errorf("JUnit has %d tests in %d cases, %d failures, %d suites", suites.Tests, n, suites.Failures, len(suites.Suites))
 	}
 }
 
-// With --watch, a changed workflow is tested again, although the file of tests stayed.
+// With --watch, a changed workflow is tested again even if its test file is unchanged.
 func TestSuitesAreWatched(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func TestSuitesAreWatched(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() {
 		code := run(ctx, []string{"test", "--watch", dir}, strings.NewReader(""), out, io.Discard)
-		_ = out.Close() // a pipe closes
+		_ = out.Close() // closing a pipe
 		ended <- code
 	}()
 	lines := bufio.NewScanner(shown)
@@ -101,13 +101,13 @@ func TestSuitesAreWatched(t *testing.T) {
 		t.Errorf("at first: %q", first)
 	}
 	write(flow, `{"name": "flow", "initialState": "a", "states": {"a": {"transitions": {"go": {"target": "b", "requiredFields": ["x"]}}}, "b": {"final": true}}}`)
-	// A file is written in two steps, so that a run in between may see an empty one.
+	// A file is written in two steps, so a run in between may see an empty file.
 	var again []string
 	for !slices.Contains(again, "0 passed, 1 failed") {
 		again = once()
 	}
 	stop()
-	for lines.Scan() { // what it still says, until it has ended
+	for lines.Scan() { // remaining output, until it exits
 		continue
 	}
 	if code := <-ended; code != term.ExitOK {

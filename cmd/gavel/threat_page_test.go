@@ -25,11 +25,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// access is the table of engine/access.go, read from its source: nothing outside of the
-// engine may use it.
+// access is the table of engine/access.go, read from its source, because only the engine may use it.
 type access struct {
-	order   []string            // the constants, as they stand there
-	words   map[string]string   // what each is called in messages
+	order   []string            // constants in source order
+	words   map[string]string   // names in messages
 	allowed map[string][]string // roles
 }
 
@@ -78,7 +77,7 @@ func (a access) add(row *ast.KeyValueExpr) {
 	a.allowed[row.Key.(*ast.Ident).Name] = roles
 }
 
-// The threat model's tables are what the code does.
+// The threat model's tables match the code.
 func TestThreatModelPage(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/threat-model.md"
@@ -117,14 +116,14 @@ func TestThreatModelPage(t *testing.T) {
 	}
 }
 
-// unseen finds how many attacks of the half that the rules had not seen are stopped, and how many
-// benign texts wrongly.
+// unseen matches how many attacks were stopped and how many benign texts were wrongly stopped, in the half of the
+// suite that the rules had not seen.
 var unseen = regexp.MustCompile(`\| independent, attacks \| [^|]* \| \*\*(\d+ of \d+).*?\| independent, benign \| [^|]* \| \*\*(\d+ of \d+)`)
 
 // limit is a row of the table of limits.
 type limit struct{ what, value, flag string }
 
-// limits are read from the constants and from the flags' defaults.
+// limits returns the limits from constants and flag defaults.
 func limits(t *testing.T) []limit {
 	t.Helper()
 	d, box := engine.DefaultLimits(), script.Config{}.WithDefaults()
@@ -188,8 +187,7 @@ func size(bytes int) string {
 	return fmt.Sprintf("%d bytes", bytes)
 }
 
-// defaultOf is a flag's default as gavel serve has it: the one in its definition, or
-// the one that its help ends with.
+// defaultOf returns a flag's default in gavel serve: from its definition, or from the end of its help.
 func defaultOf(t *testing.T, name string) string {
 	t.Helper()
 	var cmds commands
@@ -218,8 +216,7 @@ func defaultOf(t *testing.T, name string) string {
 	return ""
 }
 
-// showsTable fails when a page does not show a table between its marks; with -update it
-// does afterwards.
+// showsTable fails the test if a page does not show a table between its marks. With -update it rewrites the page.
 func showsTable(t *testing.T, file, place, table string) {
 	t.Helper()
 	begins, ends := "<!-- "+place+":begin -->\n\n", "\n<!-- "+place+":end -->"

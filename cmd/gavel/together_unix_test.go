@@ -15,12 +15,12 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// humanShipping needs a person.
+// humanShipping is a workflow with a move that needs a person.
 const humanShipping = `{"name":"shipping","initialState":"built","states":{
 	"built":{"transitions":{"ship":{"target":"shipped","requireAssurance":"human","requiredFields":["to"]}}},
 	"shipped":{"final":true}}}`
 
-// together are two servers over one database.
+// together is two servers over one database.
 type together struct {
 	*testing.T
 	a, b  *served
@@ -37,7 +37,7 @@ func serveTogether(t *testing.T, args ...string) *together {
 	}
 	runGavel(t, append([]string{"store", "init"}, w.store...)...)
 	args = append(append(args, w.store[2:]...), "--definitions", flow)
-	first := w.token("ops", "--role", "operator") // without one nobody could call, and none is served
+	first := w.token("ops", "--role", "operator") // without a token no one could call, so the server would not start
 	w.a, w.b = serveStore(t, database, args...), serveStore(t, database, args...)
 	for _, s := range []*served{w.a, w.b} {
 		s.owner = first
@@ -56,8 +56,8 @@ func (w *together) token(args ...string) string {
 	return strings.TrimSpace(string(token))
 }
 
-// ship asks a server for the move that needs a person, from a client without sessions that shows forms;
-// more are members of params.
+// ship requests the move that needs a person, from a client without sessions that supports forms. more are
+// additional members of params.
 func (w *together) ship(s *served, token, id, more string) object {
 	w.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":%q,"action":"ship","data":{"to":"all"}},`+
@@ -70,8 +70,8 @@ func (w *together) ship(s *served, token, id, more string) object {
 	return result
 }
 
-// TestServersTogether: servers over one database know the same tokens, and what is asked at one of them
-// is answered at another, once.
+// TestServersTogether shows that servers over one database share tokens. A question asked through one server can
+// be answered through another, once.
 func TestServersTogether(t *testing.T) {
 	t.Parallel()
 	w := serveTogether(t, "--elicit")
@@ -85,13 +85,13 @@ func (w *together) shareTokens(t *testing.T) {
 	w.a.must(token, http.MethodGet, "/v1/whoami", "")
 	w.b.must(token, http.MethodGet, "/v1/whoami", "")
 	runGavel(t, append([]string{"token", "revoke", strings.Split(token, "_")[1]}, w.store...)...)
-	for _, s := range []*served{w.a, w.b} { // one after the other: a server answers 30 bad credentials in a row, and then 429
+	for _, s := range []*served{w.a, w.b} { // sequential: a server answers 30 bad credentials in a row, and then 429
 		for began := time.Now(); ; {
 			status, _ := s.ask(token, http.MethodGet, "/v1/whoami", "")
 			if status == http.StatusUnauthorized {
 				break
 			}
-			if took := time.Since(began); took > 10*time.Second { // a second where the machine is not busy
+			if took := time.Since(began); took > 10*time.Second { // about a second on an idle machine
 				t.Fatalf("revoked %v ago, and the answer is %d", took, status)
 			}
 		}
@@ -115,7 +115,7 @@ func (w *together) shareForms(t *testing.T) {
 			result := w.ship(s, agent, id, answer)
 			mu.Lock()
 			defer mu.Unlock()
-			// Who loses may find the move made, too; it is the person's decision that is taken once.
+			// The loser may also find the move made. Only the person's decision must be taken once.
 			if strings.Contains(fmt.Sprint(result["content"]), `"decidedBy":"reviewer"`) {
 				won++
 			}

@@ -25,7 +25,7 @@ type tokenCmd struct {
 
 type tokensFlag module.TokensFlag
 
-// path is the file of tokens; "" for a store in memory, whose tokens end with it.
+// path returns the tokens file; "" for a store in memory, whose tokens end with it.
 func (f tokensFlag) path(store string) string {
 	switch {
 	case f.Tokens != "":
@@ -36,7 +36,7 @@ func (f tokensFlag) path(store string) string {
 	return filepath.Join(filepath.Dir(store), auth.TokensFile)
 }
 
-// tokensAt opens the tokens of a store; release ends that.
+// tokensAt opens the tokens of a store. Callers must call release when done.
 func tokensAt(ctx context.Context, con *console, f tokensFlag, store storeFlag, create bool) (_ *auth.Tokens, release func() error, err error) {
 	path := f.Tokens
 	if path == "" {
@@ -61,7 +61,7 @@ func tokensAt(ctx context.Context, con *console, f tokensFlag, store storeFlag, 
 	return tokens, func() error { return nil }, nil
 }
 
-// sharedTokens opens those of a database.
+// sharedTokens opens the tokens of a database.
 func sharedTokens(ctx context.Context, con *console, at storePlace) (*auth.Tokens, func() error, error) {
 	db, err := driver.Open(ctx, driver.Config{Address: at.path, MustExist: true, Logger: con.log})
 	if err != nil {
@@ -78,8 +78,8 @@ func sharedTokens(ctx context.Context, con *console, at storePlace) (*auth.Token
 	return tokens, db.Close, nil
 }
 
-// existingTokens is where the tokens of a store are that is there, or was not made yet: then
-// tokens are all there is. It is "" where neither is.
+// existingTokens returns the tokens file of the first place that has a store or tokens; "" if none has. Tokens may
+// exist before their store.
 func existingTokens(f tokensFlag, store storeFlag) string {
 	for _, place := range store.places() {
 		if path := f.path(place); isFile(place) || isFile(path) {
@@ -130,7 +130,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *console) (err error) {
 	where := "it is shown this once"
 	if c.Out != "" {
 		if err := auth.WriteSecret(c.Out, bearers[0]); err != nil {
-			_ = tokens.Forget(made[0].ID) // nobody has it; the error says enough
+			_ = tokens.Forget(made[0].ID) // no one has seen it; the returned error is enough
 			return term.UsageErrorf("give another --out", "%w", err)
 		}
 		shown.Token, where = "", "in the file "+c.Out
@@ -145,7 +145,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *console) (err error) {
 	return nil
 }
 
-// tokenEnd is a time, or one that is some time away; zero for never.
+// tokenEnd parses an expiry: a time, or a duration from now. "" means never and returns the zero time.
 func tokenEnd(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -241,7 +241,7 @@ func (c *tokenRevokeCmd) Run(ctx context.Context, con *console) (err error) {
 	defer func() { err = errors.Join(err, release()) }()
 	list := []shownToken{}
 	for _, id := range c.IDs {
-		// Whoever gives the whole token wants it gone all the more; its id is in it.
+		// A full token contains its id. A user who pastes the token wants it revoked.
 		if parts := strings.SplitN(id, "_", 3); len(parts) == 3 && parts[0] == "gvl" {
 			id = parts[1]
 		}

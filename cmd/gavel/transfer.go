@@ -58,7 +58,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(report.Refused+report.Differed+report.SetAside == 0))
 }
 
-// open opens the store to import into. A dry run makes none: it only looks, where there is one.
+// open opens the store to import into. A dry run creates none and only reads an existing one.
 func (c *importCmd) open(ctx context.Context, con *console) (*system, error) {
 	path, err := memoryStore, error(nil)
 	if !c.DryRun {

@@ -49,13 +49,13 @@ const tryWords = `    :approve WHY, :reject WHY   decide what waits, as a person
     :help, :quit
 `
 
-// player plays one workflow in a store that is gone afterwards.
+// player plays one workflow in a temporary store.
 type player struct {
 	con      *console
 	engine   *engine.Engine
 	workflow string
 	who      engine.Principal
-	id       string // of the instance, "" before the start is approved
+	id       string // of the instance; "" until the start is approved
 }
 
 func (c *tryCmd) Run(ctx context.Context, con *console) error {
@@ -80,7 +80,7 @@ func (c *tryCmd) Run(ctx context.Context, con *console) error {
 		return &term.ExitError{Code: term.ExitBad, Lines: bad, Err: errors.New("the workflow cannot be played")}
 	}
 	for _, w := range defined.Warnings {
-		if w.Rule == ruleNoModel { // the others were logged
+		if w.Rule == ruleNoModel { // the others are in the log
 			con.err.Printf("%s\n", issueLine(c.File, w))
 		}
 	}
@@ -96,7 +96,7 @@ func (p *player) become(role engine.Role) {
 	p.who = engine.Principal{ID: "local:" + string(role), Role: role}
 }
 
-// play does what each line of stdin says, to its end.
+// play executes each line of stdin until it ends or :quit.
 func (p *player) play(ctx context.Context) error {
 	return p.con.converse(ctx, "> ", func(line string) (bool, error) {
 		word, rest, _ := strings.Cut(line, " ")
@@ -114,7 +114,8 @@ func (p *player) play(ctx context.Context) error {
 	})
 }
 
-// converse asks for a line of stdin and does what it says, until do is done or stdin ends.
+// converse prompts for lines of stdin and passes them to do. It returns when do is done or fails, when stdin ends,
+// or when ctx ends.
 func (con *console) converse(ctx context.Context, prompt string, do func(line string) (done bool, err error)) error {
 	lines, failed := make(chan string), make(chan error, 1)
 	go func() {
@@ -150,7 +151,7 @@ func (con *console) converse(ctx context.Context, prompt string, do func(line st
 	}
 }
 
-// do does what one line says. An engine.Error is the player's mistake.
+// do executes one line. An engine.Error is the player's mistake.
 func (p *player) do(ctx context.Context, word, rest string) error {
 	switch word {
 	case "":
@@ -224,7 +225,7 @@ func (p *player) start(ctx context.Context, data json.RawMessage) error {
 	return nil
 }
 
-// resolve decides the oldest move of the instance that waits.
+// resolve decides the first open review of the instance.
 func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string) error {
 	open, err := p.engine.Reviews(ctx, localCLI, engine.ReviewsRequest{Instance: p.id, Status: "open"})
 	if err != nil {
@@ -247,10 +248,10 @@ func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string
 	return nil
 }
 
-// moveField is one field=value; a value is bare, or a quoted JSON string.
+// moveField matches one field=value. The value is bare, or a quoted JSON string.
 var moveField = regexp.MustCompile(`^([^\s=]+)=("(?:[^"\\]|\\.)*"|\S*)(?:\s+|$)`)
 
-// readMoveData reads a JSON object, or fields; a bare value that is JSON is taken as such.
+// readMoveData parses a JSON object, or fields. Bare values that are valid JSON are used as JSON.
 func readMoveData(text string) (json.RawMessage, error) {
 	if text == "" {
 		return nil, nil
@@ -265,7 +266,7 @@ func readMoveData(text string) (json.RawMessage, error) {
 			return nil, errors.New("expected field=value")
 		}
 		text = text[len(m[0]):]
-		name, _ := json.Marshal(m[1]) // strings always encode
+		name, _ := json.Marshal(m[1]) // strings always marshal
 		value := []byte(m[2])
 		if !json.Valid(value) {
 			value, _ = json.Marshal(m[2])

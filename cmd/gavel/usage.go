@@ -21,8 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// printFullHelp is kong's printer; the overview lists commands and not their
-// subcommands.
+// printFullHelp is kong's printer. The overview lists commands without their subcommands.
 func printFullHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	options.NoExpandSubcommands = ctx.Selected() == nil
 	return kong.DefaultHelpPrinter(options, ctx)
@@ -30,11 +29,11 @@ func printFullHelp(options kong.HelpOptions, ctx *kong.Context) error {
 
 const (
 	helpWidth     = 100
-	mostFullFlags = 14 // a command with more has short help
+	mostFullFlags = 14 // commands with more flags get short help
 )
 
-// printHelp prints a command's help so that it fits a screen: where there are many flags, one line
-// for each of its own and only the names of the others. gavel help COMMAND prints all.
+// printHelp prints a command's help so that it fits a screen. Commands with many flags list their own flags on one
+// line each and only the names of the others. gavel help COMMAND prints everything.
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	node := ctx.Selected()
 	if node == nil || len(slices.Concat(node.AllFlags(true)...)) <= mostFullFlags {
@@ -82,15 +81,15 @@ Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
 3 could not find out.`
 }
 
-// negative is what kong would take for short flags.
+// negative matches negative numbers, which kong would parse as short flags.
 var negative = regexp.MustCompile(`^-[.\d]`)
 
-// helpTexts say more of commands than the line that lists them: a line "=== gavel COMMAND", and its text.
+// helpTexts holds the detailed help of commands: a line "=== gavel COMMAND" followed by its text.
 //
 //go:embed help.txt
 var helpTexts string
 
-// addHelp gives the commands their texts.
+// addHelp adds the detailed help to the commands.
 func addHelp(parser *kong.Kong) error {
 	details := map[string]string{}
 	detailsOfModules("", details)
@@ -110,7 +109,7 @@ func addHelp(parser *kong.Kong) error {
 	return nil
 }
 
-// joinNegatives writes "--rate -1" as "--rate=-1".
+// joinNegatives rewrites "--rate -1" as "--rate=-1".
 func joinNegatives(args []string) (joined []string) {
 	for i, arg := range args {
 		if i > 0 && negative.MatchString(arg) && strings.HasPrefix(args[i-1], "--") && len(args[i-1]) > 2 && !strings.Contains(args[i-1], "=") {
@@ -122,8 +121,8 @@ func joinNegatives(args []string) (joined []string) {
 	return joined
 }
 
-// checkFlags refuses what no command can use: a negative number, a store that is none, and a secret
-// that others can read among the arguments.
+// checkFlags rejects values that are wrong for every command: negative numbers, unsupported stores, and passwords
+// in arguments, where other users can read them.
 func checkFlags(parsed *kong.Context, settings *fileSettings) error {
 	var wrong []error
 	for _, flag := range parsed.Flags() {
@@ -137,7 +136,7 @@ func checkFlags(parsed *kong.Context, settings *fileSettings) error {
 				wrong = append(wrong, term.UsageErrorf("put the URL into GAVEL_STORE or the configuration file, or the password into PGPASSWORD or a password file",
 					"--store has a password, and others on this machine can read arguments"))
 			}
-		case flag.Name == "llm-refusals": // -1 is never
+		case flag.Name == "llm-refusals": // -1 means never
 		case number.CanInt() && number.Int() < 0, number.CanFloat() && !(number.Float() >= 0 && number.Float() <= math.MaxFloat64):
 			wrong = append(wrong, term.UsageErrorf("", "--%s is 0 or more, not %v", flag.Name, number))
 		}
@@ -182,7 +181,7 @@ func usageError(err error, args []string) error {
 	} else if rest, ok := strings.CutPrefix(message, "missing flags: "); ok {
 		message = fmt.Sprintf("%q needs %s", node.FullPath(), rest)
 	}
-	f.Err = errors.New(strings.Replace(message, `one of "",`, "one of ", 1)) // "" only means: not given
+	f.Err = errors.New(strings.Replace(message, `one of "",`, "one of ", 1)) // "" only means "not given"
 	return f
 }
 
@@ -210,7 +209,7 @@ func commandWithFlag(node *kong.Node, flag string) string {
 }
 
 func aboutWord(node *kong.Node, word string) string {
-	word = nameStore(word) // whoever forgot --store
+	word = nameStore(word) // it may be a URL without --store
 	if len(node.Children) == 0 {
 		message := fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
 		if flagNamed(node, "--data") != nil && strings.ContainsAny(word, "={") {
@@ -234,11 +233,11 @@ func wordsOf(all []candidate) []string {
 	return words
 }
 
-// completeCommand is what the completion scripts call: its arguments are the
-// words of the line behind "gavel" up to the cursor, the last one unfinished.
+// completeCommand is the command that completion scripts call. Its arguments are the words after "gavel" up to the
+// cursor; the last one is unfinished.
 const completeCommand = "__complete"
 
-// completeFiles is the line that asks the shell to complete file names as well.
+// completeFiles is the line that asks the shell to complete file names too.
 const completeFiles = ":files"
 
 //go:embed completion/gavel.bash completion/gavel.zsh completion/gavel.fish
@@ -257,8 +256,7 @@ func (c *completionCmd) Run(con *console) error {
 	return nil
 }
 
-// printCandidates answers a completion script. It never fails: a shell that asks
-// has no use for an error.
+// printCandidates prints candidates for a completion script. It reports no errors: the shell cannot use them.
 func printCandidates(con *console, words []string) int {
 	var cmds commands
 	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
@@ -275,11 +273,10 @@ func printCandidates(con *console, words []string) int {
 	return term.ExitOK
 }
 
-// candidate replaces the last word.
+// candidate is a replacement for the last word.
 type candidate struct{ word, help string }
 
-// completeWords lists what the last of words can become, and whether a file name can
-// stand there.
+// completeWords lists the possible completions of the last word. files reports whether it can be a file name.
 func completeWords(model *kong.Application, words []string) (out []candidate, files bool) {
 	if len(words) == 0 {
 		words = []string{""}
@@ -306,8 +303,8 @@ func completeWords(model *kong.Application, words []string) (out []candidate, fi
 	return nil, false
 }
 
-// walkCommand follows finished words: to the command, the flag that still waits for a
-// value (nil if none), and how many arguments the command has got.
+// walkCommand parses complete words. It returns the command, the flag that waits for a value (nil if none), and
+// the number of arguments so far.
 func walkCommand(node *kong.Node, words []string) (_ *kong.Node, waiting *kong.Flag, args int) {
 	for _, word := range words {
 		switch {
@@ -369,8 +366,7 @@ func flagsOf(node *kong.Node, prefix string) (out []candidate) {
 	return out
 }
 
-// valuesOf lists the values that v can take; without a list of them it is a
-// file, if its placeholder says so.
+// valuesOf lists the values of v. Without an enumeration, files reports whether its placeholder stands for a file.
 func valuesOf(v *kong.Value, joint, prefix string) (out []candidate, files bool) {
 	if v.Enum == "" {
 		return nil, takesFile(v)

@@ -52,7 +52,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Clean()))
 }
 
-// verify verifies a store that was opened to be checked.
+// verify verifies a store that was opened for checking.
 func (s *system) verify(ctx context.Context, con *console, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
 	progress := con.err.NewProgress()
 	defer progress.Finish("")
@@ -94,7 +94,7 @@ func printVerified(con *console, r audit.VerifyReport) {
 		con.out.Printf("and %d more\n", r.More)
 	}
 	sum := fmt.Sprintf("%s, %s, ", term.Count(r.Instances, "instance"), term.Count(r.Events, "event"))
-	if r.Rules > 0 { // definitions and judge configurations; not read with --instance
+	if r.Rules > 0 { // definitions and judge configurations; not read if --instance is set
 		sum += term.Count(r.Rules, "rule") + ", "
 	}
 	sum += term.Count(r.Anchors, "anchor")
@@ -105,7 +105,7 @@ func printVerified(con *console, r audit.VerifyReport) {
 	con.out.Printf("%s: %s\n", sum, con.out.Red(term.Count(int64(len(r.Problems))+r.More, "break")))
 }
 
-// printUnproved says what a clean report does not prove.
+// printUnproved prints what a clean report does not prove.
 func printUnproved(con *console, r audit.VerifyReport, at storePlace) {
 	switch {
 	case r.Anchors == 0:

@@ -10,10 +10,10 @@ type versionCmd struct {
 }
 
 type build struct {
-	Version  string `json:"version"`            // the module's, "(devel)" outside of a release
-	Revision string `json:"revision,omitempty"` // of the version control system
+	Version  string `json:"version"`            // of the module; "(devel)" outside a release
+	Revision string `json:"revision,omitempty"` // of version control
 	Time     string `json:"time,omitempty"`     // of the revision, RFC 3339
-	Modified bool   `json:"modified,omitempty"` // the tree had changes
+	Modified bool   `json:"modified,omitempty"` // whether the tree had changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

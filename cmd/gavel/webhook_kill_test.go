@@ -17,23 +17,23 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// flakyReceiver takes some messages only at the second try: at the first it answers 500, hangs, dies, says
-// that it is busy, or wants to lead elsewhere.
+// flakyReceiver accepts some messages only at the second attempt. At the first, it returns 500, hangs, drops the
+// connection, returns 503, or redirects.
 type flakyReceiver struct {
-	oneOf    uint32 // messages, for each of the five ways
+	oneOf    uint32 // one in so many messages, for each of the five faults
 	mu       sync.Mutex
 	tries    map[string]int
 	tried    map[string]time.Time
 	accepted map[string]string // body by id
-	order    []string          // ids, each when it was accepted first
+	order    []string          // ids in order of first acceptance
 	wrong    []string
-	changed  chan struct{} // has a value when something was accepted
+	changed  chan struct{} // receives a value when a message is accepted
 }
 
 func (f *flakyReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // its sender was killed
+		return // the sender was killed
 	}
 	id, body := r.Header.Get("Webhook-Id"), string(raw)
 	f.mu.Lock()
@@ -80,7 +80,7 @@ func (f *flakyReceiver) count() int {
 	return len(f.accepted)
 }
 
-// waitFor waits until so many messages were accepted.
+// waitFor waits until n messages are accepted.
 func (f *flakyReceiver) waitFor(t *testing.T, n int) {
 	t.Helper()
 	idle := time.NewTimer(2 * patience)
@@ -88,15 +88,15 @@ func (f *flakyReceiver) waitFor(t *testing.T, n int) {
 	for f.count() < n {
 		select {
 		case <-f.changed:
-			idle.Reset(2 * patience) // however many are left, they arrive one after the other
+			idle.Reset(2 * patience) // the remaining messages arrive one after another
 		case <-idle.C:
 			t.Fatalf("%d messages arrived, want %d", f.count(), n)
 		}
 	}
 }
 
-// A server that sends to a receiver of every bad kind is killed in mid-load, again and again: every event
-// arrives, those of one instance in their order, and what arrives twice is the same message.
+// A server that sends to a faulty receiver is repeatedly killed under load. Every event arrives, events of one
+// instance in order, and duplicates are identical.
 func TestKilledWebhooksMissNothing(t *testing.T) {
 	t.Parallel()
 	receiver, config := startReceiver(t, 40)
@@ -128,8 +128,7 @@ func TestKilledWebhooksMissNothing(t *testing.T) {
 	t.Logf("%d kills, %d events arrived with %d tries, none lost", *killRounds, arrived, tries)
 }
 
-// check wants each message of an event, those of one instance in their order, and what arrived twice to be
-// the same.
+// check requires each event's message, in order per instance, and identical duplicates.
 func (f *flakyReceiver) check(t *testing.T, want map[string]bool) (arrived, tries int) {
 	t.Helper()
 	f.mu.Lock()
@@ -152,8 +151,8 @@ func (f *flakyReceiver) check(t *testing.T, want map[string]bool) (arrived, trie
 	return len(f.order), tries
 }
 
-// startReceiver starts a receiver that takes one of so many messages not at once, for each bad way of it, and
-// returns the configuration of a webhook that leads to it.
+// startReceiver starts a receiver that fails one in oneOf messages at first, for each fault. It returns the
+// configuration of a webhook to it.
 func startReceiver(t *testing.T, oneOf uint32) (receiver *flakyReceiver, config string) {
 	t.Helper()
 	receiver = &flakyReceiver{oneOf: oneOf, tries: map[string]int{}, tried: map[string]time.Time{}, accepted: map[string]string{}, changed: make(chan struct{}, 1)}
@@ -166,7 +165,7 @@ func startReceiver(t *testing.T, oneOf uint32) (receiver *flakyReceiver, config 
 	return receiver, config
 }
 
-// committedIDs are the ids of the messages of all events. It closes the store.
+// committedIDs returns the message ids of all events. It closes the store.
 func committedIDs(t *testing.T, db store.Store) map[string]bool {
 	t.Helper()
 	defer db.Close()
@@ -180,8 +179,7 @@ func committedIDs(t *testing.T, db store.Store) map[string]bool {
 	return ids
 }
 
-// logMissing logs what is known of the first messages that did not arrive, and where the cursor and its lease are. It
-// closes the store.
+// logMissing logs details of the first missing messages, the cursor and its lease. It closes the store.
 func (f *flakyReceiver) logMissing(t *testing.T, db store.Store) {
 	t.Helper()
 	defer db.Close()
@@ -203,14 +201,14 @@ func (f *flakyReceiver) logMissing(t *testing.T, db store.Store) {
 	}
 	cursors, err := db.Cursors(t.Context())
 	t.Logf("at %s %d messages have not arrived, and the cursors are %+v, %v", time.Now().UTC(), missing, cursors, err)
-	lease, err := db.TakeLease(t.Context(), "webhook:audit", "test", time.Nanosecond) // of the one that has it, if any
+	lease, err := db.TakeLease(t.Context(), "webhook:audit", "test", time.Nanosecond) // returns the current holder, if any
 	t.Logf("the lease is %+v, %v", lease, err)
 	for letter, err := range db.DeadLetters(t.Context(), "") {
 		t.Logf("dead letter %+v, %v", letter, err)
 	}
 }
 
-// endLease ends the lease of a process that was killed, so that nobody waits for its end. It closes the store.
+// endLease ends the lease of a killed process, so that no one waits for its expiry. It closes the store.
 func endLease(t *testing.T, db store.Store, name string) {
 	t.Helper()
 	defer db.Close()

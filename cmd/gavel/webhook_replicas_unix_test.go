@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// Two servers over one database send to one receiver, and one or both are killed in mid-load, again and
-// again: every event arrives, those of one instance in their order, and what arrives twice is the same message.
+// Two servers over one database send to one receiver, and one or both are repeatedly killed under load. Every
+// event arrives, events of one instance in order, and duplicates are identical.
 func TestReplicasMissNoWebhook(t *testing.T) {
 	t.Parallel()
 	receiver, config := startReceiver(t, 400)
@@ -21,9 +21,9 @@ func TestReplicasMissNoWebhook(t *testing.T) {
 	}()
 	rounds := 3
 	if storetest.Long() {
-		rounds = max(6, *killRounds) // each kind twice
+		rounds = max(6, *killRounds) // each kind of kill twice
 	}
-	r.write(2, true) // more would only make the receiver's backlog longer
+	r.write(2, true) // more writers would only grow the receiver's backlog
 	for round := range rounds {
 		receiver.waitFor(t, receiver.count()+20)
 		r.await(10)
@@ -31,7 +31,7 @@ func TestReplicasMissNoWebhook(t *testing.T) {
 		for _, n := range kinds[round%3] {
 			r.kill(n)
 		}
-		if round%3 != 0 || !storetest.Long() { // else the other one waits for the end of the lease
+		if round%3 != 0 || !storetest.Long() { // otherwise the other server waits for the lease to expire
 			endLease(t, r.open(), "webhook:audit")
 		}
 		for _, n := range kinds[round%3] {

@@ -1,11 +1,12 @@
-// Package earlyworker serves as a script worker, where this process was started as one, before
-// most of the program is initialised.
+// Package earlyworker runs the script worker before most of the program is initialised, if the process was started
+// as one.
 //
-// Go initialises packages in the order of their paths, each as soon as what it imports is
-// initialised. This one imports no more than what runs scripts and schemas, so that its turn
-// comes before the stores, the metrics and the protocol with its JSON Schema library: half of
-// what a worker's start cost. Package main imports it for that effect alone. It must never import
-// more: TestWorkerStartsEarly names what came before it.
+// Go initialises packages in the order of their paths, each as soon as its imports are initialised. This package
+// imports only what runs scripts and schemas. So it runs before the stores, the metrics and the MCP protocol with
+// its JSON Schema library are initialised. That halves a worker's start-up time. Package main imports it only for
+// this effect.
+//
+// It must never import more. TestWorkerStartsEarly names packages that were initialised before it.
 package earlyworker
 
 import (
@@ -17,10 +18,10 @@ import (
 
 func init() {
 	if !script.IsWorker(os.Args) || os.Args[0] != script.WorkerName {
-		return // what reads definitions needs the whole program
+		return // reading definitions needs
 	}
-	// Initialisers are tied to a thread, where each hand-off between goroutines would be one
-	// between threads.
+	// Initialisers are locked to a thread. There, each switch between goroutines would be a switch between
+	// threads.
 	go worker.Main()
 	select {}
 }
