@@ -7,22 +7,22 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Client asks as one principal: a System of this program, or a server. Errors are *engine.Error
-// either way, and a refusal is none.
+// Client performs operations as one principal, on a System of this program or on a server. Errors are
+// *engine.Error in both cases. A refusal is not an error.
 type Client struct {
 	operation.Caller
 	close func()
 }
 
-// As returns a Client that asks the System as p, who the program vouches for.
+// As returns a Client that acts on the System as p. The program vouches for p.
 func (s *System) As(p engine.Principal) *Client {
 	return &Client{operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: p, Kind: auth.KindProgram}, Sources: s.listSources}, func() {}}
 }
 
-// ClientConfig names a server, and the token that says who asks.
+// ClientConfig holds a server's address and the caller's token.
 type ClientConfig = client.Config
 
-// Dial returns a Client of the server: gavel serve, or a Handler. It does not connect yet.
+// Dial returns a Client of a server: gavel serve, or a Handler. It opens no connection yet.
 func Dial(cfg ClientConfig) (*Client, error) {
 	c, err := client.New(cfg)
 	if err != nil {
@@ -31,7 +31,7 @@ func Dial(cfg ClientConfig) (*Client, error) {
 	return &Client{c, c.Close}, nil
 }
 
-// Close lets go of connections.
+// Close releases the Client's connections.
 func (c *Client) Close() { c.close() }
 
 // Operation is something that a Client can be asked for: Do asks with a Req, and the answer is a Res.

@@ -16,27 +16,27 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
-// IsDatabase reports whether a Config.Store is the address of a database that a driver of the program opens.
+// IsDatabase reports whether a Config.Store is a database address supported by one of the program's drivers.
 func IsDatabase(store string) bool { return driver.Find(store) != nil }
 
-// Errors of the secrets of a database.
+// Errors about the secrets of a database.
 var (
-	// ErrNoStoreKey: the secrets of the database cannot be opened without the key that seals them.
+	// ErrNoStoreKey means that no key was given to open the database's secrets.
 	ErrNoStoreKey = errors.New("no key was given for the secrets of this database")
-	// ErrWrongStoreKey: they are sealed with another key.
+	// ErrWrongStoreKey means that the secrets are sealed with another key.
 	ErrWrongStoreKey = errors.New("the secrets of this database are sealed with another key than the one that was given")
-	// ErrNoSecrets: nobody made them.
+	// ErrNoSecrets means that the secrets were never created.
 	ErrNoSecrets = errors.New("the database has no secrets of gavel yet")
-	// ErrLostSecrets: they were made, and are gone.
+	// ErrLostSecrets means that the secrets were created and are gone.
 	ErrLostSecrets = errors.New("the database has records, and the secrets that they were made with are gone")
 )
 
-// masterSecret is the entry with the one secret from which all keys of a database are derived.
+// masterSecret is the name of the entry with the secret from which all keys of a database are derived.
 const masterSecret = "master"
 
-// InitDatabase makes a store in a database, with secrets that key seals. made reports whether they
-// were not there yet: then those of another key are refused. Where lost is false, so is a database
-// whose secrets are gone (ErrLostSecrets).
+// InitDatabase creates a store in a database, with secrets sealed by key. made reports whether it created the
+// secrets. Existing secrets must be sealed with key. If the secrets of a database with records are gone, it fails
+// with ErrLostSecrets, unless lost permits new ones.
 func InitDatabase(ctx context.Context, url string, key []byte, lost bool, log *slog.Logger) (made bool, err error) {
 	db, err := driver.Open(ctx, driver.Config{Address: url, Logger: log})
 	if err != nil {
@@ -71,7 +71,7 @@ func putSecrets(ctx context.Context, to store.Entries, key, master []byte, versi
 	return to.PutEntry(ctx, store.Entry{Name: masterSecret, Version: version, Body: sealed})
 }
 
-// PutSecrets gives a database that is being made the master secret of another store, sealed with key.
+// PutSecrets stores another store's master secret, sealed with key, in a database that is being created.
 func PutSecrets(ctx context.Context, to store.Entries, key, master []byte) error {
 	was, err := to.Entry(ctx, masterSecret, 0)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -80,7 +80,7 @@ func PutSecrets(ctx context.Context, to store.Entries, key, master []byte) error
 	return putSecrets(ctx, to, key, master, was.Version+1)
 }
 
-// OpenSecrets returns the master secret of a database, sealed with key.
+// OpenSecrets returns the master secret of a database, which key seals.
 func OpenSecrets(ctx context.Context, db store.Entries, key []byte) ([]byte, error) {
 	if key == nil {
 		return nil, ErrNoStoreKey
@@ -95,8 +95,8 @@ func OpenSecrets(ctx context.Context, db store.Entries, key []byte) ([]byte, err
 	return openSecret(key, sealed.Body)
 }
 
-// RewrapSecrets seals the master secret of a database with another key. Nothing else changes, so
-// systems that are open go on. changed is false where that key sealed it already.
+// RewrapSecrets seals the master secret of a database with another key. Nothing else changes, so open systems keep
+// working. changed is false if newKey already sealed it.
 func RewrapSecrets(ctx context.Context, url string, key, newKey []byte, log *slog.Logger) (changed bool, err error) {
 	if key == nil {
 		return false, ErrNoStoreKey
@@ -127,7 +127,7 @@ func RewrapSecrets(ctx context.Context, url string, key, newKey []byte, log *slo
 	}
 }
 
-// OpenTokens returns the tokens of a database, which all servers over it share.
+// OpenTokens returns the tokens of a database. All servers that use the database share them.
 func OpenTokens(db store.Entries, master []byte) (*auth.Tokens, error) {
 	tokens, err := auth.OpenSharedTokens(db, record.DeriveKey(master, "gavel/tokens/v1"))
 	if err != nil {
@@ -136,7 +136,7 @@ func OpenTokens(db store.Entries, master []byte) (*auth.Tokens, error) {
 	return tokens, nil
 }
 
-// A sealed secret is the id of its key, a nonce, and what AES-256-GCM makes of it.
+// A sealed secret consists of its key's id, a nonce, and the AES-256-GCM ciphertext.
 const (
 	sealPurpose = "gavel/store-key/v1"
 	keyIDSize   = 8
@@ -171,7 +171,7 @@ func openSecret(key, sealed []byte) ([]byte, error) {
 	return secret, nil
 }
 
-// sealerOf returns what seals with a key, and the key's id, which leads nowhere.
+// sealerOf returns the AEAD for a key, and the key's id, which reveals nothing about the key.
 func sealerOf(key []byte) (_ cipher.AEAD, id []byte, err error) {
 	block, err := aes.NewCipher(record.DeriveKey(key, sealPurpose))
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// MaxDefinition is the largest file of a definition that is read, in bytes.
+// MaxDefinition is the maximum size of a definition file, in bytes.
 const MaxDefinition = 256 << 10
 
-// define loads a file's definition as the operator's.
+// define registers a file's definition as the operator's.
 func (s *System) define(ctx context.Context, file string) error {
 	req, err := ReadDefinition(file)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *System) define(ctx context.Context, file string) error {
 	return nil
 }
 
-// ReadDefinition reads a definition's file; the files that it names are read when it is parsed.
+// ReadDefinition reads a definition file. The files that it references are read during parsing.
 func ReadDefinition(path string) (req engine.DefineRequest, err error) {
 	info, err := os.Stat(path) //nolint:gosec // the user names the file
 	if err != nil {
@@ -48,8 +48,8 @@ func ReadDefinition(path string) (req engine.DefineRequest, err error) {
 	return req, nil
 }
 
-// FilesBelow reads the files that a definition in the folder names. No name and no link in
-// the folder leads out of it.
+// FilesBelow returns a reader of the files that a definition in dir references. Names and links cannot lead out of
+// dir.
 func FilesBelow(dir string) workflow.Files {
 	return func(name string) ([]byte, error) {
 		root, err := os.OpenRoot(dir)
@@ -59,15 +59,15 @@ func FilesBelow(dir string) workflow.Files {
 		defer root.Close()
 		info, err := root.Stat(name)
 		if path, ok := errors.AsType[*fs.PathError](err); ok {
-			if _, system := errors.AsType[syscall.Errno](path.Err); !system { // root's own: names with ".." are refused before
+			if _, system := errors.AsType[syscall.Errno](path.Err); !system { // from os.Root: names with ".." are rejected earlier
 				return nil, errors.New("a link leads out of the definition's folder")
 			}
-			return nil, path.Err // the name is in the message already
+			return nil, path.Err // the message already has the name
 		}
 		switch {
 		case err != nil:
 			return nil, err
-		case !info.Mode().IsRegular(): // a pipe would keep the reader waiting
+		case !info.Mode().IsRegular(): // a pipe would block the reader
 			return nil, errors.New("it is not a regular file")
 		case info.Size() > MaxDefinition:
 			return nil, fmt.Errorf("it has %d bytes, more than a definition may have", info.Size())

@@ -80,7 +80,7 @@ type Config struct {
 	Fetcher judge.Fetcher
 	// NoReviews refuses the moves that would otherwise wait for a person.
 	NoReviews bool
-	// Signer signs anchors; nil when nobody anchors here.
+	// Signer signs anchors; nil disables anchoring.
 	Signer audit.Signer
 	// Sandbox is shared with others and stays open; nil makes one.
 	Sandbox *Sandbox

@@ -15,21 +15,21 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// MCPPath is where a Handler serves MCP; REST is below /v1/.
+// MCPPath is the path where a Handler serves MCP. REST is below /v1/.
 const MCPPath = "/mcp"
 
-// LocalAgent is everybody where nobody is told apart.
+// LocalAgent is every caller if callers are not distinguished.
 var LocalAgent = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 
-// Tools are what MCP clients are shown, and how they are answered: the flags of gavel mcp of
-// these names. The zero value has their defaults.
+// Tools configures the tools that MCP clients get, like the gavel mcp flags of these names. The zero value means
+// their defaults.
 type Tools struct {
 	Names         string // auto, dotted, underscore
 	Set           string // core, seed, all
 	OutputSchemas bool
 }
 
-// face is the MCP face, for p over stdio.
+// face returns the MCP face. p is the principal over stdio.
 func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 	cfg := mcpface.Config{
 		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
@@ -40,7 +40,7 @@ func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 	return mcpface.New(cfg)
 }
 
-// ServeStdio serves one MCP client, who is p, until in or ctx ends.
+// ServeStdio serves one MCP client as p until in or ctx ends.
 func (s *System) ServeStdio(ctx context.Context, tools Tools, p engine.Principal, in io.Reader, out io.Writer) error {
 	face, err := s.face(tools, p)
 	if err != nil {
@@ -49,33 +49,32 @@ func (s *System) ServeStdio(ctx context.Context, tools Tools, p engine.Principal
 	return face.ServeStdio(ctx, in, out)
 }
 
-// Middleware gates tools of a server that is built with mcp-go: pass its Guard to
-// server.WithToolHandlerMiddleware and its Filter to server.WithToolFilter. caller names the
-// principal and the instance of a call.
+// Middleware gates tools of a server built with mcp-go. Pass its Guard to server.WithToolHandlerMiddleware and its
+// Filter to server.WithToolFilter. caller returns the principal and the instance of a call.
 func (s *System) Middleware(caller mcpgate.Caller, gates ...mcpgate.Gate) (*mcpgate.Gates, error) {
 	return mcpgate.New(s.Engine, caller, gates...)
 }
 
-// HandlerConfig says who calls a Handler, and what its MCP clients are shown.
+// HandlerConfig configures how a Handler identifies callers, and the tools of its MCP clients.
 type HandlerConfig struct {
-	// Caller says who sends a request; with an error it is answered 401. It is asked for each
-	// request, before anything else. nil: everybody is LocalAgent, and only this machine may
-	// call, by a loopback name, so that no web page reaches it.
+	// Caller returns the sender of a request. It is called for each request, before anything else; if it fails,
+	// the response is 401. If Caller is nil, every caller is LocalAgent, and only this machine may call, by a
+	// loopback name. So no web page can reach it.
 	Caller func(*http.Request) (engine.Principal, error)
 	Tools  Tools
 }
 
-// Handler serves a System over HTTP: MCP at /mcp, REST below /v1/, described by /openapi.json.
-// It neither limits how many requests there are nor ends TLS: that is the server's in front.
+// Handler serves a System over HTTP: MCP at /mcp, REST below /v1/, described by /openapi.json. It does not limit
+// request rates or terminate TLS. A server in front must do that.
 type Handler struct {
-	// MCP and REST are the faces alone, for requests that package auth has let in.
+	// MCP and REST serve one protocol each, for requests that package auth has admitted.
 	MCP  *mcpwire.Endpoint
 	REST *httpapi.Handler
 
 	all http.Handler
 }
 
-// Handler returns the System over HTTP. Close it before the System.
+// Handler returns a handler that serves the System over HTTP. Close it before the System.
 func (s *System) Handler(cfg HandlerConfig) (*Handler, error) {
 	face, err := s.face(cfg.Tools, engine.Principal{})
 	if err != nil {
@@ -115,8 +114,7 @@ func identifyCaller(caller func(*http.Request) (engine.Principal, error), next h
 	})
 }
 
-// listSources lists the sources of evidence for callers: what they are called, not where
-// they are.
+// listSources lists the sources of evidence for callers: their names, not their addresses.
 func (s *System) listSources() (list []operation.Source) {
 	if declared, ok := s.cfg.Fetcher.(*Fetcher); ok {
 		for _, i := range declared.List() {

@@ -1,5 +1,5 @@
-// Package packaging_test checks what gavel is shipped in: the image, the compose file, the
-// npm package, and the entry for the MCP registry. None of it needs a container engine.
+// Package packaging_test checks the packaging of gavel: the image, the compose file, the npm package, and the MCP
+// registry entry. It needs no container engine.
 package packaging_test
 
 import (
@@ -36,7 +36,7 @@ func decode(t *testing.T, text string) map[string]any {
 	return doc.(map[string]any)
 }
 
-// The registry's entry is what its schema wants, and the schema is one that refuses.
+// The registry entry matches its schema, and the schema rejects bad entries.
 func TestServerJSON(t *testing.T) {
 	t.Parallel()
 	compiler := jsonschema.NewCompiler()
@@ -71,8 +71,7 @@ func TestServerJSON(t *testing.T) {
 	}
 }
 
-// What is published under several names is one thing: the registry looks whether the
-// package and the image name the entry that names them.
+// The package, the image and the registry entry name each other. The registry checks this.
 func TestNamesAgree(t *testing.T) {
 	t.Parallel()
 	var server struct {
@@ -109,13 +108,13 @@ func TestNamesAgree(t *testing.T) {
 	}
 }
 
-// stage is one FROM of a Dockerfile with what follows it.
+// stage is one FROM of a Dockerfile with its instructions.
 type stage struct {
 	from  string
 	steps [][2]string // instruction and arguments
 }
 
-// stages reads a Dockerfile. The ARGs before the first FROM are put in.
+// stages parses a Dockerfile and substitutes the ARGs before the first FROM.
 func stages(t *testing.T, text string) []stage {
 	t.Helper()
 	text = regexp.MustCompile(`(?m)^\s*#.*\n`).ReplaceAllString(text, "")
@@ -152,7 +151,7 @@ func (s stage) all(instruction string) []string {
 	return out
 }
 
-// The image holds nothing but gavel, and starts it without a shell and without root.
+// The image contains only gavel, and starts it without a shell and without root.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	for _, complaint := range faults(stages(t, read(t, "../Dockerfile"))) {
@@ -206,7 +205,7 @@ func faults(all []stage) []string {
 	return out
 }
 
-// The build gets every file that the binary is made of, and nothing that is secret.
+// The build context has every source file of the binary, and no secrets.
 func TestDockerignore(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(strings.TrimSpace(read(t, "../.dockerignore")), "\n")
@@ -247,7 +246,7 @@ func TestDockerignore(t *testing.T) {
 	}
 }
 
-// sources are the files of this module that the binary is made of.
+// sources returns the module's files that the binary is built from.
 func sources(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Module,GoFiles,EmbedFiles", "./cmd/gavel")
@@ -278,7 +277,7 @@ func sources(t *testing.T) []string {
 	return out
 }
 
-// The compose file takes away what gavel can do without.
+// The compose file removes privileges that gavel does not need.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	var file struct {
@@ -343,7 +342,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// stagesOf is the image's stage.
+// stagesOf returns the image's stage.
 func stagesOf(t *testing.T) stage {
 	all := stages(t, read(t, "../Dockerfile"))
 	return all[len(all)-1]

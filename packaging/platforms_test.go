@@ -22,7 +22,7 @@ import (
 
 var platforms = flag.String("platforms", "", "check that all packages, tests included, compile for these, such as windows/amd64,darwin/arm64")
 
-// listed is a package as `go list` tells of it.
+// listed is a package from `go list`.
 type listed struct {
 	ImportPath, Dir, Name string
 	GoFiles               []string
@@ -38,9 +38,8 @@ type listed struct {
 
 func (p *listed) ours() bool { return p.Module != nil && p.Module.Main }
 
-// TestPlatforms checks the types of everything as the compiler of each platform does. It
-// needs no compiled dependencies, most of which are other files on another platform: to
-// compile them takes minutes and shows no more.
+// TestPlatforms type-checks everything for each platform. It does not compile dependencies, most of which have
+// other files on another platform: that takes minutes and finds nothing more.
 func TestPlatforms(t *testing.T) {
 	if *platforms == "" {
 		t.Skip("asked for with -platforms")
@@ -55,7 +54,7 @@ func TestPlatforms(t *testing.T) {
 			ours := 0
 			for _, p := range packages {
 				if p.ImportPath == "unsafe" || p.Name == "main" && strings.HasSuffix(p.ImportPath, ".test") {
-					continue // the last are generated
+					continue // package unsafe has no sources, test mains are generated
 				}
 				if p.ours() {
 					ours++
@@ -69,7 +68,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// listPackages are all packages of the module with their tests, each after what it imports.
+// listPackages returns all packages of the module with their tests, each after its imports.
 func listPackages(t *testing.T, goos, arch string) (packages []*listed) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", "-json=ImportPath,Dir,Name,GoFiles,ImportMap,Standard,Module", "./...")
@@ -92,7 +91,7 @@ func listPackages(t *testing.T, goos, arch string) (packages []*listed) {
 	}
 }
 
-// parsePackages reads the files of packages; those of others without the bodies of functions.
+// parsePackages parses the files of packages. For packages of other modules it skips function bodies.
 func parsePackages(t *testing.T, files *token.FileSet, packages []*listed) {
 	t.Helper()
 	work := make(chan *listed)
@@ -131,7 +130,7 @@ func dropBodies(file *ast.File) {
 	}
 }
 
-// importedOf finds what a package imports among those that were checked.
+// importedOf resolves a package's imports among checked packages.
 type importedOf struct {
 	of      *listed
 	checked map[string]*types.Package
@@ -159,7 +158,7 @@ func checkPackage(t *testing.T, files *token.FileSet, p *listed, arch string, ch
 		config.GoVersion = "go" + p.Module.GoVersion
 	}
 	path, _, _ := strings.Cut(p.ImportPath, " ")
-	done, _ := config.Check(path, files, p.parsed, nil) // Error has said it
+	done, _ := config.Check(path, files, p.parsed, nil) // reported by Error
 	p.parsed = nil
 	return done
 }
