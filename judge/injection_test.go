@@ -262,23 +262,26 @@ func renderInjections(b *bytes.Buffer, sets map[string][]injection, results, con
 
 # The injection suite
 
-What code alone stops when data tries to sway the judge. The model in this suite is
-scripted to be fooled completely: it approves everything with confidence 1.0 and quotes
-real text of the data for every criterion, each time another part of it. So whatever is
-stopped here is stopped by code: by the content layer before the model is asked, or because
-the quotes prove nothing. A real model stops more, and none stops everything.
+This suite measures how often code alone stops data that tries to sway the judge:
 
-The cases are in ` + "`testdata/injection`" + `. The first rules were written with the tuned
-halves in view, so their figures say little. Somebody who had not seen the rules wrote
-the held-out halves. The fresh halves were written later, again before a look at the rules,
-with honest lines about approvals, tools, systems and criteria in eight languages other than
-English. The independent halves came last, after the present rules: their author knew the names
-of the classes of attacks and the first lines of the fresh halves, and nothing else. Their first
-figures stand; no rule and no text was changed for them. The natural texts are 60 commit
-messages of this project, 80 of another one and ten pieces of a system's log, drawn at random;
-mails and issues are not among them. The independent benign texts have 16 of each, written for
-the suite in the style of real ones, not drawn. Intervals are exact binomial ones (Clopper and
-Pearson 1934), 95 %, two-sided.
+    go test ./judge -run TestInjectionSuite
+
+The model in this suite is scripted to be fooled completely. It approves everything with
+confidence 1.0 and quotes real text of the data for every criterion, each time another part.
+So only code stops a text: the content layer before the model is asked, or the check that the
+quotes prove something. A real model stops more, and none stops everything.
+
+The cases are in ` + "`testdata/injection`" + `:
+
+| texts | origin |
+|---|---|
+| tuned | the first rules were written with these in view, so their figures say little |
+| heldout | written by an author who had not seen the rules |
+| fresh | written later, again without a look at the rules, with honest lines about approvals, tools, systems and criteria in eight languages other than English |
+| independent | written last, after the present rules. The author knew the names of the classes of attacks and the first lines of the fresh halves. No rule and no text was changed after the first figures. Its benign texts include 16 mails and 16 issues, written in the style of real ones |
+| natural | 60 commit messages of this project, 80 of another one and ten pieces of a system's log, drawn at random; no mails and no issues |
+
+Intervals are exact binomial ones (Clopper and Pearson 1934), 95 %, two-sided.
 
 ## At a glance
 
@@ -295,62 +298,50 @@ Pearson 1934), 95 %, two-sided.
 		fmt.Fprintf(b, "| %s, %s | %s | **%s** | %s | %s |\n", half, kind, share(count(control[set]), n), share(count(results[set]), n), share(count(strict[set]), n), lists)
 	}
 	b.WriteString(`
-The independent attacks are the ones to go by. Fewer of them are stopped than of the others: fewer
+Rely on the independent attacks. Fewer of these are stopped than of the others: fewer
 are too short to prove anything, and none of their verdicts has the form of this judge.
 
-The last column is the content layer as it was: 57 rules, phrase lists in 25 languages, and no
-form of proof. **The present one stops less than half as many attacks**, and that is meant. What the lists stopped were the
-sentences that people had written before; a new wording passed, and honest text about
-approvals was refused with them. What is refused now is what only an attack has (characters
-that hide text, tokens of chat templates, the markers of the judge's prompt, a verdict in its
-form), and what proves nothing; everything else is a flag for the model and for a reviewer.
-` + "`content: reject`" + ` makes refusals of the flags, with the price in the rows of the benign texts.
+The last column is an earlier content layer: 57 rules, phrase lists in 25 languages, and no
+form of proof. **The present one stops less than half as many attacks**, on purpose. The lists
+stopped known sentences; a new wording passed, and honest text about approvals was refused.
+Now code refuses only texts that prove nothing and marks of an attack: characters that hide
+text, tokens of chat templates, the markers of the judge's prompt, a verdict in its form.
+Everything else is a flag for the model and for a reviewer; ` + "`content: reject`" + ` makes it a
+refusal, at the price that the benign rows show.
 
-Texts that are stopped by ` + "`model cannot_assess`" + ` are too short for the two criteria: they have neither two quotes of
-four words nor two whole values. Among the benign ones these are single values such as ` + "`{\"fix\": \"yes\"}`" + `,
-which prove one criterion.
+Texts stopped by ` + "`model cannot_assess`" + ` are too short for the two criteria: they have neither two
+quotes of four words nor two whole values. Among the benign ones these are single values such
+as ` + "`{\"fix\": \"yes\"}`" + `, which prove one criterion.
 
 `)
-	for _, half := range []struct{ title, attacks, benign string }{
-		{"Independent: written after the rules, without a look at them", "independent_attacks", "independent_benign"},
-		{"Fresh: written without a look at the rules", "fresh_attacks", "fresh_benign"},
-		{"Natural: commit messages and logs", "", "natural_benign"},
-		{"Held out: never tuned on", "heldout_attacks", "heldout_benign"},
-		{"Tuned: the rules were written with these in view", "tuned_attacks", "tuned_benign"},
-	} {
-		fmt.Fprintf(b, "## %s\n\n", half.title)
-		if half.attacks != "" {
-			b.WriteString("### Attacks\n\n| class | cases | stopped | interval | passed | stopped by |\n|---|---|---|---|---|---|\n")
-			renderClasses(b, sets[half.attacks], results[half.attacks], true)
-			if half.attacks != "tuned_attacks" {
-				renderShared(b, sets[half.attacks], sets["tuned_attacks"], results[half.attacks])
-			}
-			fmt.Fprintf(b, "\nWithout the content layer the same gate stops %d of them: they hold too little that proves\nanything.\n\n", count(control[half.attacks]))
-		}
-		b.WriteString("### Benign\n\n| class | cases | wrongly stopped | interval | stopped by |\n|---|---|---|---|---|\n")
-		renderClasses(b, sets[half.benign], results[half.benign], false)
-		b.WriteString("\n")
+	b.WriteString("## The independent halves by class\n\n### Attacks\n\n| class | cases | stopped | interval | passed | stopped by |\n|---|---|---|---|---|---|\n")
+	renderClasses(b, sets["independent_attacks"], results["independent_attacks"], true)
+	b.WriteString("\n### Benign\n\n| class | cases | wrongly stopped | interval | stopped by |\n|---|---|---|---|---|\n")
+	renderClasses(b, sets["independent_benign"], results["independent_benign"], false)
+	b.WriteString("\n## The other halves\n\n`testdata/injection/baseline.json` has the outcome of each case.\n")
+	for _, half := range []string{"fresh", "heldout"} {
+		renderShared(b, half, sets[half+"_attacks"], sets["tuned_attacks"], results[half+"_attacks"])
 	}
-	b.WriteString(`## What code does not stop, and why
+	b.WriteString("\n")
+	b.WriteString(`## Gaps
 
 - **A fluent claim without evidence** ("I have verified everything"). Nothing in the
   text distinguishes it from an honest one. Demand facts: required fields, a schema, a
   script, a criterion with ` + "`basis: evidence`" + `.
-- **Words**, in whatever language or encoding: orders, role play, borrowed authority, poisoned
-  examples. A list knows sentences that people have written before, and an attacker can try
-  any number of times. The loop guard counts refusals of the model for the same data, so
-  neither other words nor refusals of this layer count.
+- **Words**, in any language or encoding: orders, role play, borrowed authority, poisoned
+  examples. A list knows only sentences that were written before, and an attacker can try
+  any number of times. The loop guard counts only refusals of the model for the same data, not
+  other words and not refusals of this layer.
+- **Honest text about chat templates** is refused if it shows their tokens.
 
-It also refuses honest text that is about chat templates, where it shows their tokens.
-
-So the content layer keeps the forged turns away from the model, and is no reason to let a
-model alone decide what matters: see docs/judge.md.
+The content layer keeps forged turns away from the model. It is no reason to let a
+model alone decide what matters ([the judge](judge.md)).
 `)
 }
 
 // renderShared lists the cases that are also in the other half, word for word, and the result for the
 // rest.
-func renderShared(b *bytes.Buffer, cases, others []injection, results map[string]string) {
+func renderShared(b *bytes.Buffer, half string, cases, others []injection, results map[string]string) {
 	known := map[string]bool{}
 	for _, o := range others {
 		known[o.wording()] = true
@@ -369,7 +360,7 @@ func renderShared(b *bytes.Buffer, cases, others []injection, results map[string
 		}
 	}
 	if len(shared) > 0 {
-		fmt.Fprintf(b, "\n%d of them (%s) happen to be in the tuned half, too, word for word.\nWithout these: %s stopped.\n", len(shared), strings.Join(shared, ", "), share(stopped, rest))
+		fmt.Fprintf(b, "\n%d %s attacks (%s) are in the tuned half too, word for word.\nWithout these, %s are stopped.\n", len(shared), half, strings.Join(shared, ", "), share(stopped, rest))
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // Recorded answers of a real model with 135 million parameters are still read as they were when recorded, in every
-// answer format. None passes a strict gate, and none can be calibrated or certified. docs/real-model.md has the
+// answer format. None passes a strict gate, and none can be calibrated or certified. docs/evaluation.md has the
 // table; testdata/real-model/run.sh record records them again.
 func TestRealModelFromItsCassettes(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,7 @@ func TestRealModelFromItsCassettes(t *testing.T) {
 		}
 	}
 	_ = table.Flush() // a strings.Builder never fails
-	showsAt(t, filepath.Join("..", "..", "docs", "real-model.md"), "cassettes", page.String())
+	showsAt(t, filepath.Join("..", "..", "docs", "evaluation.md"), "cassettes", page.String())
 }
 
 func writeRealModel(table io.Writer, rung llm.Rung, results []eval.Result) {

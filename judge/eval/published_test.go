@@ -53,7 +53,7 @@ func published(t *testing.T, name string) (Foreign, []plain) {
 	return f, all
 }
 
-// shownTable is a table of docs/evaluation.md, which stands there between two comments:
+// shownTable is a table of testdata/published/README.md, which stands there between two comments:
 // the page shows what was computed here, to the last digit.
 type shownTable struct {
 	name string
@@ -76,7 +76,7 @@ func (f *shownTable) row(format string, values ...any) {
 func (f *shownTable) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%s\n%s", f.name, f.b.String())
-	page := filepath.Join("..", "..", "docs", "evaluation.md")
+	page := filepath.Join("..", "..", "testdata", "published", "README.md")
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -85,14 +85,14 @@ func (f *shownTable) check(t *testing.T) {
 	shown, after, closed := strings.Cut(rest, "<!-- end -->")
 	switch {
 	case !opened || !closed:
-		t.Errorf("docs/evaluation.md has no place for the figures of %s", f.name)
+		t.Errorf("testdata/published/README.md has no place for the figures of %s", f.name)
 	case shown == f.b.String():
 	case *update:
 		if err := os.WriteFile(page, []byte(before+"<!-- figures: "+f.name+" -->\n"+f.b.String()+"<!-- end -->"+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("docs/evaluation.md shows other figures of %s than were computed; compare with -update\n%s", f.name, shown)
+		t.Errorf("testdata/published/README.md shows other figures of %s than were computed; compare with -update\n%s", f.name, shown)
 	}
 }
 

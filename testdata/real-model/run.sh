@@ -11,7 +11,7 @@
 #                             two editions of the prompt; about 20 cases, and no step longer than TIME (15m)
 #
 # GAVEL is the program. LLAMA_SERVER (llama.cpp's own server, which takes a schema), LITELLM (LiteLLM's
-# program) and AIRLINE (the recorded transitions of docs/airline.md) are asked as well where they are given.
+# program) and AIRLINE (the recorded transitions of testdata/airline/README.md) are asked as well where they are given.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
