@@ -16,7 +16,7 @@ func TestChainPage(t *testing.T) {
 
 A chain is a list of steps across MCP servers, in JSON or YAML. Each object below lists all the keys that it may have; unknown and duplicate keys
 and values of another kind are rejected, with their line. ` + "`gavel chain lint`" + ` checks chains, and ` + "`gavel schema chain`" + ` prints the same as
-JSON Schema, for editors. [Chains](../chains.md) says how they run, [schedules](../schedules.md) when, and what references, conditions and
+JSON Schema, for editors. [Chains](../chains.md) says how they run, [schedules](../chains.md#schedules) when, and what references, conditions and
 handlers of failures do is under [references](../chains.md#references) and [when a step fails](../chains.md#when-a-step-fails).
 
 `)

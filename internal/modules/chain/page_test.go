@@ -17,7 +17,7 @@ var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 // TestPageShowsTheSeed holds docs/chains.md to the definitions that TestSeedRuns runs: its whole examples are these, and
 // what it shows of others is in them.
 func TestPageShowsTheSeed(t *testing.T) {
-	page, err := os.ReadFile("../../docs/chains.md")
+	page, err := os.ReadFile("../../../docs/chains.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ var yamlBlock = regexp.MustCompile("(?s)```yaml\n# (\\S+)\n(.*?)```")
 
 // TestPageShowsAState holds the example of a state that starts a chain to what both readers take.
 func TestPageShowsAState(t *testing.T) {
-	page, err := os.ReadFile("../../docs/chains.md")
+	page, err := os.ReadFile("../../../docs/chains.md")
 	if err != nil {
 		t.Fatal(err)
 	}

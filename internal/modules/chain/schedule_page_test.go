@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// clockChanges are the rows of the table on docs/schedules.md: what the clock does, and expressions that it matters to.
+// clockChanges are the rows of the table on docs/chains.md: what the clock does, and expressions that it matters to.
 var clockChanges = []struct {
 	zone, day, change string
 	expressions       []string
@@ -21,10 +21,10 @@ var clockChanges = []struct {
 	{"Australia/Lord_Howe", "2026-10-04", "from 02:00 to 02:30", []string{"15 2 * * *", "*/30 * * * *"}},
 }
 
-// TestPageShowsClockChanges ties the table on docs/schedules.md to the ticks.
+// TestPageShowsClockChanges ties the table on docs/chains.md to the ticks.
 func TestPageShowsClockChanges(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/schedules.md")
+	page, err := os.ReadFile("../../../docs/chains.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,7 +143,7 @@ func showTicks(ticks []int64, zone *time.Location) (out []string) {
 func TestScheduleTicks(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ schedule, after, want string }{
-		// docs/schedules.md has the two changes.
+		// docs/chains.md has the two changes.
 		{`{type: cron, expression: "30 2 * * *", timezone: Europe/Berlin}`, "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z"},
 		{`{type: cron, expression: "*/15 2 * * *", timezone: Europe/Berlin}`, "2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"},
 		{`{type: cron, expression: "30 2 * * *", timezone: Europe/Berlin}`, "2026-10-24T12:00:00Z", "2026-10-25T00:30:00Z"},

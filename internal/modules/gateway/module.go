@@ -31,7 +31,7 @@ func init() {
 		Name: "gateway",
 		Sections: []module.Section{
 			{Name: upstream.Section, About: "Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 letters and digits with single hyphens between them."},
-			{Name: sectionExpose, About: "Workflows and chains of the operator's that are MCP tools of their own: [workflows as tools](../expose.md).", Show: showExposure},
+			{Name: sectionExpose, About: "Workflows and chains of the operator's that are MCP tools of their own: [workflows as tools](../gateway.md#workflows-and-chains-as-tools).", Show: showExposure},
 		},
 		Schemas: schemas,
 		Check:   check,
