@@ -21,7 +21,7 @@ import (
 // forModules returns the console for commands of modules.
 func (con *console) forModules() *module.Console {
 	c := &module.Console{
-		In: con.stdin, Out: con.out, Err: con.err, Log: con.log, Env: withoutSettings(os.Environ()), Version: readBuild().Version, Operator: localCLI,
+		In: con.stdin, Out: con.out, Err: con.err, Log: con.log, Env: withoutSettings(os.Environ()), Version: readBuild().Version,
 		HistoryTables: historyTables, Open: con.openStore, Look: lookIntoStore, Make: con.makeStore, OpenToJudge: con.openToJudge,
 		List: func(asJSON bool, result any, rows [][]string, none string) error {
 			return con.printList(asJSON, result, rows, none, "")

@@ -64,10 +64,6 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err := badConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
-	services, err := openServices(ctx, con.log, sys, c.Config)
-	if err != nil {
-		return err
-	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
@@ -75,9 +71,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err != nil {
 		return err
 	}
-	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble), services: services.routes()}
+	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble), extra: sys.Extensions().Routes()}
 	cfg := c.listenFlags.config(con.log)
-	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.metered.metrics.Instrument(r), r.drain, healthPaths, r.services.form
+	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.metered.metrics.Instrument(r), r.drain, healthPaths, r.extra.Form
 	server, err := listen.New(ctx, cfg)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -107,6 +103,10 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
+	}
+	services, err := openServices(ctx, con.log, sys, c.Config)
+	if err != nil {
+		return err
 	}
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()

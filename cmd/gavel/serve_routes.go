@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -32,11 +33,11 @@ var healthPaths = []string{"/healthz", "/readyz"}
 
 // routes is what a server answers to: every face is mounted here, and nowhere else.
 type routes struct {
-	sys      *system
-	log      *slog.Logger
-	flags    *serveCmd
-	health   *telemetry.Health
-	services serviceRoutes
+	sys    *system
+	log    *slog.Logger
+	flags  *serveCmd
+	health *telemetry.Health
+	extra  module.Routes // of modules
 
 	inside   http.Handler                  // what callers that are known reach
 	limited  atomic.Pointer[http.Handler]  // inside, at the rate of each principal
@@ -58,13 +59,11 @@ func (r *routes) mount(who *callers) error {
 	inside.Handle(mcpPath, r.endpoint)
 	inside.Handle(mcpPath+"/{$}", r.endpoint) // clients append it
 	inside.Handle(httpapi.Prefix, r.api)
-	for pattern, route := range r.services.byPattern {
-		inside.Handle(pattern, route.Handler)
-	}
+	r.extra.Mount(inside)
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
 	r.inside = listen.Admit(callerID, inside)
 	r.setRate(r.flags.rateFlags)
-	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsHook: r.services.has})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsHook: r.extra.Has})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		(*r.limited.Load()).ServeHTTP(w, req)
 	}))
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -28,7 +27,7 @@ func openServices(ctx context.Context, log *slog.Logger, sys *system, path strin
 		if m.Serve == nil {
 			continue
 		}
-		s, err := m.Serve(module.Host{Operator: localCLI, Engine: sys.Engine, Store: sys.Store, Log: log})
+		s, err := m.Serve(module.Host{Engine: sys.Engine, Store: sys.Store, Log: log})
 		if err != nil {
 			return nil, badConfig(err)
 		}
@@ -49,53 +48,13 @@ func openServices(ctx context.Context, log *slog.Logger, sys *system, path strin
 func (all services) run(ctx context.Context) (stop func()) {
 	var stops []func()
 	for _, s := range all {
-		if s.Run != nil {
-			stops = append(stops, s.Run(ctx))
-		}
+		stops = append(stops, s.Run(ctx))
 	}
 	return func() {
 		for _, stop := range stops {
 			stop()
 		}
 	}
-}
-
-// serviceRoutes finds the routes of services.
-type serviceRoutes struct {
-	mux       *http.ServeMux
-	byPattern map[string]module.Route
-}
-
-func (all services) routes() serviceRoutes {
-	r := serviceRoutes{http.NewServeMux(), map[string]module.Route{}}
-	for _, s := range all {
-		for _, route := range s.Routes {
-			r.mux.Handle(route.Pattern, route.Handler)
-			r.byPattern[route.Pattern] = route
-		}
-	}
-	return r
-}
-
-// find returns the route for a request, false for none.
-func (r serviceRoutes) find(req *http.Request) (module.Route, bool) {
-	_, pattern := r.mux.Handler(req)
-	route, ok := r.byPattern[pattern]
-	return route, ok
-}
-
-// has reports whether a request is for one.
-func (r serviceRoutes) has(req *http.Request) bool {
-	_, ok := r.find(req)
-	return ok
-}
-
-// form has problems written as the callers of a route read them.
-func (r serviceRoutes) form(w http.ResponseWriter, req *http.Request) http.ResponseWriter {
-	if route, ok := r.find(req); ok && route.Form != nil {
-		return route.Form(w, req)
-	}
-	return w
 }
 
 // watch takes over what changes in their sections of the configuration file, and in those of extensions.
@@ -120,13 +79,12 @@ func (all services) watch(extensions module.Extensions) (parts []*configPart) {
 	return parts
 }
 
-// tellServices writes the figures of services.
+// tellServices writes the figures of services and extensions.
 func (m *metered) tellServices(tell telemetry.Tell) {
+	m.sys.Extensions().Tell(tell)
 	if all := m.services.Load(); all != nil {
 		for _, s := range *all {
-			if s.Metrics != nil {
-				s.Metrics(tell)
-			}
+			s.Metrics(tell)
 		}
 	}
 }

@@ -49,6 +49,10 @@ type Extension struct {
 	Foreign mcpwire.Foreign
 	// Extras are more tools for MCP clients. One module may have them.
 	Extras operation.Extras
+	// Routes are additional routes of gavel serve.
+	Routes []Route
+	// Metrics writes the module's metrics.
+	Metrics func(telemetry.Tell)
 	// Provides implements interfaces that other modules and the program declare; see Find.
 	Provides any
 	// Services are what operations of the module ask, by operation.Operation.Service.
@@ -216,6 +220,15 @@ func (all Extensions) Run(ctx context.Context) (stop func()) {
 	return func() {
 		for _, stop := range stops {
 			stop()
+		}
+	}
+}
+
+// Tell writes the figures of every extension.
+func (all Extensions) Tell(tell telemetry.Tell) {
+	for _, x := range all {
+		if x.Metrics != nil {
+			x.Metrics(tell)
 		}
 	}
 }

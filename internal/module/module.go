@@ -96,10 +96,9 @@ type Shown struct {
 
 // Host is the server that a service runs next to.
 type Host struct {
-	Operator engine.Principal // agents cannot loosen its definitions
-	Engine   *engine.Engine
-	Store    store.Store
-	Log      *slog.Logger
+	Engine *engine.Engine
+	Store  store.Store
+	Log    *slog.Logger
 }
 
 // Service runs next to a server.
@@ -114,8 +113,6 @@ type Service struct {
 	Run func(context.Context) (stop func())
 	// Metrics writes the service's metrics.
 	Metrics func(telemetry.Tell)
-	// Routes are additional routes of gavel serve.
-	Routes []Route
 }
 
 // ConfigFlag is the flag of every command that reads the configuration file.
@@ -168,8 +165,6 @@ type Console struct {
 	Version string
 	In      io.Reader
 	Log     *slog.Logger
-	// Operator owns the definitions of this machine, which agents cannot loosen.
-	Operator engine.Principal
 	// Approval applies to the command; nil if the files are used as they are.
 	Approval Approval
 	// FindUser returns the principal of the local user, or the named one.

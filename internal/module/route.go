@@ -1,8 +1,10 @@
 package module
 
-import "net/http"
+import (
+	"net/http"
+)
 
-// Route is a service's additional route in the server that it runs next to.
+// Route is an additional route of gavel serve.
 type Route struct {
 	// Pattern is an http.ServeMux pattern. Only callers whose credential is for events can reach it.
 	Pattern string
@@ -10,4 +12,49 @@ type Route struct {
 	// Form wraps the response writer so that problems are written in the format of the route's callers, wherever
 	// they occur.
 	Form func(http.ResponseWriter, *http.Request) http.ResponseWriter
+}
+
+// Routes are those of extensions.
+type Routes struct {
+	mux       *http.ServeMux
+	byPattern map[string]Route
+}
+
+// Routes returns those of every extension.
+func (all Extensions) Routes() Routes {
+	r := Routes{http.NewServeMux(), map[string]Route{}}
+	for _, x := range all {
+		for _, route := range x.Routes {
+			r.mux.Handle(route.Pattern, route.Handler)
+			r.byPattern[route.Pattern] = route
+		}
+	}
+	return r
+}
+
+// Mount has a mux answer at all of them.
+func (r Routes) Mount(mux *http.ServeMux) {
+	for pattern, route := range r.byPattern {
+		mux.Handle(pattern, route.Handler)
+	}
+}
+
+// Has reports whether a request is for one.
+func (r Routes) Has(req *http.Request) bool {
+	_, ok := r.find(req)
+	return ok
+}
+
+// Form has problems with a request written as the callers of its route read them.
+func (r Routes) Form(w http.ResponseWriter, req *http.Request) http.ResponseWriter {
+	if route, ok := r.find(req); ok && route.Form != nil {
+		return route.Form(w, req)
+	}
+	return w
+}
+
+func (r Routes) find(req *http.Request) (Route, bool) {
+	_, pattern := r.mux.Handler(req)
+	route, ok := r.byPattern[pattern]
+	return route, ok
 }

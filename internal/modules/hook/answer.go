@@ -332,7 +332,7 @@ func loadChanged(ctx context.Context, con *module.Console, sys *module.Opened, a
 		return err
 	}
 	maps.DeleteFunc(changed, func(_ string, d *workflow.Definition) bool {
-		stored, _, err := sys.Engine.LoadDefinition(ctx, con.Operator, engine.RightRead, d.Name, 0)
+		stored, _, err := sys.Engine.LoadDefinition(ctx, operator, engine.RightRead, d.Name, 0)
 		return err == nil && stored.Operator && stored.Hash == d.Hash
 	})
 	return con.Define(ctx, sys.Engine, changed)

@@ -19,7 +19,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/listen"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
@@ -44,18 +43,18 @@ type face struct {
 const queueWait = 10 * time.Second
 
 // newFace returns a face that applies the rules in force.
-func newFace(host module.Host, rules *rulesInForce) *face {
+func newFace(log *slog.Logger, rules *rulesInForce) *face {
 	f := &face{
-		log: host.Log, rules: rules.get, answered: rules.count,
+		log: log, rules: rules.get, answered: rules.count,
 		analysis: fairshare.New(fairshare.Config{Permits: runtime.GOMAXPROCS(0), Wait: queueWait}),
 	}
 	f.door = agent.NewDoor(agent.DoorConfig{
-		Rules: f.rules, Logger: host.Log, Answered: f.answered,
+		Rules: f.rules, Logger: log, Answered: f.answered,
 		Engine: func(ctx context.Context) (agent.Engine, error) {
 			if release, ok := ctx.Value(analysisKey{}).(func()); ok {
 				release()
 			}
-			return host.Engine, nil
+			return rules.engine.Load(), nil
 		},
 	})
 	return f

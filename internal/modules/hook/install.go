@@ -308,7 +308,7 @@ func (c *uninstallCommand) forget(ctx context.Context, con *module.Console, path
 		return err
 	}
 	defer sys.Close()
-	_, err = advanceRules(ctx, sys, con.Operator, engine.AdvanceRequest{ID: a.instance, Action: "approve"}, map[string]any{"hooks": a.Hooks})
+	_, err = advanceRules(ctx, sys, operator, engine.AdvanceRequest{ID: a.instance, Action: "approve"}, map[string]any{"hooks": a.Hooks})
 	return module.EngineFailure(err)
 }
 

@@ -40,7 +40,7 @@ func init() {
 		Schemas: schemas,
 		Check:   check,
 		Lint:    []module.LintRule{{Name: "hooks", Read: readRule}},
-		Serve:   serve,
+		Extend:  extend,
 		Guard:   guard, Approved: approved, NextStep: nextStep,
 	})
 }

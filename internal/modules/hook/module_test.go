@@ -24,8 +24,8 @@ func TestRulesAreReloadedWhole(t *testing.T) {
 	if _, err := e.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(`{"name": "release", "initialState": "open", "states": {"open": {"transitions": {"ship": "done"}}, "done": {"final": true}}}`)}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := module.All()[0].Serve(module.Host{Engine: e, Operator: operator, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
+	x := module.All()[0].Extend(module.Setup{Log: slog.New(slog.DiscardHandler)})
+	if err := x.Connect(module.System{Engine: e}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ text, want string }{
@@ -38,7 +38,7 @@ func TestRulesAreReloadedWhole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		take, err := s.Prepare(t.Context(), file)
+		take, err := x.Parts[0].Prepare(t.Context(), &module.Change{File: file})
 		if c.want == "" && err == nil {
 			take()
 		} else if err == nil || !strings.Contains(err.Error(), c.want) || c.want == "" {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -52,10 +53,13 @@ func joinMistakes(found ...error) error {
 	return all
 }
 
-// rulesInForce holds the current rules of a server, with counts of its answers.
+// operator owns the definitions that agents cannot loosen.
+var operator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
+
+// rulesInForce holds the current rules of a system, with counts of its answers.
 type rulesInForce struct {
-	host  module.Host
-	rules atomic.Pointer[agent.Rules]
+	rules  atomic.Pointer[agent.Rules]
+	engine atomic.Pointer[engine.Engine] // nil until the system is open
 
 	mu       sync.Mutex
 	answered map[answered]float64
@@ -64,27 +68,51 @@ type rulesInForce struct {
 // answered is the key by which answers are counted.
 type answered struct{ client, verdict string }
 
-func serve(host module.Host) (*module.Service, error) {
-	r := &rulesInForce{host: host, answered: map[answered]float64{}}
-	f := newFace(host, r)
-	return &module.Service{
-		Sections: []string{sectionHooks, config.SectionGates}, Prepare: r.prepare, Metrics: r.tell,
+func extend(setup module.Setup) *module.Extension {
+	r := &rulesInForce{answered: map[answered]float64{}}
+	f := newFace(setup.Log, r)
+	return &module.Extension{
+		Parts:     []*module.Part{{Sections: []string{sectionHooks, config.SectionGates}, Prepare: r.prepare}},
+		Configure: r.configure, Check: r.check, Metrics: r.tell,
+		Connect: func(s module.System) error {
+			r.engine.Store(s.Engine)
+			return nil
+		},
 		Routes: []module.Route{{Pattern: "POST " + facePath + "{client}", Handler: f, Form: f.denyInForm}},
-	}, nil
+	}
 }
 
 func (r *rulesInForce) get() agent.Rules { return *r.rules.Load() }
 
-// prepare parses the rules and checks them against the operators' definitions. take puts them in force.
-func (r *rulesInForce) prepare(ctx context.Context, file *config.File) (take func(), err error) {
-	rules, err := parseRules(file)
-	if err == nil {
-		err = rules.Gates.CheckIn(ctx, r.host.Engine, r.host.Operator)
-	}
-	if err == nil {
-		err = rules.Hooks.CheckIn(ctx, r.host.Engine, r.host.Operator)
+// prepare parses the rules. Once the system is open, it also checks them against the operators' definitions. take
+// puts them in force.
+func (r *rulesInForce) prepare(ctx context.Context, next *module.Change) (take func(), err error) {
+	rules, err := parseRules(next.File)
+	if e := r.engine.Load(); err == nil && e != nil {
+		err = compare(ctx, rules, e)
 	}
 	return func() { r.rules.Store(&rules) }, err
+}
+
+// check compares the rules in force with the operators' definitions.
+func (r *rulesInForce) check(ctx context.Context) error {
+	return compare(ctx, r.get(), r.engine.Load())
+}
+
+func compare(ctx context.Context, rules agent.Rules, e *engine.Engine) error {
+	return joinMistakes(rules.Gates.CheckIn(ctx, e, operator), rules.Hooks.CheckIn(ctx, e, operator))
+}
+
+// configure names gated tools in positions, unless a module that knows more tools does so already.
+func (r *rulesInForce) configure(cfg *engine.Config) {
+	if cfg.Gated != nil {
+		return
+	}
+	cfg.Gated = func(workflow, action string) string { return r.get().Gates.PerformedBy(workflow, action) }
+	cfg.NextTools = func(_ engine.Principal, at engine.Position) []string {
+		tools, _ := r.get().Gates.ListPossible(at, nil, func(string) bool { return false })
+		return tools
+	}
 }
 
 // count adds an answer to the metrics.

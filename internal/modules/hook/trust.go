@@ -309,7 +309,7 @@ func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engin
 	if err := con.Define(ctx, r.Engine, r.next.definitions); err != nil {
 		return err
 	}
-	if _, err := r.Engine.Define(ctx, con.Operator, engine.DefineRequest{Source: rulesWorkflow, Document: []byte(rulesDefinition)}); err != nil {
+	if _, err := r.Engine.Define(ctx, operator, engine.DefineRequest{Source: rulesWorkflow, Document: []byte(rulesDefinition)}); err != nil {
 		return module.EngineFailure(err)
 	}
 	at, _, err := gate.FindInstance(ctx, r.Engine, rulesOwner, rulesWorkflow, rulesSubject(r.next.path), "", true)
@@ -488,7 +488,7 @@ func (r *rulesReview) print(ctx context.Context, con *module.Console) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.next.definitions)) {
 		d := r.next.definitions[name]
-		stored, _, err := r.Engine.LoadDefinition(ctx, con.Operator, engine.RightRead, d.Name, 0)
+		stored, _, err := r.Engine.LoadDefinition(ctx, operator, engine.RightRead, d.Name, 0)
 		if err != nil && engine.CodeOf(err) != engine.CodeUnknownWorkflow {
 			return module.EngineFailure(err)
 		}
