@@ -19,6 +19,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
@@ -41,6 +42,9 @@ func TestScripts(t *testing.T) {
 			case "postgres":
 				_, missing, err := pgtest.Find()
 				return missing == "" && driver.Find("postgres://") != nil, err
+			}
+			if of, ok := strings.CutPrefix(name, "module:"); ok {
+				return module.Has(of), nil
 			}
 			return false, fmt.Errorf("unknown condition %s", name)
 		},

@@ -106,6 +106,13 @@ func (o *oneRun) TriggerSchedule(_ context.Context, _ engine.Principal, name, wh
 	return aTick, nil
 }
 
+func init() {
+	extra.services = (&oneRun{}).services()
+	for _, s := range chainSteps {
+		extra.steps = append(extra.steps, step{s.what, s.body, s.status})
+	}
+}
+
 // chainSteps call every operation on chains.
 var chainSteps = []struct {
 	what, body string

@@ -55,11 +55,23 @@ func TestRefusedStart(t *testing.T) {
 	}
 }
 
+// extra is what the tests of a module set for TestEveryOperation to ask its operations, too.
+var extra struct {
+	services map[string]any
+	steps    []step
+}
+
+// step is a request of an operator's, and the status of its answer.
+type step struct {
+	what, body string
+	status     int
+}
+
 // TestEveryOperation calls each operation of the document, and checks the answer against the document (conforms).
 func TestEveryOperation(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) {
 		c.Sources = func() []operation.Source { return []operation.Source{{Name: "ci", Kind: "http", ReadOnly: true}} }
-		c.Services = (&oneRun{}).services()
+		c.Services = extra.services
 	})
 	a.ask(operator, "POST /v1/definitions", paper).is(http.StatusCreated)
 	a.ask(operator, "PUT /v1/definitions/paper", paper).is(http.StatusOK)
@@ -118,7 +130,7 @@ func TestEveryOperation(t *testing.T) {
 	a.ask(operator, "POST "+at+"/rollback", `{"checkpointId":"`+checkpoints.Checkpoints[0].CheckpointID+`"}`).is(http.StatusOK)
 	a.ask(agent, "POST "+at+"/cancel", `{"reason":"done"}`).is(http.StatusOK)
 
-	for _, s := range chainSteps {
+	for _, s := range extra.steps {
 		if s.status < http.StatusMultipleChoices {
 			a.ask(operator, s.what, s.body).is(s.status)
 		}

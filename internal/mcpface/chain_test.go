@@ -27,6 +27,11 @@ type fakeChains struct {
 	asked []string
 }
 
+func init() {
+	extra.tools = []string{"chain.list", "chain.start", "chain.status", "chain.result", "chain.cancel"}
+	extra.option = withChains(nil)
+}
+
 func withChains(c chain.Chains) option {
 	return func(cfg *mcpface.Config) { cfg.Services = services(c) }
 }

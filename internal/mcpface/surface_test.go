@@ -19,11 +19,17 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
+// extra is what the tests of a module set: its tools, and an option that provides its service.
+var extra = struct {
+	tools  []string
+	option option
+}{option: func(*mcpface.Config) {}}
+
 // The whole surface is golden files, one a tool and one for the rest: a change of
 // what clients see is a change that somebody read. What reviews add is shown apart.
 func TestSurface(t *testing.T) {
 	names := map[string]bool{}
-	for rest, options := range map[string][]option{"server.txt": {withSchemas}, "server.reviews.txt": {withReviewTools, as("operator"), withSchemas, withChains(nil)}} {
+	for rest, options := range map[string][]option{"server.txt": {withSchemas}, "server.reviews.txt": {withReviewTools, as("operator"), withSchemas, extra.option}} {
 		w := serve(t, newEngine(t, withReviews), options...)
 		var all bytes.Buffer
 		for _, request := range []string{
@@ -101,7 +107,7 @@ func TestInventory(t *testing.T) {
 	inventory(t, documented("workflow.judge.clear"), asReviewer)
 	inventory(t, documented(), withReviewTools, as("operator"))
 	inventory(t, documented(), withReviewTools, as("operator"), withSchemas)
-	inventory(t, append(documented(), "chain.list", "chain.start", "chain.status", "chain.result", "chain.cancel"), withReviewTools, as("operator"), withSchemas, withChains(nil))
+	inventory(t, append(documented(), extra.tools...), withReviewTools, as("operator"), withSchemas, extra.option)
 	var eleven []string
 	for _, s := range seed {
 		eleven = append(eleven, s.tool)

@@ -216,7 +216,7 @@ var modules []Module
 
 // Register adds a module. Call it from an init function.
 func Register(m Module) {
-	if slices.ContainsFunc(modules, func(have Module) bool { return have.Name == m.Name }) {
+	if Has(m.Name) {
 		panic(fmt.Sprintf("module %q is registered twice", m.Name))
 	}
 	for _, s := range m.Sections {
@@ -259,6 +259,11 @@ func Commands(parent string) []Command {
 		}
 	}
 	return all
+}
+
+// Has reports whether a module is registered.
+func Has(name string) bool {
+	return slices.ContainsFunc(modules, func(m Module) bool { return m.Name == name })
 }
 
 // FindProcess returns the process that a word starts; nil if there is none.

@@ -26,6 +26,7 @@ const killTool = "kill -9"
 var chainPlay = play{
 	headline: "Steps across three MCP servers, each through the gate; gavel is killed in the middle, and nothing is paid twice.",
 	before:   "upstream pin --all --config gavel.yaml",
+	needs:    []string{"chain", "gateway"},
 	acts: []act{
 		{"First act: an agent starts the chain.", chainScenes},
 		{"Second act: gavel is killed while the bank is at it.", killScenes},

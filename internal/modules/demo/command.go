@@ -77,6 +77,11 @@ Exit codes: 0 all as it should be, 1 an unexpected answer, 3 no server.`
 const demoTimeout = time.Minute
 
 func (c *command) Run(ctx context.Context, con *module.Console) error {
+	for _, name := range plays[c.Part].needs {
+		if !module.Has(name) {
+			return term.UsageErrorf("watch another part", "this gavel is built without the module %s, which demo %s shows", name, c.Part)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
 	path, cleanup, err := c.makeStorePath()

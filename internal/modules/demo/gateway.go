@@ -21,6 +21,7 @@ var (
 
 var gatewayPlay = play{
 	headline: "Another MCP server's tools, called where the workflow stands, and nowhere else.",
+	needs:    []string{"gateway"},
 	acts: []act{
 		{"First act: what no operator accepted is not there.", pinScenes},
 		{"Second act: no step is skipped, and an error blocks until it is reset.", stepScenes},

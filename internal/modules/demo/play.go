@@ -54,6 +54,8 @@ type play struct {
 	// before is the command that the operator runs before the server starts; "" for none.
 	before string
 	acts   []act
+	// needs are the modules that it shows.
+	needs []string
 }
 
 var plays = map[string]play{"workflow": workflowPlay, "evidence": evidencePlay, "gateway": gatewayPlay, "chain": chainPlay}
