@@ -2,6 +2,7 @@ package module
 
 import (
 	"log/slog"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -22,7 +23,7 @@ type Check struct {
 
 // LintRule compares definitions with a configuration file.
 type LintRule struct {
-	// Name identifies the rule in gavel lint.
+	// Name identifies the rule in gavel lint. Modules that share a section may both have its rule: it runs once.
 	Name string
 	// Read reads the part of the configuration to compare with definitions. check returns document.Errors.
 	Read func(*config.File) (check func(*workflow.Definition) error, err error)
@@ -31,7 +32,11 @@ type LintRule struct {
 // LintRules returns the rules of all modules.
 func LintRules() (rules []LintRule) {
 	for _, m := range modules {
-		rules = append(rules, m.Lint...)
+		for _, rule := range m.Lint {
+			if !slices.ContainsFunc(rules, func(have LintRule) bool { return have.Name == rule.Name }) {
+				rules = append(rules, rule)
+			}
+		}
 	}
 	return rules
 }

@@ -39,7 +39,7 @@ func init() {
 		}},
 		Schemas: schemas,
 		Check:   check,
-		Lint:    []module.LintRule{{Name: "hooks", Read: readRule}},
+		Lint:    []module.LintRule{{Name: "gate", Read: readGatesRule}, {Name: "hooks", Read: readRule}},
 		Extend:  extend,
 		Guard:   guard, Approved: approved, NextStep: nextStep,
 	})
@@ -48,6 +48,12 @@ func init() {
 func check(c module.Check) error {
 	rules, err := parseRules(c.File)
 	return joinMistakes(err, rules.Gates.Check(c.Definitions, false), rules.Hooks.Check(c.Definitions, false))
+}
+
+// readGatesRule returns the lint rule that checks definitions against the gates.
+func readGatesRule(file *config.File) (check func(*workflow.Definition) error, err error) {
+	gates, err := gate.ParseConfig(file.Section(config.SectionGates))
+	return gates.CheckDefinition, err
 }
 
 // readRule returns the lint rule that checks definitions against the section.
