@@ -72,7 +72,6 @@ type commands struct {
 	Eval       evalCmd       `cmd:"" help:"Measure a judge on cases whose right outcome is known."`
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
-	Upstream   upstreamCmd   `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`
 	Start      judgedCmd     `cmd:"" help:"Start an instance of a workflow."`
 	Advance    judgedCmd     `cmd:"" help:"Ask for an action of an instance."`
 	Status     operationCmd  `cmd:"" help:"Show where an instance stands, and what can be done next."`

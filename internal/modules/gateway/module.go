@@ -29,6 +29,10 @@ const sectionExpose = "expose"
 func init() {
 	module.Register(module.Module{
 		Name: "gateway",
+		Commands: []module.Command{{
+			Name: "upstream", Help: "Look at other MCP servers whose tools gavel lists, and pin what they have.",
+			New: func() any { return &command{} },
+		}},
 		Sections: []module.Section{
 			{Name: upstream.Section, About: "Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 letters and digits with single hyphens between them."},
 			{Name: sectionExpose, About: "Workflows and chains of the operator's that are MCP tools of their own: [workflows as tools](../gateway.md#workflows-and-chains-as-tools).", Show: showExposure},

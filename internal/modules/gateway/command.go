@@ -1,4 +1,4 @@
-package main
+package gateway
 
 import (
 	"cmp"
@@ -10,21 +10,22 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-type upstreamCmd struct {
-	List   upstreamListCmd   `cmd:"" help:"List what is pinned of the declared servers."`
-	Pin    upstreamPinCmd    `cmd:"" help:"Accept what servers have now, and write it next to the configuration file."`
-	Diff   upstreamDiffCmd   `cmd:"" help:"Show how what servers have now differs from what is pinned."`
-	Test   upstreamTestCmd   `cmd:"" help:"Connect to servers, and say what they are."`
-	Import upstreamImportCmd `cmd:"" help:"Make the section upstreams of a client's own file."`
+// command is gavel upstream.
+type command struct {
+	List   listCommand   `cmd:"" help:"List what is pinned of the declared servers."`
+	Pin    pinCommand    `cmd:"" help:"Accept what servers have now, and write it next to the configuration file."`
+	Diff   diffCommand   `cmd:"" help:"Show how what servers have now differs from what is pinned."`
+	Test   testCommand   `cmd:"" help:"Connect to servers, and say what they are."`
+	Import importCommand `cmd:"" help:"Make the section upstreams of a client's own file."`
 }
 
-func (upstreamCmd) Help() string {
+func (command) Help() string {
 	return `Upstreams are other MCP servers, whose tools gavel lists next to its own. Operators declare
 them in the section upstreams of the file that --config names, and pin what they have: a tool
 that is not pinned, or no longer as it was pinned, is neither listed nor callable.`
@@ -34,7 +35,7 @@ that is not pinned, or no longer as it was pinned, is neither listed nor callabl
 type upstreamFlags struct {
 	Names []string `arg:"" optional:"" name:"upstream" help:"Names of upstreams; all when there is none."`
 	JSON  bool     `name:"json" help:"Print JSON."`
-	configFlag
+	module.ConfigFlag
 }
 
 // openedUpstreams are the declared servers with their pins.
@@ -46,17 +47,17 @@ type openedUpstreams struct {
 
 // openUpstreams opens the declared servers. Pins are not compared with what is declared: a
 // command that mends them must not fail for what it mends.
-func (f upstreamFlags) openUpstreams() (*openedUpstreams, error) {
+func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, error) {
 	if f.Config == "" {
 		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "upstreams are declared in a configuration file, and none was given")
 	}
-	file, err := config.Load(f.Config)
+	file, err := f.Load()
 	if err != nil {
-		return nil, badConfig(err)
+		return nil, err
 	}
 	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
-		return nil, badConfig(err)
+		return nil, module.BadConfig(err)
 	}
 	for name, s := range declared.Servers {
 		s.Pinning = upstream.PinningFile // nothing is learned by a command
@@ -66,26 +67,26 @@ func (f upstreamFlags) openUpstreams() (*openedUpstreams, error) {
 	if o.pins, err = upstream.LoadPins(upstream.PinsPath(f.Config)); err != nil {
 		return nil, term.UsageErrorf("", "%w", err)
 	}
-	if o.Manager, err = upstream.Open(declared, upstream.Options{Watcher: thisProgram(), Version: readBuild().Version}); err != nil {
-		return nil, badConfig(err)
+	if o.Manager, err = upstream.Open(declared, upstream.Options{Watcher: con.Watcher, Version: con.Version}); err != nil {
+		return nil, module.BadConfig(err)
 	}
 	known := o.Upstreams()
 	for _, name := range f.Names {
 		if !slices.Contains(known, name) {
 			o.Close()
-			return nil, term.UsageErrorf("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no upstream %q", f.Config, name)
+			return nil, term.UsageErrorf("declared are: "+term.OrNone(strings.Join(known, ", ")), "%s declares no upstream %q", f.Config, name)
 		}
 	}
 	if len(o.names) == 0 {
 		o.names = known
 	}
-	hideSecrets()
+	con.HideSecrets()
 	return o, nil
 }
 
-type upstreamListCmd struct{ upstreamFlags }
+type listCommand struct{ upstreamFlags }
 
-func (upstreamListCmd) Help() string {
+func (listCommand) Help() string {
 	return `No server is started. What a caller gets of it is up to allow in the configuration.
 
 Examples:
@@ -102,8 +103,8 @@ type pinnedItem struct {
 	Hash     string        `json:"hash"`
 }
 
-func (c *upstreamListCmd) Run(con *console) error {
-	o, err := c.openUpstreams()
+func (c *listCommand) Run(con *module.Console) error {
+	o, err := c.openUpstreams(con)
 	if err != nil {
 		return err
 	}
@@ -121,9 +122,9 @@ func (c *upstreamListCmd) Run(con *console) error {
 		}
 	}
 	if len(unpinned) > 0 {
-		con.err.Printf("never pinned, so nothing of theirs is listed: %s; accept what they have with: gavel upstream pin %s%s\n", strings.Join(unpinned, ", "), strings.Join(unpinned, " "), c.again())
+		con.Err.Printf("never pinned, so nothing of theirs is listed: %s; accept what they have with: gavel upstream pin %s%s\n", strings.Join(unpinned, ", "), strings.Join(unpinned, " "), " --config "+term.ShellWord(c.Config))
 	}
-	return con.printList(c.JSON, map[string]any{"items": items, "count": len(items), "unpinned": unpinned}, rows, "nothing is pinned in "+upstream.PinsPath(c.Config), "")
+	return con.List(c.JSON, map[string]any{"items": items, "count": len(items), "unpinned": unpinned}, rows, "nothing is pinned in "+upstream.PinsPath(c.Config))
 }
 
 // checkedUpstream is what is found of a server that was asked.
@@ -142,7 +143,7 @@ type checkedUpstream struct {
 }
 
 // inspect asks the servers, and says what of theirs was repaired or left out.
-func (o *openedUpstreams) inspect(ctx context.Context, con *console) []checkedUpstream {
+func (o *openedUpstreams) inspect(ctx context.Context, con *module.Console) []checkedUpstream {
 	out := make([]checkedUpstream, len(o.names))
 	var asked sync.WaitGroup
 	for i, name := range o.names {
@@ -151,7 +152,7 @@ func (o *openedUpstreams) inspect(ctx context.Context, con *console) []checkedUp
 	asked.Wait()
 	for _, c := range out {
 		for _, note := range c.Notes {
-			con.err.Printf("%s: %s\n", c.Name, note)
+			con.Err.Printf("%s: %s\n", c.Name, note)
 		}
 	}
 	return out
@@ -192,18 +193,18 @@ func differenceRows(checked []checkedUpstream) [][]string {
 	rows := [][]string{{"UPSTREAM", "KIND", "NAME", "CHANGE", "IN"}}
 	for _, c := range checked {
 		for _, d := range c.Differences {
-			rows = append(rows, []string{c.Name, string(d.Kind), d.Name, d.Change, orNone(strings.Join(d.Members, ", "))})
+			rows = append(rows, []string{c.Name, string(d.Kind), d.Name, d.Change, term.OrNone(strings.Join(d.Members, ", "))})
 		}
 	}
 	return rows
 }
 
-type upstreamPinCmd struct {
+type pinCommand struct {
 	All bool `name:"all" help:"Pin every declared upstream."`
 	upstreamFlags
 }
 
-func (upstreamPinCmd) Help() string {
+func (pinCommand) Help() string {
 	return `Each server is started and asked for its tools, resources and prompts. What differs from
 before is printed: read it, for a description speaks to the model. The pins are in a file next
 to the configuration file (gavel.yaml has gavel.pins.json), which belongs under version control.
@@ -219,11 +220,11 @@ is clear and left out where it is not; standard error says which.
 Exit codes: 0 pinned, 1 some servers could not be asked and the others are pinned, 2 wrong usage.`
 }
 
-func (c *upstreamPinCmd) Run(ctx context.Context, con *console) error {
+func (c *pinCommand) Run(ctx context.Context, con *module.Console) error {
 	if c.All != (len(c.Names) == 0) {
 		return term.UsageErrorf("", "name the upstreams to pin, or give --all")
 	}
-	o, err := c.openUpstreams()
+	o, err := c.openUpstreams(con)
 	if err != nil {
 		return err
 	}
@@ -240,13 +241,13 @@ func (c *upstreamPinCmd) Run(ctx context.Context, con *console) error {
 	if err := o.pins.Save(); err != nil {
 		return term.UnknownErrorf("", "%w", err)
 	}
-	err = con.printList(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from what was pinned", "")
+	err = con.List(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from what was pinned")
 	return cmp.Or(err, listUnreachable(checked, term.ExitBad))
 }
 
-type upstreamDiffCmd struct{ upstreamFlags }
+type diffCommand struct{ upstreamFlags }
 
-func (upstreamDiffCmd) Help() string {
+func (diffCommand) Help() string {
 	return `Each server is started and asked. Nothing is written. With --json the definitions
 themselves are printed, as pinned and as they are now.
 
@@ -259,39 +260,50 @@ Exit codes: 0 all is as pinned, 1 something differs, 2 wrong usage, 3 a server c
 asked.`
 }
 
-func (c *upstreamDiffCmd) Run(ctx context.Context, con *console) error {
-	o, err := c.openUpstreams()
+func (c *diffCommand) Run(ctx context.Context, con *module.Console) error {
+	o, err := c.openUpstreams(con)
 	if err != nil {
 		return err
 	}
 	defer o.Close()
 	checked := o.inspect(ctx, con)
 	rows := differenceRows(checked)
-	err = con.print(c.JSON, map[string]any{"upstreams": checked}, func() {
-		if len(rows) > 1 {
-			con.out.Table(rows)
-		}
+	if err = printChecked(con, c.JSON, checked, rows); err == nil && !c.JSON {
 		for _, found := range checked {
 			for _, d := range found.Differences {
 				printTexts(con, d)
 			}
 		}
-	})
-	return cmp.Or(err, listUnreachable(checked, term.ExitUnknown), badUnless(len(rows) == 1))
+	}
+	if err = cmp.Or(err, listUnreachable(checked, term.ExitUnknown)); err == nil && len(rows) > 1 {
+		return term.ErrBad
+	}
+	return err
+}
+
+// printChecked prints what was found as JSON, or as rows below their heading, if there are any.
+func printChecked(con *module.Console, asJSON bool, checked []checkedUpstream, rows [][]string) error {
+	switch {
+	case asJSON:
+		return con.Out.JSON(map[string]any{"upstreams": checked}) //nolint:wrapcheck // of the output
+	case len(rows) > 1:
+		con.Out.Table(rows)
+	}
+	return nil
 }
 
 // printTexts shows what a description was and is: that is what speaks to the model.
-func printTexts(con *console, d upstream.Difference) {
+func printTexts(con *module.Console, d upstream.Difference) {
 	if !slices.Contains(d.Members, "description") {
 		return
 	}
-	text := func(raw []byte) string { return orNone(document.Known(raw).Get("description").Text()) }
-	con.out.Printf("\n%s %s\n  - %s\n  + %s\n", d.Kind, d.Name, text(d.Pinned), text(d.Now))
+	text := func(raw []byte) string { return term.OrNone(document.Known(raw).Get("description").Text()) }
+	con.Out.Printf("\n%s %s\n  - %s\n  + %s\n", d.Kind, d.Name, text(d.Pinned), text(d.Now))
 }
 
-type upstreamTestCmd struct{ upstreamFlags }
+type testCommand struct{ upstreamFlags }
 
-func (upstreamTestCmd) Help() string {
+func (testCommand) Help() string {
 	return `Each server is started and asked, as gavel does for a client. Of one that fails, the end of
 its standard error is printed.
 
@@ -303,8 +315,8 @@ Examples:
 Exit codes: 0 all answered, 2 wrong usage, 3 a server could not be asked.`
 }
 
-func (c *upstreamTestCmd) Run(ctx context.Context, con *console) error {
-	o, err := c.openUpstreams()
+func (c *testCommand) Run(ctx context.Context, con *module.Console) error {
+	o, err := c.openUpstreams(con)
 	if err != nil {
 		return err
 	}
@@ -315,24 +327,19 @@ func (c *upstreamTestCmd) Run(ctx context.Context, con *console) error {
 		if found.OK {
 			server := strings.TrimSpace(found.Server.Get("name").Text() + " " + found.Server.Get("version").Text())
 			rows = append(rows, []string{
-				found.Name, orNone(server), found.Protocol, shortDuration(found.ConnectMs.Duration()), shortDuration(found.ListMs.Duration()),
+				found.Name, term.OrNone(server), found.Protocol, term.ShortDuration(found.ConnectMs.Duration()), term.ShortDuration(found.ListMs.Duration()),
 				fmt.Sprint(found.Items), fmt.Sprint(len(found.Differences)),
 			})
 		}
 	}
-	err = con.print(c.JSON, map[string]any{"upstreams": checked}, func() {
-		if len(rows) > 1 {
-			con.out.Table(rows)
-		}
-	})
-	return cmp.Or(err, listUnreachable(checked, term.ExitUnknown))
+	return cmp.Or(printChecked(con, c.JSON, checked, rows), listUnreachable(checked, term.ExitUnknown))
 }
 
-type upstreamImportCmd struct {
+type importCommand struct {
 	File string `arg:"" name:"client.json" help:"The client's file with its MCP servers."`
 }
 
-func (upstreamImportCmd) Help() string {
+func (importCommand) Help() string {
 	return `Prints YAML for the configuration file. Values of variables and headers are not copied: what
 gavel's environment has to have instead is printed on standard error. In the client, one entry
 for gavel then takes the place of all these.
@@ -343,18 +350,18 @@ Examples:
     gavel upstream import .vscode/mcp.json`
 }
 
-func (c *upstreamImportCmd) Run(con *console) error {
+func (c *importCommand) Run(con *module.Console) error {
 	raw, err := os.ReadFile(c.File)
 	if err != nil {
 		return term.UsageErrorf("", "%w", err)
 	}
 	section, notes, err := upstream.ConvertClientFile(raw)
 	for _, note := range notes {
-		con.err.Printf("%s\n", note)
+		con.Err.Printf("%s\n", note)
 	}
 	if err != nil {
 		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s: %w", c.File, err)}
 	}
-	con.out.Text(string(section))
+	con.Out.Text(string(section))
 	return nil
 }
