@@ -367,14 +367,6 @@ func ignoreEnvironment(parser *kong.Kong) error {
 // judgement needs.
 type configFlag module.ConfigFlag
 
-// again is how the same file is named on another command line.
-func (f configFlag) again() string {
-	if f.Config == "" {
-		return ""
-	}
-	return " --config " + shellWord(f.Config)
-}
-
 // open reads the configuration file; without one the result is nil. Nothing is
 // fetched. What would fail if it were fetched now is logged.
 func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {

@@ -75,7 +75,7 @@ func eachShared(command reflect.Value, f func(field reflect.Value)) {
 func applyShared(parsed *kong.Context) {
 	if selected := parsed.Selected(); selected != nil && selected.Target.Kind() == reflect.Struct {
 		eachShared(selected.Target, func(field reflect.Value) {
-			if flags, ok := field.Interface().(interface{ AfterApply(*kong.Context) error }); ok {
+			if flags, ok := reflect.TypeAssert[interface{ AfterApply(*kong.Context) error }](field); ok {
 				_ = flags.AfterApply(parsed) // never fails
 			}
 		})

@@ -110,21 +110,6 @@ func (con *console) printList(asJSON bool, result any, rows [][]string, none, mo
 	return nil
 }
 
-// formatCursorFlag returns the flag that continues a list after a cursor; "" at the end of the list.
-func formatCursorFlag[T comparable](flag string, cursor T) string {
-	if cursor == *new(T) {
-		return ""
-	}
-	return fmt.Sprint(flag, " ", cursor)
-}
-
-func checkLimit(n, most int) error {
-	if n < 1 {
-		return term.UsageErrorf("", "--limit is 1 to %d, not %d", most, n)
-	}
-	return nil
-}
-
 // badUnless returns the result of a check whose findings are already printed.
 func badUnless(ok bool) error {
 	if ok {

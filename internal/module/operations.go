@@ -3,6 +3,7 @@ package module
 import (
 	"context"
 	"log/slog"
+	"maps"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
@@ -68,9 +69,7 @@ func Formats() (all []Format) {
 func (all Extensions) Services() map[string]any {
 	services := map[string]any{}
 	for _, x := range all {
-		for name, service := range x.Services {
-			services[name] = service
-		}
+		maps.Copy(services, x.Services)
 	}
 	return services
 }

@@ -26,6 +26,7 @@ need("define", await client.POST("/v1/definitions", {
 }));
 
 const started = need("start", await client.POST("/v1/instances", { body: { type: "order", context: { customer: { id: 7 } } } }));
+assert(started.id !== undefined, "only a refused start has no id");
 const path = { id: started.id };
 
 const refused = need("advance too early", await client.POST("/v1/instances/{id}/advance", {

@@ -39,7 +39,7 @@ type Chains interface {
 }
 
 // ChainList lists chains by name.
-type ChainList struct {
+type ChainList struct { //nolint:revive // the name of the schema in the OpenAPI document
 	Chains []ChainView `json:"chains"`
 	Count  int         `json:"count"`
 }

@@ -51,7 +51,7 @@ func NewService(c ServiceConfig) *Service {
 const maxStarting = 64
 
 // ChainView is a chain that may be run.
-type ChainView struct {
+type ChainView struct { //nolint:revive // the name of the schema in the OpenAPI document
 	Name        string            `json:"name"`
 	Description string            `json:"description,omitempty"`
 	Tags        map[string]string `json:"-"`

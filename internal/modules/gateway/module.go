@@ -127,7 +127,12 @@ func showExposure(section *document.Node) ([]module.Shown, error) {
 		return names
 	}
 	return []module.Shown{
-		{Key: "prefix", Value: cfg.Prefix}, {Key: "workflows", Value: nameListed(cfg.Workflows)}, {Key: "chains", Value: nameListed(cfg.Chains)},
-		{Key: "tagKey", Value: cfg.TagKey}, {Key: "tagValue", Value: cfg.TagValue}, {Key: "mode", Value: string(cfg.Mode)}, {Key: "wait", Value: cfg.Wait},
+		{Key: "prefix", Value: cfg.Prefix},
+		{Key: "workflows", Value: nameListed(cfg.Workflows)},
+		{Key: "chains", Value: nameListed(cfg.Chains)},
+		{Key: "tagKey", Value: cfg.TagKey},
+		{Key: "tagValue", Value: cfg.TagValue},
+		{Key: "mode", Value: string(cfg.Mode)},
+		{Key: "wait", Value: cfg.Wait},
 	}, err
 }

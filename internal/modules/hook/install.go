@@ -307,9 +307,8 @@ func (c *uninstallCommand) forget(ctx context.Context, con *module.Console, path
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
 	_, err = advanceRules(ctx, sys, operator, engine.AdvanceRequest{ID: a.instance, Action: "approve"}, map[string]any{"hooks": a.Hooks})
-	return module.EngineFailure(err)
+	return errors.Join(module.EngineFailure(err), sys.Close())
 }
 
 // findConfig fills in unset flags: the project's gavel.yaml as the configuration, and the store that it names.
