@@ -41,7 +41,7 @@ race: ## Run the tests under the race detector (needs gcc)
 
 .PHONY: long
 long: ## Run the tests of the stores, the sandbox, definitions and the program with the sizes that show most
-	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m ./engine ./engine/memstore ./engine/sqlitestore ./engine/workflow ./validators/script ./cmd/gavel
+	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m ./engine ./engine/store/memory ./engine/store/sqlite ./engine/workflow ./validators/script ./cmd/gavel
 
 .PHONY: cover
 cover: ## Run the tests and print the coverage of each package
@@ -73,7 +73,7 @@ bench: ## Run the benchmarks (BENCH=regexp)
 
 .PHONY: bench-store
 bench-store: ## Measure the store beside the disk and one transaction per write
-	@$(GO) test -count 1 -timeout 10m -v -run 'TestBenchStore$$' ./engine/sqlitestore -store.bench | grep -vE '^(===|PASS)'
+	@$(GO) test -count 1 -timeout 10m -v -run 'TestBenchStore$$' ./engine/store/sqlite -store.bench | grep -vE '^(===|PASS)'
 
 .PHONY: bench-peers
 bench-peers: ## Compare with a policy server and bare servers in one run, where PEERS is there (minutes, Linux)
@@ -81,7 +81,7 @@ bench-peers: ## Compare with a policy server and bare servers in one run, where 
 
 .PHONY: million
 million: ## Measure the store with a million instances in its file (about 1.5 GB, minutes)
-	@$(GO) test -count 1 -timeout 60m -v -run 'TestMillion$$' ./engine/sqlitestore -store.instances $(INSTANCES) | grep -vE '^(===|PASS)'
+	@$(GO) test -count 1 -timeout 60m -v -run 'TestMillion$$' ./engine/store/sqlite -store.instances $(INSTANCES) | grep -vE '^(===|PASS)'
 
 .PHONY: bench-postgres
 bench-postgres: ## Measure commits and pages of a PostgreSQL with a million instances (3 GB, minutes)
@@ -101,7 +101,7 @@ bench-fairness: ## Measure an honest caller beside a noisy one, for everything t
 
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
-	$(GO) test -count 1 -timeout 60m -v -run 'TestKilledProcessLosesNothing|TestDeletedLog|TestLogAlone' ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -vE '^(===|PASS)'
+	$(GO) test -count 1 -timeout 60m -v -run 'TestKilledProcessLosesNothing|TestDeletedLog|TestLogAlone' ./engine/store/sqlite -crash.rounds $(ROUNDS) | grep -vE '^(===|PASS)'
 	$(GO) test -count 1 -timeout 60m -v -run 'TestKillLosesNothing|TestKilledWebhooks' ./cmd/gavel -kill.rounds $(ROUNDS) | grep -vE '^(===|PASS)'
 	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -vE '^(===|PASS)'
 
@@ -119,11 +119,11 @@ crash-chains: ## Kill a process that runs a chain, and one of two over a Postgre
 
 .PHONY: power
 power: ## Cut the power under a store, CUTS times (as root, on loop devices)
-	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -vE '^(===|PASS)'
+	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/store/sqlite -power.rounds $(CUTS) | grep -vE '^(===|PASS)'
 
 .PHONY: log
 log: ## Write most of a gigabyte beside steady readers, and see how long the write-ahead log gets
-	$(GO) test -count 1 -timeout 60m -v -run TestLogStaysShortUnderSteadyReading ./engine/sqlitestore -log.real | grep -vE '^(===|PASS)'
+	$(GO) test -count 1 -timeout 60m -v -run TestLogStaysShortUnderSteadyReading ./engine/store/sqlite -log.real | grep -vE '^(===|PASS)'
 
 .PHONY: hostile
 hostile: ## Run the hostile scripts long: 10,000 calls, the full time limits

@@ -3,8 +3,8 @@ package gavel
 import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/rest/client"
 )
 
 // Client performs operations as one principal, on a System of this program or on a server. Errors are

@@ -22,11 +22,11 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -259,7 +259,7 @@ func (s *System) besideStore() string {
 // openStore opens the store and returns its key.
 func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	if s.keepsNothing() {
-		s.Store = memstore.New()
+		s.Store = memory.New()
 		return newKey()
 	}
 	if IsDatabase(s.cfg.Store) {
@@ -273,11 +273,11 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	if key, err = record.LoadOrCreateKey(keyPath); err != nil {
 		return nil, &OpenError{PartKey, err}
 	}
-	if info, err := os.Stat(path); missing == nil && filepath.Base(path) == StoreFile && !sqlitestore.IsLogAlone(path) && (err != nil || info.Size() == 0) {
+	if info, err := os.Stat(path); missing == nil && filepath.Base(path) == StoreFile && !sqlite.IsLogAlone(path) && (err != nil || info.Size() == 0) {
 		log.Warn("the key of a store is here, and the store is missing or empty: a new one is made; if there was one, restore a backup",
 			"store", path, "key", keyPath)
 	}
-	db, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: path, Logger: log})
+	db, err := sqlite.Open(ctx, sqlite.Config{Path: path, Logger: log})
 	if err != nil {
 		return nil, &OpenError{PartStore, err}
 	}

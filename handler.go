@@ -8,11 +8,11 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/mcpgate"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
-	"github.com/gavel-mcp/gavel/internal/mcpface"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/face"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/rest"
 )
 
 // MCPPath is the path where a Handler serves MCP. REST is below /v1/.
@@ -30,14 +30,14 @@ type Tools struct {
 }
 
 // face returns the MCP face. p is the principal over stdio.
-func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
-	cfg := mcpface.Config{
+func (s *System) face(tools Tools, p engine.Principal) (*face.Face, error) {
+	cfg := face.Config{
 		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
-		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set),
+		ToolNames: face.ToolNames(tools.Names), Toolset: face.Toolset(tools.Set),
 		OutputSchemas: tools.OutputSchemas, States: s.states, Services: s.extensions.Services(), Foreign: s.extensions.Foreign(), Extras: s.extensions.Extras(),
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	}
-	return mcpface.New(cfg)
+	return face.New(cfg)
 }
 
 // ServeStdio serves one MCP client as p until in or ctx ends.
@@ -68,8 +68,8 @@ type HandlerConfig struct {
 // request rates or terminate TLS. A server in front must do that.
 type Handler struct {
 	// MCP and REST serve one protocol each, for requests that package auth has admitted.
-	MCP  *mcpwire.Endpoint
-	REST *httpapi.Handler
+	MCP  *wire.Endpoint
+	REST *rest.Handler
 
 	all http.Handler
 }
@@ -81,15 +81,15 @@ func (s *System) Handler(cfg HandlerConfig) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{}
-	if h.REST, err = httpapi.New(httpapi.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.listSources, Services: s.extensions.Services()}); err != nil {
+	if h.REST, err = rest.New(rest.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.listSources, Services: s.extensions.Services()}); err != nil {
 		return nil, err
 	}
 	h.MCP = face.Handler()
 	mux := http.NewServeMux()
 	mux.Handle(MCPPath, h.MCP)
 	mux.Handle(MCPPath+"/{$}", h.MCP)
-	mux.Handle(httpapi.Prefix, h.REST)
-	mux.Handle(httpapi.DocumentPath, h.REST)
+	mux.Handle(rest.Prefix, h.REST)
+	mux.Handle(rest.DocumentPath, h.REST)
 	h.all = identifyCaller(cfg.Caller, mux)
 	return h, nil
 }

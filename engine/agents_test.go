@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -250,7 +250,7 @@ func TestAgentsConfigureTheJudgeAsTheOperatorLetsThem(t *testing.T) {
 		for what, s := range settings {
 			t.Run(right+" "+what, func(t *testing.T) {
 				t.Parallel()
-				b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Models = []string{"m"} })
+				b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) { c.Models = []string{"m"} })
 				b.define(operator, given(fmt.Sprintf(`{"configureJudge":%q}`, right), `"judgeConfig":{"strictMode":true,"minConfidence":0.9},"transitionValidators":{"go":"(data) => ({valid: true, confidence: data.c})"},`))
 				id := b.start(agent, "given", "").ID
 				_, err := b.ConfigureJudge(t.Context(), agent, engine.JudgeConfigRequest{Name: "given", Settings: s})
@@ -280,7 +280,7 @@ func TestImportForAnOwnerOfTheDefinitions(t *testing.T) {
 	for _, owner := range []string{"", agent.ID} {
 		t.Run("owner "+owner, func(t *testing.T) {
 			t.Parallel()
-			db := memstore.New()
+			db := memory.New()
 			b := newBenchOn(t, db)
 			req := transfer.ImportRequest{
 				Source: "dfa", Owner: agent.ID, DefinitionsOwner: owner,

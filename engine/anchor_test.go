@@ -14,10 +14,10 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -40,7 +40,7 @@ func (b *bench) anchor() audit.AnchorResult {
 
 func TestAnchorsCoverWhatMoved(t *testing.T) {
 	key := newSigner(t)
-	b := anchorBench(t, memstore.New(), key)
+	b := anchorBench(t, memory.New(), key)
 	zero := b.anchor()
 	if !zero.Written || zero.Number != 1 || zero.Instances != 0 || zero.Events != 0 {
 		t.Errorf("a definition: %+v", zero)
@@ -84,7 +84,7 @@ func TestAnchorsCoverWhatMoved(t *testing.T) {
 }
 
 func TestAnchorNeedsAKeyAndAnOperator(t *testing.T) {
-	b := anchorBench(t, memstore.New(), nil)
+	b := anchorBench(t, memory.New(), nil)
 	b.start(agent, "ledger", `{}`)
 	_, err := b.Anchor(t.Context(), operator)
 	var e *engine.Error
@@ -155,7 +155,7 @@ func (s *overtakenAnchors) AddAnchor(ctx context.Context, a store.Anchor) error 
 // A process that slept past the end of its lease writes no anchor. Later it continues from the anchor of
 // the process that was faster.
 func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
-	db, key := &overtakenAnchors{lapsing: lapsing{Store: memstore.New()}}, newSigner(t)
+	db, key := &overtakenAnchors{lapsing: lapsing{Store: memory.New()}}, newSigner(t)
 	b := anchorBench(t, db, key)
 	other := newBenchOn(t, db.Store).signedBy(key)
 	b.start(agent, "ledger", `{}`)
@@ -187,7 +187,7 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 		"another root":           func(a *record.Anchor) { a.Root[0]++ },
 		"more leaves than there": func(a *record.Anchor) { a.Size++ },
 	} {
-		db := memstore.New()
+		db := memory.New()
 		b := anchorBench(t, db, key)
 		b.start(agent, "ledger", `{}`)
 		one := b.anchor()
@@ -224,7 +224,7 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 
 // An anchor never continues from a damaged one.
 func TestAnchorRefusesADamagedOne(t *testing.T) {
-	db := memstore.New()
+	db := memory.New()
 	b := anchorBench(t, db, newSigner(t))
 	b.start(agent, "ledger", `{}`)
 	if err := db.AddAnchor(t.Context(), store.Anchor{Number: 1, Note: "nothing\n", Heads: []byte("x")}); err != nil {
@@ -239,7 +239,7 @@ func TestAnchorRefusesADamagedOne(t *testing.T) {
 
 func TestVerifyWithoutKeysAndOfOneInstance(t *testing.T) {
 	key := newSigner(t)
-	b := anchorBench(t, memstore.New(), key)
+	b := anchorBench(t, memory.New(), key)
 	id := b.start(agent, "ledger", `{}`).ID
 	b.start(agent, "ledger", `{}`)
 	b.anchor()
@@ -280,7 +280,7 @@ func TestVerifyWithoutKeysAndOfOneInstance(t *testing.T) {
 
 // Writes during a verification are not reported as a break.
 func TestVerifyUnderWrites(t *testing.T) {
-	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestVerifyUnderWrites(t *testing.T) {
 func TestRandomHistoriesVerifyClean(t *testing.T) {
 	key := newSigner(t)
 	t.Run("memory", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) { writeAndVerify(t, rt, memstore.New(), key) })
+		rapid.Check(t, func(rt *rapid.T) { writeAndVerify(t, rt, memory.New(), key) })
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		runs := 0
@@ -378,7 +378,7 @@ func writeAndVerify(t *testing.T, rt *rapid.T, db store.Store, key *record.Signe
 
 func openSQLite(t *testing.T) store.Store {
 	t.Helper()
-	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,7 +471,7 @@ func (w *writer) left(id string) (n int64) {
 func TestVerifyWithAKeyAndNoAnchor(t *testing.T) {
 	t.Parallel()
 	key := newSigner(t)
-	b := anchorBench(t, memstore.New(), key)
+	b := anchorBench(t, memory.New(), key)
 	b.define(operator, simple)
 	b.start(agent, "simple", `{}`)
 	req := audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}}
@@ -488,7 +488,7 @@ func TestVerifyWithAKeyAndNoAnchor(t *testing.T) {
 // An empty list of published anchors is a problem: it could hide that an older store was restored.
 func TestVerifyAgainstNothingPublished(t *testing.T) {
 	t.Parallel()
-	b := anchorBench(t, memstore.New(), newSigner(t))
+	b := anchorBench(t, memory.New(), newSigner(t))
 	b.start(agent, "ledger", `{}`)
 	b.anchor()
 	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Published: []string{}})

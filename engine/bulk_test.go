@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // slowStore delays every row that a bulk read reads.
 type slowStore struct {
-	*memstore.Store
+	*memory.Store
 	each  time.Duration
 	reads atomic.Int64 // bulk reads in progress
 	most  atomic.Int64 // the maximum number at the same time
@@ -66,7 +66,7 @@ func (s *slowStore) Instances(ctx context.Context, q store.InstanceQuery) iter.S
 // slowBench returns a bench for use in a synctest bubble, with two instances of some events each.
 func slowBench(t *testing.T, permits int) (b *bench, s *slowStore, id string) {
 	t.Helper()
-	s = &slowStore{Store: memstore.New()}
+	s = &slowStore{Store: memory.New()}
 	b = newBenchWith(t, s, nil, func(c *engine.Config) { c.BulkReads = permits })
 	b.define(operator, simple)
 	b.start(other, "simple", `{}`)
@@ -313,7 +313,7 @@ func TestASearchThatFindsLittle(t *testing.T) {
 }
 
 func searchForLittle(t *testing.T) {
-	b := newBenchOn(t, &unfruitful{Store: memstore.New()})
+	b := newBenchOn(t, &unfruitful{Store: memory.New()})
 	b.define(operator, simple)
 	id := b.start(agent, "simple", `{}`).ID
 	b.refused(agent, id, "rare", `{}`, "illegal_action")
@@ -336,7 +336,7 @@ func searchForLittle(t *testing.T) {
 }
 
 // unfruitful takes longer than a page may each time it has searched some events.
-type unfruitful struct{ *memstore.Store }
+type unfruitful struct{ *memory.Store }
 
 func (s *unfruitful) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	if looked := q.Looked; looked != nil {

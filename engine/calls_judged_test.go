@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -73,7 +73,7 @@ const judgedCalls = `{"name":"judged","initialState":"draft","sensitive":["/toke
 func TestTheModelSeesTheCall(t *testing.T) {
 	t.Parallel()
 	var sent string
-	j := newJudgedWith(t, memstore.New(), func(m *judge.ModelConfig, _ *engine.Config) {
+	j := newJudgedWith(t, memory.New(), func(m *judge.ModelConfig, _ *engine.Config) {
 		next := m.Completer
 		m.Random = func() string { return "r4nd0mr4nd0mr4nd0m" }
 		m.Completer = llm.CompleterFunc(func(ctx context.Context, req llm.Request) (llm.Reply, error) {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -42,7 +42,7 @@ func deploy(id, arguments string) engine.CallRequest {
 }
 
 func newCallBench(t testing.TB, configure ...func(*engine.Config)) *bench {
-	return newCallBenchOn(t, memstore.New(), configure...)
+	return newCallBenchOn(t, memory.New(), configure...)
 }
 
 func newCallBenchOn(t testing.TB, db store.Store, configure ...func(*engine.Config)) *bench {

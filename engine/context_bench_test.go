@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // BenchmarkContext measures an advance and refusals, with a small context and with a large one that they
 // change little or not at all.
 func BenchmarkContext(b *testing.B) {
-	s, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: b.TempDir() + "/gavel.db"})
+	s, err := sqlite.Open(b.Context(), sqlite.Config{Path: b.TempDir() + "/gavel.db"})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
@@ -100,7 +100,7 @@ func thousandAdvances(t *testing.T, fault llmtest.Personality) {
 
 func judgedEngine(t *testing.T, client *llm.Client) *engine.Engine {
 	t.Helper()
-	store := memstore.New()
+	store := memory.New()
 	compiler := validators.NewCompiler(pool(), validators.Options{})
 	model, err := judge.NewModel(judge.ModelConfig{Completer: client, Memory: engine.NewMemory(store)})
 	if err != nil {

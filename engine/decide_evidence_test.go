@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -39,7 +39,7 @@ func TestDecideFetchesNothingWithACallersContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := engine.New(engine.Config{
-		Store: memstore.New(), Judge: pipeline, Compiler: compiler, Sources: []string{"crm"}, ReadOnlySources: []string{"crm"},
+		Store: memory.New(), Judge: pipeline, Compiler: compiler, Sources: []string{"crm"}, ReadOnlySources: []string{"crm"},
 		Digester: record.NewDigester([]byte("a key of thirty-two bytes length")), ReviewPath: true,
 	})
 	if err != nil {
@@ -94,7 +94,7 @@ func TestDecideFetchesNothingWithACallersContext(t *testing.T) {
 // An agent learns that evidence was fetched, but gets no digest that it could compare its guesses with.
 func TestAnswersHaveNoDigestThatNeedsNoKey(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), &asked{}, func(c *engine.Config) {
+	b := newBenchWith(t, memory.New(), &asked{}, func(c *engine.Config) {
 		c.Sources, c.ReadOnlySources = []string{"crm"}, []string{"crm"}
 	})
 	b.define(operator, `{"name":"pin","initialState":"open","states":{"closed":{"final":true},"open":{"transitions":{"close":{"target":"closed",

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -44,7 +44,7 @@ func BenchmarkAdvanceWithEvidence(b *testing.B) {
 		{"with four sources", `,"evidence":[` + strings.Join(wanted, ",") + `]`},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			bench := newBenchWith(b, memstore.New(), manager, func(*engine.Config) {})
+			bench := newBenchWith(b, memory.New(), manager, func(*engine.Config) {})
 			bench.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a"`+c.goes+`}}}}}`)
 			id := bench.start(agent, "w", `{}`).ID
 			for b.Loop() {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
@@ -60,7 +60,7 @@ func TestDefineTriesScripts(t *testing.T) {
 // holds the text of the file.
 func TestOnlyOperatorsNameFiles(t *testing.T) {
 	for _, reads := range []string{"in the sandbox", "here"} {
-		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+		b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) {
 			if reads == "here" {
 				c.Reader = nil
 			}
@@ -87,7 +87,7 @@ func TestOnlyOperatorsNameFiles(t *testing.T) {
 func TestDefinitionsAreReadInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held, passed := make(chan struct{}), atomic.Int32{}
-		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+		b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) {
 			c.Reader = nil // a process cannot run inside a bubble
 			c.Compiler = compilerFunc(func(_ context.Context, caller string) error {
 				if caller == agent.ID {
@@ -120,7 +120,7 @@ func TestDefinitionsAreReadInTurn(t *testing.T) {
 // TestLintIsChargedWhileItLasts: an examination ends when its principal's time is used up, not afterwards.
 func TestLintIsChargedWhileItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+		b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) {
 			c.Reader = nil // a process cannot run inside a bubble
 			c.Quotas = engine.Quotas{WorkerTime: 10 * time.Second}
 			c.Compiler = compilerFunc(func(ctx context.Context, _ string) error {
@@ -146,7 +146,7 @@ func TestLintIsChargedWhileItLasts(t *testing.T) {
 // TestScopeIsCheckedBeforeReading: the name in the address is checked against the caller's scope before
 // the document costs anything.
 func TestScopeIsCheckedBeforeReading(t *testing.T) {
-	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+	b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) {
 		c.Compiler = compilerFunc(func(context.Context, string) error { return errors.New("read") })
 	})
 	scoped := agent
@@ -238,7 +238,7 @@ func (s *bareStore) Definitions(context.Context) ([]store.Definition, error) {
 // TestUnknownWorkflowReadsNamesAlone: suggestions are found among names alone. At most one document is
 // read, to check whether the caller may know of it.
 func TestUnknownWorkflowReadsNamesAlone(t *testing.T) {
-	s := &bareStore{Store: memstore.New()}
+	s := &bareStore{Store: memory.New()}
 	b := newBenchOn(t, s)
 	for i := range 20 {
 		b.define(operator, named(simple, fmt.Sprint("simple-", i)))
@@ -271,7 +271,7 @@ func (f readerFunc) Read(ctx context.Context, caller string, request []byte) ([]
 func TestStrangersAreReadElsewhere(t *testing.T) {
 	var callers []string
 	var fails error
-	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+	b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) {
 		c.Reader = readerFunc(func(ctx context.Context, caller string, request []byte) ([]byte, error) {
 			if callers = append(callers, caller); fails != nil {
 				return nil, fails

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -19,7 +19,7 @@ func ExampleEngine() {
 		panic(err)
 	}
 	e, err := engine.New(engine.Config{
-		Store: memstore.New(), Judge: pipeline, Compiler: compiler,
+		Store: memory.New(), Judge: pipeline, Compiler: compiler,
 		Digester: record.NewDigester([]byte("a key of 32 bytes for the example")),
 	})
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
 // tailedStore counts the events read by tails, and the instances loaded for rendering.
 type tailedStore struct {
-	*memstore.Store
+	*memory.Store
 	read, loads atomic.Int64
 }
 
@@ -71,7 +71,7 @@ const pinFlow = `{"name":"secret","sensitive":["/pin"],"initialState":"a","state
 // However many streams follow, each event is read once, and rendered once for all who see the same.
 func TestAFeedReadsAndRendersOnce(t *testing.T) {
 	t.Parallel()
-	s := &tailedStore{Store: memstore.New()}
+	s := &tailedStore{Store: memory.New()}
 	b := newBenchOn(t, s)
 	b.define(operator, pinFlow)
 	id := b.start(agent, "secret", `{"pin":"4711-0815"}`).ID
@@ -258,7 +258,7 @@ func TestAnEndedReadOfTheFeed(t *testing.T) {
 
 // wokenStore reports commits when the test triggers it.
 type wokenStore struct {
-	*memstore.Store
+	*memory.Store
 	wake    chan struct{}
 	stopped atomic.Int64
 }
@@ -270,7 +270,7 @@ func (s *wokenStore) Wakes(context.Context) (<-chan struct{}, func()) {
 // A feed reads as soon as its store reports a commit, without waiting for the next poll.
 func TestAFeedIsWoken(t *testing.T) {
 	t.Parallel()
-	db := &wokenStore{Store: memstore.New(), wake: make(chan struct{})}
+	db := &wokenStore{Store: memory.New(), wake: make(chan struct{})}
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.FeedPoll = time.Hour })
 	b.define(agent, walkFlow)
 	follower := b.Feed().Follow(-1)

@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // loadingStore counts the instances that are loaded from it.
 type loadingStore struct {
-	*memstore.Store
+	*memory.Store
 	loads atomic.Int64
 }
 
@@ -35,7 +35,7 @@ func TestStreamsBehindCostNoLoads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const streams, instances, moves = 16, 5, 40
-			db := &loadingStore{Store: memstore.New()}
+			db := &loadingStore{Store: memory.New()}
 			b := newBenchOn(t, db)
 			b.define(agent, tt.definition)
 			feed := b.Feed()

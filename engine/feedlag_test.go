@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // crowdedStore has few processors for many requests, which wait in line; each takes its time on the clock.
 type crowdedStore struct {
-	*memstore.Store
+	*memory.Store
 	processors chan struct{}
 	busy       atomic.Bool // once the test has begun
 	commits    atomic.Int64
@@ -79,7 +79,7 @@ func TestStreamsKeepUpWithWriters(t *testing.T) {
 	pool() // started outside the bubble, because it outlives it
 	synctest.Test(t, func(t *testing.T) {
 		const writers, streams, lasts = 150, 16, 10 * time.Second
-		db := &crowdedStore{Store: memstore.New(), processors: make(chan struct{}, 2)}
+		db := &crowdedStore{Store: memory.New(), processors: make(chan struct{}, 2)}
 		b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Now = time.Now })
 		b.define(operator, walkFlow)
 		ids := make([]string, writers)

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -158,7 +158,7 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 // Concurrent stops on engines over one store each count once, and one of them opens a review.
 func TestStopsAtOnceCountOnce(t *testing.T) {
 	t.Parallel()
-	db := memstore.New()
+	db := memory.New()
 	b := newBenchOn(t, db)
 	b.define(operator, fixFlow)
 	again := newBenchWith(t, db, nil, func(c *engine.Config) { c.Now = b.Now })

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -159,7 +159,7 @@ func TestLoopGuardAgainstAPlainList(t *testing.T) {
 	var walks atomic.Int32
 	rapid.Check(t, func(rt *rapid.T) {
 		walks.Add(1)
-		g := &guarded{j: newJudged(t, memstore.New(), "m"), open: map[string]string{}}
+		g := &guarded{j: newJudged(t, memory.New(), "m"), open: map[string]string{}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"ask": func(rt *rapid.T) {
 				p := rapid.SampledFrom([]engine.Principal{agent, other}).Draw(rt, "who")

@@ -12,9 +12,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
@@ -84,7 +84,7 @@ func (g *gate) Approve(ctx context.Context, c judge.Case, by judge.Review) (judg
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	return newBenchOn(t, memstore.New())
+	return newBenchOn(t, memory.New())
 }
 
 func newBenchOn(t testing.TB, db store.Store) *bench {

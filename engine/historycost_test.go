@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // The cost of restoring or reading the past depends on the events involved, not on the length of the
@@ -23,7 +23,7 @@ func TestHistoryCostsWhatItTouches(t *testing.T) {
 // historyCosts returns how many events are read by each operation on the past after this many moves.
 func historyCosts(t *testing.T, moves int) map[string]int {
 	t.Helper()
-	counted := &countingStore{Store: memstore.New()}
+	counted := &countingStore{Store: memory.New()}
 	b := newBenchOn(t, counted)
 	b.define(agent, walkFlow)
 	id := b.start(agent, "walk", `{"n":0}`).ID

@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -122,7 +122,7 @@ func TestOtherOvertakenRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := &busyStore{Store: memstore.New(), method: "Commit"}
+			db := &busyStore{Store: memory.New(), method: "Commit"}
 			b := newBenchOn(t, db)
 			b.define(operator, loopFlow)
 			id := b.start(agent, "loop", "").ID
@@ -155,7 +155,7 @@ func TestTriesOfAnOvertakenMoveAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Models = []string{"m"} })
+			b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) { c.Models = []string{"m"} })
 			b.define(operator, `{"name":"loop","initialState":"a","states":{"a":{"transitions":{"set":{"target":"a","useLLM":`+fmt.Sprint(tt.quota > 0)+`}}}}}`)
 			id := b.start(agent, "loop", "").ID
 			tries := 0
@@ -189,7 +189,7 @@ func TestTriesOfAnOvertakenMoveAreBounded(t *testing.T) {
 // A key that another process has answered in the meantime is replayed, not judged again.
 func TestAnOvertakenKeyIsReplayed(t *testing.T) {
 	t.Parallel()
-	db := memstore.New()
+	db := memory.New()
 	b, twin := newBenchOn(t, db), newBenchOn(t, db)
 	b.define(operator, loopFlow)
 	id := b.start(agent, "loop", "").ID
@@ -213,7 +213,7 @@ func TestTheLoopGuardCountsNoOvertakenTry(t *testing.T) {
 	const flow = `{"name":"judged","initialState":"open","judgeConfig":{"strictMode":true},"states":{
 		"open":{"transitions":{"edit":"open","close":{"target":"closed","requiredFields":["note"],"useLLM":true,"criteria":["the note says what was done"]}}},
 		"closed":{"final":true}}}`
-	db := &busyStore{Store: memstore.New(), method: "Commit"}
+	db := &busyStore{Store: memory.New(), method: "Commit"}
 	j := newJudged(t, db, "m")
 	if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(flow)}); err != nil {
 		t.Fatal(err)
@@ -301,7 +301,7 @@ func TestOvertakenMovesTakeTurns(t *testing.T) {
 // acknowledged. Nothing else moved, and the moves are a path of the definition.
 func TestConcurrentMovesAreOnePath(t *testing.T) {
 	t.Parallel()
-	db := memstore.New()
+	db := memory.New()
 	first := newBenchOn(t, db)
 	first.define(operator, loopFlow)
 	engines := []*bench{first, newBenchOn(t, db)}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -97,7 +97,7 @@ func sameButReplayed[T any](t *testing.T, what string, first, second T, err1, er
 // represent two processes.
 func TestConcurrentDuplicates(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
+	store := memory.New()
 	b1, b2 := newBenchOn(t, store), newBenchOn(t, store)
 	b1.define(agent, simple)
 	id := b1.start(agent, "simple", "").ID

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // lapsing is a store whose last lease can end early, as if its owner had slept.
 type lapsing struct {
-	*memstore.Store
+	*memory.Store
 	mu     sync.Mutex
 	last   store.Lease
 	lapses bool // before the next commits
@@ -55,7 +55,7 @@ const job = "a job"
 // Only one of two processes does a job at a time; the other one waits as long as it wants.
 func TestLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := memstore.New()
+		db := memory.New()
 		a, b := newBenchOn(t, db), newBenchOn(t, db)
 		err := a.Lead(t.Context(), job, 0, func(ctx context.Context) error {
 			if l := store.LeaseOf(ctx); l == nil || l.Name != job {
@@ -118,7 +118,7 @@ func TestLeadEndsWithTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				db := &lapsing{Store: memstore.New()}
+				db := &lapsing{Store: memory.New()}
 				err := newBenchOn(t, db).Lead(t.Context(), job, 0, func(ctx context.Context) error {
 					db.lapse(t)
 					then(t, db)
@@ -162,7 +162,7 @@ func TestWhatIsDueIsLeftToOneProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := &lapsing{Store: memstore.New()}
+			db := &lapsing{Store: memory.New()}
 			b, id := tt.open(t, db)
 			if n, err := tt.do(b); n != 0 || err != nil || db.last.Number != 0 {
 				t.Errorf("nothing is due: %d, %v, the lease %+v", n, err, db.last)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -20,7 +20,7 @@ import (
 
 func quotaBench(t *testing.T, q engine.Quotas) *bench {
 	t.Helper()
-	return newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Quotas = q })
+	return newBenchWith(t, memory.New(), nil, func(c *engine.Config) { c.Quotas = q })
 }
 
 func TestQuotaOfDefinitions(t *testing.T) {
@@ -175,7 +175,7 @@ func TestQuotasOfJudging(t *testing.T) {
 		{"model tokens", modelled, engine.Quotas{ModelTokens: 1200}, engine.CodeModelTokensSpent},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBenchWith(t, memstore.New(), nil, func(cfg *engine.Config) {
+			b := newBenchWith(t, memory.New(), nil, func(cfg *engine.Config) {
 				cfg.Quotas, cfg.Judge = c.quotas, costly{cfg.Judge}
 			})
 			name := b.define(operator, c.doc).Name
@@ -200,7 +200,7 @@ func TestQuotasOfJudging(t *testing.T) {
 // Sandbox time for a caller that cancelled before the answer is charged.
 func TestWorkerTimeOfACallerThatLeft(t *testing.T) {
 	const scripted = `{"name":"scripted","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","validator":"() => true"}}}}}`
-	b := newBenchWith(t, memstore.New(), nil, func(cfg *engine.Config) { cfg.Quotas.WorkerTime = time.Minute })
+	b := newBenchWith(t, memory.New(), nil, func(cfg *engine.Config) { cfg.Quotas.WorkerTime = time.Minute })
 	b.define(operator, scripted)
 	ask := engine.AdvanceRequest{ID: b.start(agent, "scripted", "").ID, Action: "go"}
 	b.judge.before = func(ctx context.Context, _ judge.Case) error {
@@ -216,7 +216,7 @@ func TestWorkerTimeOfACallerThatLeft(t *testing.T) {
 
 // A start that the store rejected frees its place.
 func TestQuotaOfFailedStarts(t *testing.T) {
-	db := &failing{Store: memstore.New()}
+	db := &failing{Store: memory.New()}
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Running: 1} })
 	b.define(operator, simple)
 	db.fail = true
@@ -227,7 +227,7 @@ func TestQuotaOfFailedStarts(t *testing.T) {
 }
 
 type failing struct {
-	*memstore.Store
+	*memory.Store
 	fail bool
 }
 

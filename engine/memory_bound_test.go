@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -23,7 +23,7 @@ const lenientFlow = `{"name":"judged","initialState":"open","states":{
 // data. It holds until data or context change or a day has passed.
 func TestARefusalBindsTheFallback(t *testing.T) {
 	t.Parallel()
-	db := memstore.New()
+	db := memory.New()
 	j := newJudged(t, db, "m")
 	if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(lenientFlow)}); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestARefusalBindsTheFallback(t *testing.T) {
 // The same holds for a decision without an instance, whatever its key.
 func TestARefusalBindsTheFallbackOfDecide(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "m")
+	j := newJudged(t, memory.New(), "m")
 	if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(lenientFlow)}); err != nil {
 		t.Fatal(err)
 	}

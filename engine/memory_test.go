@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -122,7 +122,7 @@ const report = " and I compared every figure of the tables one to seven with the
 // to a person; after that the model is no longer asked.
 func TestLoopGuard(t *testing.T) {
 	t.Parallel()
-	db := memstore.New()
+	db := memory.New()
 	j := newJudged(t, db, "m")
 	if d := j.advance(agent, closing(j.start(), "I fixed everything, really"+report)); d.DecidedBy != judge.LayerModel || d.Outcome != judge.Reject {
 		t.Fatalf("%+v", d)
@@ -153,7 +153,7 @@ func TestLoopGuard(t *testing.T) {
 // confidence is not a refusal. In a decision without an instance, the context takes its place.
 func TestLoopGuardCountsEachInstance(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "m")
+	j := newJudged(t, memory.New(), "m")
 	held, free := j.start(), j.start()
 	for _, note := range []string{"squash", "squash.", "SQUASH!"} {
 		j.advance(agent, closing(held, note))
@@ -196,7 +196,7 @@ func TestLoopGuardCountsEachInstance(t *testing.T) {
 // The judge configuration shows when the loop guard applies and who lifts it.
 func TestJudgeConfigSaysHowTheLoopGuardIsLifted(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "m")
+	j := newJudged(t, memory.New(), "m")
 	strict := true
 	set, err := j.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "judged", Settings: workflow.JudgeSettings{StrictMode: &strict}})
 	if err != nil {
@@ -232,7 +232,7 @@ func TestLoopGuardForgets(t *testing.T) {
 
 	t.Run("after its window", func(t *testing.T) {
 		t.Parallel()
-		j := newJudged(t, memstore.New(), "m")
+		j := newJudged(t, memory.New(), "m")
 		refuse(j, 3)
 		j.clock = j.clock.Add(24*time.Hour + time.Minute)
 		if d := last(j); d.Code == judge.CodeLoopGuard || d.DecidedBy != judge.LayerModel {
@@ -241,7 +241,7 @@ func TestLoopGuardForgets(t *testing.T) {
 	})
 	t.Run("after an approval", func(t *testing.T) {
 		t.Parallel()
-		j := newJudged(t, memstore.New(), "m")
+		j := newJudged(t, memory.New(), "m")
 		refuse(j, 2)
 		j.model.approve.Store(true)
 		if d := last(j); d.Outcome != judge.Approve {
@@ -255,7 +255,7 @@ func TestLoopGuardForgets(t *testing.T) {
 	})
 	t.Run("not after a pre-check that approves", func(t *testing.T) {
 		t.Parallel()
-		j := newJudged(t, memstore.New(), "m")
+		j := newJudged(t, memory.New(), "m")
 		refuse(j, 2)
 		j.model.approve.Store(true)
 		if checked, err := j.Validate(t.Context(), agent, closing(j.start(), "nothing was done"+report+"!")); err != nil || !checked.Approved {
@@ -268,7 +268,7 @@ func TestLoopGuardForgets(t *testing.T) {
 	})
 	t.Run("when an operator says so", func(t *testing.T) {
 		t.Parallel()
-		j := newJudged(t, memstore.New(), "m")
+		j := newJudged(t, memory.New(), "m")
 		refuse(j, 3)
 		for _, p := range []engine.Principal{agent, reviewer, auditor} {
 			if _, err := j.ClearRefusals(t.Context(), p, engine.ClearRefusalsRequest{Workflow: "judged"}); engine.CodeOf(err) != engine.CodeForbidden {
@@ -287,7 +287,7 @@ func TestLoopGuardForgets(t *testing.T) {
 	})
 	t.Run("an endpoint that fails counts for nothing", func(t *testing.T) {
 		t.Parallel()
-		j := newJudged(t, memstore.New(), "m")
+		j := newJudged(t, memory.New(), "m")
 		j.model.fail.Store(true)
 		refuse(j, 5)
 		j.model.fail.Store(false)
@@ -302,7 +302,7 @@ func TestLoopGuardForgets(t *testing.T) {
 // the identical question goes to the model again, even if another principal was refused.
 func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
 	t.Parallel()
-	j := newJudgedWith(t, memstore.New(), func(m *judge.ModelConfig, c *engine.Config) {
+	j := newJudgedWith(t, memory.New(), func(m *judge.ModelConfig, c *engine.Config) {
 		ask, kept := m.Completer, map[string]llm.Reply{} // as the model's client does
 		m.Completer = llm.CompleterFunc(func(ctx context.Context, req llm.Request) (llm.Reply, error) {
 			if r, ok := kept[req.Key]; ok {
@@ -369,7 +369,7 @@ func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
 // The same case gets the recorded refusal without a model call, also for another principal.
 func TestTheSameCaseIsNotAskedTwice(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "m")
+	j := newJudged(t, memory.New(), "m")
 	first := j.advance(agent, closing(j.start(), "did it"))
 	again := j.advance(agent, closing(j.start(), "did it"))
 	if j.model.calls.Load() != 1 || again.Outcome != first.Outcome || again.Confidence != first.Confidence || !slices.Equal(again.Violations, first.Violations) {
@@ -392,7 +392,7 @@ func TestTheSameCaseIsNotAskedTwice(t *testing.T) {
 // A replay does not count as a second attempt.
 func TestAReplayCountsOnce(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "m")
+	j := newJudged(t, memory.New(), "m")
 	req := closing(j.start(), "did it")
 	req.Key = "k"
 	for range 5 {
@@ -409,7 +409,7 @@ func TestAReplayCountsOnce(t *testing.T) {
 // Parallel callers cannot all pass before the first refusal is counted.
 func TestParallelAttemptsCount(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "m")
+	j := newJudged(t, memory.New(), "m")
 	const attempts = 12
 	ids := make([]string, attempts)
 	for i := range ids {
@@ -437,7 +437,7 @@ func TestParallelAttemptsCount(t *testing.T) {
 // that are judged.
 func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "m")
+	j := newJudged(t, memory.New(), "m")
 	id := j.start()
 	j.advance(agent, closing(id, "did it"))
 	asked := func(p engine.Principal) *judge.ModelRecord {
@@ -467,7 +467,7 @@ func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 // A new field of judge.ModelRecord stays hidden from the agents that are judged until it is listed.
 func TestTheJudgedSeeWhatIsListed(t *testing.T) {
 	t.Parallel()
-	db := memstore.New()
+	db := memory.New()
 	j := newJudged(t, db, "m")
 	id := j.start()
 	j.advance(agent, closing(id, "did it"))
@@ -489,7 +489,7 @@ func TestTheJudgedSeeWhatIsListed(t *testing.T) {
 // The model must be one that an operator configured.
 func TestConfigureModel(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "small", "large")
+	j := newJudged(t, memory.New(), "small", "large")
 	set := func(p engine.Principal, workflowName, model string) (engine.JudgeConfigResult, error) {
 		return j.ConfigureJudge(t.Context(), p, engine.JudgeConfigRequest{Name: workflowName, Settings: workflow.JudgeSettings{Model: &model}})
 	}
@@ -515,7 +515,7 @@ func TestConfigureModel(t *testing.T) {
 	_, err = set(agent, "own", "small") // the operator has chosen
 	wantCode(t, err, engine.CodeForbidden)
 
-	none := newJudged(t, memstore.New())
+	none := newJudged(t, memory.New())
 	_, err = none.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "judged", Settings: workflow.JudgeSettings{Model: new("m")}})
 	if e := wantCode(t, err, engine.CodeInvalidArgument); !strings.Contains(e.Hint, "configured at all") {
 		t.Errorf("%+v", e)
@@ -525,7 +525,7 @@ func TestConfigureModel(t *testing.T) {
 // A refusal that has to be sealed again after another event counts once.
 func TestARefusalSealedAnewCountsOnce(t *testing.T) {
 	t.Parallel()
-	db := &interrupting{Store: memstore.New()}
+	db := &interrupting{Store: memory.New()}
 	j := newJudged(t, db, "m")
 	id := j.start()
 	db.before = func() { // between the judgement and its commit
@@ -585,7 +585,7 @@ func TestStatusWarnsOfAMissingModel(t *testing.T) {
 		{[]string{"m"}, "", `the model "large", which is not configured`},
 		{[]string{"m", "large"}, "", ""},
 	} {
-		j := newJudged(t, memstore.New(), c.models...)
+		j := newJudged(t, memory.New(), c.models...)
 		if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(picky)}); err != nil {
 			t.Fatal(err)
 		}
@@ -642,7 +642,7 @@ func TestIdentityAndGuard(t *testing.T) {
 // answers. Until then the request joins the same review.
 func TestAModelThatComesBackIsAsked(t *testing.T) {
 	t.Parallel()
-	j := newJudgedWith(t, memstore.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
+	j := newJudgedWith(t, memory.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
 	id := j.start()
 	j.model.fail.Store(true)
 	j.model.approve.Store(true)
@@ -665,7 +665,7 @@ func TestAModelThatComesBackIsAsked(t *testing.T) {
 // Another judge configuration is another question: an open request is judged again, once.
 func TestAnotherConfigurationIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	j := newJudgedWith(t, memstore.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
+	j := newJudgedWith(t, memory.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
 	id := j.start()
 	j.model.fail.Store(true)
 	first := j.advanced(t, id, "did all of it today")

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // naming holds the name of each state in one version of a definition.
@@ -51,7 +51,7 @@ type place struct {
 func TestNamesMeanTheSameStatesAfterRollbacks(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		b := newBenchOn(t, memstore.New())
+		b := newBenchOn(t, memory.New())
 		names := []string{"a", "b", "c", "d", "e"}
 		versions := make([]naming, 3)
 		for v := range versions {

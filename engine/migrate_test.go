@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -322,7 +322,7 @@ func TestMigrateIsTheEndOfTheLine(t *testing.T) {
 // TestMigrateGoesOn: repeating an interrupted migration completes it.
 func TestMigrateGoesOn(t *testing.T) {
 	t.Parallel()
-	inner := memstore.New()
+	inner := memory.New()
 	s := &interruptedStore{Store: inner}
 	b := newBenchOn(t, s)
 	b.define(operator, paperV1)
@@ -350,7 +350,7 @@ func TestMigrateGoesOn(t *testing.T) {
 // TestMigrateWhatMoves: an instance that moves during its migration is planned again from its new state.
 func TestMigrateWhatMoves(t *testing.T) {
 	t.Parallel()
-	inner := memstore.New()
+	inner := memory.New()
 	s := &interruptedStore{Store: inner}
 	b, beside := newBenchOn(t, s), newBenchOn(t, inner)
 	b.define(operator, paperV1)

@@ -8,15 +8,15 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 )
 
 // overtakenStore runs a function between the load of an instance and the next read of its history.
 type overtakenStore struct {
-	*memstore.Store
+	*memory.Store
 	mu   sync.Mutex
 	once func()
 }
@@ -65,7 +65,7 @@ func TestAMoveBesideAnUndo(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			db := &overtakenStore{Store: memstore.New()}
+			db := &overtakenStore{Store: memory.New()}
 			b := newBenchOn(t, db)
 			b.define(agent, walkFlow)
 			id := b.start(agent, "walk", `{}`).ID
@@ -82,7 +82,7 @@ func TestAMoveBesideAnUndo(t *testing.T) {
 
 func TestARollbackToACheckpointThatIsNewerThanTheInstance(t *testing.T) {
 	t.Parallel()
-	db := &overtakenStore{Store: memstore.New()}
+	db := &overtakenStore{Store: memory.New()}
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.NewID = func() string { return "1" } })
 	b.define(agent, walkFlow)
 	id := b.start(agent, "walk", `{}`).ID
@@ -132,7 +132,7 @@ func (s *pagedStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[r
 func TestRetentionBesideReaders(t *testing.T) {
 	t.Parallel()
 	setUp := func(t *testing.T) (*bench, string) {
-		db := &pagedStore{lapsing: lapsing{Store: memstore.New()}}
+		db := &pagedStore{lapsing: lapsing{Store: memory.New()}}
 		b := newBenchOn(t, db)
 		b.define(operator, fading)
 		id := b.start(agent, "fading", `{}`).ID

@@ -21,8 +21,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -102,7 +102,7 @@ func decoded[R, A any](q question, do func(R) (A, error)) (any, error) {
 
 // answerQuestions is the main function of one of the processes.
 func answerQuestions(path string, in io.Reader, out io.Writer) error {
-	db, err := sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path})
+	db, err := sqlite.Open(context.Background(), sqlite.Config{Path: path})
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func TestThreeProcessesAnswerAsOne(t *testing.T) {
 			return
 		}
 		path := filepath.Join(t.TempDir(), "gavel.db")
-		model := &side{store: memstore.New(), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+		model := &side{store: memory.New(), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 		model.start(t)
 		var peers [3]*peer
 		for i := range peers {

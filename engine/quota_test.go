@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
 func TestAnInstanceHasOnlySoManyRefusals(t *testing.T) {
-	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Limits.Events = 5 })
+	b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) { c.Limits.Events = 5 })
 	b.define(operator, simple)
 	id := b.start(agent, "simple", `{}`).ID
 	for range 3 {
@@ -71,7 +71,7 @@ func TestAnInstanceHasOnlySoManyRefusals(t *testing.T) {
 }
 
 func TestASecondInstanceHasRoom(t *testing.T) {
-	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Limits.Events = 2 })
+	b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) { c.Limits.Events = 2 })
 	b.define(operator, simple)
 	for range 2 {
 		id := b.start(agent, "simple", `{}`).ID
@@ -87,7 +87,7 @@ func TestASecondInstanceHasRoom(t *testing.T) {
 // Undo, redo and rollback are no moves: going back and forth uses up a quota like refusals. Only an
 // operator's reset it.
 func TestBackAndForthMakesNoRoom(t *testing.T) {
-	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Limits.Events = 6 })
+	b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) { c.Limits.Events = 6 })
 	b.define(agent, simple)
 	id := b.start(agent, "simple", `{}`).ID
 	cp := b.checkpoint(agent, id)
@@ -192,7 +192,7 @@ func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
 
 // queriedStore records the queries of histories.
 type queriedStore struct {
-	*memstore.Store
+	*memory.Store
 	queries []store.EventQuery
 }
 
@@ -205,7 +205,7 @@ func (s *queriedStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2
 // one event, and the next query only after half of the limit has been recorded.
 func TestAMoveReadsNoLongHistory(t *testing.T) {
 	t.Parallel()
-	s := &queriedStore{Store: memstore.New()}
+	s := &queriedStore{Store: memory.New()}
 	b := newBenchWith(t, s, nil, func(c *engine.Config) { c.Limits.Events = 10 })
 	b.define(operator, simple)
 	id := b.start(agent, "simple", `{}`).ID

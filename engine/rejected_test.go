@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -115,7 +115,7 @@ func (b *bench) reopened(id, review string) {
 func TestARejectionHoldsUntilTheEvidenceChanges(t *testing.T) {
 	t.Parallel()
 	w := &world{content: `{"v":0}`}
-	b := newReviewBenchOn(t, memstore.New(), w)
+	b := newReviewBenchOn(t, memory.New(), w)
 	b.define(operator, watchedFlow)
 	id := b.start(agent, "watched", `{}`).ID
 	first := b.parked(agent, id, "go", `{}`)

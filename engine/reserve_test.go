@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -25,7 +25,7 @@ import (
 const window = 30 * time.Millisecond
 
 // lateStore delays counts and commits.
-type lateStore struct{ *memstore.Store }
+type lateStore struct{ *memory.Store }
 
 func (s lateStore) Definitions(ctx context.Context) ([]store.Definition, error) {
 	all, err := s.Store.Definitions(ctx)
@@ -84,7 +84,7 @@ func TestQuotasHoldAtOnce(t *testing.T) {
 	withQuotas := func(name string, q engine.Quotas, test func(t *testing.T, b *bench)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchWith(t, lateStore{memstore.New()}, nil, func(c *engine.Config) {
+			b := newBenchWith(t, lateStore{memory.New()}, nil, func(c *engine.Config) {
 				c.Quotas = q
 				if q.ModelTokens > 0 || q.Bytes > 0 {
 					c.Judge = lateJudge{costly{c.Judge}}

@@ -13,10 +13,10 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -82,11 +82,11 @@ func (b *bench) whole(id string) record.Instance {
 
 func stores(t *testing.T) map[string]store.Store {
 	t.Helper()
-	disk, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+	disk, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]store.Store{"memory": memstore.New(), "sqlite": disk}
+	return map[string]store.Store{"memory": memory.New(), "sqlite": disk}
 }
 
 func TestRetainRemovesWhatTheDefinitionLetsGo(t *testing.T) {
@@ -270,7 +270,7 @@ func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
 }
 
 // underReview shows instances with an open review, which ended instances cannot have.
-type underReview struct{ *memstore.Store }
+type underReview struct{ *memory.Store }
 
 func (s underReview) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
 	return func(yield func(record.Instance, error) bool) {
@@ -284,7 +284,7 @@ func (s underReview) Instances(ctx context.Context, q store.InstanceQuery) iter.
 }
 
 func TestRetainLeavesWhatIsUnderReview(t *testing.T) {
-	b := newBenchOn(t, underReview{memstore.New()})
+	b := newBenchOn(t, underReview{memory.New()})
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID
 	b.moved(agent, id, "go", `{}`, "b")
@@ -297,7 +297,7 @@ func TestRetainLeavesWhatIsUnderReview(t *testing.T) {
 
 // tampered returns events other than those committed.
 type tampered struct {
-	*memstore.Store
+	*memory.Store
 	instance string
 }
 
@@ -315,7 +315,7 @@ func (s *tampered) Events(ctx context.Context, q store.EventQuery) iter.Seq2[rec
 }
 
 func TestRetainLeavesEvidenceOfTampering(t *testing.T) {
-	db := &tampered{Store: memstore.New()}
+	db := &tampered{Store: memory.New()}
 	b := newBenchOn(t, db)
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID
@@ -334,7 +334,7 @@ func TestRetainLeavesEvidenceOfTampering(t *testing.T) {
 
 // describeOvertaking runs a function between the check and the removal.
 type describeOvertaking struct {
-	*memstore.Store
+	*memory.Store
 	before func()
 }
 
@@ -346,7 +346,7 @@ func (s *describeOvertaking) Commit(ctx context.Context, c store.Commit) error {
 }
 
 func TestRetainGivesWay(t *testing.T) {
-	db := &describeOvertaking{Store: memstore.New()}
+	db := &describeOvertaking{Store: memory.New()}
 	b := newBenchOn(t, db)
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -237,14 +237,14 @@ func TestReviewersAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	open := func() store.Store {
-		s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+		s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	for name, stores := range map[string][2]store.Store{
-		"one process":   {memstore.New(), nil},
+		"one process":   {memory.New(), nil},
 		"two processes": {open(), open()},
 	} {
 		t.Run(name, func(t *testing.T) {

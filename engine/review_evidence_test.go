@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -36,7 +36,7 @@ const testedFlow = `{"name":"tested","initialState":"a","sensitive":["/evidence/
 func TestNoKeyIsReserved(t *testing.T) {
 	t.Parallel()
 	found := `{"exitCode":1,"output":"FAIL TestPay","token":"t-123"}`
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return content(found), nil }), func(*engine.Config) {})
+	b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return content(found), nil }), func(*engine.Config) {})
 	b.define(operator, testedFlow)
 	const claims = `{"claim":"green","sha":"abc","evidence":{"tests":{"exitCode":0,"token":"mine"}},"review":{"status":"approved"},"gavel":{"by":"me"}}`
 	id := b.start(agent, "tested", `{"evidence":"of the start","review":[1],"gavel":null}`).ID
@@ -67,7 +67,7 @@ func TestEvidenceDefeatsALyingAgent(t *testing.T) {
 	t.Parallel()
 	found := `{"exitCode":1,"output":"FAIL TestPay"}`
 	var asked []string
-	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
+	b := newBenchWith(t, memory.New(), source(func(r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 		asked = append(asked, r.Source+string(r.Arguments))
 		return content(found), nil
 	}), func(*engine.Config) {})
@@ -112,7 +112,7 @@ func TestMissingEvidence(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return c.fetched, c.err }),
+			b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return c.fetched, c.err }),
 				func(cfg *engine.Config) { cfg.ReviewPath = true })
 			doc := testedFlow
 			if c.policy != "" {
@@ -138,7 +138,7 @@ func TestMissingEvidence(t *testing.T) {
 	}
 	t.Run("cannot be asked for now", func(t *testing.T) {
 		t.Parallel()
-		b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+		b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 			return judge.FetchResult{}, fmt.Errorf("full: %w", judge.ErrBusy)
 		}), func(*engine.Config) {})
 		b.define(operator, testedFlow)
@@ -167,7 +167,7 @@ func TestMissingEvidence(t *testing.T) {
 // A pre-check queries only read-only sources, and reports it if that was not enough.
 func TestPrecheckAsksReadOnlySources(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error) {
+	b := newBenchWith(t, memory.New(), source(func(r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error) {
 		if readOnly && r.Source == "tests" {
 			return judge.FetchResult{Failure: judge.FailureNotReadOnly}, nil
 		}
@@ -188,7 +188,7 @@ func TestPrecheckAsksReadOnlySources(t *testing.T) {
 // Only an operator's rules see sensitive values in evidence.
 func TestEvidenceIsMasked(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+	b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return content(`{"exitCode":0,"token":"tok-123456"}`), nil
 	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
 	b.define(operator, strings.Replace(strings.Replace(testedFlow, `"requiredFields"`, `"requireAssurance":"human","requiredFields"`, 1),
@@ -240,7 +240,7 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			calls, found := 0, now
-			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+			b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 				f := content(found)
 				f.Tree = c.trees[min(calls, 1)]
 				calls++
@@ -278,7 +278,7 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 func TestReviewWhoseEvidenceCannotBeHadNow(t *testing.T) {
 	t.Parallel()
 	w := &world{content: `{"v":1}`}
-	b := newBenchWith(t, memstore.New(), w, func(c *engine.Config) { c.ReviewPath = true })
+	b := newBenchWith(t, memory.New(), w, func(c *engine.Config) { c.ReviewPath = true })
 	b.define(operator, strings.Replace(watchedFlow, `,"maxAge":"10m"`, "", 1))
 	id := b.start(agent, "watched", `{}`).ID
 	parked := b.parked(agent, id, "go", `{}`)
@@ -307,7 +307,7 @@ func TestAnotherWhoAsksGetsAnotherReview(t *testing.T) {
 // If the definition allows it, a person may decide without unavailable evidence.
 func TestAPersonMayDecideWithoutEvidence(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+	b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return judge.FetchResult{Failure: judge.FailureUnavailable}, nil
 	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
 	b.define(operator, strings.Replace(watchedFlow, `"requireAssurance":"human","review"`, `"onEvidenceMissing":"escalate","review"`, 1))
@@ -323,7 +323,7 @@ func TestAPersonMayDecideWithoutEvidence(t *testing.T) {
 func TestReviewOfAnotherTarget(t *testing.T) {
 	t.Parallel()
 	found := `{"v":1,"big":false}`
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+	b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return judge.FetchResult{Content: json.RawMessage(found), Same: json.RawMessage(`1`)}, nil
 	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
 	b.define(operator, `{"name":"routed","initialState":"a","states":{
@@ -360,7 +360,7 @@ func TestEvidenceIsMaskedHoweverItIsWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return content(c.content), nil }), func(*engine.Config) {})
+			b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return content(c.content), nil }), func(*engine.Config) {})
 			b.define(operator, `{"name":"masked","initialState":"a","sensitive":["/secrets","/evidence/e/who"],"states":{
 				"a":{"transitions":{"go":{"target":"b","evidence":[{"name":"e","source":"s"}],
 					"validator":"(d, c, e) => ({valid: false, confidence: 1, reason: 'it is ' + (e.e.who || e.e.note || 'odd')})"}}},
@@ -390,7 +390,7 @@ func TestEvidenceIsMaskedHoweverItIsWritten(t *testing.T) {
 func TestReviewOfAnotherFailure(t *testing.T) {
 	t.Parallel()
 	w := &world{failure: judge.FailureUnavailable}
-	b := newBenchWith(t, memstore.New(), w, func(cfg *engine.Config) { cfg.ReviewPath = true })
+	b := newBenchWith(t, memory.New(), w, func(cfg *engine.Config) { cfg.ReviewPath = true })
 	b.define(operator, strings.Replace(watchedFlow, `"requireAssurance":"human","review"`, `"onEvidenceMissing":"escalate","review"`, 1))
 	id := b.start(agent, "watched", `{}`).ID
 	parked := b.parked(agent, id, "go", `{}`)
@@ -404,7 +404,7 @@ func TestReviewOfAnotherFailure(t *testing.T) {
 func TestClosedReviewsAreSmall(t *testing.T) {
 	t.Parallel()
 	w := &world{content: `{"log":"` + strings.Repeat("x", 100<<10) + `"}`}
-	b := newBenchWith(t, memstore.New(), w, func(cfg *engine.Config) { cfg.ReviewPath = true })
+	b := newBenchWith(t, memory.New(), w, func(cfg *engine.Config) { cfg.ReviewPath = true })
 	b.define(operator, watchedFlow)
 	id := b.start(agent, "watched", `{}`).ID
 	parked := b.parked(agent, id, "go", `{}`)

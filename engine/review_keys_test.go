@@ -9,9 +9,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -115,7 +115,7 @@ func TestKeysOfAReviewAreAnsweredAfterItEnded(t *testing.T) {
 // A key that arrives just after the review has ended is not bound: the request is judged again.
 func TestKeyOfAReviewThatEndsMeanwhile(t *testing.T) {
 	t.Parallel()
-	s := &busyStore{Store: memstore.New(), method: "Commit"}
+	s := &busyStore{Store: memory.New(), method: "Commit"}
 	b := newReviewBenchOn(t, s, &world{})
 	b.define(operator, roundFlow)
 	id := b.start(agent, "round", `{}`).ID
@@ -135,7 +135,7 @@ func TestKeyOfAReviewThatEndsMeanwhile(t *testing.T) {
 func TestKeyOfAnApprovalThatFoundTheReviewStale(t *testing.T) {
 	t.Parallel()
 	w := &world{content: `{"v":0}`}
-	b := newReviewBenchOn(t, memstore.New(), w)
+	b := newReviewBenchOn(t, memory.New(), w)
 	b.define(operator, watchedFlow)
 	id := b.start(agent, "watched", `{}`).ID
 	review := b.parked(agent, id, "go", `{}`).ID

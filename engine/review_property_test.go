@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -54,7 +54,7 @@ func TestAReviewIsNeverAppliedToOtherData(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{content: `{"v":0}`}
-		b := newBenchWith(t, memstore.New(), w, func(c *engine.Config) { c.ReviewPath = true })
+		b := newBenchWith(t, memory.New(), w, func(c *engine.Config) { c.ReviewPath = true })
 		b.define(operator, watchedFlow)
 		id := b.start(agent, "watched", `{}`).ID
 		shown := map[string]seen{}

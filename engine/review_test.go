@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -34,7 +34,7 @@ const guardedFlow = `{"name":"guarded","initialState":"ready","sensitive":["/tok
 
 func newReviewBench(t testing.TB) *bench {
 	t.Helper()
-	return newReviewBenchOn(t, memstore.New(), nil)
+	return newReviewBenchOn(t, memory.New(), nil)
 }
 
 func newReviewBenchOn(t testing.TB, db store.Store, fetcher judge.Fetcher) *bench {
@@ -199,7 +199,7 @@ func (w *withoutReview) Reviews(ctx context.Context, q store.ReviewQuery) iter.S
 // review.
 func TestALostReviewIsAskedForAgain(t *testing.T) {
 	t.Parallel()
-	s := &withoutReview{Store: memstore.New()}
+	s := &withoutReview{Store: memory.New()}
 	b := newReviewBenchOn(t, s, nil)
 	b.define(operator, guardedFlow)
 	id := b.start(agent, "guarded", `{"n":1}`).ID
@@ -450,7 +450,7 @@ func (w *withoutEvents) Events(ctx context.Context, q store.EventQuery) iter.Seq
 // suggest it.
 func TestAReviewWithoutItsEvent(t *testing.T) {
 	t.Parallel()
-	s := &withoutEvents{Store: memstore.New()}
+	s := &withoutEvents{Store: memory.New()}
 	b := newReviewBenchOn(t, s, nil)
 	b.define(operator, guardedFlow)
 	id := b.start(agent, "guarded", `{"n":1}`).ID

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // lateRules reads the rules and then runs a function once before it returns them.
@@ -29,7 +29,7 @@ func (l *lateRules) Rules(ctx context.Context, after int64) (store.RuleHead, []s
 // rules read before must not be compared with the new chain.
 func TestRulesAreSealedWhileTheyAreRead(t *testing.T) {
 	ctx := t.Context()
-	db := &lateRules{Store: memstore.New()}
+	db := &lateRules{Store: memory.New()}
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
 	b.define(operator, fmt.Sprintf(laxPay, "pay"))
 	if err := b.CheckRules(ctx); err != nil {

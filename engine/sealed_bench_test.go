@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -19,9 +19,9 @@ func BenchmarkAdvanceSealed(b *testing.B) {
 	const flow = `{"name":"five","initialState":"a","sensitive":["/a","/b","/c","/d","/e"],"states":{"a":{"transitions":{"go":"a"}}}}`
 	const data = `{"a":"078-05-1120","b":"4111 1111 1111 1111","c":{"street":"Elm Street 5","city":"Springfield"},"d":12345.50,"e":"ada@example.org","open":"yes"}`
 	open := map[string]func() store.Store{
-		"memory": func() store.Store { return memstore.New() },
+		"memory": func() store.Store { return memory.New() },
 		"sqlite": func() store.Store {
-			db, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
+			db, err := sqlite.Open(b.Context(), sqlite.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -15,10 +15,10 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -64,7 +64,7 @@ func (b *bench) configure(p engine.Principal, name string, s workflow.JudgeSetti
 // open returns a server over the file, as another process would be.
 func (v *vaultFile) open() *bench {
 	v.t.Helper()
-	db, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
+	db, err := sqlite.Open(v.t.Context(), sqlite.Config{Path: v.path})
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (v *vaultFile) write(queries ...string) {
 // forge appends a rule to the chain with correct hashes and the seal of another key.
 func (v *vaultFile) forge(rule store.Rule) {
 	v.t.Helper()
-	db, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
+	db, err := sqlite.Open(v.t.Context(), sqlite.Config{Path: v.path})
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func (s *busyStore) Commit(ctx context.Context, c store.Commit) error {
 
 // A rule that another process adds between two reads of the store is not reported as tampering.
 func TestRulesAreMadeMeanwhile(t *testing.T) {
-	store := memstore.New()
+	store := memory.New()
 	keyed := func(c *engine.Config) { c.RuleKey = ruleKey }
 	s := &busyStore{Store: store}
 	elsewhere, b := newBenchWith(t, store, nil, keyed), newBenchWith(t, s, nil, keyed)
@@ -384,7 +384,7 @@ func TestSealRules(t *testing.T) {
 
 // With another key, no rule of this store is used.
 func TestRulesOfAnotherKey(t *testing.T) {
-	db := memstore.New()
+	db := memory.New()
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
 	b.define(operator, fmt.Sprintf(sternPay, "pay"))
 	other := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey = []byte("another") })

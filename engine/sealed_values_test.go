@@ -15,11 +15,11 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
@@ -163,7 +163,7 @@ func TestSealedValuesAtRest(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		folder := t.TempDir()
-		db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(folder, "gavel.db")})
+		db, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(folder, "gavel.db")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func afterShred(t *testing.T, b *bench, id, waiting string) {
 // A store from before sealing keeps its plain values, and seals new ones.
 func TestSealingBeginsWithTheNextEvent(t *testing.T) {
 	t.Parallel()
-	db := memstore.New()
+	db := memory.New()
 	old := newCanaryBench(t, db, func(c *engine.Config) { c.ValueKey = nil })
 	old.define(operator, canaryFlow)
 	id := old.start(agent, "kept", canaries).ID
@@ -277,7 +277,7 @@ func TestSealingBeginsWithTheNextEvent(t *testing.T) {
 }
 
 // noClose is a store that the test closes elsewhere.
-type noClose struct{ *memstore.Store }
+type noClose struct{ *memory.Store }
 
 func (noClose) Close() error { return nil }
 
@@ -285,7 +285,7 @@ func (noClose) Close() error { return nil }
 // like any other.
 func TestRaisedReviewOfSealedValues(t *testing.T) {
 	t.Parallel()
-	b := newCanaryBench(t, memstore.New())
+	b := newCanaryBench(t, memory.New())
 	b.define(operator, strings.Replace(canaryFlow, `"requireAssurance":"human",`, `"requireAssurance":"human","review":{"expiresAfter":"1h","onExpire":"raise"},`, 1))
 	id, other := b.start(agent, "kept", canaries).ID, b.start(agent, "kept", canaries).ID
 	review := b.parked(agent, id, "ask", canaries)
@@ -312,7 +312,7 @@ func TestRaisedReviewOfSealedValues(t *testing.T) {
 // Input from a caller is never treated as a sealed value.
 func TestNobodyBringsASealedValue(t *testing.T) {
 	t.Parallel()
-	b := newCanaryBench(t, memstore.New())
+	b := newCanaryBench(t, memory.New())
 	b.define(operator, canaryFlow)
 	id := b.start(agent, "kept", canaries).ID
 	stolen := b.load(id).Context // even a caller's own
@@ -334,12 +334,12 @@ func TestNobodyBringsASealedValue(t *testing.T) {
 // Rows that were assembled by hand are refused.
 func TestSealedValuesOfAnotherRow(t *testing.T) {
 	t.Parallel()
-	b := newCanaryBench(t, memstore.New())
+	b := newCanaryBench(t, memory.New())
 	b.define(operator, canaryFlow)
 	mine := b.start(agent, "kept", canaries).ID
 	theirs := b.start(agent, "kept", canaries).ID
 	b.moved(agent, theirs, "note", `{"open":1}`, "a")
-	e := newCanaryBench(t, swapped{noClose{b.store.(*memstore.Store)}, mine, theirs})
+	e := newCanaryBench(t, swapped{noClose{b.store.(*memory.Store)}, mine, theirs})
 	if _, err := e.Status(t.Context(), agent, mine); engine.CodeOf(err) != engine.CodeValuesUnreadable || strings.Contains(err.Error(), canary) {
 		t.Errorf("status: %v", err)
 	}
@@ -370,7 +370,7 @@ func (s swapped) Load(ctx context.Context, id string) (record.Instance, error) {
 // Rotation under load loses nothing.
 func TestRotateUnderLoad(t *testing.T) {
 	t.Parallel()
-	b := newCanaryBench(t, memstore.New())
+	b := newCanaryBench(t, memory.New())
 	b.define(operator, canaryFlow)
 	id := b.start(agent, "kept", canaries).ID
 	var all sync.WaitGroup

@@ -11,8 +11,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -208,7 +208,7 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 // in data that are to become part of it.
 func TestNoAnswerTellsASensitiveValue(t *testing.T) {
 	t.Parallel()
-	b := newReviewBenchOn(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+	b := newReviewBenchOn(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return judge.FetchResult{Content: secretly(`{"about":"$","k $":["$"]}`)}, nil
 	}))
 	b.define(operator, secretFlow)
@@ -257,7 +257,7 @@ func TestNoAnswerTellsASensitiveValue(t *testing.T) {
 // searches.
 func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 	t.Parallel()
-	b := newReviewBenchOn(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+	b := newReviewBenchOn(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return judge.FetchResult{Content: secretly(`{"about":"$"}`)}, nil
 	}))
 	b.define(operator, strings.Replace(secretFlow, `["/ssn","/list/*"]`, `[]`, 1))

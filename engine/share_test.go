@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -39,7 +39,7 @@ func spendBytes(t *testing.T, b *bench, id string) (moves int) {
 func TestQuotasAreShared(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			db := memstore.New()
+			db := memory.New()
 			quotas := func(c *engine.Config) {
 				c.Quotas, c.Now = engine.Quotas{Bytes: 20_000, Shared: shared}, time.Now
 			}
@@ -64,7 +64,7 @@ func TestQuotasAreShared(t *testing.T) {
 
 // Processes that start instances at the same time grant no more places than there are.
 func TestPlacesAreShared(t *testing.T) {
-	db := memstore.New()
+	db := memory.New()
 	var all []*bench
 	for range 3 {
 		all = append(all, newBenchWith(t, db, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Running: 24, Shared: true} }))
@@ -88,7 +88,7 @@ func TestPlacesAreShared(t *testing.T) {
 }
 
 // deafCounters fail to count.
-type deafCounters struct{ *memstore.Store }
+type deafCounters struct{ *memory.Store }
 
 func (deafCounters) Count(context.Context, ...store.Addition) ([]store.Count, error) {
 	return nil, errors.New("away")
@@ -96,7 +96,7 @@ func (deafCounters) Count(context.Context, ...store.Addition) ([]store.Count, er
 
 // If the amounts spent in other processes are unknown, nothing is judged.
 func TestQuotasThatCannotBeCounted(t *testing.T) {
-	b := newBenchWith(t, deafCounters{memstore.New()}, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Bytes: 20_000, Shared: true} })
+	b := newBenchWith(t, deafCounters{memory.New()}, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Bytes: 20_000, Shared: true} })
 	b.define(operator, simple)
 	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"})
 	wantCode(t, err, engine.CodeUnavailable)

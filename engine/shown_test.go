@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
@@ -25,7 +25,7 @@ const talkativeFlow = `{"name":"talkative","initialState":"a","states":{
 func TestThePastKeepsLaterSecrets(t *testing.T) {
 	t.Parallel()
 	const ssn, pass, token = "078-05-1120", "hunter-22", "tok-55512345"
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+	b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return content(`{"holder":"` + ssn + `"}`), nil
 	}), func(*engine.Config) {})
 	b.define(operator, talkativeFlow)
@@ -120,7 +120,7 @@ func showsJudge(t *testing.T, b *bench, id string) map[string]string {
 // With BareEvidence, callers of every role get only the parts of evidence that agents see.
 func TestBareEvidence(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+	b := newBenchWith(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return content(`{"exitCode":1,"output":"FAIL TestPay"}`), nil
 	}), func(*engine.Config) {})
 	b.define(operator, testedFlow)

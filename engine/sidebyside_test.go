@@ -14,10 +14,10 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -77,14 +77,14 @@ func sides(t testing.TB) [2]*side {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	open := func() (store.Store, error) {
-		return sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path})
+		return sqlite.Open(context.Background(), sqlite.Config{Path: path})
 	}
 	disk, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	both := [2]*side{{store: memstore.New(), now: epoch}, {store: disk, open: open, now: epoch}}
+	both := [2]*side{{store: memory.New(), now: epoch}, {store: disk, open: open, now: epoch}}
 	for _, s := range both {
 		s.start(t)
 	}

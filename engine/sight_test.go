@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -392,7 +392,7 @@ func (s foundStore) Decisions(_ context.Context, q store.DecisionQuery) iter.Seq
 // nothing and repeats nothing.
 func TestSearchEndsEarly(t *testing.T) {
 	t.Parallel()
-	b := newBenchOn(t, foundStore{memstore.New(), map[string][]int64{"": {90, 31}, "pair": {95, 60, 50, 49, 31}, "quiet": {}}})
+	b := newBenchOn(t, foundStore{memory.New(), map[string][]int64{"": {90, 31}, "pair": {95, 60, 50, 49, 31}, "quiet": {}}})
 	for full := int64(100); full >= 0; full -= 10 {
 		last := int64(-1)
 		looked := func(position int64) bool {

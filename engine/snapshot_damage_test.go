@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 )
 
 // A snapshot that was damaged on disk never gets into a live instance. Neither a rollback nor a read of
 // the past accepts it, and after a repair both return the original values.
 func TestDamagedSnapshotStaysOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.db")
-	open := func(path string) (*bench, *sqlitestore.Store) {
-		store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+	open := func(path string) (*bench, *sqlite.Store) {
+		store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestDamagedSnapshotStaysOut(t *testing.T) {
 	}
 
 	repaired := filepath.Join(t.TempDir(), "repaired.db")
-	if _, err := sqlitestore.Salvage(t.Context(), path, repaired); err != nil {
+	if _, err := sqlite.Salvage(t.Context(), path, repaired); err != nil {
 		t.Fatal(err)
 	}
 	b, store = open(repaired)

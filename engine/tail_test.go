@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // lossyStore has lost its definitions.
 type lossyStore struct {
-	*memstore.Store
+	*memory.Store
 	lost bool
 }
 
@@ -27,7 +27,7 @@ func (s *lossyStore) Definition(ctx context.Context, name string, version int) (
 // An event that needs no definition is shown without one: otherwise no reader could get past it.
 func TestTailNeedsNoDefinitionForWhatNobodySaid(t *testing.T) {
 	t.Parallel()
-	s := &lossyStore{Store: memstore.New()}
+	s := &lossyStore{Store: memory.New()}
 	b := newBenchOn(t, s)
 	b.define(agent, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)
 	id := b.start(agent, "w", `{}`).ID
@@ -47,7 +47,7 @@ func TestTailNeedsNoDefinitionForWhatNobodySaid(t *testing.T) {
 
 // loadsStore counts the complete instances that are loaded.
 type loadsStore struct {
-	*memstore.Store
+	*memory.Store
 	loads int
 }
 
@@ -60,7 +60,7 @@ func (s *loadsStore) Load(ctx context.Context, id string) (record.Instance, erro
 // an event may hold sensitive values.
 func TestTailLoadsNoInstances(t *testing.T) {
 	t.Parallel()
-	s := &loadsStore{Store: memstore.New()}
+	s := &loadsStore{Store: memory.New()}
 	b := newBenchOn(t, s)
 	b.define(agent, `{"name":"open","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)
 	b.define(agent, `{"name":"secret","sensitive":["/pin"],"initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)

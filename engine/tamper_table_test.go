@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -170,7 +170,7 @@ func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []st
 	if err := raw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	if err != nil {
 		return "it does not open"
 	}

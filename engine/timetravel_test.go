@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -99,7 +99,7 @@ func (l *lived) compare(what string, got engine.StatusResult, seq int) {
 
 // countingStore counts the events that are read from it.
 type countingStore struct {
-	*memstore.Store
+	*memory.Store
 	read int
 }
 
@@ -119,7 +119,7 @@ func (s *countingStore) Events(ctx context.Context, q store.EventQuery) iter.Seq
 func TestATimeInALongHistory(t *testing.T) {
 	t.Parallel()
 	const moves, between = 3000, 50 // between two snapshots
-	db := &countingStore{Store: memstore.New()}
+	db := &countingStore{Store: memory.New()}
 	b := newBenchOn(t, db)
 	b.define(agent, `{"name":"long","initialState":"a","states":{"a":{"transitions":{"note":"a"}}}}`)
 	inst := b.load(b.start(agent, "long", `{}`).ID)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -27,7 +27,7 @@ func turns(t *testing.T) (*bench, string) {
 // Of several concurrent callers with the same request, one moves the instance; the others get a conflict.
 func TestWaitingForAMove(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, memstore.New(), "m")
+	j := newJudged(t, memory.New(), "m")
 	j.model.approve.Store(true)
 	id := j.start()
 	const callers = 8
@@ -188,7 +188,7 @@ func (forgetful) Refusals(context.Context, string, string, time.Time) (int, json
 // A count that cannot be read does not count as 0: nothing is decided.
 func TestAMemoryThatFails(t *testing.T) {
 	t.Parallel()
-	j := newJudged(t, forgetful{memstore.New()}, "m")
+	j := newJudged(t, forgetful{memory.New()}, "m")
 	j.model.approve.Store(true)
 	_, err := j.Advance(t.Context(), agent, closing(j.start(), "did it"))
 	wantCode(t, err, engine.CodeUnavailable)

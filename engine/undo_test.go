@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -21,11 +21,11 @@ func onStores(t *testing.T, test func(t *testing.T, s store.Store)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		test(t, memstore.New())
+		test(t, memory.New())
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+		s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestUndoneVisitsDoNotCount(t *testing.T) {
 // TestUndoWithAMoveInBetween loses the race and returns a conflict.
 func TestUndoWithAMoveInBetween(t *testing.T) {
 	t.Parallel()
-	inner := memstore.New()
+	inner := memory.New()
 	s := &interruptedStore{Store: inner}
 	b := newBenchOn(t, s)
 	quick := newBenchWith(t, inner, nil, func(*engine.Config) {})
@@ -380,7 +380,7 @@ func (s *interruptedStore) Commit(ctx context.Context, c store.Commit) error {
 // TestEffectsOutside describes the effects of a move that undo does not revert.
 func TestEffectsOutside(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.ReadOnlySources = []string{"ci"} })
+	b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) { c.ReadOnlySources = []string{"ci"} })
 	fetched := func(all ...judge.Evidence) record.Event {
 		d := &record.Decision{}
 		d.Evidence = all

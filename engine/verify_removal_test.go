@@ -9,10 +9,10 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 )
 
 // forge shortens a history as someone without the key could who can write the store.
@@ -93,7 +93,7 @@ func TestVerifyFindsAForgedRemoval(t *testing.T) {
 // A removal before the first anchor needs no note: no anchor covered the history.
 func TestVerifyLetsOlderRemovalsBe(t *testing.T) {
 	key := newSigner(t)
-	b := anchorBench(t, memstore.New(), key)
+	b := anchorBench(t, memory.New(), key)
 	id := b.start(agent, "ledger", `{}`).ID
 	b.advance(agent, id, "go", `{"why":"x"}`)
 	b.advance(agent, id, "end", `{}`)
@@ -163,7 +163,7 @@ func TestVerifyAfterRetain(t *testing.T) {
 }
 
 func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
-	key, db := newSigner(t), memstore.New()
+	key, db := newSigner(t), memory.New()
 	b := fadingBench(t, db, key)
 	b.faded()
 	b.anchor()
@@ -192,7 +192,7 @@ func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
 // anchors are changed while it runs.
 func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
-	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: l.path})
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: l.path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 // A signed removal must not hide a forged one.
 func TestRetainKeepsWhatSaysOfARemoval(t *testing.T) {
 	key := newSigner(t)
-	b := fadingBench(t, memstore.New(), key)
+	b := fadingBench(t, memory.New(), key)
 	id := b.faded()
 	b.anchor()
 	b.forge(id, 1, func(*record.Truncation) {})
@@ -271,7 +271,7 @@ func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 		}
 	}
 	t.Run("the anchor is first", func(t *testing.T) {
-		db, key := &describeOvertaking{Store: memstore.New()}, newSigner(t)
+		db, key := &describeOvertaking{Store: memory.New()}, newSigner(t)
 		b := fadingBench(t, db, nil)
 		anchorer := newBenchOn(t, db.Store).signedBy(key)
 		b.faded()
@@ -283,7 +283,7 @@ func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 		check(t, anchorer, key, 0)
 	})
 	t.Run("the removal is first", func(t *testing.T) {
-		db, key := &overtakenAnchors{lapsing: lapsing{Store: memstore.New()}}, newSigner(t)
+		db, key := &overtakenAnchors{lapsing: lapsing{Store: memory.New()}}, newSigner(t)
 		b := fadingBench(t, db.Store, nil)
 		anchorer := newBenchOn(t, db).signedBy(key)
 		b.faded()

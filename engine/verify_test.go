@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 )
 
 // ledger is a store file with three instances, and the published notes of its anchors.
@@ -72,7 +72,7 @@ func newSigner(t testing.TB) *record.Signer {
 
 func (l *ledger) open(t *testing.T, path string) (*bench, func()) {
 	t.Helper()
-	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -15,9 +15,9 @@ import (
 // Verification is clean each time, also in a backup.
 func TestVerifyLetsBeWhatIsAllowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.db")
-	var stores []*sqlitestore.Store
+	var stores []*sqlite.Store
 	for range 2 {
-		s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+		s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,10 +87,10 @@ func TestVerifyLetsBeWhatIsAllowed(t *testing.T) {
 		t.Errorf("one instance: %+v, %v", r, err)
 	}
 	copied := filepath.Join(t.TempDir(), "copy.db")
-	if _, err := sqlitestore.Copy(t.Context(), stores[0].Path(), copied, false); err != nil {
+	if _, err := sqlite.Copy(t.Context(), stores[0].Path(), copied, false); err != nil {
 		t.Fatal(err)
 	}
-	b, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: copied})
+	b, err := sqlite.Open(t.Context(), sqlite.Config{Path: copied})
 	if err != nil {
 		t.Fatal(err)
 	}

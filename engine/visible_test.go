@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -210,7 +210,7 @@ func TestAgentsSeeTheirOwnDefinitions(t *testing.T) {
 
 // definitionsStore counts the definitions that are read.
 type definitionsStore struct {
-	*memstore.Store
+	*memory.Store
 	read atomic.Int64
 }
 
@@ -223,7 +223,7 @@ func (s *definitionsStore) Definition(ctx context.Context, name string, version 
 // still detects one by any process.
 func TestAMoveReadsNoDefinitionToSeeATakeover(t *testing.T) {
 	t.Parallel()
-	s := &definitionsStore{Store: memstore.New()}
+	s := &definitionsStore{Store: memory.New()}
 	b := newBenchOn(t, s)
 	b.define(agent, simple)
 	id := b.start(agent, "simple", `{}`).ID

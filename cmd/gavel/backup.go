@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -24,7 +24,7 @@ type backupCmd struct {
 type backupResult struct {
 	Store string `json:"store"`
 	File  string `json:"file"`
-	sqlitestore.Contents
+	sqlite.Contents
 }
 
 func (c *backupCmd) Run(ctx context.Context, con *console) error {
@@ -32,7 +32,7 @@ func (c *backupCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	found, err := sqlitestore.Copy(ctx, path, c.File, c.Force)
+	found, err := sqlite.Copy(ctx, path, c.File, c.Force)
 	if err != nil {
 		return copyFailure(err, "give another name, or --force to replace it")
 	}
@@ -44,7 +44,7 @@ func (c *backupCmd) Run(ctx context.Context, con *console) error {
 	})
 }
 
-func describeContents(c sqlitestore.Contents) string {
+func describeContents(c sqlite.Contents) string {
 	if c.Events == 0 {
 		return fmt.Sprintf("%s of definitions and no instance", term.Count(c.Definitions, "version"))
 	}
@@ -55,13 +55,13 @@ func describeContents(c sqlitestore.Contents) string {
 // copyFailure maps an error from copying a store to its exit code.
 func copyFailure(err error, existsHint string) error {
 	switch {
-	case errors.Is(err, sqlitestore.ErrExists):
+	case errors.Is(err, sqlite.ErrExists):
 		return term.UsageErrorf(existsHint, "cannot %w", err)
 	case errors.Is(err, store.ErrOtherSchema):
 		return term.UsageErrorf("use the gavel that wrote it", "cannot %w", err)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, sqlitestore.ErrNetworkFS):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, sqlite.ErrNetworkFS):
 		return term.UsageErrorf("", "cannot %w", err)
-	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, record.ErrBroken):
+	case errors.Is(err, sqlite.ErrCorrupt), errors.Is(err, sqlite.ErrNotAStore), errors.Is(err, record.ErrBroken):
 		return &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more; gavel repair saves what can be read", Err: fmt.Errorf("cannot %w", err)}
 	}
 	return term.UnknownErrorf("", "cannot %w", err)
@@ -77,7 +77,7 @@ type restoreCmd struct {
 type restoreResult struct {
 	Store string `json:"store"`
 	File  string `json:"file"`
-	sqlitestore.Restored
+	sqlite.Restored
 }
 
 func (c *restoreCmd) Run(ctx context.Context, con *console) error {
@@ -91,9 +91,9 @@ func (c *restoreCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	done, err := sqlitestore.Restore(ctx, sqlitestore.RestoreRequest{From: c.File, To: path, Replace: c.Force, Now: time.Now()})
+	done, err := sqlite.Restore(ctx, sqlite.RestoreRequest{From: c.File, To: path, Replace: c.Force, Now: time.Now()})
 	switch {
-	case errors.Is(err, sqlitestore.ErrInUse):
+	case errors.Is(err, sqlite.ErrInUse):
 		return term.UsageErrorf("end every gavel server that uses it, then try again", "cannot %w", err)
 	case err != nil:
 		return copyFailure(err, "give another --store, or --force to put the backup in its place")

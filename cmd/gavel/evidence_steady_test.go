@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/modules/demo"
@@ -107,7 +107,7 @@ func openRestless(t *testing.T) *restlessBench {
 	}
 	t.Cleanup(manager.Close)
 	b.fetcher = &restless{Fetcher: manager}
-	compiler, store := plainSandbox(t), memstore.New()
+	compiler, store := plainSandbox(t), memory.New()
 	pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: b.fetcher, Model: b.model})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -102,11 +102,11 @@ func TestChangedUpstreams(t *testing.T) {
 		{"again", gavelBehind, "the changed section is taken over", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
 	} {
 		log.Reset()
-		changed := g.Changed(agent, mcpwire.Tool)
+		changed := g.Changed(agent, wire.Tool)
 		put(t, path, c.text)
 		w.look(t.Context(), true)
 		var names []string
-		for _, item := range g.List(agent, mcpwire.Tool) {
+		for _, item := range g.List(agent, wire.Tool) {
 			names = append(names, item.Name)
 		}
 		if got := strings.Join(names, " "); got != c.listed || (c.said == "") != (log.Len() == 0) || !strings.Contains(log.String(), c.said) {

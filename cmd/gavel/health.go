@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+	"github.com/gavel-mcp/gavel/internal/rest/client"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 )

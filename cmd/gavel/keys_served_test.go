@@ -18,9 +18,9 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/values"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -271,12 +271,12 @@ func testRewrapUnderLoad(t *testing.T, old *sealedLoad, at string, key func() []
 	runGavel(t, "verify", "--store", at)
 }
 
-func openBeside(t *testing.T, file string) *sqlitestore.Store {
+func openBeside(t *testing.T, file string) *sqlite.Store {
 	t.Helper()
 	if _, err := os.Stat(file); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: file})
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: file})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/rest/client"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 

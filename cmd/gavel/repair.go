@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -21,7 +21,7 @@ type repairCmd struct {
 type repairResult struct {
 	Store string `json:"store"`
 	File  string `json:"file"`
-	sqlitestore.Salvaged
+	sqlite.Salvaged
 }
 
 func (c *repairCmd) Run(ctx context.Context, con *console) error {
@@ -32,8 +32,8 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 			return err
 		}
 	}
-	saved, err := sqlitestore.Salvage(ctx, path, c.Out)
-	if errors.Is(err, sqlitestore.ErrCorrupt) || errors.Is(err, sqlitestore.ErrNotAStore) {
+	saved, err := sqlite.Salvage(ctx, path, c.Out)
+	if errors.Is(err, sqlite.ErrCorrupt) || errors.Is(err, sqlite.ErrNotAStore) {
 		return &term.ExitError{Code: term.ExitBad, Hint: "restore a backup: gavel restore FILE --force", Err: fmt.Errorf("nothing of it can be read: %w", err)}
 	} else if err != nil {
 		return copyFailure(err, "give another --out")
@@ -56,7 +56,7 @@ func sameContent(a, b string) bool {
 // mostShown limits a list for people. --json prints all of it.
 const mostShown = 20
 
-func printSaved(con *console, file string, s sqlitestore.Salvaged) {
+func printSaved(con *console, file string, s sqlite.Salvaged) {
 	con.out.Printf("%s holds %s\n", file, describeContents(s.Contents))
 	if l := s.Log; l != nil {
 		con.out.Printf("the database was lost; %s of its log were replayed\n", term.Count(int64(l.Frames), "frame"))
@@ -91,7 +91,7 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 }
 
 // joinRanges formats ranges as a person writes them: 3-5, 9.
-func joinRanges(all []sqlitestore.Range) string {
+func joinRanges(all []sqlite.Range) string {
 	var parts []string
 	for i, r := range all {
 		switch {

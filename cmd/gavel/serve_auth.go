@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+	"github.com/gavel-mcp/gavel/internal/rest/client"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 

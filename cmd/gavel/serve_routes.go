@@ -17,10 +17,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/rest"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -42,8 +42,8 @@ type routes struct {
 	inside   http.Handler                  // what callers that are known reach
 	limited  atomic.Pointer[http.Handler]  // inside, at the rate of each principal
 	mux      atomic.Pointer[http.ServeMux] // nil until mount
-	endpoint *mcpwire.Endpoint
-	api      *httpapi.Handler
+	endpoint *wire.Endpoint
+	api      *rest.Handler
 }
 
 // mount makes the faces. Until then every request is told that the server is not ready.
@@ -58,7 +58,7 @@ func (r *routes) mount(who *callers) error {
 	inside := http.NewServeMux()
 	inside.Handle(mcpPath, r.endpoint)
 	inside.Handle(mcpPath+"/{$}", r.endpoint) // clients append it
-	inside.Handle(httpapi.Prefix, r.api)
+	inside.Handle(rest.Prefix, r.api)
 	r.extra.Mount(inside)
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
 	r.inside = listen.Admit(callerID, inside)
@@ -69,18 +69,18 @@ func (r *routes) mount(who *callers) error {
 
 	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
 	mux := http.NewServeMux()
-	for _, path := range []string{mcpPath, mcpPath + "/{$}", httpapi.Prefix, metricsPath} {
+	for _, path := range []string{mcpPath, mcpPath + "/{$}", rest.Prefix, metricsPath} {
 		mux.Handle(path, known)
 	}
 	if r.flags.Auth == authNone || r.flags.MetricsOpen {
 		mux.Handle("GET "+metricsPath, admit(metrics.ServeHTTP))
 	}
-	mux.Handle(httpapi.DocumentPath, admit(r.api.ServeHTTP)) // no secret: the same for everybody
+	mux.Handle(rest.DocumentPath, admit(r.api.ServeHTTP)) // no secret: the same for everybody
 	mux.Handle("GET "+resourcePath, admit(who.resource(r.flags.issuerFlags)))
 	mux.Handle("GET "+resourcePath+mcpPath, admit(who.resource(r.flags.issuerFlags)))
 	mux.HandleFunc("GET /healthz", r.health.Live)
 	mux.HandleFunc("GET /readyz", r.health.Ready)
-	mux.Handle(strings.TrimSuffix(httpapi.Prefix, "/"), admit(notFound)) // nothing is sent elsewhere
+	mux.Handle(strings.TrimSuffix(rest.Prefix, "/"), admit(notFound)) // nothing is sent elsewhere
 	mux.Handle("/", admit(notFound))
 	r.mux.Store(mux)
 	r.sys.metered.holding(func() int { return r.endpoint.Held() + r.api.OpenStreams() })

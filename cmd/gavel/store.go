@@ -13,8 +13,8 @@ import (
 	"runtime"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -223,8 +223,8 @@ func checkNotLost(path string) error {
 		return nil // opening it checks more
 	}
 	const hint = "put the database back, or restore a backup: gavel restore FILE"
-	if sqlitestore.IsLogAlone(path) {
-		return term.UnknownErrorf("put the database back, or replay the log: gavel repair --store "+path+" --out FILE", "cannot read the store %s: %w", path, sqlitestore.ErrLostFile)
+	if sqlite.IsLogAlone(path) {
+		return term.UnknownErrorf("put the database back, or replay the log: gavel repair --store "+path+" --out FILE", "cannot read the store %s: %w", path, sqlite.ErrLostFile)
 	}
 	if key := filepath.Join(filepath.Dir(path), keyFile); isFile(key) && filepath.Base(path) == storeFile {
 		return term.UnknownErrorf(hint, "there is no store at %s, but its key %s is there: the store was moved or deleted", path, key)
@@ -235,7 +235,7 @@ func checkNotLost(path string) error {
 // lostStore returns the store of which only the write-ahead log is left.
 func (f storeFlag) lostStore() (path string, ok bool) {
 	for _, path := range f.places() {
-		if sqlitestore.IsLogAlone(path) {
+		if sqlite.IsLogAlone(path) {
 			return path, true
 		}
 		if isFile(path) {

@@ -11,10 +11,10 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storecopy"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/filelock"
@@ -224,7 +224,7 @@ func compareStores(ctx context.Context, source *system, to storePlace, seen stor
 // makeCopy creates the store at TO, or resumes an unfinished copy.
 func makeCopy(ctx context.Context, source *system, to storePlace, seen storecopy.Progress) (r storecopy.Report, err error) {
 	if !to.isDatabase() { // a database has its own lock
-		lock, err := filelock.Acquire(to.path + sqlitestore.UnfinishedSuffix + ".lock")
+		lock, err := filelock.Acquire(to.path + sqlite.UnfinishedSuffix + ".lock")
 		if err != nil {
 			return r, err
 		}
@@ -248,7 +248,7 @@ func createStore(ctx context.Context, to storePlace) (newStore, error) {
 	if to.isDatabase() {
 		return driver.Find(to.path).Create(ctx, to.path)
 	}
-	return sqlitestore.Create(ctx, to.path)
+	return sqlite.Create(ctx, to.path)
 }
 
 // copySecrets copies the store's secret, which its digests and seals depend on, and its tokens to TO.
@@ -308,7 +308,7 @@ func copyStoreFailure(err error, r storeCopyResult) error {
 	case errors.Is(err, storecopy.ErrMoving):
 		return &term.ExitError{Code: term.ExitBad, Hint: "stop its servers and run the same command again: it copies the rest", Err: fmt.Errorf(
 			"%s was written to during the copy, so %s is not finished", r.From, r.To)}
-	case errors.Is(err, storecopy.ErrDifferent), errors.Is(err, driver.ErrNotEmpty), errors.Is(err, sqlitestore.ErrExists):
+	case errors.Is(err, storecopy.ErrDifferent), errors.Is(err, driver.ErrNotEmpty), errors.Is(err, sqlite.ErrExists):
 		return term.UsageErrorf("give another TO", "%s holds another store than %s", r.To, r.From)
 	case errors.Is(err, driver.ErrCopying):
 		return term.UsageErrorf("wait until it ends", "%w", err)

@@ -23,8 +23,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -277,7 +277,7 @@ func (f *faultBench) lost(ctx context.Context, id string, moves int) (lost int, 
 	}
 	how = "as it is"
 	count := func(path string) (int, error) {
-		db, err := sqlitestore.OpenToRead(ctx, path)
+		db, err := sqlite.OpenToRead(ctx, path)
 		if err != nil {
 			return 0, err
 		}
@@ -297,7 +297,7 @@ func (f *faultBench) lost(ctx context.Context, id string, moves int) (lost int, 
 		return lost, how, nil
 	}
 	repaired := filepath.Join(dir, "repaired.db")
-	if _, err := sqlitestore.Salvage(ctx, left, repaired); err != nil {
+	if _, err := sqlite.Salvage(ctx, left, repaired); err != nil {
 		return 0, "", err
 	}
 	lost, err = count(repaired)

@@ -10,9 +10,9 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
@@ -271,7 +271,7 @@ func openArchive(ctx context.Context, at storePlace) (_ archive, key []byte, err
 		if key, err = existingKey(at.path); err != nil {
 			return nil, nil, term.UsageErrorf("", "cannot use the key file: %w", err)
 		}
-		db, err := sqlitestore.OpenToRead(ctx, at.path)
+		db, err := sqlite.OpenToRead(ctx, at.path)
 		if err != nil {
 			return nil, nil, storeFailure(err, "is it a store of gavel, and may you read it?")
 		}
@@ -327,7 +327,7 @@ func storeFailure(err error, hint string) error {
 	switch {
 	case errors.Is(err, store.ErrOtherSchema):
 		return term.UsageErrorf("use the gavel that wrote it, or another --store", "%w", err)
-	case errors.Is(err, sqlitestore.ErrLostFile), errors.Is(err, sqlitestore.ErrUnreadLog), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, store.ErrDamaged):
+	case errors.Is(err, sqlite.ErrLostFile), errors.Is(err, sqlite.ErrUnreadLog), errors.Is(err, sqlite.ErrNotAStore), errors.Is(err, store.ErrDamaged):
 		hint = "" // the error already has a hint
 	}
 	return term.UnknownErrorf(hint, "cannot %w", err)

@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -142,8 +142,8 @@ func limits(t *testing.T) []limit {
 		{"calls that wait for one of them", strconv.Itoa(box.Queue), ""},
 		{"how long a call waits for one", box.Wait.String(), ""},
 		{"how long an operator's script is held for a caller whose data got it killed", box.CallerQuarantineFor.String(), ""},
-		{"a message over stdio", size(mcpwire.DefaultMaxLine), ""},
-		{"calls in flight over stdio", strconv.Itoa(mcpwire.DefaultMaxInFlight), ""},
+		{"a message over stdio", size(wire.DefaultMaxLine), ""},
+		{"calls in flight over stdio", strconv.Itoa(wire.DefaultMaxInFlight), ""},
 		{"tokens", strconv.Itoa(auth.MaxTokens), ""},
 	}
 	for _, flag := range []limit{

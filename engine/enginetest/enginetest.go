@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -68,7 +68,7 @@ func New(t testing.TB, j judge.Config, options ...func(*engine.Config)) *engine.
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := engine.Config{Store: memstore.New(), Judge: pipeline, Compiler: compiler, Digester: Digester, ValueKey: []byte("the key that wraps all data keys")}
+	cfg := engine.Config{Store: memory.New(), Judge: pipeline, Compiler: compiler, Digester: Digester, ValueKey: []byte("the key that wraps all data keys")}
 	for _, o := range options {
 		o(&cfg)
 	}

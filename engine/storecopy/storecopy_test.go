@@ -20,10 +20,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storecopy"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -66,8 +66,8 @@ type place struct {
 func sqliteAt(path string) place {
 	return place{
 		"sqlite",
-		func() (opened, error) { return sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path}) },
-		func() (newStore, error) { return sqlitestore.Create(context.Background(), path) },
+		func() (opened, error) { return sqlite.Open(context.Background(), sqlite.Config{Path: path}) },
+		func() (newStore, error) { return sqlite.Create(context.Background(), path) },
 	}
 }
 
@@ -492,12 +492,12 @@ func TestPlacesThatAreTaken(t *testing.T) {
 			server.Exec(t, fmt.Sprintf(`CREATE SCHEMA taken_newer_%[1]d; COMMENT ON SCHEMA taken_newer_%[1]d IS 'gavel store, schema 9999'`, os.Getpid()))
 		}, store.ErrOtherSchema},
 		{"a new file", sqliteAt(filepath.Join(dir, "new.db")), func(*testing.T, place) {}, nil},
-		{"a file", sqliteAt(filepath.Join(dir, "there.db")), func(t *testing.T, p place) { closeAll(t, mustOpen(t, p)) }, sqlitestore.ErrExists},
+		{"a file", sqliteAt(filepath.Join(dir, "there.db")), func(t *testing.T, p place) { closeAll(t, mustOpen(t, p)) }, sqlite.ErrExists},
 		{"a file that is no store", sqliteAt(filepath.Join(dir, "text.db")), func(t *testing.T, _ place) {
 			if err := os.WriteFile(filepath.Join(dir, "text.db.copying"), []byte(strings.Repeat("text", 1000)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, sqlitestore.ErrNotAStore},
+		}, sqlite.ErrNotAStore},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.make(t, c.at)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/suite"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -26,7 +26,7 @@ func open(fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() erro
 	if err != nil {
 		return nil, nil, err
 	}
-	store := memstore.New()
+	store := memory.New()
 	e, err := engine.New(engine.Config{
 		Store: store, Judge: pipeline, Compiler: compiler, ReviewPath: true,
 		Digester: enginetest.Digester, Models: []string{"test"},

@@ -10,9 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/values"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -22,9 +22,9 @@ var (
 	secret     = []byte("the key that wraps all data keys")
 )
 
-func newKeyring(t testing.TB) (*values.Keyring, *memstore.Store) {
+func newKeyring(t testing.TB) (*values.Keyring, *memory.Store) {
 	t.Helper()
-	db := memstore.New()
+	db := memory.New()
 	t.Cleanup(func() { _ = db.Close() })
 	return values.NewKeyring(db, secret), db
 }

@@ -42,18 +42,18 @@ func TestPlanted(t *testing.T) {
 	}{
 		{"downward", "engine/a.go", "package engine; import " + module + `judge"`, ""},
 		{"upward", "judge/a.go", "package judge; import " + module + `engine"`, "judge may not import engine"},
-		{"sideways", "internal/mcpface/a.go", "package mcpface; import " + module + `internal/httpapi"`, "internal/mcpface may not import internal/httpapi"},
+		{"sideways", "internal/mcp/face/a.go", "package face; import " + module + `internal/rest"`, "internal/mcp/face may not import internal/rest"},
 		{"leaf", "prompts/a.go", "package prompts; import " + module + `judge"`, "prompts may not import judge"},
 		{"the ground", "prompts/a.go", "package prompts; import " + module + `validators/document"`, ""},
 		{"the ground imports nothing", "validators/document/a.go", "package document; import " + module + `internal/fairshare"`, "validators/document may not import internal/fairshare"},
 		{"the sandbox's inside", "engine/a.go", "package engine; import " + module + `validators/script/worker"`, "may not import validators/script/worker"},
-		{"wiring for programs", "a.go", "package gavel; import " + module + `internal/mcpface"`, ""},
+		{"wiring for programs", "a.go", "package gavel; import " + module + `internal/mcp/face"`, ""},
 		{"the root in the engine", "engine/suite/a.go", "package suite; import " + root, "engine/suite may not import ."},
 		{"the root in the command", "cmd/gavel/a.go", "package main; import " + root, ""},
 		{"wiring", "cmd/gavel/a.go", "package main; import " + module + `internal/console"`, ""},
 		{"a driver", "internal/modules/postgres/a.go", "package postgres; import (" + module + `engine/store"; ` + module + `engine/record")`, ""},
-		{"a driver that knows the engine", "engine/sqlitestore/a.go", "package sqlitestore; import " + module + `engine"`, "engine/sqlitestore may not import engine"},
-		{"a driver that knows definitions", "engine/memstore/a.go", "package memstore; import " + module + `engine/workflow"`, "engine/memstore may not import engine/workflow"},
+		{"a driver that knows the engine", "engine/store/sqlite/a.go", "package sqlite; import " + module + `engine"`, "engine/store/sqlite may not import engine"},
+		{"a driver that knows definitions", "engine/store/memory/a.go", "package memory; import " + module + `engine/workflow"`, "engine/store/memory may not import engine/workflow"},
 		{"a core that audits", "engine/a.go", "package engine; import " + module + `engine/audit"`, "engine may not import engine/audit"},
 		{"a core that imports", "engine/a.go", "package engine; import " + module + `engine/transfer"`, "engine may not import engine/transfer"},
 		{"a core that reads folders", "engine/a.go", "package engine; import " + module + `engine/transfer/folder"`, "engine may not import engine/transfer/folder"},
@@ -71,24 +71,24 @@ func TestPlanted(t *testing.T) {
 		{"a module in a test of the core", "engine/a_test.go", "package engine; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
 		{"a module in the registry", "internal/module/a.go", "package module; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
 		{"a module in another", "internal/modules/demo/a.go", "package demo; import " + module + `internal/modules/other"`, "only cmd/gavel/modules.go names modules"},
-		{"a module on a face", "internal/modules/demo/a.go", "package demo; import " + module + `internal/httpapi"`, "internal/modules/demo may not import internal/httpapi"},
+		{"a module on a face", "internal/modules/demo/a.go", "package demo; import " + module + `internal/rest"`, "internal/modules/demo may not import internal/rest"},
 
 		{"door", "validators/script/worker/a.go", `package worker; import "github.com/dop251/goja/parser"`, ""},
 		{"second door", "engine/workflow/a.go", `package workflow; import "github.com/dop251/goja"`, "whose door is validators/script/worker"},
 		{"second door, other major version", "judge/a.go", `package judge; import "github.com/sony/gobreaker/v2"`, "whose door is judge/llm"},
-		{"second door, blank import", "cmd/gavel/a.go", `package main; import _ "modernc.org/sqlite"`, "whose door is engine/sqlitestore"},
-		{"the protocol library in a face without MCP", "internal/httpapi/a.go", `package httpapi; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
-		{"the protocol library in the program", "cmd/gavel/a.go", `package main; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
+		{"second door, blank import", "cmd/gavel/a.go", `package main; import _ "modernc.org/sqlite"`, "whose door is engine/store/sqlite"},
+		{"the protocol library in a face without MCP", "internal/rest/a.go", `package rest; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcp/wire"},
+		{"the protocol library in the program", "cmd/gavel/a.go", `package main; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcp/wire"},
 		{"the protocol library in the demo", "internal/modules/demo/a.go", `package demo; import "github.com/mark3labs/mcp-go/mcp"`, ""},
-		{"second door, in-package test", "engine/a_test.go", `package engine; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
+		{"second door, in-package test", "engine/a_test.go", `package engine; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcp/wire"},
 		{"second door, external test", "engine/a_test.go", `package engine_test; import "github.com/mark3labs/mcp-go/mcp"`, ""},
-		{"closed door", "engine/sqlitestore/a.go", `package sqlitestore; import _ "github.com/mattn/go-sqlite3"`, "whose door is closed"},
+		{"closed door", "engine/store/sqlite/a.go", `package sqlite; import _ "github.com/mattn/go-sqlite3"`, "whose door is closed"},
 		{"a name that only begins alike", "engine/a.go", `package engine; import "github.com/dop251/gojason"`, ""},
 		{"test library in a test", "engine/a_test.go", `package engine; import "pgregory.net/rapid"`, ""},
 		{"test library in the product", "engine/a.go", `package engine; import "pgregory.net/rapid"`, "must not reach a user's binary"},
 		{"testing in the product", "engine/a.go", `package engine; import "testing"`, "must not reach a user's binary"},
 
-		{"support code in the product", "engine/memstore/a.go", "package memstore; import " + module + `engine/storetest"`, "may not import engine/storetest"},
+		{"support code in the product", "engine/store/memory/a.go", "package memory; import " + module + `engine/storetest"`, "may not import engine/storetest"},
 		{"support code in a test", "judge/a_test.go", "package judge; import " + module + `judge/llmtest"`, ""},
 		{"a suite of drivers that knows more than they do", "engine/storetest/a.go", "package storetest; import " + module + `judge"`, "engine/storetest may not import judge"},
 		{"support code that would bring an arrow", "judge/a_test.go", "package judge; import " + module + `engine/storetest"`, "judge may not import engine/storetest"},
@@ -96,10 +96,10 @@ func TestPlanted(t *testing.T) {
 		{"fixtures in the product", "engine/a.go", "package engine; import " + module + `testdata"`, "may not import testdata"},
 		{"fixtures know nothing", "testdata/a.go", "package testdata; import " + module + `judge"`, "testdata may not import judge"},
 
-		{"an engine of a face", "internal/mcpface/a.go", "package mcpface; type Engine interface {" + asks + "}", "only internal/operation declares it"},
+		{"an engine of a face", "internal/mcp/face/a.go", "package face; type Engine interface {" + asks + "}", "only internal/operation declares it"},
 		{"an engine of a program", "cmd/gavel/a.go", "package main; type answerer interface {" + asks + "}", "only internal/operation declares it"},
 		{"the engine of all faces", "internal/operation/a.go", "package operation; type Engine interface {" + asks + "}", ""},
-		{"one thing that is asked", "internal/mcpface/a.go", "package mcpface; type definer interface { Define(p engine.Principal) error }", ""},
+		{"one thing that is asked", "internal/mcp/face/a.go", "package face; type definer interface { Define(p engine.Principal) error }", ""},
 
 		{"unlisted package", "internal/util/a.go", "package util", "is not in the import law"},
 		{"unlisted package, tests only", "e2e/a_test.go", "package e2e_test", "is not in the import law"},
@@ -180,7 +180,7 @@ func TestFoundations(t *testing.T) {
 }
 
 func isFace(path string) bool {
-	return slices.Contains([]string{"internal/mcpface", "internal/httpapi", "internal/console"}, path)
+	return slices.Contains([]string{"internal/mcp/face", "internal/rest", "internal/console"}, path)
 }
 
 func TestReadNamesTheFileThatDoesNotParse(t *testing.T) {

@@ -78,8 +78,8 @@ var modules = []string{"internal/modules/chain", "internal/modules/demo", "inter
 // everything lists the packages that a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
-	"engine/memstore", "engine/sqlitestore", "engine/store/driver", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
-	"internal/filelock", "internal/latecollect", "internal/operation", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console",
+	"engine/store/memory", "engine/store/sqlite", "engine/store/driver", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
+	"internal/filelock", "internal/latecollect", "internal/operation", "internal/mcp/wire", "internal/mcp/face", "internal/rest", "internal/rest/client", "internal/console",
 	"testdata",
 })
 
@@ -125,8 +125,8 @@ var Packages = []Package{
 
 	// Drivers store rows and must not import the engine.
 	{Path: "engine/store/rows", May: []string{"engine/store", "engine/record"}},
-	{Path: "engine/memstore", May: driver},
-	{Path: "engine/sqlitestore", May: tableDriver},
+	{Path: "engine/store/memory", May: driver},
+	{Path: "engine/store/sqlite", May: tableDriver},
 	{Path: "engine/store/driver", May: []string{"engine/store", "engine/store/rows"}},
 	{Path: "engine/storecopy", May: []string{"engine/store/rows"}},
 	{Path: "engine/storetest", May: driver, TestOnly: true},
@@ -138,7 +138,7 @@ var Packages = []Package{
 	{Path: "engine/transfer/folder", May: slices.Concat(below5, []string{"engine/transfer"})},
 	{Path: "engine/suite", May: slices.Concat(below5, []string{"internal/junit"})},
 	{Path: "engine/mcpgate", May: below5},
-	{Path: "engine/enginetest", May: slices.Concat(below5, []string{"engine/memstore", "validators/script/worker"}), TestOnly: true},
+	{Path: "engine/enginetest", May: slices.Concat(below5, []string{"engine/store/memory", "validators/script/worker"}), TestOnly: true},
 
 	// Layer 6a: services.
 	{Path: "internal/egress"},
@@ -150,29 +150,29 @@ var Packages = []Package{
 	{Path: "internal/gate", May: slices.Concat(below5, []string{"internal/shell"})},
 	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/clientstate", "internal/egress", "internal/process", "internal/gate"})},
 	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/egress", "internal/filelock", "internal/process", "internal/worktree"})},
-	{Path: "internal/clientstate", May: []string{"engine/store", "engine/memstore"}},
+	{Path: "internal/clientstate", May: []string{"engine/store", "engine/store/memory"}},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},
 	{Path: "internal/listen", May: []string{"internal/fairshare", "internal/egress"}},
 
 	// Layer 6b: the operations, shared by all faces, and the MCP protocol. A caller is an identity of auth.
 	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
-	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/auth", "internal/config", "internal/mcpwire", "internal/operation", "internal/telemetry", "internal/term"})},
-	{Path: "internal/mcpwire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
+	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/auth", "internal/config", "internal/mcp/wire", "internal/operation", "internal/telemetry", "internal/term"})},
+	{Path: "internal/mcp/wire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
 
 	// Layer 6c: faces. They must not import one another.
-	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
-	{Path: "internal/httpapi", May: slices.Concat(below5, services, []string{"internal/operation"})},
+	{Path: "internal/mcp/face", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcp/wire"})},
+	{Path: "internal/rest", May: slices.Concat(below5, services, []string{"internal/operation"})},
 	// The client of the REST face encodes requests with the code of the face.
-	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/egress", "internal/httpapi", "internal/operation"})},
+	{Path: "internal/rest/client", May: slices.Concat(below5, []string{"internal/egress", "internal/rest", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
 	// Modules may import the core, but neither faces nor one another; checkOwn checks that too.
 	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
-	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, calls, []string{"internal/filelock", "internal/mcpwire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
+	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, calls, []string{"internal/filelock", "internal/mcp/wire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
 	{Path: "internal/modules/gateway/expose", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
-	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, calls, []string{"internal/mcpwire"})},
+	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, calls, []string{"internal/mcp/wire"})},
 	{Path: "internal/modules/hook", May: slices.Concat(below5, []string{
 		"engine/store/driver", "internal/auth", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
 	})},
@@ -215,7 +215,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "sqlite", Deps: []string{"modernc.org/sqlite"},
-		Doors: []string{"engine/sqlitestore"},
+		Doors: []string{"engine/store/sqlite"},
 		Why:   "the engine knows a Store, never a database",
 	},
 	{
@@ -229,7 +229,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "mcp-go", Deps: []string{"github.com/mark3labs/mcp-go"},
-		Doors: []string{"internal/mcpwire", "internal/mcpface", "internal/upstream", "engine/mcpgate", "internal/modules/demo"},
+		Doors: []string{"internal/mcp/wire", "internal/mcp/face", "internal/upstream", "engine/mcpgate", "internal/modules/demo"},
 		Why:   "the protocol library can be swapped only while few places know it",
 	},
 	{

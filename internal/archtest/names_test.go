@@ -33,7 +33,7 @@ var recordedNames = map[string][]string{
 	"judge.Opinion":                        {"tookNs", "retryAfterNs"},
 	"judge.Verdict":                        {"retryAfterNs"},
 	"validators/script.Setup":              {"soft", "hard", "read"}, // between two processes of one program
-	"internal/httpapi.Problem":             {"instance"},             // RFC 9457: the requested path
+	"internal/rest.Problem":                {"instance"},             // RFC 9457: the requested path
 	"internal/operation.CheckpointAnswer":  {"workflowId"},           // the tools of the Generic DFA server
 	"internal/operation.CheckpointsAnswer": {"workflowId"},
 	"internal/operation.HistoryAnswer":     {"workflowId"},

@@ -20,8 +20,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 )
 
 // ErrState is returned for a state that is invalid, was sealed for another purpose, or was already used.
@@ -40,7 +40,7 @@ func New() *States {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	s := &States{}
-	s.Share(key, memstore.New())
+	s.Share(key, memory.New())
 	return s
 }
 

@@ -9,13 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 )
 
 // shared returns the States of n replicas.
 func shared(n int) []*clientstate.States {
-	counters, all := memstore.New(), make([]*clientstate.States, n)
+	counters, all := memory.New(), make([]*clientstate.States, n)
 	for i := range all {
 		all[i] = clientstate.New()
 		all[i].Share(make([]byte, 32), counters)

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge"
@@ -46,7 +46,7 @@ type Extension struct {
 	// does by itself, once nothing is wrong.
 	Check, Begin func(context.Context) error
 	// Foreign offers MCP clients the tools, resources and prompts of other servers. Only one module may set it.
-	Foreign mcpwire.Foreign
+	Foreign wire.Foreign
 	// Extras are more tools for MCP clients. One module may have them.
 	Extras operation.Extras
 	// Routes are additional routes of gavel serve.
@@ -190,7 +190,7 @@ func (all Extensions) Check(ctx context.Context) error {
 }
 
 // Foreign returns the first extension's Foreign; nil if no extension has one.
-func (all Extensions) Foreign() mcpwire.Foreign {
+func (all Extensions) Foreign() wire.Foreign {
 	for _, x := range all {
 		if x.Foreign != nil {
 			return x.Foreign

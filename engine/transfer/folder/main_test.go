@@ -16,9 +16,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
@@ -49,7 +49,7 @@ type house struct {
 // newHouse returns a house with the given key for its digests.
 func newHouse(t testing.TB, key string) *house {
 	t.Helper()
-	return newHouseOn(t, key, memstore.New())
+	return newHouseOn(t, key, memory.New())
 }
 
 func newHouseOn(t testing.TB, key string, db store.Store) *house {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -73,7 +73,7 @@ func newEntries(t *testing.T, db store.Store) *chain.Entries {
 func TestEntriesStartOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db, runs := memstore.New(), &fakeEntries{began: map[string]int{}}
+		db, runs := memory.New(), &fakeEntries{began: map[string]int{}}
 		e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
 		if _, err := e.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(job)}); err != nil {
 			t.Fatal(err)
@@ -153,7 +153,7 @@ type served struct {
 // serveEntries runs the chains of states over a store, with the effects, while the test does.
 func serveEntries(t *testing.T, workflow string, effects chain.Effects, chains ...string) served {
 	t.Helper()
-	s := served{db: memstore.New(), folder: t.TempDir(), chains: map[string]*chain.Definition{}}
+	s := served{db: memory.New(), folder: t.TempDir(), chains: map[string]*chain.Definition{}}
 	s.Engine = enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store, c.ReviewPath = s.db, true })
 	if _, err := s.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(workflow)}); err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestStateWaitsForChain(t *testing.T) {
 func TestLockedInstances(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db, runs := memstore.New(), &fakeEntries{began: map[string]int{}}
+		db, runs := memory.New(), &fakeEntries{began: map[string]int{}}
 		e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
 		const locks = `{"name":"job","initialState":"work","states":{"work":{"transitions":{"fail":"error"}},
 			"error":{"onEnter":{"chain":"clean","wait":true,"onFailure":"broken"},"transitions":{"broken":"dirty","skip":"dirty"}},"dirty":{"final":true}}}`
@@ -456,7 +456,7 @@ func TestWhatEntersStates(t *testing.T) {
 	const loops = `{"name":"loops","initialState":"a","states":{
 		"a":{"onEnter":{"chain":"c"},"transitions":{"stay":"a","go":"b"}},
 		"b":{"onEnter":{"chain":"d","wait":true},"transitions":{"back":"a"}}}}`
-	db := memstore.New()
+	db := memory.New()
 	e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
 	if _, err := e.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(loops)}); err != nil {
 		t.Fatal(err)
@@ -521,7 +521,7 @@ func (u *unfoldable) Snapshot(context.Context, string, int64) (record.Instance, 
 // is named; one that the store cannot read just now is waited for.
 func TestDamagedHistoryIsPassed(t *testing.T) {
 	t.Parallel()
-	db := &unfoldable{Store: memstore.New()}
+	db := &unfoldable{Store: memory.New()}
 	e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
 	if _, err := e.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(job)}); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -146,7 +146,7 @@ func TestRedriveRecords(t *testing.T) {
 
 // BenchmarkChainRestartRecorded is BenchmarkChainRestart of a run with a record in a SQLite store.
 func BenchmarkChainRestartRecorded(b *testing.B) {
-	store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
+	store, err := sqlite.Open(b.Context(), sqlite.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -182,7 +182,7 @@ func TestTicksRunOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const interval = 20 * time.Second
-		db, runs := memstore.New(), newStarter(interval/10)
+		db, runs := memory.New(), newStarter(interval/10)
 		chains := scheduled(t, `{type: interval, seconds: 20, missed: all, overlap: queue}`)
 		ctx, cancel := context.WithCancel(t.Context())
 		var replicas sync.WaitGroup
@@ -267,7 +267,7 @@ func TestTicksMissedAndOverlapping(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				runs, chains := newStarter(tt.lasts), scheduled(t, tt.schedule)
-				s := newSchedules(t, memstore.New(), chains)
+				s := newSchedules(t, memory.New(), chains)
 				look := func(d time.Duration) {
 					ctx, cancel := context.WithTimeout(t.Context(), d)
 					defer cancel()
@@ -302,7 +302,7 @@ func TestScheduleIsPausedAndTriggered(t *testing.T) {
 		}
 		var chains atomic.Pointer[map[string]*chain.Definition]
 		chains.Store(&first)
-		s := newChangingSchedules(t, memstore.New(), func() map[string]*chain.Definition { return *chains.Load() })
+		s := newChangingSchedules(t, memory.New(), func() map[string]*chain.Definition { return *chains.Load() })
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { s.RunTicks(ctx, runs, quiet) })
@@ -398,7 +398,7 @@ func TestDamagedScheduleStopsNoOther(t *testing.T) {
 			}
 		}
 		runs := newStarter(time.Second)
-		s := newSchedules(t, unreadableSchedule{memstore.New(), "a"}, chains)
+		s := newSchedules(t, unreadableSchedule{memory.New(), "a"}, chains)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Second/2)
 		defer cancel()
 		s.RunTicks(ctx, runs, quiet)
@@ -429,7 +429,7 @@ func TestBacklogDelaysNoOther(t *testing.T) {
 			}
 		}
 		runs := newStarter(time.Second)
-		s := newSchedules(t, memstore.New(), chains)
+		s := newSchedules(t, memory.New(), chains)
 		begun := time.Now()
 		look := func(d time.Duration) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -467,7 +467,7 @@ func TestOverlapIsOfTheSchedule(t *testing.T) {
 				chains := scheduled(t, `{type: interval, seconds: 60, overlap: `+overlap+`}`)
 				runs, from := newStarter(time.Hour), time.Now()
 				s := chain.NewSchedules(chain.SchedulesConfig{
-					Engine: enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = memstore.New() }), Chains: func() map[string]*chain.Definition { return chains },
+					Engine: enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = memory.New() }), Chains: func() map[string]*chain.Definition { return chains },
 					RunAs: func() (engine.Principal, bool) {
 						if time.Since(from) > 90*time.Second {
 							return engine.Principal{ID: "weekly", Role: engine.RoleAgent}, true
@@ -497,7 +497,7 @@ func TestStartedForAnother(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s := newSchedules(t, memstore.New(), chains)
+		s := newSchedules(t, memory.New(), chains)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute+time.Second/2)
 		defer cancel()
 		s.RunTicks(ctx, runs, quiet)
@@ -519,7 +519,7 @@ func TestScheduleAheadOfTheClock(t *testing.T) {
 		}
 		runs, from := newStarter(time.Second), time.Now()
 		e := enginetest.New(t, judge.Config{}, func(c *engine.Config) {
-			c.Store, c.Now = memstore.New(), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+			c.Store, c.Now = memory.New(), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		})
 		s := chain.NewSchedules(chain.SchedulesConfig{Engine: e, Chains: func() map[string]*chain.Definition { return chains }, RunAs: func() (engine.Principal, bool) { return nightly, true }})
 		var log strings.Builder

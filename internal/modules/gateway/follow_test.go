@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/modules/gateway"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -90,7 +90,7 @@ func TestMoveWhileNothingCanBeRead(t *testing.T) {
 			toBob  bool
 		}{{"approve", true}, {"finish", false}} {
 			db.fails.Store(true)
-			anns, bobs := g.Changed(ann, mcpwire.Tool), g.Changed(bob, mcpwire.Tool)
+			anns, bobs := g.Changed(ann, wire.Tool), g.Changed(bob, wire.Tool)
 			if _, err := s.Engine.Advance(t.Context(), ann, engine.AdvanceRequest{ID: begun.ID, Action: move.action, Data: document.Known([]byte("{}"))}); err != nil {
 				t.Fatal(err)
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -111,7 +111,7 @@ states:
 type gated struct {
 	*gavel.System
 	t       *testing.T
-	gateway mcpwire.Foreign
+	gateway wire.Foreign
 	ops     ops
 }
 
@@ -137,7 +137,7 @@ func openGated(t *testing.T) *gated {
 		}
 	})
 	g.gateway = g.Extensions().Foreign()
-	learned := g.gateway.Changed(ann, mcpwire.Tool)
+	learned := g.gateway.Changed(ann, wire.Tool)
 	close(open)
 	if <-learned; !slices.Contains(g.tools(ann), "ops__deploy") {
 		t.Fatalf("ann sees %v", g.tools(ann))
@@ -151,7 +151,7 @@ var (
 )
 
 func (g *gated) tools(p engine.Principal) (names []string) {
-	for _, item := range g.gateway.List(p, mcpwire.Tool) {
+	for _, item := range g.gateway.List(p, wire.Tool) {
 		names = append(names, item.Name)
 	}
 	return names
@@ -180,7 +180,7 @@ func (g *gated) call(p engine.Principal, tool, id, more string) string {
 func (g *gated) callWith(p engine.Principal, tool, arguments string) string {
 	g.t.Helper()
 	params := `{"arguments":` + arguments + `}`
-	r, err := g.gateway.Ask(g.t.Context(), p, mcpwire.Request{Method: "tools/call", Kind: mcpwire.Tool, Name: tool, Params: json.RawMessage(params)})
+	r, err := g.gateway.Ask(g.t.Context(), p, wire.Request{Method: "tools/call", Kind: wire.Tool, Name: tool, Params: json.RawMessage(params)})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestGatesOfAChange(t *testing.T) {
 	if slices.Contains(g.tools(ann), "ops__write") {
 		t.Error("it is listed before the approval")
 	}
-	anns, bobs := g.gateway.Changed(ann, mcpwire.Tool), g.gateway.Changed(bob, mcpwire.Tool)
+	anns, bobs := g.gateway.Changed(ann, wire.Tool), g.gateway.Changed(bob, wire.Tool)
 	if err := g.advance(ann, id, "approve", `{"path":"a.txt"}`); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestGatesOfAChange(t *testing.T) {
 		}
 	}
 	refused(`,"path":"a.txt"`)
-	anns = g.gateway.Changed(ann, mcpwire.Tool)
+	anns = g.gateway.Changed(ann, wire.Tool)
 	if err := g.advance(ann, id, "finish", "{}"); err != nil {
 		t.Fatal(err)
 	}

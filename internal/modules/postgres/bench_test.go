@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/internal/modules/postgres"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
@@ -60,7 +60,7 @@ func TestBenchPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(plain.Close)
-	lite, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: t.TempDir() + "/gavel.db"})
+	lite, err := sqlite.Open(t.Context(), sqlite.Config{Path: t.TempDir() + "/gavel.db"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	_ "github.com/gavel-mcp/gavel/internal/modules/webhook"
@@ -43,7 +43,7 @@ func TestEveryMetricIsOnThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := memstore.New()
+	db := memory.New()
 	if err := db.MoveCursor(t.Context(), store.Cursor{Name: "webhook:notify.command"}, store.NoCursor, nil); err != nil {
 		t.Fatal(err)
 	}

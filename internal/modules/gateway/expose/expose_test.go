@@ -17,7 +17,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/modules/gateway/expose"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -322,7 +322,7 @@ func defineAs(t testing.TB, e *engine.Engine, p engine.Principal, doc string) {
 // whichever process makes them.
 func TestListAndChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := memstore.New()
+		db := memory.New()
 		shared := func(c *engine.Config) { c.Store = db }
 		e, served := enginetest.New(t, judge.Config{}, shared), enginetest.New(t, judge.Config{}, shared)
 		var log bytes.Buffer

@@ -18,7 +18,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/modules/gateway/foreign"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
@@ -289,7 +289,7 @@ func BenchmarkGatewayIdle(b *testing.B) {
 func BenchmarkOwnCalls(b *testing.B) {
 	g := newGateway(newDoor())
 	for b.Loop() {
-		if _, err := g.Ask(b.Context(), ann, mcpwire.Request{Method: "tools/call", Kind: mcpwire.Tool, Name: "workflow.advance"}); err == nil {
+		if _, err := g.Ask(b.Context(), ann, wire.Request{Method: "tools/call", Kind: wire.Tool, Name: "workflow.advance"}); err == nil {
 			b.Fatal("it is not gavel's own")
 		}
 	}

@@ -1,4 +1,4 @@
-// Package foreign serves the tools, resources, resource templates and prompts of other MCP servers through mcpwire,
+// Package foreign serves the tools, resources, resource templates and prompts of other MCP servers through wire,
 // under names that begin with the server's name.
 //
 // It promises that:
@@ -27,7 +27,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -39,7 +39,7 @@ type Door interface {
 	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
 }
 
-// Face implements mcpwire.Foreign. It is safe for concurrent use.
+// Face implements wire.Foreign. It is safe for concurrent use.
 type Face struct {
 	log *slog.Logger
 
@@ -51,10 +51,10 @@ type Face struct {
 // list identifies one list of one principal, as the key of the channels that report its changes.
 type list struct {
 	principal engine.Principal
-	kind      mcpwire.Kind
+	kind      wire.Kind
 }
 
-var _ mcpwire.Foreign = (*Face)(nil)
+var _ wire.Foreign = (*Face)(nil)
 
 // New returns a Face without servers.
 func New(log *slog.Logger) *Face {
@@ -89,15 +89,15 @@ func (g *Face) Announce(c upstream.Change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l, changed := range g.waiting {
-		if l.kind == mcpwire.Kind(c.Kind) && c.Affects(l.principal) {
+		if l.kind == wire.Kind(c.Kind) && c.Affects(l.principal) {
 			close(changed)
 			delete(g.waiting, l)
 		}
 	}
 }
 
-// Changed implements mcpwire.Foreign.
-func (g *Face) Changed(p engine.Principal, kind mcpwire.Kind) <-chan struct{} {
+// Changed implements wire.Foreign.
+func (g *Face) Changed(p engine.Principal, kind wire.Kind) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := list{p, kind}
@@ -113,48 +113,48 @@ func (g *Face) current() Door {
 	return g.door
 }
 
-// List implements mcpwire.Foreign.
-func (g *Face) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.Item) {
+// List implements wire.Foreign.
+func (g *Face) List(p engine.Principal, kind wire.Kind) (items []wire.Item) {
 	for _, item := range listOf(g.current(), list{p, kind}) {
 		if mayList(item) {
 			items = append(items, publishItem(item))
 		}
 	}
-	slices.SortFunc(items, func(a, b mcpwire.Item) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(items, func(a, b wire.Item) int { return cmp.Compare(a.Name, b.Name) })
 	return items
 }
 
-// Find implements mcpwire.Foreign.
-func (g *Face) Find(ctx context.Context, kind mcpwire.Kind, name string) (mcpwire.Item, bool) {
+// Find implements wire.Foreign.
+func (g *Face) Find(ctx context.Context, kind wire.Kind, name string) (wire.Item, bool) {
 	door := g.current()
 	if door == nil || !isPrefixed(kind, name) {
-		return mcpwire.Item{}, false
+		return wire.Item{}, false
 	}
-	items := door.List(mcpwire.CallerOf(ctx), upstream.Kind(kind))
+	items := door.List(wire.CallerOf(ctx), upstream.Kind(kind))
 	i := slices.IndexFunc(items, func(i upstream.Item) bool { return i.Public == name })
 	if i < 0 {
-		return mcpwire.Item{}, false
+		return wire.Item{}, false
 	}
 	return publishItem(items[i]), true
 }
 
 // isPrefixed reports whether a name may be a server's. It is a cheap test that rules out gavel's own names.
-func isPrefixed(kind mcpwire.Kind, name string) bool {
-	if kind == mcpwire.Tool || kind == mcpwire.Prompt {
+func isPrefixed(kind wire.Kind, name string) bool {
+	if kind == wire.Tool || kind == wire.Prompt {
 		return strings.Contains(name, "__")
 	}
 	return strings.Contains(name, "+")
 }
 
-// Ask implements mcpwire.Foreign.
-func (g *Face) Ask(ctx context.Context, p engine.Principal, r mcpwire.Request) (mcpwire.Reply, error) {
+// Ask implements wire.Foreign.
+func (g *Face) Ask(ctx context.Context, p engine.Principal, r wire.Request) (wire.Reply, error) {
 	door := g.current()
 	if door == nil || !isPrefixed(r.Kind, r.Name) {
-		return mcpwire.Reply{}, mcpwire.ErrNotForeign
+		return wire.Reply{}, wire.ErrNotForeign
 	}
 	server, name, ok := door.Resolve(upstream.Kind(r.Kind), r.Name)
 	if !ok {
-		return mcpwire.Reply{}, mcpwire.ErrNotForeign
+		return wire.Reply{}, wire.ErrNotForeign
 	}
 	meta := document.Known(r.Params).Get("_meta")
 	relay := newRelay(ctx, meta.Get("progressToken"))
@@ -166,7 +166,7 @@ func (g *Face) Ask(ctx context.Context, p engine.Principal, r mcpwire.Request) (
 	if err != nil {
 		return g.explain(ctx, r, server, err)
 	}
-	return mcpwire.Reply{Result: prefixURIs(server, r.Kind, reply.Result), Error: reply.Error}, nil
+	return wire.Reply{Result: prefixURIs(server, r.Kind, reply.Result), Error: reply.Error}, nil
 }
 
 // metaCapabilities is the member of _meta in which a client declares its capabilities.
@@ -176,7 +176,7 @@ const metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
 // client of protocol 2026-07-28 declares them with each request. For an older client, which a result cannot ask,
 // askable returns nil.
 func askable(ctx context.Context, meta document.JSON) json.RawMessage {
-	if !mcpwire.ClientOf(ctx).Modern {
+	if !wire.ClientOf(ctx).Modern {
 		return nil
 	}
 	return meta.Get(metaCapabilities).Edit(func(name string, declared document.JSON) json.RawMessage {
@@ -217,13 +217,13 @@ var internalFailures = []upstream.Code{upstream.Code(engine.CodeInternal), upstr
 
 // explain converts the error of a call to a reply. A tool call gets a result with isError, which the model reads.
 // Other requests get a JSON-RPC error, because their results cannot express failure.
-func (g *Face) explain(ctx context.Context, r mcpwire.Request, server string, err error) (mcpwire.Reply, error) {
+func (g *Face) explain(ctx context.Context, r wire.Request, server string, err error) (wire.Reply, error) {
 	e, known := errors.AsType[*upstream.Error](err)
 	switch {
 	case known && e.Code == upstream.CodeUnknown:
-		return mcpwire.Reply{}, mcpwire.ErrNotForeign
+		return wire.Reply{}, wire.ErrNotForeign
 	case !known && ctx.Err() == nil:
-		return mcpwire.Reply{}, err // a defect
+		return wire.Reply{}, err // a defect
 	case !known:
 		e = &upstream.Error{Code: codeCancelled, Message: "The call was cancelled.", Hint: "The server was asked to stop; it may have done a part.", MayHaveRun: true}
 	}
@@ -234,19 +234,19 @@ func (g *Face) explain(ctx context.Context, r mcpwire.Request, server string, er
 		Code: string(e.Code), Message: e.Message, Hint: e.Hint, MayHaveRun: e.MayHaveRun, RetryAfterMs: document.Milliseconds(e.RetryAfter),
 		Retryable: (e.Retryable || slices.Contains(retryable, e.Code)) && !e.MayHaveRun, Workflow: e.Standing,
 	}
-	if r.Kind != mcpwire.Tool || errors.Is(e, clientstate.ErrState) { // no model wrote a requestState
+	if r.Kind != wire.Tool || errors.Is(e, clientstate.ErrState) { // no model wrote a requestState
 		code := rpcInternalError
 		if e.Code == upstream.CodeInvalid {
 			code = rpcInvalidParams
 		}
-		return mcpwire.Reply{}, &mcpwire.Error{Code: code, Message: strings.TrimSpace(f.Message + " " + f.Hint), Data: f}
+		return wire.Reply{}, &wire.Error{Code: code, Message: strings.TrimSpace(f.Message + " " + f.Hint), Data: f}
 	}
 	text, err := document.Marshal(map[string]failure{"error": f})
 	if err != nil {
-		return mcpwire.Reply{}, err
+		return wire.Reply{}, err
 	}
 	result := append([]byte(`{"content":[{"type":"text","text":`), document.AppendQuote(nil, string(text))...)
-	return mcpwire.Reply{Result: append(result, `}],"isError":true}`...)}, nil
+	return wire.Reply{Result: append(result, `}],"isError":true}`...)}, nil
 }
 
 // relay passes the progress of a call to its client, in order and before the answer. It never blocks the reader of the
@@ -304,7 +304,7 @@ func (r *relay) run() {
 			params[name.Text()] = value.Raw()
 		}
 		params["progressToken"] = r.token
-		_ = mcpwire.Notify(r.ctx, "notifications/progress", params) // fails only if the client is gone
+		_ = wire.Notify(r.ctx, "notifications/progress", params) // fails only if the client is gone
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/gate"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/modules/gateway/foreign"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -85,19 +85,19 @@ func newGateway(d foreign.Door) *foreign.Face {
 func TestListsKeepEverythingButTheName(t *testing.T) {
 	t.Parallel()
 	g := newGateway(newDoor())
-	for kind, want := range map[mcpwire.Kind]string{
-		mcpwire.Tool:     `files__a {"name":"files__a"} files__b_read {"description":"<&>","name":"files__b_read","inputSchema":{"$schema":"x","maximum":90071992547409931234},"new":{"name":"b.read"}} `,
-		mcpwire.Resource: `files+file:///x {"uri":"files+file:///x","name":"x"} `,
-		mcpwire.Template: `files+file:///{p} {"uriTemplate":"files+file:///{p}","name":"t"} `,
-		mcpwire.Prompt:   `files__p {"name":"files__p","title":"P"} `,
+	for kind, want := range map[wire.Kind]string{
+		wire.Tool:     `files__a {"name":"files__a"} files__b_read {"description":"<&>","name":"files__b_read","inputSchema":{"$schema":"x","maximum":90071992547409931234},"new":{"name":"b.read"}} `,
+		wire.Resource: `files+file:///x {"uri":"files+file:///x","name":"x"} `,
+		wire.Template: `files+file:///{p} {"uriTemplate":"files+file:///{p}","name":"t"} `,
+		wire.Prompt:   `files__p {"name":"files__p","title":"P"} `,
 	} {
 		var got strings.Builder
 		for _, i := range g.List(ann, kind) {
 			fmt.Fprintf(&got, "%s %s ", i.Name, i.JSON)
-			if found, ok := g.Find(mcpwire.WithCaller(t.Context(), ann), kind, i.Name); !ok || string(found.JSON) != string(i.JSON) {
+			if found, ok := g.Find(wire.WithCaller(t.Context(), ann), kind, i.Name); !ok || string(found.JSON) != string(i.JSON) {
 				t.Errorf("%s is found as %s", i.Name, found.JSON)
 			}
-			if _, ok := g.Find(mcpwire.WithCaller(t.Context(), bob), kind, i.Name); ok {
+			if _, ok := g.Find(wire.WithCaller(t.Context(), bob), kind, i.Name); ok {
 				t.Errorf("bob finds %s", i.Name)
 			}
 		}
@@ -108,7 +108,7 @@ func TestListsKeepEverythingButTheName(t *testing.T) {
 			t.Errorf("bob sees %v", list)
 		}
 	}
-	if list := foreign.New(slog.Default()).List(ann, mcpwire.Tool); len(list) > 0 {
+	if list := foreign.New(slog.Default()).List(ann, wire.Tool); len(list) > 0 {
 		t.Errorf("without a door: %v", list)
 	}
 }
@@ -118,22 +118,22 @@ func TestURIsInResults(t *testing.T) {
 	d := newDoor()
 	g := newGateway(d)
 	for _, c := range []struct {
-		kind       mcpwire.Kind
+		kind       wire.Kind
 		name       string
 		from, want string
 	}{
 		{
-			mcpwire.Tool, "files__a",
+			wire.Tool, "files__a",
 			`{"content":[{"type":"text","text":"\"uri\" file:///x"},{"type":"resource_link","uri":"file:///x","icons":[]},{"type":"resource_link","uri":"https://x"},{"type":"resource","resource":{"uri":"a:b","blob":"QQ=="}},{"type":"new","uri":"a:b"},7],"structuredContent":{"uri":"a:b","n":1.0}}`,
 			`{"content":[{"type":"text","text":"\"uri\" file:///x"},{"type":"resource_link","uri":"files+file:///x","icons":[]},{"type":"resource_link","uri":"https://x"},{"type":"resource","resource":{"uri":"files+a:b","blob":"QQ=="}},{"type":"new","uri":"a:b"},7],"structuredContent":{"uri":"a:b","n":1.0}}`,
 		},
-		{mcpwire.Resource, "files+file:///y", `{"contents":[{"uri":"file:///y","text":"<"},{"uri":"https://y"}],"uri":"z"}`, `{"contents":[{"uri":"files+file:///y","text":"<"},{"uri":"files+https://y"}],"uri":"z"}`},
+		{wire.Resource, "files+file:///y", `{"contents":[{"uri":"file:///y","text":"<"},{"uri":"https://y"}],"uri":"z"}`, `{"contents":[{"uri":"files+file:///y","text":"<"},{"uri":"files+https://y"}],"uri":"z"}`},
 		{
-			mcpwire.Prompt, "files__p", `{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"a:b"}}},{"content":"x"}]}`,
+			wire.Prompt, "files__p", `{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"a:b"}}},{"content":"x"}]}`,
 			`{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"files+a:b"}}},{"content":"x"}]}`,
 		},
-		{mcpwire.Tool, "files__a", `{ "content": [1.50] }`, `{ "content": [1.50] }`},
-		{mcpwire.Tool, "files__a", `{"content":{"uri":1}}`, `{"content":{"uri":1}}`},
+		{wire.Tool, "files__a", `{ "content": [1.50] }`, `{ "content": [1.50] }`},
+		{wire.Tool, "files__a", `{"content":{"uri":1}}`, `{"content":{"uri":1}}`},
 	} {
 		d.call = func(_ context.Context, r upstream.Request) (upstream.Reply, error) {
 			if r.Upstream != "files" || "files+"+r.Name != c.name && !strings.HasPrefix(c.name, "files__") {
@@ -141,7 +141,7 @@ func TestURIsInResults(t *testing.T) {
 			}
 			return upstream.Reply{Result: json.RawMessage(c.from)}, nil
 		}
-		got, err := g.Ask(t.Context(), ann, mcpwire.Request{Kind: c.kind, Name: c.name})
+		got, err := g.Ask(t.Context(), ann, wire.Request{Kind: c.kind, Name: c.name})
 		if err != nil || string(got.Result) != c.want {
 			t.Errorf("%s:\ngot  %s %v\nwant %s", c.kind, got.Result, err, c.want)
 		}
@@ -158,19 +158,19 @@ func TestNotForeign(t *testing.T) {
 	g := newGateway(d)
 	for _, c := range []struct {
 		who  engine.Principal
-		kind mcpwire.Kind
+		kind wire.Kind
 		name string
 	}{
-		{ann, mcpwire.Tool, "workflow.start"},
-		{ann, mcpwire.Tool, ""},
-		{ann, mcpwire.Tool, "files__nothing"},
-		{ann, mcpwire.Tool, "files__a"},
-		{bob, mcpwire.Tool, "files__a"},
-		{bob, mcpwire.Resource, "files+file:///x"},
-		{ann, mcpwire.Resource, "workflow://definitions"},
-		{ann, mcpwire.Prompt, "p"},
+		{ann, wire.Tool, "workflow.start"},
+		{ann, wire.Tool, ""},
+		{ann, wire.Tool, "files__nothing"},
+		{ann, wire.Tool, "files__a"},
+		{bob, wire.Tool, "files__a"},
+		{bob, wire.Resource, "files+file:///x"},
+		{ann, wire.Resource, "workflow://definitions"},
+		{ann, wire.Prompt, "p"},
 	} {
-		if reply, err := g.Ask(t.Context(), c.who, mcpwire.Request{Kind: c.kind, Name: c.name}); !errors.Is(err, mcpwire.ErrNotForeign) {
+		if reply, err := g.Ask(t.Context(), c.who, wire.Request{Kind: c.kind, Name: c.name}); !errors.Is(err, wire.ErrNotForeign) {
 			t.Errorf("%s %s for %s: %s %v", c.kind, c.name, c.who.ID, reply.Result, err)
 		}
 	}
@@ -187,24 +187,24 @@ func TestFailures(t *testing.T) {
 	lost := &upstream.Error{Code: upstream.CodeLost, Message: "It ended.", Hint: "Look.", MayHaveRun: true, Err: errors.New("secret")}
 	for _, c := range []struct {
 		ctx  context.Context //nolint:containedctx // each case has its own
-		kind mcpwire.Kind
+		kind wire.Kind
 		err  error
 		want string
 	}{
-		{t.Context(), mcpwire.Tool, lost, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_lost\",\"message\":\"It ended.\",\"hint\":\"Look.\",\"retryable\":false,\"mayHaveRun\":true}}"}],"isError":true}`},
-		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeBusy, Message: "Busy."}, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_busy\",\"message\":\"Busy.\",\"retryable\":true}}"}],"isError":true}`},
-		{t.Context(), mcpwire.Prompt, &upstream.Error{Code: upstream.CodeInvalid, Message: "Bad."}, `{"code":-32602,"message":"Bad.","data":{"code":"invalid_argument","message":"Bad.","retryable":false}}`},
-		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeInvalid, Message: "Old.", Err: clientstate.ErrState}, `{"code":-32602,"message":"Old.","data":{"code":"invalid_argument"`},
-		{t.Context(), mcpwire.Prompt, lost, `{"code":-32603,"message":"It ended. Look.","data":{"code":"upstream_lost","message":"It ended.","hint":"Look.","retryable":false,"mayHaveRun":true}}`},
-		{t.Context(), mcpwire.Tool, &upstream.Error{Code: "unknown_instance", Message: "None.", Err: errors.New("secret")}, "unknown_instance"},
-		{t.Context(), mcpwire.Tool, &upstream.Error{Code: "internal", Message: "Broken.", Err: errors.New("the disk is full")}, "internal"},
-		{cancelled, mcpwire.Tool, context.Canceled, `{\"code\":\"cancelled\"`},
-		{t.Context(), mcpwire.Tool, errors.New("a defect"), `a defect`},
+		{t.Context(), wire.Tool, lost, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_lost\",\"message\":\"It ended.\",\"hint\":\"Look.\",\"retryable\":false,\"mayHaveRun\":true}}"}],"isError":true}`},
+		{t.Context(), wire.Tool, &upstream.Error{Code: upstream.CodeBusy, Message: "Busy."}, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_busy\",\"message\":\"Busy.\",\"retryable\":true}}"}],"isError":true}`},
+		{t.Context(), wire.Prompt, &upstream.Error{Code: upstream.CodeInvalid, Message: "Bad."}, `{"code":-32602,"message":"Bad.","data":{"code":"invalid_argument","message":"Bad.","retryable":false}}`},
+		{t.Context(), wire.Tool, &upstream.Error{Code: upstream.CodeInvalid, Message: "Old.", Err: clientstate.ErrState}, `{"code":-32602,"message":"Old.","data":{"code":"invalid_argument"`},
+		{t.Context(), wire.Prompt, lost, `{"code":-32603,"message":"It ended. Look.","data":{"code":"upstream_lost","message":"It ended.","hint":"Look.","retryable":false,"mayHaveRun":true}}`},
+		{t.Context(), wire.Tool, &upstream.Error{Code: "unknown_instance", Message: "None.", Err: errors.New("secret")}, "unknown_instance"},
+		{t.Context(), wire.Tool, &upstream.Error{Code: "internal", Message: "Broken.", Err: errors.New("the disk is full")}, "internal"},
+		{cancelled, wire.Tool, context.Canceled, `{\"code\":\"cancelled\"`},
+		{t.Context(), wire.Tool, errors.New("a defect"), `a defect`},
 	} {
 		d.call = func(context.Context, upstream.Request) (upstream.Reply, error) { return upstream.Reply{}, c.err }
-		reply, err := g.Ask(c.ctx, ann, mcpwire.Request{Kind: c.kind, Name: map[mcpwire.Kind]string{mcpwire.Tool: "files__a", mcpwire.Prompt: "files__p"}[c.kind]})
+		reply, err := g.Ask(c.ctx, ann, wire.Request{Kind: c.kind, Name: map[wire.Kind]string{wire.Tool: "files__a", wire.Prompt: "files__p"}[c.kind]})
 		got := string(reply.Result)
-		if e, ok := errors.AsType[*mcpwire.Error](err); ok {
+		if e, ok := errors.AsType[*wire.Error](err); ok {
 			doc, _ := document.Marshal(e)
 			got = string(doc)
 		} else if err != nil {
@@ -231,12 +231,12 @@ func TestChanges(t *testing.T) {
 			return false
 		}
 	}
-	annTools, bobTools, annPrompts := g.Changed(ann, mcpwire.Tool), g.Changed(bob, mcpwire.Tool), g.Changed(ann, mcpwire.Prompt)
+	annTools, bobTools, annPrompts := g.Changed(ann, wire.Tool), g.Changed(bob, wire.Tool), g.Changed(ann, wire.Prompt)
 	g.Announce(upstream.Change{Kind: upstream.KindTool, Affects: func(p engine.Principal) bool { return p == ann }})
-	if !closed(annTools) || closed(bobTools) || closed(annPrompts) || closed(g.Changed(ann, mcpwire.Tool)) {
+	if !closed(annTools) || closed(bobTools) || closed(annPrompts) || closed(g.Changed(ann, wire.Tool)) {
 		t.Errorf("a change for ann's tools: ann %v, bob %v, ann's prompts %v", closed(annTools), closed(bobTools), closed(annPrompts))
 	}
-	annTools = g.Changed(ann, mcpwire.Tool)
+	annTools = g.Changed(ann, wire.Tool)
 	other := newDoor()
 	other.items[0].Raw = json.RawMessage(`{"name":"b.read","description":"another"}`)
 	g.Serve(other)
@@ -254,14 +254,14 @@ type own struct{}
 
 func (own) List(context.Context, engine.Principal) ([]mcp.Tool, error) { return nil, nil }
 func (own) Changed(engine.Principal) <-chan struct{}                   { return nil }
-func (own) Call(context.Context, engine.Principal, mcpwire.Call) (*mcp.CallToolResult, error) {
-	return nil, &mcpwire.Error{Code: -32602, Message: "unknown"}
+func (own) Call(context.Context, engine.Principal, wire.Call) (*mcp.CallToolResult, error) {
+	return nil, &wire.Error{Code: -32602, Message: "unknown"}
 }
 
 // serve serves a gateway to ann over stdio.
 func serve(t testing.TB, g *foreign.Face) (send func(string), next func() string) {
 	t.Helper()
-	w, err := mcpwire.New(mcpwire.Config{Info: mcp.Implementation{Name: "test", Version: "1"}, Tools: own{}, Foreign: g, Logger: slog.New(slog.DiscardHandler), Options: []server.ServerOption{server.WithToolCapabilities(true)}})
+	w, err := wire.New(wire.Config{Info: mcp.Implementation{Name: "test", Version: "1"}, Tools: own{}, Foreign: g, Logger: slog.New(slog.DiscardHandler), Options: []server.ServerOption{server.WithToolCapabilities(true)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,8 +376,8 @@ func FuzzResults(f *testing.F) {
 			return upstream.Reply{Result: json.RawMessage(result)}, nil
 		}
 		g := newGateway(d)
-		for kind, name := range map[mcpwire.Kind]string{mcpwire.Tool: "files__a", mcpwire.Resource: "files+x:", mcpwire.Prompt: "files__p"} {
-			got, err := g.Ask(t.Context(), ann, mcpwire.Request{Kind: kind, Name: name})
+		for kind, name := range map[wire.Kind]string{wire.Tool: "files__a", wire.Resource: "files+x:", wire.Prompt: "files__p"} {
+			got, err := g.Ask(t.Context(), ann, wire.Request{Kind: kind, Name: name})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -423,7 +423,7 @@ func TestGatedTools(t *testing.T) {
 	} {
 		d := newDoor()
 		d.items = []upstream.Item{{Upstream: "files", Kind: upstream.KindTool, Name: "a", Public: "files__a", Raw: json.RawMessage(c.raw), Gate: &c.gate}}
-		if got := newGateway(d).List(ann, mcpwire.Tool); len(got) != 1 || string(got[0].JSON) != c.want {
+		if got := newGateway(d).List(ann, wire.Tool); len(got) != 1 || string(got[0].JSON) != c.want {
 			t.Errorf("got  %s\nwant %s", got[0].JSON, c.want)
 		}
 	}

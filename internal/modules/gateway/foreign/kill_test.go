@@ -26,8 +26,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/config"
 	_ "github.com/gavel-mcp/gavel/internal/modules/gateway" // which the system serves
 	"github.com/gavel-mcp/gavel/internal/upstream"
@@ -198,7 +198,7 @@ func serveGavel(dir string) error {
 	if err != nil {
 		return err
 	}
-	db, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: path, Logger: log})
+	db, err := sqlite.Open(ctx, sqlite.Config{Path: path, Logger: log})
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/gavel-mcp/gavel/internal/gate"
-	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -27,7 +27,7 @@ func mayList(item upstream.Item) bool {
 }
 
 // publishItem returns an item with its public name and, for a tool with a gate, the gate's additions.
-func publishItem(item upstream.Item) mcpwire.Item {
+func publishItem(item upstream.Item) wire.Item {
 	doc := document.Known(item.Raw).Edit(func(name string, value document.JSON) json.RawMessage {
 		if name == nameMember[item.Kind] {
 			return document.AppendQuote(nil, item.Public)
@@ -37,7 +37,7 @@ func publishItem(item upstream.Item) mcpwire.Item {
 	if item.Gate != nil {
 		doc = describeGate(doc, *item.Gate)
 	}
-	return mcpwire.Item{Name: item.Public, JSON: doc}
+	return wire.Item{Name: item.Public, JSON: doc}
 }
 
 // describeGate adds to a tool's definition the states in which its gate allows calls and, unless the gate has a
@@ -85,7 +85,7 @@ func setMember(object document.JSON, name string, value json.RawMessage) json.Ra
 // prefixURIs adds the server's name to the URIs in a result by which clients read resources: those of resource
 // contents, embedded resources and resource links. It leaves http and https links alone, because clients follow them
 // without gavel.
-func prefixURIs(server string, kind mcpwire.Kind, result json.RawMessage) json.RawMessage {
+func prefixURIs(server string, kind wire.Kind, result json.RawMessage) json.RawMessage {
 	if !bytes.Contains(result, []byte(`"uri"`)) {
 		return result
 	}
@@ -95,11 +95,11 @@ func prefixURIs(server string, kind mcpwire.Kind, result json.RawMessage) json.R
 	}
 	list, edit := "content", e.block
 	switch kind {
-	case mcpwire.Resource:
+	case wire.Resource:
 		list, edit = "contents", e.resource
-	case mcpwire.Prompt:
+	case wire.Prompt:
 		list, edit = "messages", e.message
-	case mcpwire.Tool, mcpwire.Template:
+	case wire.Tool, wire.Template:
 	}
 	return e.member(doc, list, document.Array, func(blocks document.JSON) json.RawMessage {
 		return blocks.Edit(func(_ string, block document.JSON) json.RawMessage {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/modules/webhook/export"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -55,7 +55,7 @@ func BenchmarkAdvance(b *testing.B) {
 func durable(b *testing.B, url string) (advance func() time.Duration, stop func()) {
 	b.Helper()
 	dir := b.TempDir()
-	db, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(dir, "gavel.db")})
+	db, err := sqlite.Open(b.Context(), sqlite.Config{Path: filepath.Join(dir, "gavel.db")})
 	if err != nil {
 		b.Fatal(err)
 	}

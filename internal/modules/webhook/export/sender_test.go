@@ -17,9 +17,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/internal/modules/webhook/endpoint"
 	"github.com/gavel-mcp/gavel/internal/modules/webhook/export"
 	"github.com/gavel-mcp/gavel/judge"
@@ -34,12 +34,12 @@ var operator = engine.Principal{ID: "op", Role: engine.RoleOperator}
 type bench struct {
 	*engine.Engine
 	t  *testing.T
-	db *memstore.Store
+	db *memory.Store
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, db: memstore.New()}
+	b := &bench{t: t, db: memory.New()}
 	b.Engine = enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = b.db })
 	if _, err := b.Define(t.Context(), operator, engine.DefineRequest{Name: "flow", Document: []byte(`{"name":"flow","sensitive":["/pin"],"initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)}); err != nil {
 		t.Fatal(err)
@@ -448,7 +448,7 @@ func TestAMovedCursor(t *testing.T) {
 
 // slowCursors is a store in which the first move of a cursor takes a second.
 type slowCursors struct {
-	*memstore.Store
+	*memory.Store
 	moving func() // called once, when the move begins
 }
 

@@ -1,0 +1,15 @@
+//go:build !unix
+
+package sqlite
+
+// Windows reports these conditions through error codes that SQLite translates.
+func isNoSpace(error) bool { return false }
+
+func isTooManyFiles(error) bool { return false }
+
+func isOutOfFiles() bool { return false }
+
+func isReadOnlyFS(error) bool { return false }
+
+// lockedElsewhere returns false. On Windows, an open file cannot be renamed anyway.
+func lockedElsewhere(string) (bool, error) { return false, nil }

@@ -1,0 +1,142 @@
+package face
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// advance performs an action. One that was parked just now is put to a person
+// through the client, where an operator allowed it; a client of the newer era repeats
+// the call with the answer.
+func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.MultiRoundTripParams, req engine.AdvanceRequest) (*mcp.CallToolResult, error) {
+	repeated := again.RequestState != "" || len(again.InputResponses) > 0
+	if repeated && f.cfg.Elicit {
+		switch t, err := f.tickets.redeem(ctx, again.RequestState, callBinding(callerOf(ctx).ID, raw)); {
+		case err == nil:
+			return f.resumeCall(ctx, t, again.InputResponses)
+		case !errors.Is(err, clientstate.ErrState):
+			return nil, engine.StoreError("take the answer", err)
+		}
+	}
+	r, err := f.cfg.Engine.Advance(ctx, callerOf(ctx), req)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Review == nil || r.Review.Status != record.ReviewOpen || !f.cfg.Elicit:
+		return f.answerAdvance(ctx, r, "")
+	case repeated:
+		return f.answerAdvance(ctx, r, "The answer that came with the call is not to a question that waits.")
+	default:
+		return f.askPerson(ctx, raw, r)
+	}
+}
+
+// answerAdvance tells what became of a move, with a note on the question to a person.
+func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note string) (*mcp.CallToolResult, error) {
+	refused := operation.Advance.Refused(r)
+	if r.Note = note; r.Review != nil {
+		refused = r.Review.Status != record.ReviewResolved || r.Review.Decision != judge.Approve
+		r.Review.Next = f.styleNames(ctx, r.Review.Next)
+		if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
+			r.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows where the instance is now."))
+		}
+	}
+	return f.answer(operation.Advance.Show(r), refused)
+}
+
+// whereToLook names the tools that show what became of a review.
+func (f *Face) whereToLook() string {
+	if f.tools.named[operation.Reviews.Tool.Name] != nil {
+		return operation.Status.Tool.Name + " or " + operation.Reviews.Tool.Name
+	}
+	return operation.Status.Tool.Name
+}
+
+// askPerson puts a parked move to a person through the client, if there is a way: then the
+// answer tells what the person decided, else that it waits.
+func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.AdvanceResult) (*mcp.CallToolResult, error) {
+	client := wire.ClientOf(ctx)
+	if !hasForms(client.Capabilities) {
+		return f.answerAdvance(ctx, r, "")
+	}
+	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), r.Review.ID)
+	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh ||
+		!f.tickets.mayAsk(ctx, view.Instance, view.Action, view.ReviewSummary.Revision) {
+		return f.answerAdvance(ctx, r, "") // the move is parked, whatever keeps the form from being shown
+	}
+	if client.Modern {
+		state, err := f.tickets.issue(ctx, view.ID, view.ReviewSummary.Revision, callBinding(callerOf(ctx).ID, raw))
+		if err != nil {
+			return f.answerAdvance(ctx, r, "") // the move is parked
+		}
+		return server.NewInputRequestBuilder(state).Elicit(formKey, reviewForm(view)).ToolResult(), nil
+	}
+	limited, cancel := context.WithTimeout(ctx, f.cfg.ElicitTimeout)
+	defer cancel()
+	reply, err := wire.Ask(limited, string(mcp.MethodElicitationCreate), reviewForm(view))
+	if err != nil {
+		return f.answerAdvance(ctx, r, "A person was to be asked through the client, but there was no answer.") // it waits on
+	}
+	return f.resolveReply(ctx, view, reply)
+}
+
+// resumeCall goes on with a call that was answered with a form.
+func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputResponses) (*mcp.CallToolResult, error) {
+	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.Review)
+	if err != nil {
+		return nil, err
+	}
+	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.Revision {
+		return f.answerReview(ctx, view, view.Escalation.Decision, "")
+	}
+	raw, err := json.Marshal(replies[formKey])
+	if err != nil {
+		raw = nil // unusable
+	}
+	return f.resolveReply(ctx, view, raw)
+}
+
+// resolveReply does what a person answered. What is no clear answer leaves the move parked.
+func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw json.RawMessage) (*mcp.CallToolResult, error) {
+	word, err := readForm(raw)
+	switch {
+	case err != nil:
+		return f.answerReview(ctx, view, view.Escalation.Decision, "The client sent no answer that the form allows.")
+	case word.decision == "":
+		return f.answerReview(ctx, view, view.Escalation.Decision, "The person who was asked through the client did not decide it.")
+	}
+	person := engine.Principal{ID: string(record.ChannelClient) + ":" + callerOf(ctx).ID, Role: engine.RoleReviewer}
+	r, err := f.cfg.Engine.Resolve(ctx, person, engine.ResolveRequest{
+		ID: view.ID, Decision: word.decision, Reason: word.reason, Channel: record.ChannelClient,
+	})
+	if err != nil {
+		return f.answerReview(ctx, view, view.Escalation.Decision, "What the person decided could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
+	}
+	if r.Decision.Outcome == "" { // it was void before it came to a judgement
+		return f.answerReview(ctx, view, view.Escalation.Decision, "")
+	}
+	return f.answerReview(ctx, view, r.Decision, "")
+}
+
+// answerReview answers with a review as it is now.
+func (f *Face) answerReview(ctx context.Context, was engine.ReviewView, d engine.Decision, note string) (*mcp.CallToolResult, error) {
+	now, err := f.cfg.Engine.Review(ctx, callerOf(ctx), was.ID)
+	if err != nil {
+		return nil, err
+	}
+	return f.answerAdvance(ctx, engine.AdvanceResult{
+		Position: now.Position, From: was.From, Action: was.Action, Decision: d, Review: &now.ReviewSummary,
+	}, note)
+}

@@ -1,0 +1,126 @@
+package face
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+const (
+	// formKey names the form among the inputs that a call asks for.
+	formKey = "review"
+	// How much of the agent's data and of the judge's words a form shows, in bytes.
+	mostData  = 4000
+	mostWords = 1000
+)
+
+// formSchema has no default: clients fill defaults in, and no one may approve by
+// pressing enter.
+var formSchema = json.RawMessage(`{"type":"object","properties":{` +
+	`"decision":{"type":"string","title":"Decision","description":"approve makes the move, reject refuses it.","enum":["approve","reject"]},` +
+	`"reason":{"type":"string","title":"Reason","description":"Why, in one sentence. It is recorded, and the agent reads it.","minLength":1,"maxLength":1000}},` +
+	`"required":["decision","reason"]}`)
+
+// reviewForm asks a person about a review. What others wrote comes last, in JSON or on one
+// line, so that it cannot pass for the gate's words.
+func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
+	var b strings.Builder
+	fmt.Fprintf(&b, "An agent asks for %q in the workflow %q (instance %s), and a person has to decide it.\n", v.Action, v.Workflow, v.Instance)
+	fmt.Fprintf(&b, "From %q", v.From)
+	if v.Target != "" {
+		fmt.Fprintf(&b, " to %q", v.Target)
+	}
+	b.WriteString(".\n")
+	if v.Description != "" {
+		fmt.Fprintf(&b, "What the action is for: %s\n", truncateText(v.Description, mostWords))
+	}
+	fmt.Fprintf(&b, "What keeps the judge from approving it: %s\n", truncateText(operation.Objections(v.Escalation.Decision), mostWords))
+	fmt.Fprintf(&b, "The whole review: gavel review show %s\n", v.ID)
+	fmt.Fprintf(&b, "The agent's data: %s", truncateText(string(v.Data), mostData))
+	return mcp.ElicitationParams{Message: b.String(), RequestedSchema: formSchema}
+}
+
+// truncateText is text for a person's screen: one line, without what a screen would obey or
+// hide, and cut with a word about it.
+func truncateText(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.IsControl(r), unicode.In(r, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp), r == utf8.RuneError:
+			return utf8.RuneError
+		default:
+			return r
+		}
+	}, s)
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%s [%d more bytes are not shown]", s[:cut], len(s)-cut)
+}
+
+// formAnswer is a person's answer to a form. An empty decision is none.
+type formAnswer struct {
+	decision judge.Outcome
+	reason   string
+}
+
+var errUnusable = errors.New("the answer is not one that the form allows")
+
+// readForm takes exactly what the form allows and nothing like it: an approval is a
+// word that was chosen, with a reason.
+func readForm(raw json.RawMessage) (formAnswer, error) {
+	if document.CheckJSON(raw, document.Limits{Bytes: 64 << 10, Depth: 8}) != nil {
+		return formAnswer{}, errUnusable
+	}
+	var reply, content map[string]json.RawMessage
+	if json.Unmarshal(raw, &reply) != nil {
+		return formAnswer{}, errUnusable
+	}
+	switch textOf(reply["action"]) {
+	case string(mcp.ElicitationResponseActionDecline):
+		return formAnswer{judge.Reject, "The person who was asked declined."}, nil
+	case string(mcp.ElicitationResponseActionCancel):
+		return formAnswer{}, nil
+	case string(mcp.ElicitationResponseActionAccept):
+	default:
+		return formAnswer{}, errUnusable
+	}
+	if len(reply["content"]) == 0 || json.Unmarshal(reply["content"], &content) != nil || len(content) != 2 {
+		return formAnswer{}, errUnusable
+	}
+	out := formAnswer{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(truncateText(textOf(content["reason"]), mostWords))}
+	if out.decision != judge.Approve && out.decision != judge.Reject || out.reason == "" {
+		return formAnswer{}, errUnusable
+	}
+	return out, nil
+}
+
+// textOf is what a JSON string says, "" for anything else.
+func textOf(raw json.RawMessage) string {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// hasForms reports whether a client shows forms to a person: elicitation without a mode
+// means forms.
+func hasForms(c *mcp.ClientCapabilities) bool {
+	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
+}

@@ -1,0 +1,36 @@
+package face
+
+import (
+	"slices"
+
+	"github.com/gavel-mcp/gavel/internal/operation"
+)
+
+// Toolset is which tools are offered. What is not in it cannot be called.
+type Toolset string
+
+// The toolsets. Seed are the tools of the Generic DFA server; Core is what it takes to follow
+// a workflow that somebody else has defined.
+const (
+	AllTools  Toolset = "all"
+	SeedTools Toolset = "seed"
+	CoreTools Toolset = "core"
+)
+
+var toolsets = map[Toolset][]*operation.Operation{
+	SeedTools: {
+		operation.Define.Operation, operation.List.Operation, operation.Start.Operation, operation.Advance.Operation, operation.Status.Operation,
+		operation.Checkpoint.Operation, operation.Rollback.Operation, operation.ListCheckpoints.Operation,
+		operation.Validate.Operation, operation.ConfigureJudge.Operation, operation.History.Operation,
+	},
+	CoreTools: {
+		operation.List.Operation, operation.Describe.Operation, operation.Start.Operation, operation.Advance.Operation, operation.Status.Operation,
+		operation.Validate.Operation,
+	},
+}
+
+func (s Toolset) isKnown() bool { return s == AllTools || toolsets[s] != nil }
+
+func (s Toolset) has(op *operation.Operation) bool {
+	return s == AllTools || slices.Contains(toolsets[s], op)
+}
