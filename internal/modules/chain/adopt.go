@@ -12,14 +12,14 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// maxTakenUp is how often a run is taken up after its process ended without a step of it ending. Then it
-// is paused: it may be what ends the process.
+// maxTakenUp limits how often a run is adopted after its process ended before any step of it finished.
+// After that the run is paused, because it may be the cause of the crashes.
 const maxTakenUp = 20
 
-// adoptPage is how many runs are taken up at a time.
+// adoptPage is how many runs are adopted per query.
 const adoptPage = 200
 
-// adopt takes up the runs of executors whose lease has ended.
+// adopt takes over the runs of executors whose lease has ended.
 func (r *Runs) adopt(ctx context.Context, s *session) error {
 	if s.lease == nil {
 		return nil
@@ -43,12 +43,12 @@ func (r *Runs) adopt(ctx context.Context, s *session) error {
 	return nil
 }
 
-// adoptFrom takes up the runs of an executor where its lease has ended.
+// adoptFrom takes over the runs of an executor if its lease has ended.
 func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error {
 	var taken store.Lease
 	defer func() {
 		if taken.Number > 0 {
-			_ = r.config.Leases.EndLease(context.WithoutCancel(ctx), taken) // else it ends by itself
+			_ = r.config.Leases.EndLease(context.WithoutCancel(ctx), taken) // otherwise it expires
 		}
 	}()
 	for {
@@ -76,8 +76,8 @@ func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error
 	}
 }
 
-// takeUp puts runs of an executor that has ended into the queue, at most adoptPage, and says how many they
-// were. Those that its end surprised are counted.
+// takeUp re-enqueues up to adoptPage runs of an executor that has ended, and returns how many. If
+// surprised, the executor died without closing, and the interrupted runs are counted.
 func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprised bool) (int, error) {
 	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
 	defer cancel()
@@ -98,8 +98,9 @@ func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprise
 	return len(list), putBack(c, places)
 }
 
-// countAll counts for runs that are taken up that their process ended in a call, and pauses those for which that has
-// been too often. Runs that only waited it does not count: one that ends its process would take them along.
+// countAll records for each adopted run that its process died during a call, and pauses runs to which this
+// has happened too often. Runs that were only waiting are not counted: otherwise one run that crashes its
+// process would get them paused too.
 func (r *Runs) countAll(ctx context.Context, list []dbos.WorkflowStatus) error {
 	for _, w := range list {
 		if b := readBoard(w); b.Tried && w.Name == runName {
@@ -112,7 +113,7 @@ func (r *Runs) countAll(ctx context.Context, list []dbos.WorkflowStatus) error {
 }
 
 func (r *Runs) count(ctx context.Context, run string, b board) error {
-	b.Tried = false // one end of a process counts once
+	b.Tried = false // one crash counts once
 	if b.TakenUp++; b.TakenUp > maxTakenUp {
 		b.TakenUp = 0
 		n := RunNote{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times without a step of it ending; find out why, then resume or cancel it", maxTakenUp)}
@@ -127,8 +128,8 @@ func (r *Runs) count(ctx context.Context, run string, b board) error {
 	return r.mark(ctx, run, map[string]any{attrBoard: b})
 }
 
-// noteTry shows that this execution begins a call, before it does. An execution that was not taken from the queue is
-// the first one of its run, and costs no write.
+// noteTry records that this execution is about to make a call. An execution that was not taken from the
+// queue is the first one of its run, and needs no write.
 func (x *execution) noteTry(c Command) {
 	isWait := c.Op == OpWait || c.Op == OpAsk || c.Op == OpMove && (c.Action == "wait" || c.Action == moveReview)
 	if !x.fromQueue || x.tried || isWait {
@@ -144,12 +145,12 @@ func (x *execution) noteTry(c Command) {
 		shown = under.board
 	}
 	x.mu.Unlock()
-	if err := x.mark(x.stopped, x.run, map[string]any{attrBoard: shown}); err != nil && x.stopped.Err() == nil { // it is only counted
+	if err := x.mark(x.stopped, x.run, map[string]any{attrBoard: shown}); err != nil && x.stopped.Err() == nil { // a lost count does no harm
 		x.config.Logger.WarnContext(x.stopped, "cannot note that a run begins a call", "run", x.run, "error", err)
 	}
 }
 
-// noteProgress shows that something has ended in this execution.
+// noteProgress records that a command has ended in this execution.
 func (x *execution) noteProgress() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -159,9 +160,9 @@ func (x *execution) noteProgress() {
 	}
 }
 
-// reclaim puts the runs back into the queue that are this process's by the tables, and did not execute here at
-// two looks: they were taken from the queue while the tables could not be reached, or their execution has lost a conflict
-// or could not go on.
+// reclaim re-enqueues runs that the tables assign to this process but that were not executing here at two
+// consecutive checks. They were dequeued while the tables were unreachable, or their execution lost a
+// conflict or could not continue.
 func (r *Runs) reclaim(ctx context.Context, s *session) error {
 	c, done := r.within(ctx)
 	defer done()
@@ -187,7 +188,7 @@ func (r *Runs) reclaim(ctx context.Context, s *session) error {
 	return putBack(c, places)
 }
 
-// putBack puts runs back into queues, by the name of the queue.
+// putBack re-enqueues runs, grouped by queue name.
 func putBack(c dbos.Context, places map[string][]string) error {
 	for queue, ids := range places {
 		if _, err := dbos.ResumeWorkflows[string](c, ids, dbos.WithResumeQueue(queue)); err != nil {

@@ -20,21 +20,22 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// chainSection is what the section chains of a configuration file comes to.
+// chainSection is the parsed and checked section chains of a configuration file.
 type chainSection struct {
 	*Settings
 	byName   map[string]*Definition
 	warnings map[string][]string // by chain
-	issuers  []string            // the names of those whose tokens are accepted
+	issuers  []string            // the names of the issuers whose tokens are accepted
 }
 
-// catalogue has the operator's chains as their files are. A change with a mistake changes nothing.
+// catalogue holds the operator's chains as their files define them. A change that contains a mistake is not
+// applied.
 type catalogue struct {
 	section atomic.Pointer[chainSection]
 	refused atomic.Pointer[error]
 }
 
-// take has a section in force, and warns of what was not wrong before.
+// take puts a section into force, and logs the warnings that the previous section did not have.
 func (c *catalogue) take(log *slog.Logger, section *chainSection) {
 	before := c.section.Swap(section)
 	for _, name := range slices.Sorted(maps.Keys(section.warnings)) {
@@ -51,7 +52,8 @@ func (c *catalogue) take(log *slog.Logger, section *chainSection) {
 	}
 }
 
-// idleSchedules are the chains whose schedules start nothing, because nobody is named that their runs act for.
+// idleSchedules returns the chains whose schedules start nothing, because no principal is configured for
+// their runs.
 func (s *chainSection) idleSchedules() (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
 		if s.RunAs == nil && s.byName[name].Schedule != nil {
@@ -61,13 +63,13 @@ func (s *chainSection) idleSchedules() (names []string) {
 	return names
 }
 
-// list are the definitions in force.
+// list returns the definitions in force.
 func (c *catalogue) list() map[string]*Definition { return c.section.Load().byName }
 
-// openRuns is how many runs of one principal may be open.
+// openRuns returns how many runs a principal may have open.
 func (c *catalogue) openRuns() int { return c.section.Load().OpenRuns }
 
-// actsFor is for whom the runs of a chain act that somebody starts; false where that is the one that does.
+// actsFor returns the principal for which the runs of a chain act, or false if they act for their starter.
 func (c *catalogue) actsFor(name string) (engine.Principal, bool) {
 	return c.section.Load().ActsFor(name)
 }
@@ -76,7 +78,7 @@ func (c *catalogue) findWriter(server string) (Writer, bool) {
 	return c.section.Load().Writer(server)
 }
 
-// trouble says why the files are not in force as they are; nil when they are.
+// trouble returns why the current files are not in force, or nil if they are.
 func (c *catalogue) trouble() error {
 	if err := c.refused.Load(); err != nil {
 		return *err
@@ -84,17 +86,18 @@ func (c *catalogue) trouble() error {
 	return nil
 }
 
-// listFiles are the files that a configuration file's chains depend on.
+// listFiles returns the files that the chains of a configuration file depend on.
 func (c *catalogue) listFiles(file *config.File) []string {
 	patterns := c.section.Load().Definitions
 	if s, err := ParseSettings(file.Section(sectionChains)); err == nil && s != nil {
 		patterns = s.Definitions
 	}
-	files, _ := chainFiles(patterns) // one that is gone is missing among the others
+	files, _ := chainFiles(patterns) // a file that has gone is only left out
 	return append([]string{upstream.PinsPath(file.Path())}, files...)
 }
 
-// prepare reads and checks the section and its definitions. Where it is gone, runs go on, and none is started.
+// prepare reads and checks the section and its definitions. If the section was removed, open runs continue
+// and no new ones start.
 func (c *chains) prepare(_ context.Context, next *module.Change) (take func(), err error) {
 	section, err := readChains(next.File, c.models())
 	if err != nil {
@@ -107,7 +110,7 @@ func (c *chains) prepare(_ context.Context, next *module.Change) (take func(), e
 	return func() { c.take(c.log, section) }, nil
 }
 
-// models are the configured ones; nil while they are unknown.
+// models returns the names of the configured models, or nil while they are unknown.
 func (c *chains) models() []string {
 	if c.sys.Engine == nil {
 		return nil
@@ -122,7 +125,7 @@ func (c *catalogue) settled(err error) {
 	}
 }
 
-// procedures are the chains as tools can be made of them; nil without a section.
+// procedures describes the chains for use as tools; nil without a section.
 func (s *chainSection) procedures() []operation.Procedure {
 	if s == nil {
 		return nil
@@ -134,13 +137,13 @@ func (s *chainSection) procedures() []operation.Procedure {
 	return all
 }
 
-// chainFiles are the files of definitions; a folder may be empty.
+// chainFiles returns the definition files that match patterns; a folder may be empty.
 func chainFiles(patterns []string) ([]string, error) {
 	return module.DefinitionFiles(slices.DeleteFunc(slices.Clone(patterns), module.IsEmptyFolder))
 }
 
-// namesOfIssuers are the names of the issuers that a configuration file declares; what is wrong with them is for those
-// who ask them.
+// namesOfIssuers returns the names of the issuers that a configuration file declares. Mistakes in the
+// declarations are reported elsewhere.
 func namesOfIssuers(file *config.File) (names []string) {
 	if declared := file.Section(config.SectionAuth).Get("issuers"); declared != nil {
 		for _, item := range declared.Items {
@@ -152,8 +155,8 @@ func namesOfIssuers(file *config.File) (names []string) {
 	return names
 }
 
-// readChains reads and checks the section chains of a configuration file and the definitions that it
-// names; nil without the section. Nothing is started.
+// readChains reads and checks the section chains of a configuration file, with the definitions that it
+// lists. It returns nil without the section, and starts nothing.
 func readChains(file *config.File, models []string) (*chainSection, error) {
 	settings, err := ParseSettings(file.Section(sectionChains))
 	if err != nil || settings == nil {
@@ -205,7 +208,7 @@ func readChains(file *config.File, models []string) (*chainSection, error) {
 	return section, nil
 }
 
-// listPinned are the names of what is pinned of each declared server.
+// listPinned returns the names of the pinned items of each declared server.
 func listPinned(declared upstream.Config, pins *upstream.Pins) map[string]ServerItems {
 	items := map[string]ServerItems{}
 	for name, server := range declared.Servers {

@@ -1,15 +1,20 @@
-// Package chain runs steps across MCP servers: tools, resources and prompts, in sequence, in
-// parallel, in loops and under conditions, with what one step gave passed on to the next.
+// Package chain runs steps across MCP servers: tools, resources and prompts, in sequence, in parallel, in
+// loops and under conditions. Each step can use the outputs of earlier ones.
 //
-// It promises that a definition means what it says: an unknown key, step or variable is refused
-// with its line, a value that is one reference keeps its type, and text that was put in is never
-// read as a reference again. The interpreter is a pure state machine: given the same outcomes in
-// the same order it gives the same commands, so that a run which was killed is brought back by
-// its recorded outcomes. A step that may not happen twice is sent at most once.
+// It promises:
+//   - Unknown keys, steps and variables are rejected with their line.
+//   - A value that consists of one reference keeps its type. Text that is filled in is never parsed for
+//     references again.
+//   - The interpreter is a pure state machine: the same outcomes in the same order produce the same
+//     commands. A killed run is therefore restored from its recorded outcomes.
+//   - A step that is not repeatable is sent at most once.
 //
-// It must never call a server but through internal/upstream, guess what became of a call whose
-// answer was lost, or decide by what a server says of itself that a call may be repeated. It is
-// the only importer of DBOS.
+// It must never:
+//   - call a server except through internal/upstream,
+//   - guess the result of a call whose answer was lost,
+//   - trust a server's own statement that a call may be repeated.
+//
+// It is the only importer of DBOS.
 package chain
 
 import (
@@ -21,30 +26,30 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
-// Definition is a chain: steps with their variables. It is immutable once parsed.
+// Definition is a chain: its steps and variables. It is immutable once parsed.
 type Definition struct {
 	Name        string
 	Description string
-	// Tags are free labels.
+	// Tags are free-form labels.
 	Tags map[string]string
 	// Hash identifies the content: "sha256:" and the digest of the canonical document.
 	Hash string
 	// Document is the definition as compact JSON; parsing it gives an equal definition.
 	Document json.RawMessage
-	// Input, Output, Global and Saved are the values that the variables begin with.
+	// Input, Output, Global and Saved are the initial values of the variables.
 	Input, Output, Global, Saved map[string]any
 	InputSchema                  json.RawMessage
-	// Steps are in the order of the document. Those that a handler or a conditional names do not
-	// run in sequence; see Step.Named.
+	// Steps are in document order. Steps that a handler or a conditional names do not run in sequence; see
+	// Step.Named.
 	Steps        []*Step
 	Conditionals []*Conditional
-	// OnError is the run's callback, nil for none.
+	// OnError is the run's callback, or nil.
 	OnError  *Handler
 	Schedule *Schedule
-	// Sensitive are JSON pointers into {input, steps: {ID: {output}}, output}: what they name is
-	// masked and sealed as in workflows.
+	// Sensitive holds JSON pointers into {input, steps: {ID: {output}}, output}. The values they name are
+	// masked and sealed, as in workflows.
 	Sensitive []string
-	// Concurrency is how many runs may be under way at once; 0 is unbounded.
+	// Concurrency limits how many runs execute at the same time; 0 is unlimited.
 	Concurrency int
 
 	inputSchema *schema.Schema
@@ -52,10 +57,10 @@ type Definition struct {
 	lines       map[string]int
 }
 
-// Kind is what a step does.
+// Kind is the type of a step.
 type Kind string
 
-// The kinds.
+// The kinds of steps.
 const (
 	KindTool     Kind = "tool"
 	KindResource Kind = "resource"
@@ -68,44 +73,44 @@ const (
 	KindWorkflow Kind = "workflow"
 )
 
-// Step is one step. Which fields are set depends on its kind.
+// Step is one step. Its kind decides which fields are set.
 type Step struct {
 	ID   string
 	Kind Kind
-	// Named reports that a handler or a conditional names the step: it runs through them only.
+	// Named reports that a handler or a conditional names the step; it then runs only through them.
 	Named bool
 
 	Server, Action  string
 	URI, PromptName template
-	Writes          bool // of a resource: Data goes to URI
+	Writes          bool // resource only: Data is written to URI
 	Arguments       template
-	Model           string // completes a prompt's messages; "" returns them
+	Model           string // answers a prompt's messages; "" returns them unanswered
 	Timeout         time.Duration
 	OutputSchema    json.RawMessage
-	Keep            []string // the parts of a long result that are kept, as paths
+	Keep            []string // the parts of a long result to keep, as paths
 	SaveOutputTo    *target
 	Retry           *Retry
 	OnError         *Handler
-	Defaults        map[string]any // by path, for what is missing
+	Defaults        map[string]any // fallback values for missing references, by path
 
-	Tasks         []*Step // of parallel
-	Steps         []*Step // of loop and forEach
-	Cases         []Case  // of switch
+	Tasks         []*Step // parallel only
+	Steps         []*Step // loop and forEach only
+	Cases         []Case  // switch only
 	Else          []*Step
 	MaxConcurrent int
-	RunAll        bool // parallel and forEach: run all, though one failed
+	RunAll        bool // parallel and forEach: run all branches even if one fails
 	MaxIterations int
 	Delay         time.Duration
 	Until         *Condition
 	Items         template
 
-	Wait     time.Duration // of wait
+	Wait     time.Duration // wait only
 	Signal   string
 	Review   template // the id of a review
-	Workflow string   // of workflow
+	Workflow string   // workflow only
 	Instance template
-	Perform  string // the action of an advance
-	State    string // the state that is waited for
+	Perform  string // the action to perform for "advance"
+	State    string // the state to wait for
 	Data     template
 
 	outputSchema *schema.Schema
@@ -119,7 +124,7 @@ type Case struct {
 	Steps []*Step
 }
 
-// Conditional runs steps by what others gave, once they have ended.
+// Conditional runs steps depending on the outputs of other steps, once those have ended.
 type Conditional struct {
 	Name            string
 	Condition       *Condition
@@ -127,16 +132,16 @@ type Conditional struct {
 	path            string
 }
 
-// Handler is what runs when a step failed.
+// Handler names the step that runs after another step failed.
 type Handler struct {
 	Step string
 	// Arguments replace those of the step; nil keeps them.
 	Arguments template
-	Stops     bool // the run is done when the step has succeeded
+	Stops     bool // the run ends as done once the handler's step has succeeded
 	path      string
 }
 
-// Retry says how often a step is tried.
+// Retry configures the attempts of a step.
 type Retry struct {
 	MaxAttempts int
 	Delay       time.Duration
@@ -144,7 +149,7 @@ type Retry struct {
 	OnFail      *Handler
 }
 
-// target is a variable that outputs are saved to.
+// target is the variable that a step's output is saved to.
 type target struct {
 	scope string // output, global or saved
 	name  string
@@ -154,51 +159,53 @@ type target struct {
 const (
 	// MaxDefinition is the maximum size of a definition in bytes.
 	MaxDefinition = 256 << 10
-	// MaxSteps is how many steps a definition may have, nested ones included.
+	// MaxSteps is the maximum number of steps in a definition, nested ones included.
 	MaxSteps = 1000
-	// MaxTasks is how many tasks a parallel step may have.
+	// MaxTasks is the maximum number of tasks in a parallel step.
 	MaxTasks = 100
-	// MaxIterations is how often a loop may run, and how many items forEach may have.
+	// MaxIterations is the maximum number of iterations of a loop, and of items of a forEach.
 	MaxIterations = 10_000
-	// MaxCommands is how many calls, tests and waits a run may have: after a kill the outcome of each is
-	// read again.
+	// MaxCommands is the maximum number of calls, tests and waits in a run. After a kill, the outcome of
+	// each is read again.
 	MaxCommands = 100_000
-	// MaxPassed is how many steps and iterations a run may have, with and without calls.
+	// MaxPassed is the maximum number of steps and iterations in a run, including those without calls.
 	MaxPassed = 5 * MaxCommands
-	// MaxCollected is how many bytes the outputs of one parallel or forEach may have together as JSON.
+	// MaxCollected is the maximum combined size of the outputs of one parallel or forEach step, in bytes of
+	// JSON.
 	MaxCollected = 16 << 20
-	// MaxFilled is how many bytes the references of one value, such as the arguments of a call, may be replaced by.
+	// MaxFilled is the maximum number of bytes that the references of one value, such as a call's
+	// arguments, expand to.
 	MaxFilled = 4 * MaxCollected
-	// MaxNesting is how deep steps may be nested.
+	// MaxNesting is the maximum depth of nested steps.
 	MaxNesting = 8
-	// MaxAttempts is how often a step may be tried.
+	// MaxAttempts is the maximum number of attempts of a step.
 	MaxAttempts = 20
-	// MaxOutput is how many bytes the output of a step may have as JSON.
+	// MaxOutput is the maximum size of a step's output, in bytes of JSON.
 	MaxOutput = 256 << 10
-	// MaxKept is how many parts of an output a step may keep.
+	// MaxKept is the maximum number of output parts that a step may keep.
 	MaxKept = 100
-	// DefaultConcurrent is how many branches of one step run at once unless it says otherwise.
+	// DefaultConcurrent is how many branches of a step run in parallel by default.
 	DefaultConcurrent = 10
 )
 
 type (
-	// Issue is one thing that is wrong with a definition.
+	// Issue is one problem in a definition.
 	Issue = workflow.Issue
-	// ParseError is a document that is not a definition.
+	// ParseError reports that a document is not a valid definition.
 	ParseError = workflow.ParseError
 )
 
-// Step returns the step with an id, nil when there is none.
+// Step returns the step with the given id, or nil.
 func (d *Definition) Step(id string) *Step { return d.steps[id] }
 
-// ListSteps are all steps, outer ones first, in the order of the document.
+// ListSteps returns all steps in document order, outer ones first.
 func (d *Definition) ListSteps() []*Step {
 	var out []*Step
 	d.visitSteps(func(s *Step) { out = append(out, s) })
 	return out
 }
 
-// visitSteps calls visit for every step, outer ones first, in the order of the document.
+// visitSteps calls visit for every step in document order, outer ones first.
 func (d *Definition) visitSteps(visit func(*Step)) { visitSteps(d.Steps, visit) }
 
 func visitSteps(steps []*Step, visit func(*Step)) {
@@ -210,7 +217,7 @@ func visitSteps(steps []*Step, visit func(*Step)) {
 	}
 }
 
-// top is the top-level step that a step is in, or is.
+// top returns the top-level step that contains s, or s itself.
 func (s *Step) top() *Step {
 	for s.parent != nil {
 		s = s.parent
@@ -218,7 +225,7 @@ func (s *Step) top() *Step {
 	return s
 }
 
-// lists are the sequences inside a step; each task of a parallel is one.
+// lists returns the sequences inside a step; each task of a parallel step is its own sequence.
 func (s *Step) lists() [][]*Step {
 	out := [][]*Step{}
 	for i := range s.Tasks {
@@ -231,7 +238,7 @@ func (s *Step) lists() [][]*Step {
 	return append(out, s.Else)
 }
 
-// templates are the step's own values with references, by their keys.
+// templates yields the step's own values that may contain references, with their keys.
 func (s *Step) templates() iter.Seq2[string, template] {
 	all := []struct {
 		key   string
@@ -246,7 +253,7 @@ func (s *Step) templates() iter.Seq2[string, template] {
 	}
 }
 
-// handlers are the step's handlers, in the order in which they are tried.
+// handlers returns the step's handlers in the order in which they are tried.
 func (s *Step) handlers() []*Handler {
 	var out []*Handler
 	if s.Retry != nil && s.Retry.OnFail != nil {

@@ -14,16 +14,18 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// storeName is the workflow whose one execution says of which store the runs are; no run has its id.
+// storeName is a workflow that executes once: its record identifies the store that the runs belong to. No
+// run has its id.
 const (
 	storeName = "store"
 	storeID   = "/" + storeName
 )
 
-// keepStore is a workflow that ends at once: its record says of which store the runs are.
+// keepStore is a workflow that ends immediately: its record identifies the store that the runs belong to.
 func keepStore(_ dbos.Context, text string) (string, error) { return text, nil }
 
-// describeStore names a store to nobody who does not have its secrets; "" without a store.
+// describeStore returns a digest that identifies the store only to holders of its secrets; "" without a
+// store.
 func (r *Runs) describeStore() string {
 	if r.config.Ledger == nil {
 		return ""
@@ -31,7 +33,7 @@ func (r *Runs) describeStore() string {
 	return r.config.Ledger.DigestStep("", storeName, []byte(storeName))
 }
 
-// where names what has the runs, in messages.
+// where names the place of the runs, for messages.
 func (r *Runs) where() string {
 	if r.config.Database != nil {
 		return fmt.Sprintf("the schema %q of the database", r.config.Database.schema())
@@ -39,7 +41,7 @@ func (r *Runs) where() string {
 	return r.config.Path
 }
 
-// isBlank reports whether somebody made the file of the runs as an empty one.
+// isBlank reports whether an empty file exists where the runs belong: someone created it on purpose.
 func (r *Runs) isBlank() bool {
 	if r.config.Database != nil {
 		return false
@@ -48,9 +50,9 @@ func (r *Runs) isBlank() bool {
 	return err == nil && info.Size() == 0
 }
 
-// claim refuses tables of another store, of a later version of gavel, or that lost the runs of the store,
-// before anything runs; new ones it has belong to the store. blank says that the runs which they do not
-// have may be given up.
+// claim checks that the tables belong to this store before anything runs. New tables become the store's. It
+// rejects tables of another store, of a later version of gavel, and tables that lost the store's runs.
+// blank permits giving up the runs that the tables lack.
 func (r *Runs) claim(ctx context.Context, s *session, blank bool) error {
 	ours := r.describeStore()
 	theirs, err := readStore(ctx, s)
@@ -85,7 +87,7 @@ func (r *Runs) claim(ctx context.Context, s *session, blank bool) error {
 	switch theirs, err = readStore(ctx, s); {
 	case err != nil:
 		return r.failOpen(err)
-	case theirs != ours: // which was faster
+	case theirs != ours: // another process was faster
 		return r.claim(ctx, s, blank)
 	}
 	return nil
@@ -97,7 +99,7 @@ func callWithin(ctx context.Context, s *session) (dbos.Context, context.CancelFu
 	return c, func() { stop(); cancel() }
 }
 
-// readStore returns which store the tables belong to, "" for none.
+// readStore returns the store that the tables belong to, or "".
 func readStore(ctx context.Context, s *session) (string, error) {
 	c, done := callWithin(ctx, s)
 	defer done()
@@ -109,8 +111,8 @@ func readStore(ctx context.Context, s *session) (string, error) {
 	return theirs, nil
 }
 
-// lookForRuns reports whether the tables have any run, and of which version one is that has not ended
-// and that this gavel does not know.
+// lookForRuns reports whether the tables have any run. later is the version of an open run that this gavel
+// does not know, or "".
 func lookForRuns(ctx context.Context, s *session) (has bool, later string, err error) {
 	c, done := callWithin(ctx, s)
 	defer done()
@@ -128,8 +130,8 @@ func lookForRuns(ctx context.Context, s *session) (has bool, later string, err e
 	return true, later, err
 }
 
-// missRuns looks in the store for runs that have not ended and that tables without any run have lost.
-// They are given up where the tables were emptied for that.
+// missRuns looks in the store for open runs that empty tables have lost. If the tables were emptied on
+// purpose (blank), these runs are given up.
 func (r *Runs) missRuns(ctx context.Context, blank bool) error {
 	lost, err := r.config.Ledger.ListOpenRuns(ctx)
 	if err != nil || len(lost) == 0 {
@@ -160,8 +162,8 @@ func (r *Runs) missRuns(ctx context.Context, blank bool) error {
 	return nil
 }
 
-// checkFile refuses a file that holds something else, or tables of a later version: DBOS would add its
-// own to any database, and use any that it does not know.
+// checkFile rejects a file with foreign content, or tables of a later version. DBOS would add its tables to
+// any database, and would use tables of an unknown version.
 func checkFile(ctx context.Context, path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -187,7 +189,7 @@ func checkFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// fileTables are the tables of a file; their version is -1 where they are not those of DBOS.
+// fileTables describes the tables of a file; version is -1 if they are not DBOS tables.
 type fileTables struct{ count, version int64 }
 
 func readTables(ctx context.Context, path string) (fileTables, error) {
@@ -197,7 +199,7 @@ func readTables(ctx context.Context, path string) (fileTables, error) {
 	}
 	defer func() { _ = db.Close() }()
 	t, ours := fileTables{version: -1}, 0
-	// The table of the version is the first that DBOS makes: a process that was killed then has left no other.
+	// DBOS creates the version table first, so a process that was killed at that point left no other table.
 	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name = ? THEN 1 END) FROM sqlite_master WHERE type = 'table'", VersionTable).Scan(&t.count, &ours)
 	if err != nil || ours == 0 {
 		return t, err

@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// warnEntries says what is wrong with the chains that states of the stored workflows start.
+// warnEntries logs problems with the chains that the states of stored workflows start.
 func (c *chains) warnEntries(ctx context.Context) error {
 	stored, err := c.sys.Store.Definitions(ctx)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *cancelEntryCommand) Run(ctx context.Context, con *module.Console) error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sys.Close() }() // its writes are durable
+	defer func() { _ = sys.Close() }() // committed writes are durable
 	name, err := CancelEntry(ctx, sys.Engine, localOperator, c.Instance)
 	if err != nil {
 		return con.Failure(err)

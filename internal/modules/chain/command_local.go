@@ -21,19 +21,19 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// callFlags say what a chain may call.
+// callFlags select what a chain may call.
 type callFlags struct {
 	Repeatable []string `name:"repeatable" placeholder:"SERVER/TOOL" sep:"none" help:"A tool that may run twice, in addition to those of the configuration: a call whose answer was lost is made again. Repeat for several."`
 	module.ConfigFlag
-	settings *Settings // the section chains of the configuration, nil for none
+	settings *Settings // the section chains of the configuration, or nil
 }
 
 func (f callFlags) isRepeatable(server, tool string) bool {
 	return f.settings.IsRepeatable(server, tool) || slices.Contains(f.Repeatable, server+"/"+tool)
 }
 
-// openServers opens the upstreams of the configuration file; without one there are none, and what
-// is pinned is unknown.
+// openServers opens the upstreams of the configuration file. Without a file there are none, and the pinned
+// items are unknown.
 func (f *callFlags) openServers(con *module.Console) (*upstream.Manager, map[string]ServerItems, error) {
 	file, err := f.Load()
 	if err != nil || file == nil {
@@ -62,7 +62,7 @@ func (f *callFlags) openServers(con *module.Console) (*upstream.Manager, map[str
 	return servers, items, nil
 }
 
-// again names the configuration file on another command line.
+// again returns the flag that repeats the configuration file in a suggested command line.
 func again(f module.ConfigFlag) string {
 	if f.Config == "" {
 		return ""
@@ -70,7 +70,7 @@ func again(f module.ConfigFlag) string {
 	return " --config " + term.ShellWord(f.Config)
 }
 
-// parseChain reads a definition; the error is a *workflow.ParseError where it is none.
+// parseChain reads a definition. The error is a *workflow.ParseError if the file is not a valid one.
 func parseChain(path string) (*Definition, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {
@@ -266,7 +266,7 @@ func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 	return c.print(con, run, result)
 }
 
-// warnChanged says that a run goes on with another definition than the file has now.
+// warnChanged warns that a run continues with an older definition than the file now contains.
 func (c *runCommand) warnChanged(ctx context.Context, con *module.Console, runs *Runs, run string, d *Definition) error {
 	kept, err := runs.ReadDefinition(ctx, run)
 	if err != nil {
@@ -278,7 +278,7 @@ func (c *runCommand) warnChanged(ctx context.Context, con *module.Console, runs 
 	return nil
 }
 
-// resumeCommand is the command line with which a run goes on.
+// resumeCommand returns the command line that continues a run.
 func (c *runCommand) resumeCommand(con *module.Console, run string) string {
 	words := []string{"gavel"}
 	for _, arg := range con.Args {
@@ -290,7 +290,7 @@ func (c *runCommand) resumeCommand(con *module.Console, run string) string {
 	return strings.Join(words, " ")
 }
 
-// check refuses what cannot work, and what this command has nothing for.
+// check rejects chains that cannot work, or that need something this command does not have.
 func (c *runCommand) check(con *module.Console, d *Definition, items map[string]ServerItems, models []string) error {
 	var wrong []string
 	for _, issue := range d.Lint(LintOptions{Servers: items, Models: append([]string{}, models...), Writer: c.settings.Writer, Flags: again(c.ConfigFlag)}) {
@@ -326,7 +326,7 @@ func (c *runCommand) print(con *module.Console, run string, r *Result) error {
 	return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(*r.Err.View()))}
 }
 
-// stepShow shows what happens to the steps of a run, and stops at a call that may have been done.
+// stepShow prints the progress of a run's steps, and stops at a call whose outcome is unknown.
 type stepShow struct {
 	lines   *stepLines
 	ask     context.CancelCauseFunc
@@ -344,7 +344,7 @@ func (s *stepShow) show(_ string, p Progress) {
 	}
 }
 
-// lostAnswerError is a call of which it is not known whether it was done.
+// lostAnswerError is a call that may or may not have been done.
 type lostAnswerError struct{ Command }
 
 func (l *lostAnswerError) Error() string {
@@ -355,7 +355,7 @@ func (l *lostAnswerError) hint() string {
 	return fmt.Sprintf("look at the server, and run this again with --answer %s=happened, --answer %s=again or --answer %s=give-up", l.Step, l.Step, l.Step)
 }
 
-// asked says what the flags say became of a call; where they do not, it stops the program.
+// asked returns the outcome of a call that the flags state. Without one it stops the program.
 func (s *stepShow) asked(c Command) (answer string, known bool) {
 	for _, given := range s.answers {
 		if step, what, _ := strings.Cut(given, "="); step == c.Step {
@@ -366,10 +366,10 @@ func (s *stepShow) asked(c Command) (answer string, known bool) {
 	return "", false
 }
 
-// localOperator is who runs chains without a server.
+// localOperator runs chains without a server.
 var localOperator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
 
-// parseError names what a file is not.
+// parseError reports why a file is not a chain.
 func parseError(file string, err error) error {
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
 		return &term.ExitError{Code: term.ExitBad, Lines: module.IssueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a chain", file)}
@@ -377,7 +377,7 @@ func parseError(file string, err error) error {
 	return err
 }
 
-// checkAnswers holds --answer to its form.
+// checkAnswers validates the values of --answer.
 func checkAnswers(d *Definition, answers []string) error {
 	for _, given := range answers {
 		step, what, _ := strings.Cut(given, "=")

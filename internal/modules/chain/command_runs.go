@@ -121,7 +121,7 @@ func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
 	return con.Page(c.JSON, page, runRows(con.Out, page.Runs), "no runs", more, "ACTS FOR")
 }
 
-// runRows is the table of runs.
+// runRows builds the table of runs.
 func runRows(out *term.Terminal, runs []RunView) [][]string {
 	rows := [][]string{{"RUN", "CHAIN", "STATUS", "STARTED", "TOOK", "ACTS FOR", "NOTE"}}
 	for i := range runs {
@@ -135,7 +135,7 @@ func runRows(out *term.Terminal, runs []RunView) [][]string {
 	return rows
 }
 
-// cutForPerson keeps a cell of a table on a terminal short; a file or a pipe gets all of it.
+// cutForPerson shortens a table cell on a terminal; a file or a pipe gets the full text.
 func cutForPerson(out *term.Terminal, text string) string {
 	if !out.IsTerminal() {
 		return text
@@ -143,7 +143,7 @@ func cutForPerson(out *term.Terminal, text string) string {
 	return term.Truncate(text, 80)
 }
 
-// noteOnRun says in a few words what keeps a run from going on, what it does, or why it ended.
+// noteOnRun explains briefly what blocks a run, what it is doing, or why it ended.
 func noteOnRun(r RunView, now time.Time) string {
 	more := func(all []RunQuestion) string {
 		text := describeQuestion(all[0], now)
@@ -167,7 +167,7 @@ func noteOnRun(r RunView, now time.Time) string {
 	return ""
 }
 
-// itsTurn is what a queued run waits for.
+// itsTurn describes what a queued run waits for.
 const itsTurn = "its turn, or for a server that runs its chain"
 
 func explainNote(n *RunNote) string {
@@ -177,10 +177,10 @@ func explainNote(n *RunNote) string {
 	return fmt.Sprintf("by %s: %s", n.By, n.Why)
 }
 
-// describeQuestion says what a run waits for, or does, and for how long.
+// describeQuestion names what a run waits for or does, and for how long.
 func describeQuestion(q RunQuestion, now time.Time) string {
 	return nameQuestion(q, "") + ", for " + term.Roughly(max(now.Sub(q.Since), 0))
 }
 
-// lookAtRunEvery is how often a run is looked at whose steps are shown.
+// lookAtRunEvery is the polling interval for a run whose steps are shown.
 const lookAtRunEvery = 500 * time.Millisecond

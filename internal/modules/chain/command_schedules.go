@@ -7,7 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// scheduleRows is the table of schedules.
+// scheduleRows builds the table of schedules.
 func scheduleRows(res any) [][]string {
 	rows := [][]string{{"CHAIN", "TIMING", "NEXT", "LAST", "STATUS", "ACTS FOR", "NOTE"}}
 	list, _ := res.(ScheduleList)
@@ -17,7 +17,7 @@ func scheduleRows(res any) [][]string {
 	return rows
 }
 
-// scheduleRow is a schedule in the table. STATUS is what became of the last tick.
+// scheduleRow is a schedule's row in the table. STATUS is the outcome of the last tick.
 func scheduleRow(s *ScheduleView) []string {
 	next, last, status, note := "never", "-", "-", ""
 	if !s.Next.IsZero() {
@@ -37,7 +37,7 @@ func scheduleRow(s *ScheduleView) []string {
 	return []string{s.Chain, s.Timing, next, last, status, term.OrNone(s.RunAs), term.Truncate(term.OrNone(note), 80)}
 }
 
-// printSchedule says when a schedule runs next, or which run was asked for.
+// printSchedule prints when a schedule runs next, or the run that was triggered.
 func printSchedule(con *module.Console, res any) {
 	switch s := res.(type) {
 	case Tick:

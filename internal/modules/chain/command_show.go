@@ -51,7 +51,7 @@ func (c *showCommand) Run(ctx context.Context, con *module.Console) error {
 	return con.Print(c.JSON, run, func() { printRun(con.Out, run, time.Now(), c.Place.Again()) })
 }
 
-// printRun prints all that is known of a run; again ends the commands that are named.
+// printRun prints everything known about a run; again is appended to suggested commands.
 func printRun(out *term.Terminal, r RunView, now time.Time, again string) {
 	rows := [][]string{{"run", r.Run}, {"chain", r.Chain}, {"status", string(r.Status)}, {"acts for", cmp.Or(r.ActsFor, r.Principal)}}
 	add := func(name, value string) {
@@ -97,7 +97,7 @@ func printRun(out *term.Terminal, r RunView, now time.Time, again string) {
 	printOutput(out, r.Output)
 }
 
-// explainQuestion says what a run waits for or does, and since when.
+// explainQuestion describes what a run waits for or does, and since when.
 func explainQuestion(q RunQuestion, now time.Time) string {
 	line := fmt.Sprintf("%s (step %s, since %s, for %s)", q.Describe(), q.Step, q.Since.Format(time.RFC3339), term.Roughly(max(now.Sub(q.Since), 0)))
 	if q.Kind != "sleep" && !q.Until.IsZero() {
@@ -106,7 +106,7 @@ func explainQuestion(q RunQuestion, now time.Time) string {
 	return line
 }
 
-// nameCommand names the command for what a run waits for, "" where there is none.
+// nameCommand suggests the command that answers what a run waits for, or "".
 func nameCommand(run string, q RunQuestion, again string) string {
 	switch {
 	case q.Kind == "signal":
@@ -131,16 +131,16 @@ func stepRows(out *term.Terminal, steps []RunStep) [][]string {
 	return rows
 }
 
-// printOutput prints what a run gave; nothing where it gave nothing.
+// printOutput prints the output of a run, if it has any.
 func printOutput(out *term.Terminal, output json.RawMessage) {
 	if len(output) > 0 && string(output) != "{}" {
 		out.Printf("\noutput\n")
-		_ = out.JSON(output) // it was read from JSON; a failed write is kept
+		_ = out.JSON(output) // the JSON is valid; Terminal keeps a write error
 	}
 }
 
-// watchRun shows the steps of a run as they end, on standard error, until it has ended; then what it
-// gave. A run that is not done is a bad end. What cannot be asked once it was seen is asked again.
+// watchRun prints the steps of a run to standard error as they end, and its output once it has ended. A run
+// that is not done is an error. Once the run was seen, a failed request is repeated.
 func watchRun(ctx context.Context, con *module.Console, at operation.Caller, id string, asJSON bool, again string) error {
 	w := runWatch{again: again, at: at, id: id, lines: newStepLines(con.Err), shown: map[string]bool{}}
 	defer w.lines.close()
@@ -172,18 +172,18 @@ func watchRun(ctx context.Context, con *module.Console, at operation.Caller, id 
 	}
 }
 
-// runWatch shows what becomes of a run.
+// runWatch prints the progress of a run.
 type runWatch struct {
 	at    operation.Caller
-	id    string // as it was typed, until the run was seen
+	id    string // as typed, until the run was seen
 	seen  bool
 	after string // the cursor of the last look
-	again string // ends the commands that are named
+	again string // appended to suggested commands
 	lines *stepLines
 	shown map[string]bool // keys of steps, and of questions
 }
 
-// look shows what has become of the run since the last time.
+// look prints the run's progress since the last call.
 func (w *runWatch) look(ctx context.Context) (RunView, error) {
 	run, err := AskRun.Do(ctx, w.at, RunRequest{Run: w.id, Cursor: w.after})
 	if err != nil {
@@ -209,7 +209,7 @@ func (w *runWatch) look(ctx context.Context) (RunView, error) {
 	return run, nil
 }
 
-// nameQuestion says what a run waits for.
+// nameQuestion describes what a run waits for.
 func nameQuestion(q RunQuestion, again string) string {
 	if q.Review == "" {
 		return q.Describe()
@@ -217,7 +217,7 @@ func nameQuestion(q RunQuestion, again string) string {
 	return q.Describe() + ": gavel review show " + q.Review + again
 }
 
-// describeRest says what a run does now.
+// describeRest describes what a run is doing now.
 func describeRest(r RunView, now time.Time) string {
 	under := []string{fmt.Sprintf("%s for %s", r.Status, term.Roughly(now.Sub(r.Started)))}
 	for _, q := range r.UnderWay {
@@ -226,8 +226,8 @@ func describeRest(r RunView, now time.Time) string {
 	return strings.Join(under, "; ")
 }
 
-// mayPass reports whether a run that was seen can perhaps be asked for again later: a server that starts
-// anew is away for a moment.
+// mayPass reports whether a request for a run that was seen may succeed later: a server that restarts is
+// briefly unreachable.
 func (w *runWatch) mayPass(err error) bool {
 	failed, ok := errors.AsType[*term.ExitError](err)
 	return ok && w.seen && failed.Code == term.ExitUnknown
@@ -236,7 +236,7 @@ func (w *runWatch) mayPass(err error) bool {
 func endWatch(con *module.Console, run RunView, asJSON bool) error {
 	err := con.Print(asJSON, run, func() {
 		if len(run.Output) > 0 && string(run.Output) != "{}" {
-			_ = con.Out.JSON(run.Output) // it was read from JSON; a failed write is kept
+			_ = con.Out.JSON(run.Output) // the JSON is valid; Terminal keeps a write error
 		}
 	})
 	switch {

@@ -10,19 +10,18 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// stepLines shows what becomes of steps. A person gets one line for each that has ended, with how
-// long it took, and below them a line that says what is under way; a file or a pipe gets a line for
-// each thing that happens.
+// stepLines prints the progress of steps. A terminal gets one line per ended step with its duration, and a
+// status line below that lists the steps in progress. A file or a pipe gets one line per event.
 type stepLines struct {
 	out  *term.Terminal
-	live *term.Progress // nil where no person is looking
+	live *term.Progress // nil if the output is not a terminal
 
 	mu    sync.Mutex
-	begun map[string]time.Time // steps under way, by key
+	begun map[string]time.Time // steps in progress, by key
 	order []string             // their keys
-	rest  string               // what there is to say where no step is known to be under way
+	rest  string               // the status text when no step is known to be in progress
 	stop  func()
-	// closed says that the last line is gone for good.
+	// closed reports that the status line was removed for good.
 	closed bool
 }
 
@@ -55,7 +54,7 @@ func newStepLines(out *term.Terminal) *stepLines {
 	return l
 }
 
-// close clears the line of what is under way. It may be called again.
+// close removes the status line. It is safe to call more than once.
 func (l *stepLines) close() { l.stop() }
 
 func (l *stepLines) started(key string) {
@@ -69,15 +68,15 @@ func (l *stepLines) started(key string) {
 	l.draw()
 }
 
-// leastTime is the shortest that it is worth saying a step took: what was recorded before a run was
-// taken up ends as soon as it begins.
+// leastTime is the shortest duration worth printing: steps recorded before a run was taken up end as soon
+// as they begin.
 const leastTime = 5 * time.Millisecond
 
-// ended says that a step is done, failed, or failed and was handled.
+// ended prints that a step is done, failed, or failed and was handled.
 func (l *stepLines) ended(event, key string, wrong *RunError) {
 	l.mu.Lock()
 	began, known := l.begun[key]
-	if event != "handled" { // the step goes on with its handler
+	if event != "handled" { // the step continues with its handler
 		delete(l.begun, key)
 		l.order = slices.DeleteFunc(l.order, func(other string) bool { return other == key })
 	}
@@ -89,7 +88,7 @@ func (l *stepLines) ended(event, key string, wrong *RunError) {
 	l.took(event, key, took, wrong)
 }
 
-// took says how a step ended, and after how long.
+// took prints how a step ended, and after how long.
 func (l *stepLines) took(event, key string, took time.Duration, wrong *RunError) {
 	what := ""
 	if wrong != nil {
@@ -114,7 +113,7 @@ func (l *stepLines) say(event, key, what string) {
 	l.draw()
 }
 
-// draw says what is under way.
+// draw updates the status line.
 func (l *stepLines) draw() {
 	if l.live == nil {
 		return
@@ -127,7 +126,7 @@ func (l *stepLines) draw() {
 	var under []string
 	for _, key := range l.order {
 		if slices.ContainsFunc(l.order, func(other string) bool { return strings.HasPrefix(other, key+"/") }) {
-			continue // the steps in it say more
+			continue // the steps inside it are more specific
 		}
 		if since := time.Since(l.begun[key]); since >= time.Second {
 			key += " " + term.Roughly(since)
@@ -141,7 +140,7 @@ func (l *stepLines) draw() {
 	l.live.Set("under way " + strings.Join(under, ", "))
 }
 
-// setRest sets what the last line says where no step is known to be under way.
+// setRest sets the status text to use when no step is known to be in progress.
 func (l *stepLines) setRest(text string) {
 	l.mu.Lock()
 	l.rest = text

@@ -9,11 +9,11 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// promptModel has the configured models complete the prompts of chains: within the judge's deadline, and
-// what the principal may ask of it.
+// promptModel completes the prompts of chains with the configured models, within the judge's deadline and
+// the principal's budget.
 type promptModel struct {
 	asker judge.Asker
-	// spend holds the principal to its tokens; nil holds nobody.
+	// spend charges the tokens to the principal's budget; nil disables the budget.
 	spend func(ctx context.Context, p engine.Principal, ask func(context.Context) (tokens int64, err error)) error
 }
 

@@ -12,21 +12,21 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Condition is true or false of what a run has so far: a comparison of two operands, one operand
-// that is true or false, conditions joined by and, or and not, or a script.
+// Condition evaluates to true or false over a run's current values. It is a comparison of two operands, a
+// single boolean operand, conditions joined by and, or and not, or a script.
 type Condition struct {
 	left, right template
-	operator    string       // "" for one operand
-	parts       []*Condition // of and, or and not
+	operator    string       // "" for a single operand
+	parts       []*Condition // the parts of and, or and not
 	// Script is an expression over data, the run's variables and outputs; "" for none.
 	Script string
 	text   string
 }
 
-// String is the condition as it was written.
+// String returns the condition as it was written.
 func (c *Condition) String() string { return c.text }
 
-// The operators, longest first where one begins another.
+// operators lists the operators; an operator comes before its own prefixes.
 var operators = []string{"==", "!=", "<=", ">=", "<", ">", "contains"}
 
 var (
@@ -37,7 +37,7 @@ var (
 	joinPattern     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:and|or|not)\b|^[()]`) })
 )
 
-// maxComparisons is how many comparisons, nots and parentheses a condition may have.
+// maxComparisons limits the comparisons, nots and parentheses in a condition.
 const maxComparisons = 100
 
 // parseCondition reads a condition that is not a script.
@@ -55,7 +55,7 @@ func parseCondition(text string) (*Condition, error) {
 	return c, nil
 }
 
-// conditionParser reads a condition from the left. Where there is none, its methods return nil.
+// conditionParser parses from left to right. Its methods return nil if the text does not match.
 type conditionParser struct {
 	rest  string
 	count int
@@ -71,7 +71,7 @@ func (p *conditionParser) take(pattern *regexp.Regexp, want ...string) string {
 	return found
 }
 
-// parseJoined reads conditions with or, or with and, between them.
+// parseJoined parses conditions that are joined by operator: or, or and.
 func (p *conditionParser) parseJoined(operator string) (*Condition, error) {
 	next := p.parseOne
 	if operator == "or" {
@@ -91,7 +91,7 @@ func (p *conditionParser) parseJoined(operator string) (*Condition, error) {
 	return &Condition{operator: operator, parts: parts}, nil
 }
 
-// parseOne reads a comparison, a single operand, a not, or what is in parentheses.
+// parseOne parses a comparison, a single operand, a negation or a parenthesised condition.
 func (p *conditionParser) parseOne() (c *Condition, err error) {
 	if p.count++; p.count > maxComparisons {
 		return nil, fmt.Errorf("the condition has more than %d comparisons; write a script", maxComparisons)
@@ -110,7 +110,7 @@ func (p *conditionParser) parseOne() (c *Condition, err error) {
 	}
 	left := p.take(operandPattern())
 	if left == "" {
-		return nil, nil //nolint:nilnil // no condition: the caller says what one is
+		return nil, nil //nolint:nilnil // not a condition: the caller reports it
 	}
 	c = &Condition{text: left, operator: p.take(operatorPattern())}
 	if c.left, err = parseOperand(left); err != nil {
@@ -147,7 +147,7 @@ func parseOperand(text string) (template, error) {
 	return literal{decodeJSON(raw.Raw())}, nil
 }
 
-// visit calls f for every reference of the condition; a script has none.
+// visit calls f for every reference in the condition; a script has none.
 func (c *Condition) visit(f func(reference)) {
 	for _, t := range []template{c.left, c.right} {
 		if t != nil {
@@ -159,7 +159,7 @@ func (c *Condition) visit(f func(reference)) {
 	}
 }
 
-// fillOperand is the value of an operand; of a whole output with its text.
+// fillOperand returns the value of an operand; a reference to a whole output keeps its text.
 func fillOperand(t template, find lookup) (any, error) {
 	if one, ok := t.(whole); ok {
 		return find(one.reference)
@@ -167,7 +167,8 @@ func fillOperand(t template, find lookup) (any, error) {
 	return t.fill(find)
 }
 
-// compared is an operand as it is compared with another one: an output next to a text is its text.
+// compared returns the value of v to compare with other: an output with text is compared as that text if
+// other is a string.
 func compared(v, other any) any {
 	c, ok := v.(content)
 	if _, isText := valueOf(other).(string); ok && isText && c.text != "" {
@@ -176,7 +177,7 @@ func compared(v, other any) any {
 	return valueOf(v)
 }
 
-// holds compares. It is not for scripts.
+// holds evaluates the condition, which must not be a script.
 func (c *Condition) holds(find lookup) (bool, error) {
 	for _, part := range c.parts {
 		switch holds, err := part.holds(find); {
@@ -260,8 +261,8 @@ func equalValues(a, b any) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// readNumber reads a number exactly. One that no float64 can hold is none: written out, it could
-// take any memory.
+// readNumber reads a number exactly. It rejects numbers outside the range of float64: expanded, they could
+// take any amount of memory.
 func readNumber(v any) (*big.Rat, bool) {
 	n, ok := v.(json.Number)
 	if !ok {

@@ -14,12 +14,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// RunStatus is where a run stands.
+// RunStatus is the status of a run.
 type RunStatus string
 
-// The statuses.
+// The statuses of a run.
 const (
-	StatusQueued    RunStatus = "queued" // for its chain's concurrency, or a process that executes it
+	StatusQueued    RunStatus = "queued" // waits for its chain's concurrency limit, or for a process to execute it
 	StatusRunning   RunStatus = "running"
 	StatusPaused    RunStatus = "paused"
 	StatusDone      RunStatus = "done"
@@ -27,7 +27,7 @@ const (
 	StatusCancelled RunStatus = "cancelled"
 )
 
-// RunNote is what a person last did to a run.
+// RunNote records what someone last did to a run.
 type RunNote struct {
 	Paused bool      `json:"paused,omitempty"`
 	By     string    `json:"by"`
@@ -46,26 +46,26 @@ func (n RunNote) explain() string {
 	}
 }
 
-// RunState is a run as it stands.
+// RunState is the current state of a run.
 type RunState struct {
 	Run   string
 	Chain string
-	// Principal owns the run; ActsFor is for whom it acts where that is another one.
+	// Principal owns the run; ActsFor is set if the run acts for another principal.
 	Principal string
 	ActsFor   string
 	Status    RunStatus
 	Started   time.Time
 	Ended     time.Time
-	// Redrives is the run that this one runs again, "" for none.
+	// Redrives is the run that this one runs again, or "".
 	Redrives string
 	Note     RunNote
 	// Result is set once the run is done or failed.
 	Result *Result
 	place  place
-	swept  *RunView // the record of one whose tables are gone
+	swept  *RunView // the record of a run whose tables were deleted
 }
 
-// ErrUnknownRun reports that there is no such run.
+// ErrUnknownRun reports that the run does not exist.
 var ErrUnknownRun = errors.New("no such run; list them")
 
 // Get returns a run.
@@ -131,7 +131,7 @@ func (r *Runs) describeRun(w dbos.WorkflowStatus) RunState {
 	return s
 }
 
-// openStatus is where a run stands that has begun, and has not ended.
+// openStatus returns the status of a run that has begun and has not ended.
 func (n RunNote) openStatus() RunStatus {
 	if n.Paused {
 		return StatusPaused
@@ -141,12 +141,12 @@ func (n RunNote) openStatus() RunStatus {
 
 func readNote(w dbos.WorkflowStatus) (n RunNote) {
 	if raw, err := json.Marshal(w.Attributes[attrNote]); err == nil {
-		_ = json.Unmarshal(raw, &n) // what is not a note is none
+		_ = json.Unmarshal(raw, &n) // an invalid note counts as none
 	}
 	return n
 }
 
-// findOpen returns a run that has not ended.
+// findOpen returns a run that has not ended; otherwise it fails.
 func (r *Runs) findOpen(ctx context.Context, run string) (RunState, error) {
 	s, err := r.Get(ctx, run)
 	if err == nil && s.Status.HasEnded() {
@@ -155,15 +155,15 @@ func (r *Runs) findOpen(ctx context.Context, run string) (RunState, error) {
 	return s, err
 }
 
-// setNote notes who did what to a run. It comes after the record of that: a note alone would lift a pause
-// that nobody lifted.
+// setNote stores who did what to a run. Callers must record the action first: a note alone could lift a
+// pause without a record of who lifted it.
 func (r *Runs) setNote(ctx context.Context, run string, n RunNote) error {
 	n.At = time.Now().UTC()
 	return r.mark(ctx, run, map[string]any{attrNote: n})
 }
 
-// cancelRow ends a run in the tables. A suspended one has the status of one that ended, so it is woken first: no execution
-// begins behind the attribute.
+// cancelRow ends a run in the tables. A suspended run looks ended to DBOS, so it is woken first. The
+// attribute, which is set before that, keeps an execution from starting.
 func (r *Runs) cancelRow(ctx context.Context, run string, n RunNote) error {
 	n.At = time.Now().UTC()
 	if err := r.mark(ctx, run, map[string]any{attrNote: n, attrCancelled: true}); err != nil {
@@ -184,12 +184,12 @@ func (r *Runs) cancelRow(ctx context.Context, run string, n RunNote) error {
 	return nil
 }
 
-// Pause stops a run before its next step; what is under way ends first.
+// Pause stops a run before its next step; commands in progress end first.
 func (r *Runs) Pause(ctx context.Context, run, by, why string) error {
 	return r.setPaused(ctx, run, RunNote{Paused: true, By: by, Why: why})
 }
 
-// Resume lets a paused run go on.
+// Resume continues a paused run.
 func (r *Runs) Resume(ctx context.Context, run, by, why string) error {
 	return r.setPaused(ctx, run, RunNote{By: by, Why: why})
 }
@@ -211,7 +211,7 @@ func (r *Runs) setPaused(ctx context.Context, run string, n RunNote) error {
 	return r.refresh(ctx, run)
 }
 
-// Cancel ends a run. A call that is under way may still be done.
+// Cancel ends a run. A call in progress may still complete.
 func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 	s, err := r.findOpen(ctx, run)
 	if err != nil {
@@ -230,8 +230,7 @@ func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 	return r.refresh(ctx, run)
 }
 
-// Signal gives a value to the next wait for a signal of that name, also where the run has not come
-// to it yet.
+// Signal sends a value to a run. It is kept until a step waits for a signal of that name.
 func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) error {
 	if err := r.checkSignal(ctx, run, name); err != nil {
 		return err
@@ -251,10 +250,10 @@ func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) erro
 		return fmt.Errorf("signal the run %s: %w", run, err)
 	}
 	taken := map[string]bool{}
-	for _, w := range sent { // those of other runs as well: in the prefix, _ and % stand for anything
+	for _, w := range sent { // may include signals of other runs: in the prefix, _ and % are wildcards
 		taken[w.ID] = true
 	}
-	for _, step := range ended { // a redriven run has waits that signals of another one ended
+	for _, step := range ended { // in a redriven run, signals of the earlier run may have ended waits
 		if key, ok := strings.CutPrefix(step.StepName, string(OpWait)+" "); ok {
 			taken[run+"/"+key] = true
 		}
@@ -270,8 +269,8 @@ func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) erro
 	}
 }
 
-// checkSignal refuses a signal for which no step of a run's definition waits. A definition that cannot be read here may
-// have any.
+// checkSignal rejects a signal for which no step of the run's definition waits. If this process cannot read
+// the definition, any signal is accepted.
 func (r *Runs) checkSignal(ctx context.Context, run, name string) error {
 	d, err := r.ReadDefinition(ctx, run)
 	switch {
@@ -296,23 +295,23 @@ func (r *Runs) checkSignal(ctx context.Context, run, name string) error {
 	return &engine.Error{Code: engine.CodeInvalidArgument, Path: "/name", Message: fmt.Sprintf("No step of the run %s waits for the signal %s.", run, quoteName(name)), Hint: hint}
 }
 
-// The answers to what became of a call that may have run.
+// The possible answers when a call may or may not have run.
 const (
-	AnswerHappened = "happened" // it was done, and gave the output
-	AnswerAgain    = "again"    // it was not done, and may be
+	AnswerHappened = "happened" // it was done, and returned the given output
+	AnswerAgain    = "again"    // it was not done, and may be repeated
 	AnswerGiveUp   = "give-up"
 )
 
-// Answer says what became of a call that may have run: key is the question's.
+// Answer states what happened to a call that may have run. key is the key of the question.
 func (r *Runs) Answer(ctx context.Context, run, key, answer string, output any) error {
 	_, err := r.record(ctx, run, run+"/"+key, map[string]any{"answer": answer, "output": output})
 	return err
 }
 
-// keepSignal is a workflow that ends at once: its record is the value, kept for who waits.
+// keepSignal is a workflow that ends immediately: its record holds the value until a step reads it.
 func keepSignal(_ dbos.Context, value string) (string, error) { return value, nil }
 
-// record keeps a value for a run. The first of an id stays, and ours says whether that is this one.
+// record stores a value for a run. The first value with an id is kept; ours reports whether it is this one.
 func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool, err error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -340,7 +339,7 @@ func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool
 		case w.ID == id:
 			ours = w.Attributes["nonce"] == nonce
 		case isSuspended(w):
-			if err := r.wake(ctx, run); err != nil { // an executor looks later
+			if err := r.wake(ctx, run); err != nil { // an executor polls for it later
 				r.config.Logger.WarnContext(ctx, "cannot wake a run for a signal yet", "run", run, "error", err)
 			}
 		}
@@ -348,10 +347,10 @@ func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool
 	return ours, nil
 }
 
-// askEvery is how often is looked for what a person said of a call.
+// askEvery is how often the answer to a question about a call is polled.
 const askEvery = 500 * time.Millisecond
 
-// Await implements Waiter: it waits until a signal or an answer is there.
+// Await implements Waiter: it blocks until the signal or answer arrives.
 func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
 	q, answered := r.ask(&c)
 	defer answered()
@@ -362,7 +361,7 @@ func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
 		if o, known := r.readSignal(ctx, c.Run+"/"+c.Key); known {
 			return o
 		}
-		every := 10 * longestLook // it is rung when it is there
+		every := 10 * longestLook // Await is notified when the value arrives, so this is only a fallback
 		if c.Op == OpAsk {
 			every = askEvery
 			if o, known := r.askOthers(ctx, c); known {
@@ -376,7 +375,7 @@ func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
 	}
 }
 
-// readSignal returns a signal or an answer, where it is there.
+// readSignal returns a signal or an answer, if there is one.
 func (r *Runs) readSignal(ctx context.Context, id string) (Outcome, bool) {
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(id), dbos.WithFilterLoadInput(true))
 	if err != nil || len(list) != 1 {
@@ -389,7 +388,7 @@ func (r *Runs) readSignal(ctx context.Context, id string) (Outcome, bool) {
 	return Outcome{Value: decodeJSON(json.RawMessage(text))}, true
 }
 
-// askOthers returns what became of a call where Asked or the store knows it.
+// askOthers asks Config.Asked and the store what happened to a call.
 func (r *Runs) askOthers(ctx context.Context, c Command) (Outcome, bool) {
 	if r.config.Asked != nil {
 		if answer, known := r.config.Asked(c); known {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// cronExpression are the minutes, hours, days, months and weekdays of a cron expression, as bits.
+// cronExpression holds the minutes, hours, days, months and weekdays of a cron expression as bit sets.
 type cronExpression struct {
 	minutes, hours, days, months, weekdays uint64
-	// Where both days and weekdays are restricted, either is enough, as in every cron.
+	// If both days and weekdays are restricted, a match of either suffices, as in every cron.
 	anyDay, anyWeekday bool
 }
 
 type cronField struct {
 	name     string
 	min, max int
-	names    []string // of values from min
+	names    []string // names of the values, starting at min
 }
 
 var cronFields = []cronField{
@@ -29,7 +29,7 @@ var cronFields = []cronField{
 	{"day of the week", 0, 7, []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}},
 }
 
-// parseCron reads an expression of five fields.
+// parseCron parses an expression of five fields.
 func parseCron(text string) (cronExpression, error) {
 	if strings.HasPrefix(strings.TrimSpace(text), "@") {
 		return cronExpression{}, fmt.Errorf("%s is not a cron expression of five fields; write it as one, such as \"0 9 * * *\" for every day at nine", quoteName(text))
@@ -59,7 +59,7 @@ func parseCron(text string) (cronExpression, error) {
 	return c, nil
 }
 
-// lastDay is the last day of the longest month of the expression.
+// lastDay returns the last day of the longest month in the expression.
 func (c cronExpression) lastDay() (last int) {
 	for month, days := range []int{1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30, 10: 31, 11: 30, 12: 31} {
 		if c.months&(1<<month) != 0 {
@@ -121,11 +121,11 @@ func (f cronField) parseValue(text string) (int, error) {
 	return n, nil
 }
 
-// lastYear is where the search for a tick ends: the calendar repeats itself after 400 years.
+// lastYear ends the search for a tick: the calendar repeats itself after 400 years.
 const lastYear = 2800
 
-// next is the first minute behind w that the expression means. Both are what a clock on the wall shows, as times in
-// UTC. false where there is none.
+// next returns the first matching minute after w, or false if there is none. Both are wall-clock times,
+// stored as UTC.
 func (c cronExpression) next(w time.Time) (time.Time, bool) {
 	w = w.Truncate(time.Minute).Add(time.Minute)
 	for w.Year() < lastYear {

@@ -11,11 +11,11 @@ func (d *Definition) WriteMermaid(w io.Writer) error {
 	return d.draw().WriteMermaid(w, workflow.Marks{})
 }
 
-// WriteDOT draws the chain for Graphviz.
+// WriteDOT draws the chain in the DOT language of Graphviz.
 func (d *Definition) WriteDOT(w io.Writer) error { return d.draw().WriteDOT(w, workflow.Marks{}) }
 
-// draw lays a chain out as the states of a workflow: each step is one, with an arrow to the next,
-// to its handlers, and into what is inside.
+// draw converts a chain to the states of a workflow. Each step becomes a state, with an arrow to the next
+// step, to its handlers and to its inner steps.
 func (d *Definition) draw() *workflow.Definition {
 	p := drawing{&workflow.Definition{Name: d.Name, States: map[string]*workflow.State{}}}
 	d.visitSteps(func(s *Step) { p.add(s.ID) })
@@ -60,13 +60,13 @@ func (p drawing) connect(from, to, label string) {
 		return
 	}
 	for s.Transitions[label] != nil {
-		label += " " // a state has one transition of a name
+		label += " " // the transitions of a state need distinct names
 	}
 	s.Transitions[label] = &workflow.Transition{Action: label, Routes: []workflow.Route{{Target: to}}}
 	s.Actions = append(s.Actions, label)
 }
 
-// sequence connects steps, and what is inside them; it returns the last.
+// sequence connects steps and their inner steps, and returns the last one.
 func (p drawing) sequence(steps []*Step, before, label string) string {
 	for _, s := range steps {
 		if s.Named {

@@ -20,15 +20,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Caller is the one door to other servers; *upstream.Manager implements it.
+// Caller is the only way to other servers; *upstream.Manager implements it.
 type Caller interface {
-	// List returns what is pinned, as far as the principal may use it.
+	// List returns the pinned items that the principal may use.
 	List(p engine.Principal, kind upstream.Kind) []upstream.Item
 	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
 }
 
-// Completer has a configured model answer the messages of a prompt, within the budget of the
-// principal.
+// Completer has a configured model answer the messages of a prompt, within the budget of the principal.
 type Completer interface {
 	CompletePrompt(ctx context.Context, p engine.Principal, model string, messages []Message) (string, error)
 }
@@ -36,23 +35,24 @@ type Completer interface {
 // Message is one message of a prompt; Role is user or assistant.
 type Message struct{ Role, Text string }
 
-// Door does what runs ask for, with the rights of whom the run acts for: calls through the upstreams,
-// moves of workflows, answers of models, and scripts in the sandbox. What is nil is not there, and
-// steps that need it fail.
+// Door performs the commands of runs: calls through the upstreams, moves of workflows, model completions,
+// and scripts in the sandbox. It uses the rights of the principal for which the run acts. Nil fields
+// disable the steps that need them.
 type Door struct {
 	Upstreams Caller
 	Scripts   script.Runner
 	Workflows Workflows
 	Models    Completer
-	// AsksPeople says that a person can be asked for the input that a server requires.
+	// AsksPeople reports that a person can be asked for input that a server requires.
 	AsksPeople bool
-	// Rights returns for whom a command is done, with the rights of now; the error says that there
-	// are none any more. It is asked before every step, and again behind what a step waits for. nil is what they were
-	// when the run began.
+	// Rights returns the principal that a command acts for, with its current rights; the error reports that
+	// it no longer has any. It is called before every step, and again after a step has waited. If nil, the
+	// rights from the start of the run apply.
 	Rights func(ctx context.Context, c Command) (engine.Principal, error)
 }
 
-// ErrRightsUnknown is an error of Door.Rights: they cannot be read now. The step waits until they can.
+// ErrRightsUnknown is returned by Door.Rights if the rights cannot be read at the moment. The step waits
+// until they can.
 var ErrRightsUnknown = errors.New("the rights cannot be read")
 
 // Do implements Effects.
@@ -74,13 +74,13 @@ func (d Door) Do(ctx context.Context, c Command) Outcome {
 	return refuse(CodeNotAllowed, "this run has nothing that could do that: %s", c.Op)
 }
 
-// authorize gives a command the rights of now, or says that there are none any more.
+// authorize sets the current rights on a command, or fails if there are none left.
 func (d Door) authorize(ctx context.Context, c *Command) Outcome {
 	if d.Rights == nil {
 		return Outcome{}
 	}
 	now, err := d.Rights(ctx, *c)
-	for ; errors.Is(err, ErrRightsUnknown); now, err = d.Rights(ctx, *c) { // that says nothing of the rights
+	for ; errors.Is(err, ErrRightsUnknown); now, err = d.Rights(ctx, *c) { // this does not mean that the rights are gone
 		select {
 		case <-time.After(longestLook):
 			continue
@@ -96,23 +96,23 @@ func (d Door) authorize(ctx context.Context, c *Command) Outcome {
 	return Outcome{}
 }
 
-// refuse is an outcome that trying again cannot change.
+// refuse returns a final error outcome: retrying cannot change it.
 func refuse(code, format string, args ...any) Outcome {
 	return Outcome{Err: &StepError{Code: code, Message: fmt.Sprintf(format, args...), Final: true}}
 }
 
-// The members of _meta of every call: which execution of a step calls, and a key by which the same
-// call is known when it comes again.
+// The members of _meta in every call: which execution of a step makes the call, and the idempotency key by
+// which a server recognises a repeated call.
 const (
 	metaStep = "io.github.gavel-mcp/step"
 	metaKey  = "gavel/idempotencyKey"
 )
 
-// stepMeta is what a server is told of the execution that calls it.
+// stepMeta tells a server which execution of a step calls it.
 type stepMeta struct {
 	Run       string `json:"run"`
 	Step      string `json:"step"`
-	Iteration []int  `json:"iteration,omitempty"` // of each loop around it, from outside
+	Iteration []int  `json:"iteration,omitempty"` // index in each enclosing loop, outermost first
 	Attempt   int    `json:"attempt"`
 }
 
@@ -133,14 +133,14 @@ func describeExecution(c Command) stepMeta {
 	return m
 }
 
-// maxKey is how long an idempotency key may be; a longer one is its digest.
+// maxKey is the maximum length of an idempotency key; a longer key is replaced by its digest.
 const maxKey = 128
 
 func idempotencyKey(run, key string) string {
 	return digestLong(run+"/"+key, maxKey)
 }
 
-// digestLong is a key, or its digest where it has more than most bytes.
+// digestLong returns key, or its digest if key has more than most bytes.
 func digestLong(key string, most int) string {
 	if len(key) > most {
 		sum := sha256.Sum256([]byte(key))
@@ -149,15 +149,15 @@ func digestLong(key string, most int) string {
 	return key
 }
 
-// requests are the method and kind of what each kind of step calls.
+// requests maps the kind of a step to the method and kind of its request.
 var requests = map[Kind]upstream.Request{
 	KindTool:     {Method: "tools/call", Kind: upstream.KindTool},
 	KindResource: {Method: "resources/read", Kind: upstream.KindResource},
 	KindPrompt:   {Method: "prompts/get", Kind: upstream.KindPrompt},
 }
 
-// call makes a call. One that waits for a person is made once that one approved it; one whose gate
-// has on record that it was made before is not made again.
+// call makes a call. A parked call is sent once a person has approved it. A call that its gate has already
+// recorded is not sent again.
 func (d Door) call(ctx context.Context, c Command) Outcome {
 	key := idempotencyKey(c.Run, c.Key)
 	for {
@@ -169,7 +169,7 @@ func (d Door) call(ctx context.Context, c Command) Outcome {
 			if _, o := d.awaitApproval(ctx, &c, review); o.Err != nil {
 				return o
 			}
-			key = idempotencyKey(c.Run, c.Key+"+"+review) // the one before is the parked call's
+			key = idempotencyKey(c.Run, c.Key+"+"+review) // the previous key belongs to the parked call
 		case known && failure.Code == upstream.CodeCallRepeated && d.Workflows != nil:
 			if o, settled := readRecord(failure); settled {
 				return o
@@ -186,8 +186,8 @@ func (d Door) call(ctx context.Context, c Command) Outcome {
 	}
 }
 
-// readRecord is what came of a call that was made before gavel was stopped, as its gate has it on
-// record. The answer itself is lost.
+// readRecord returns the outcome that the gate recorded for a call made before gavel stopped. The answer
+// itself is lost.
 func readRecord(failure *upstream.Error) (o Outcome, settled bool) {
 	switch failure.Outcome {
 	case engine.CallOK:
@@ -228,7 +228,7 @@ func (d Door) send(ctx context.Context, c Command, key string) (upstream.Reply, 
 
 func (d Door) readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 	switch failure, known := errors.AsType[*upstream.Error](err); {
-	case known && failure.Code == upstream.CodeUnknown: // the door's words do not name it
+	case known && failure.Code == upstream.CodeUnknown: // the upstream's message does not name the item
 		return refuse(string(failure.Code), "%s has no %s %s of the server %s: it is not configured, not pinned or not allowed; an operator looks with gavel upstream test %s", c.Principal.ID, c.Kind, quoteName(c.Name), quoteName(c.Server), c.Server)
 	case known:
 		return Outcome{Err: &StepError{
@@ -245,17 +245,17 @@ func (d Door) readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 	return d.readReply(c, decodeJSON(reply.Result))
 }
 
-// isTransient are the failures after which the same call may succeed.
+// isTransient holds the failures after which the same call may succeed.
 var isTransient = map[upstream.Code]bool{
 	upstream.CodeUnavailable: true, upstream.CodeBusy: true, upstream.CodeTimeout: true, upstream.CodeLost: true, upstream.CodeProtocol: true,
 }
 
-// maxServerText is how many bytes of a server's own words an error repeats.
+// maxServerText limits how many bytes of a server's message an error repeats.
 const maxServerText = 2 << 10
 
-// readReply takes the output out of a result: of a tool its structured content, else its text; of a
-// resource its text; of a prompt its messages. What has several parts, or others, is a list. Where the output is used as
-// a text, it is what the parts say.
+// readReply extracts the output from a result: the structured content or else the text of a tool, the text
+// of a resource, the messages of a prompt. Several parts, or parts of other types, become a list. When the
+// output is used as text, it is the text of its parts.
 func (d Door) readReply(c Command, result any) Outcome {
 	reply, ok := result.(map[string]any)
 	if !ok {
@@ -291,10 +291,10 @@ func (d Door) readReply(c Command, result any) Outcome {
 	return withText(o, reply["content"])
 }
 
-// wrapKey is the one member of the object into which SDKs put a result that is no object.
+// wrapKey is the only member of the object in which SDKs wrap a result that is not an object.
 const wrapKey = "result"
 
-// isWrapped reports whether the pinned outputSchema of a tool is that of such an object.
+// isWrapped reports whether the pinned outputSchema of a tool describes such a wrapper.
 func (d Door) isWrapped(c Command) bool {
 	for _, item := range d.Upstreams.List(c.Principal, upstream.KindTool) {
 		if item.Upstream == c.Server && item.Name == c.Name {
@@ -304,24 +304,24 @@ func (d Door) isWrapped(c Command) bool {
 	return false
 }
 
-// ReadOutputSchema is the outputSchema of the definition of a tool, nil for none.
+// ReadOutputSchema returns the outputSchema from the definition of a tool, or nil.
 func ReadOutputSchema(tool json.RawMessage) json.RawMessage {
 	var definition struct {
 		OutputSchema json.RawMessage `json:"outputSchema"`
 	}
-	_ = json.Unmarshal(tool, &definition) // it was read when it was pinned
+	_ = json.Unmarshal(tool, &definition) // it was validated when it was pinned
 	return definition.OutputSchema
 }
 
 func isWrapper(outputSchema json.RawMessage) bool {
 	var output struct{ Properties map[string]json.RawMessage }
-	_ = json.Unmarshal(outputSchema, &output) // what is no schema wraps nothing
+	_ = json.Unmarshal(outputSchema, &output) // an invalid schema has no wrapper
 	properties := output.Properties
 	_, has := properties[wrapKey]
 	return has && len(properties) == 1
 }
 
-// withText is an outcome with the text of its parts, where that is not the value.
+// withText sets the text of an outcome to the text of its parts, unless it equals the value.
 func withText(o Outcome, parts any) Outcome {
 	text := strings.Join(listTexts(parts), "\n")
 	if same, err := formatText(o.Value); err != nil || same != text {
@@ -330,7 +330,7 @@ func withText(o Outcome, parts any) Outcome {
 	return o
 }
 
-// listTexts are the texts of all parts that have one: of contents, resources and messages.
+// listTexts returns the texts of all parts that have one: contents, resources and messages.
 func listTexts(parts any) (texts []string) {
 	list, isList := parts.([]any)
 	if !isList {
@@ -341,7 +341,7 @@ func listTexts(parts any) (texts []string) {
 		if text, _ := part["text"].(string); text != "" {
 			texts = append(texts, text)
 		}
-		for _, inner := range []string{"content", "resource"} { // of a message, and of an embedded resource
+		for _, inner := range []string{"content", "resource"} { // the parts of a message, and an embedded resource
 			if part[inner] != nil {
 				texts = append(texts, listTexts(part[inner])...)
 			}
@@ -350,7 +350,7 @@ func listTexts(parts any) (texts []string) {
 	return texts
 }
 
-// joinParts is the text of one part, or all parts.
+// joinParts returns the text of a single part, or all parts.
 func joinParts(parts any) any {
 	if list, ok := parts.([]any); ok && len(list) == 1 {
 		if part, ok := list[0].(map[string]any); ok {
@@ -362,7 +362,7 @@ func joinParts(parts any) any {
 	return parts
 }
 
-// test runs a condition in the sandbox.
+// test evaluates a condition in the sandbox.
 func (d Door) test(ctx context.Context, c Command) Outcome {
 	fail := func(message string) Outcome {
 		return Outcome{Err: &StepError{Code: CodeCondition, Message: message, Final: true}}
@@ -387,7 +387,7 @@ func (d Door) test(ctx context.Context, c Command) Outcome {
 	return Outcome{Value: reply.Route == 0}
 }
 
-// complete has a model answer a prompt's messages.
+// complete has a model answer the messages of a prompt.
 func (d Door) complete(ctx context.Context, c Command) Outcome {
 	if d.Models == nil {
 		return refuse(CodeNotAllowed, "this run has no model to complete the prompt with")
@@ -403,7 +403,7 @@ func (d Door) complete(ctx context.Context, c Command) Outcome {
 	return Outcome{Value: text}
 }
 
-// readMessages reads what prompts/get gave. A model is asked with text only.
+// readMessages reads the result of prompts/get. Models get only text.
 func readMessages(value any) (out []Message, problem string) {
 	list, _ := value.([]any)
 	for i, item := range list {

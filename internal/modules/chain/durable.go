@@ -18,22 +18,22 @@ import (
 	"github.com/gavel-mcp/gavel/engine/values"
 )
 
-// StartRequest asks for a run.
+// StartRequest describes a run to start.
 type StartRequest struct {
-	// Run is the id of the run, "" for a new one. The same id starts it once; with another chain, principal or
-	// input the error is engine.CodeKeyReused.
+	// Run is the id of the run, or "" for a new one. The same id starts a run only once. If the chain,
+	// principal or input differ, the error is engine.CodeKeyReused.
 	Run        string
 	Definition *Definition
 	Input      json.RawMessage
 	// Principal starts the run and owns it.
 	Principal engine.Principal
-	// ActsFor is with whose rights its steps are done, nil for those of Principal.
+	// ActsFor is the principal whose rights the steps use, or nil for Principal.
 	ActsFor *engine.Principal
-	// Entry is the entered state that starts it, nil for none.
+	// Entry is the entered state that starts the run, or nil.
 	Entry *engine.Entry
 }
 
-// recordedRun is what a run begins with. It never changes.
+// recordedRun is the immutable input of a run.
 type recordedRun struct {
 	Definition json.RawMessage   `json:"definition"`
 	Input      json.RawMessage   `json:"input,omitempty"`
@@ -41,7 +41,7 @@ type recordedRun struct {
 	Principal  engine.Principal  `json:"principal"`
 	ActsFor    *engine.Principal `json:"actsFor,omitempty"`
 	Entry      *engine.Entry     `json:"entry,omitempty"`
-	// Repeatable are the ids of the steps that may run twice.
+	// Repeatable lists the ids of the repeatable steps.
 	Repeatable []string `json:"repeatable"`
 	// Writers are the tools that write resources, by server.
 	Writers map[string]Writer `json:"writers"`
@@ -49,8 +49,8 @@ type recordedRun struct {
 	Started time.Time `json:"started"`
 }
 
-// Start starts a run and returns its id. What the last run of the same chain and principal saved
-// it finds.
+// Start starts a run and returns its id. The run begins with the variables that the last successful run of
+// the same chain and principal saved.
 func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	input, err := req.Definition.CheckInput(req.Input)
 	if err != nil {
@@ -75,7 +75,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	if err := r.launch(ctx, id, text, req); err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
 	}
-	if req.Run != "" { // of two that start at once with one id, the other may have begun it
+	if req.Run != "" { // another process may have begun a run with this id concurrently
 		if err := r.checkReuse(ctx, req); err != nil {
 			return "", err
 		}
@@ -83,8 +83,8 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	return id, r.beginRecord(ctx, id, req, input)
 }
 
-// listRepeatable are the ids of the steps that may run twice, never nil. A run keeps them: what is recorded
-// of a step follows from it.
+// listRepeatable returns the ids of the repeatable steps, never nil. A run stores them, because they decide
+// what is recorded for each step.
 func (r *Runs) listRepeatable(d *Definition) []string {
 	m := Machine{options: MachineOptions{Repeatable: r.config.Repeatable, Writer: r.config.Writer}}
 	out := []string{}
@@ -96,7 +96,8 @@ func (r *Runs) listRepeatable(d *Definition) []string {
 	return out
 }
 
-// listWriters are the tools by which a chain writes resources. A run keeps them, as it does what is repeatable.
+// listWriters returns the tools by which a chain writes resources. A run stores them, as it does the
+// repeatable steps.
 func (r *Runs) listWriters(d *Definition) map[string]Writer {
 	out := map[string]Writer{}
 	for _, s := range d.ListSteps() {
@@ -107,7 +108,7 @@ func (r *Runs) listWriters(d *Definition) map[string]Writer {
 	return out
 }
 
-// launch begins a run: here, or in the process that takes it from the queue.
+// launch begins a run here, or enqueues it for another process.
 func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) error {
 	owner, attributes := chainOwner(req.Definition.Name, req.Principal.ID), map[string]any{attrChain: req.Definition.Name}
 	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
@@ -136,7 +137,7 @@ func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) er
 	return r.keepQueue(ctx, id, p)
 }
 
-// nameActor names for whom a run acts where that is not its principal, else "".
+// nameActor returns the id of the principal that a run acts for, or "" if p is nil.
 func nameActor(p *engine.Principal) string {
 	if p == nil {
 		return ""
@@ -146,12 +147,13 @@ func nameActor(p *engine.Principal) string {
 
 func newRunID() string { return "run-" + uuid.Must(uuid.NewV7()).String() }
 
-// chainOwner is the key that saved variables belong to.
+// chainOwner returns the key to which saved variables belong.
 func chainOwner(chain, principal string) string { return chain + "\n" + principal }
 
-// findSaved returns the last run of a chain and principal that succeeded, and what it saved; "" for none.
+// findSaved returns the last successful run of a chain and principal and its saved variables; run is "" if
+// there is none.
 func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved map[string]any, err error) {
-	page := 1 // mostly it is the last one that ended
+	page := 1 // it is usually the last run that ended
 	for offset := 0; ; {
 		list, err := r.listRows(ctx, dbos.WithFilterUser(owner), dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset), dbos.WithFilterLoadOutput(true))
 		if err != nil {
@@ -170,11 +172,11 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 	}
 }
 
-// maxTroubled is how often a process gives a run another try whose records could not be read or written.
+// maxTroubled limits how often a process retries a run whose records could not be read or written.
 const maxTroubled = 5
 
-// interpret is the one workflow. An error that it returned to DBOS would end the run for good, so one that may pass
-// ends the execution as one that has lost a conflict, and reclaim has the run go on in the next one.
+// interpret is the only workflow. Returning an error to DBOS would end the run permanently. A transient
+// error is therefore returned as a lost conflict, and reclaim continues the run in a new execution.
 func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, error) {
 	run, err := dbos.GetWorkflowID(ctx)
 	if err != nil {
@@ -191,7 +193,7 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, erro
 	return "", dbos.ErrConflictingWorkflowID
 }
 
-// countTrouble counts that a run could not go on in this process.
+// countTrouble counts that a run could not continue in this process.
 func (r *Runs) countTrouble(run string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,14 +201,14 @@ func (r *Runs) countTrouble(run string) int {
 	return r.troubled[run]
 }
 
-// errDamaged is what no other try changes: a run that cannot be read.
+// errDamaged reports a run whose record cannot be read; retrying does not help.
 var errDamaged = errors.New("the record of the run is damaged")
 
-// errFailed ends a run whose result is a failure, so that its status in the tables says so: the output has the
-// result.
+// errFailed ends a run whose result is a failure, so that the tables show it as failed. Its output holds
+// the result.
 var errFailed = errors.New("the run failed; its output says why")
 
-// mayPass reports whether an error that ended an execution may be gone at another try.
+// mayPass reports whether an error that ended an execution may not recur in another one.
 func mayPass(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
@@ -225,7 +227,7 @@ func mayPass(ctx context.Context, err error) bool {
 	return !refused
 }
 
-// interpretRun runs a machine whose outcomes DBOS records.
+// interpretRun executes a machine, with DBOS recording its outcomes.
 func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (string, error) {
 	raw, err := r.open(ctx, raw)
 	if err != nil {
@@ -282,7 +284,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 		if err != nil {
 			return "", err
 		}
-		if !x.known[id] && x.commands[id].Op != OpSleep { // the time that passes is no progress
+		if !x.known[id] && x.commands[id].Op != OpSleep { // the passing of time is not progress
 			x.noteProgress()
 		}
 		if err := x.record.end(x.stopped, x.commands[id], o, x.known[id]); err != nil {
@@ -295,7 +297,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 	return x.finish(begun, m.Result())
 }
 
-// finish records how the run ended, and returns what its workflow ends with.
+// finish records how the run ended, and returns the result of its workflow.
 func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 	if err := x.record.finish(x.stopped, ended); err != nil {
 		return "", x.stopRefused(err)
@@ -304,7 +306,7 @@ func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 		return "", err
 	}
 	result := *ended
-	if x.config.Ledger == nil { // which would seal it
+	if x.config.Ledger == nil { // a ledger would seal it
 		result.Err = x.record.maskError(result.Err)
 	}
 	out, err := json.Marshal(result)
@@ -321,7 +323,7 @@ func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 	return text, err
 }
 
-// begin notes that an execution is under way; end forgets it.
+// begin registers an execution as active; end unregisters it.
 func (r *Runs) begin(x *execution) (end func(), err error) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
 	x.cancelled = make(chan struct{})
@@ -344,7 +346,7 @@ func (r *Runs) begin(x *execution) (end func(), err error) {
 	}, nil
 }
 
-// readRow takes over what the tables say of a run when an execution begins.
+// readRow loads the state of a run from the tables when an execution begins.
 func (r *Runs) readRow(x *execution, under *control) error {
 	list, err := r.listRows(x.ctx, dbos.WithFilterWorkflowIDs(x.run))
 	if err != nil || len(list) != 1 {
@@ -368,7 +370,7 @@ func (r *Runs) readRow(x *execution, under *control) error {
 	return nil
 }
 
-// execution is a run in this process, since it was started or taken up.
+// execution is a run in this process, since it was started or taken up here.
 type execution struct {
 	*Runs
 	session   *session
@@ -376,32 +378,32 @@ type execution struct {
 	run       string
 	chain     string
 	principal engine.Principal
-	actsFor   *engine.Principal // nil for principal
+	actsFor   *engine.Principal // nil if it is the principal
 	redrives  string            // the run that this one runs again
-	fromQueue bool              // perhaps it was taken up
-	isBounded bool              // it is in the queue of its chain
+	fromQueue bool              // it may have been taken up after a crash
+	isBounded bool              // it is in its chain's bounded queue
 	tried     bool              // it has begun a call
-	// nonce tells this execution from those before it.
+	// nonce distinguishes this execution from earlier ones.
 	nonce   string
 	pending map[int]chan Outcome
-	known   map[int]bool // the commands whose outcomes were recorded when the run was taken up
+	known   map[int]bool // commands whose outcomes were already recorded when the run was taken up
 	order   []int
 	failed  chan error
-	waits   map[string]int // signals waited for, by name
+	waits   map[string]int // number of waits for each signal, by name
 	record  *runRecord
 	replay  *replay
-	// sensitive says that the chain names sensitive values.
+	// sensitive reports that the chain declares sensitive values.
 	sensitive bool
-	// commands are those under way, by id.
+	// commands holds the commands in progress, by id.
 	commands map[int]Command
 	stopped  context.Context //nolint:containedctx // an execution is one call, and ends with it
 	stop     context.CancelFunc
-	// cancelled is closed when somebody cancels the run.
+	// cancelled is closed when the run is cancelled.
 	cancelled chan struct{}
 }
 
-// start begins a command. Its steps are numbered here, in the order of the commands, so that they
-// are the same when the run is taken up.
+// start begins a command. It numbers the DBOS steps in the order of the commands, so that they get the same
+// numbers when the run is taken up.
 func (x *execution) start(c Command) error {
 	if err := x.hold(c); err != nil {
 		return err
@@ -420,7 +422,7 @@ func (x *execution) start(c Command) error {
 	if x.actsFor != nil {
 		c.Principal, c.Chain = *x.actsFor, x.chain
 	}
-	if c.Op == OpComplete { // what is sensitive no model reads
+	if c.Op == OpComplete { // models must not see sensitive values
 		c.Arguments = x.record.maskAll(c.Arguments)
 	}
 	x.commands[c.ID] = c
@@ -483,7 +485,7 @@ func (x *execution) start(c Command) error {
 	return nil
 }
 
-// goStep does a command in a step of its own, and records what came of it.
+// goStep runs a command in its own step, and records the outcome.
 func (x *execution) goStep(name string, c Command, do func(ctx context.Context, stop <-chan struct{}) (Outcome, error)) (<-chan dbos.StepOutcome[string], error) {
 	if c.Op != OpWait && c.Op != OpAsk && c.Op != OpMove {
 		return dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
@@ -506,7 +508,8 @@ func (x *execution) goStep(name string, c Command, do func(ctx context.Context, 
 	return dbos.Go(waiting{x.ctx, wait}, func(ctx context.Context) (string, error) { return x.encodeOutcome(ctx, o) }, dbos.WithStepName(name))
 }
 
-// noteDeadline returns when a command ends that keeps its end when the run is taken up; zero for none.
+// noteDeadline returns the deadline of a command, or zero. It is recorded, so it stays the same when the
+// run is taken up.
 func (x *execution) noteDeadline(c Command) (time.Time, error) {
 	if c.Op != OpSleep && (c.Timeout == 0 || c.Op != OpWait && c.Op != OpMove) {
 		return time.Time{}, nil
@@ -517,7 +520,7 @@ func (x *execution) noteDeadline(c Command) (time.Time, error) {
 	return time.UnixMilli(at), err
 }
 
-// explainDoubt says why it is not known whether a call was done that another execution began.
+// explainDoubt explains why the outcome of a call that another execution began is unknown.
 func (x *execution) explainDoubt() string {
 	if x.redrives != "" {
 		return "the run " + x.redrives + " got no answer to the call, or gavel was stopped meanwhile, so it is not known whether it was done"
@@ -538,7 +541,7 @@ func (x *execution) sleep(c Command, until time.Time, done chan<- Outcome) {
 	}
 }
 
-// receive reads the recorded outcome of a command.
+// receive decodes the recorded outcome of a command.
 func (x *execution) receive(o dbos.StepOutcome[string], done chan<- Outcome) {
 	if o.Err != nil {
 		select {
@@ -560,17 +563,17 @@ func (x *execution) receive(o dbos.StepOutcome[string], done chan<- Outcome) {
 	done <- decoded
 }
 
-// stopKey is the key of what a context says of the end of the execution.
+// stopKey is the context key of the channel set by withStop.
 type stopKey struct{}
 
-// withStop says in a context when the run is cancelled, or the execution ends. A call that was sent then is waited for; what only
-// waits ends, and nothing more is sent. An execution that ends for another reason records nothing: the next
-// one waits again.
+// withStop adds to a context the channel that is closed when the run is cancelled or the execution ends. A
+// call that was already sent is still awaited; pure waits end, and nothing more is sent. An execution that
+// ends for another reason records nothing, and the next one waits again.
 func withStop(ctx context.Context, stop <-chan struct{}) context.Context {
 	return context.WithValue(ctx, stopKey{}, stop)
 }
 
-// stopOf is closed when the run is cancelled that a context is of; nil where it is of none.
+// stopOf returns the channel set by withStop, or nil.
 func stopOf(ctx context.Context) <-chan struct{} {
 	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
 	return stop
@@ -585,7 +588,7 @@ func isStopped(ctx context.Context) bool {
 	}
 }
 
-// encodeOutcome returns an outcome as it is recorded, which this execution may do now.
+// encodeOutcome encodes an outcome for the record, after confirming that this execution may write it.
 func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error) {
 	raw, err := json.Marshal(o)
 	if err == nil {
@@ -599,7 +602,7 @@ func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error
 		if !mayPass(ctx, err) {
 			return text, err
 		}
-		// An error would be recorded in the place of the outcome.
+		// Returning an error would record it instead of the outcome.
 		x.config.Logger.WarnContext(ctx, "an outcome cannot be sealed; trying again", "run", x.run, "error", err)
 		if _, err := pause(ctx, nil, longestLook); err != nil {
 			return "", err
@@ -607,8 +610,8 @@ func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error
 	}
 }
 
-// choose decides which of the commands under way is answered next, and records it where there is
-// a choice.
+// choose decides which command in progress is resolved next, and records the choice if there is more than
+// one.
 func (x *execution) choose() (int, error) {
 	if len(x.order) == 1 {
 		return x.order[0], nil
@@ -618,7 +621,7 @@ func (x *execution) choose() (int, error) {
 	if known, err := x.take(name, &id); known || err != nil {
 		return id, err
 	}
-	id, err := x.awaitAny() // not in the step, which would record an error in the place of the choice
+	id, err := x.awaitAny() // outside the step, which would record an error instead of the choice
 	if err != nil {
 		return 0, err
 	}
@@ -630,14 +633,14 @@ func (x *execution) awaitAny() (int, error) {
 	ready := make(chan int)
 	ctx, cancel := context.WithCancel(x.stopped)
 	var waiting sync.WaitGroup
-	defer waiting.Wait() // each has put its outcome back
+	defer waiting.Wait() // until each goroutine has put its outcome back
 	defer cancel()
 	for _, id := range x.order {
 		done := x.pending[id]
 		waiting.Go(func() {
 			select {
 			case o := <-done:
-				done <- o // it has room for one
+				done <- o // the channel has a buffer of one
 				select {
 				case ready <- id:
 				case <-ctx.Done():
@@ -664,7 +667,7 @@ func (x *execution) awaitAny() (int, error) {
 
 // await returns the outcome of a command.
 func (x *execution) await(id int) (Outcome, error) {
-	if len(x.pending[id]) == 0 { // it may take days
+	if len(x.pending[id]) == 0 { // the outcome may take days
 		if err := x.writeKnown(); err != nil {
 			return Outcome{}, err
 		}
@@ -687,7 +690,7 @@ func (x *execution) await(id int) (Outcome, error) {
 	}
 }
 
-// hold waits before a step of a run that is paused, or of a process that ends.
+// hold blocks before a step while the run is paused or the process is shutting down.
 func (x *execution) hold(c Command) error {
 	rung, forget := x.listen(x.run)
 	defer forget()

@@ -19,21 +19,21 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// EntryCursor is the place in the log up to which every entered state has started its chain.
+// EntryCursor is the log position up to which every entered state has started its chain.
 const EntryCursor = "chains:entries"
 
-// jobEntries is what one of the processes over a store does at a time.
+// jobEntries is a job that one process of a store does at a time.
 const jobEntries = "chain entries"
 
 const (
-	// maxEntries is how many entries are started, or wait for it, before more are read.
+	// maxEntries limits the entries that are being started or retried; above it no more are read.
 	maxEntries = 1000
-	// entryPatience is how long it is tried to start the run of an entry.
+	// entryPatience is how long starting the run of an entry is retried.
 	entryPatience = 10 * time.Minute
 )
 
-// EntryRun is the id of the run of an entry. It follows from instance and revision, so that an entry has one run,
-// whichever process starts it, and however often.
+// EntryRun returns the id of the run of an entry. It is derived from the instance and revision, so an entry
+// has one run regardless of which process starts it, and how often.
 func EntryRun(instance string, revision int64) string {
 	id := entryPrefix + instance + "-" + strconv.FormatInt(revision, 10)
 	if runID.MatchString(id) {
@@ -43,11 +43,11 @@ func EntryRun(instance string, revision int64) string {
 	return entryPrefix + hex.EncodeToString(sum[:])
 }
 
-// entryPrefix begins the ids of the runs of entries, which no other run is given.
+// entryPrefix is the reserved prefix of the run ids of entries.
 const entryPrefix = "enter-"
 
-// fillEntry is the input of the run of an entry. A key whose value is one reference to nothing is left out, so
-// that what the chain declares counts.
+// fillEntry returns the input of the run of an entry. A key whose value is a single unresolved reference is
+// omitted, so that the chain's own default applies.
 func fillEntry(e engine.Entry, d *Definition) (json.RawMessage, error) {
 	t, err := parseEntryInput(e.OnEnter.Input, nil)
 	if err == nil {
@@ -80,10 +80,11 @@ func fillEntry(e engine.Entry, d *Definition) (json.RawMessage, error) {
 	return document.Marshal(out)
 }
 
-// entryNames are what the references of an entry's input may begin with.
+// entryNames lists the names with which references in an entry's input may begin.
 var entryNames = map[string][]string{"context": nil, "instance": {"id", "workflow", "state", "revision", "owner", "subject"}}
 
-// parseEntryInput reads the input of an entry; report, when given, gets each reference to what is never there.
+// parseEntryInput parses the input of an entry. If set, report gets each reference that can never be
+// resolved.
 func parseEntryInput(raw json.RawMessage, report func(error)) (objectOf, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return objectOf{}, nil
@@ -109,8 +110,8 @@ func parseEntryInput(raw json.RawMessage, report func(error)) (objectOf, error) 
 	return t, nil
 }
 
-// checkExposed refuses an input of an entry that takes what the workflow calls sensitive, and the chain does not:
-// there the value would be recorded and shown as it is.
+// checkExposed rejects an entry input that takes a value which the workflow declares sensitive and the
+// chain does not: the run would record and show the value in plain text.
 func checkExposed(input objectOf, sensitive []string, d *Definition) error {
 	for i, key := range input.keys {
 		pointer := document.PointerOf("input", key)
@@ -133,13 +134,13 @@ func checkExposed(input objectOf, sensitive []string, d *Definition) error {
 	return nil
 }
 
-// meetsPointer reports whether a path is at, above or below a place that a sensitive pointer names.
+// meetsPointer reports whether path is at, above or below a place that a sensitive pointer names.
 func meetsPointer(path []string, pointer document.Pointer) bool {
 	for token := range pointer.Tokens() {
 		if len(path) == 0 {
 			return true
 		}
-		if token != "*" && strings.TrimLeft(token, "0") != strings.TrimLeft(path[0], "0") { // an index may have zeros before it
+		if token != "*" && strings.TrimLeft(token, "0") != strings.TrimLeft(path[0], "0") { // an index may have leading zeros
 			return false
 		}
 		path = path[1:]
@@ -147,7 +148,8 @@ func meetsPointer(path []string, pointer document.Pointer) bool {
 	return true
 }
 
-// EntryStarter starts the runs of entries; *Service implements it. The same entry starts one run.
+// EntryStarter starts the runs of entries; *Service implements it. Starting the same entry again starts no
+// second run.
 type EntryStarter interface {
 	StartEntry(ctx context.Context, p engine.Principal, e engine.Entry) error
 }
@@ -159,35 +161,35 @@ type EntriesConfig struct {
 		store.Cursors
 		LastPosition(ctx context.Context) (int64, error)
 	}
-	// ActsFor is for whom the run of an entry acts: the owner of the instance, with the rights of now. The
-	// error says that there are none.
+	// ActsFor returns the principal that the run of an entry acts for: the owner of the instance, with its
+	// current rights. It fails if the owner has none.
 	ActsFor func(ctx context.Context, e engine.Entry) (engine.Principal, error)
 	Log     *slog.Logger
 }
 
-// Entries start the chains of states that instances enter, from the log.
+// Entries starts the chains of entered states, from the log.
 type Entries struct{ config EntriesConfig }
 
-// NewEntries returns what starts the chains of states.
+// NewEntries returns an Entries with the given settings.
 func NewEntries(c EntriesConfig) *Entries { return &Entries{config: c} }
 
-// pendingEntry is an entry whose run is not known to have started.
+// pendingEntry is an entry whose run may not have started yet.
 type pendingEntry struct {
 	engine.Entry
 	since time.Time
 }
 
-// entryPass is one passage of a process as the one that starts runs.
+// entryPass is one term of a process as the leader that starts runs.
 type entryPass struct {
 	*Entries
 	runs    EntryStarter
 	moved   int64 // the cursor's position
-	read    int64 // up to where the log was read
+	read    int64 // the log position that was read last
 	pending []pendingEntry
 }
 
-// RunEntries starts the runs of entries while this process is the one that does, until ctx ends. The process that
-// comes next begins at the cursor again, and the same entry starts one run.
+// RunEntries starts the runs of entries whenever this process is the leader, until ctx ends. The next
+// leader begins at the cursor again; the same entry still starts one run.
 func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 	for ctx.Err() == nil {
 		err := s.config.Engine.Lead(ctx, jobEntries, 0, func(ctx context.Context) error {
@@ -212,8 +214,8 @@ func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 	}
 }
 
-// findPlace is where the cursor is. One that is missing begins at the end: of what was entered before, only those
-// instances have their chains started that have waited for them since.
+// findPlace returns the position of the cursor. A missing cursor is created at the end of the log. Of the
+// earlier entries, it starts only the chains that instances still wait for.
 func (p *entryPass) findPlace(ctx context.Context) (int64, error) {
 	all, err := p.config.Store.Cursors(ctx)
 	if err != nil {
@@ -235,7 +237,7 @@ func (p *entryPass) findPlace(ctx context.Context) (int64, error) {
 	return last, nil
 }
 
-// startAwaited starts the chains for which instances have waited since before there was a cursor.
+// startAwaited starts the chains that instances have been waiting for since before the cursor existed.
 func (p *entryPass) startAwaited(ctx context.Context, last int64) error {
 	for at := int64(0); at < last; {
 		found, _, upTo, err := p.config.Engine.ListEntries(ctx, at, maxEntries)
@@ -265,8 +267,8 @@ func (p *entryPass) startAwaited(ctx context.Context, last int64) error {
 	return nil
 }
 
-// CancelEntry frees an instance that waits for a chain which never ran, as if that had failed, and returns the state's
-// chain. by is an operator.
+// CancelEntry frees an instance that waits for a chain that never ran, as if the chain had failed. It
+// returns the name of the chain. by must be an operator.
 func CancelEntry(ctx context.Context, e *engine.Engine, by engine.Principal, instance string) (chain string, err error) {
 	entry, err := e.FindAwaited(ctx, instance)
 	switch {
@@ -278,7 +280,7 @@ func CancelEntry(ctx context.Context, e *engine.Engine, by engine.Principal, ins
 	return entry.OnEnter.Chain, e.SettleChain(ctx, by, EntryRun(entry.Instance, entry.Revision), *entry, false)
 }
 
-// look reads what was entered, starts what it can, and moves the cursor.
+// look reads new entries, starts those it can, and moves the cursor.
 func (p *entryPass) look(ctx context.Context) error {
 	if room := maxEntries - len(p.pending); room > 0 {
 		found, damaged, upTo, err := p.config.Engine.ListEntries(ctx, p.read, room)
@@ -301,7 +303,7 @@ func (p *entryPass) look(ctx context.Context) error {
 			return err
 		case !started:
 			left = append(left, e)
-		case len(left) == 0: // at once: a process that is killed soon gets on all the same
+		case len(left) == 0: // move it right away, so that a process that is soon killed still makes progress
 			if err := p.moveCursor(ctx, e.Position); err != nil {
 				return err
 			}
@@ -325,7 +327,8 @@ func (p *entryPass) moveCursor(ctx context.Context, to int64) error {
 	return nil
 }
 
-// start starts the run of an entry; false where it is to be tried again. What cannot start counts as failed.
+// start starts the run of an entry; false means try again later. An entry whose chain cannot start counts
+// as failed.
 func (p *entryPass) start(ctx context.Context, e pendingEntry) (started bool, err error) {
 	who, err := p.config.ActsFor(ctx, e.Entry)
 	if err == nil {

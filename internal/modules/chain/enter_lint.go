@@ -9,13 +9,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// RuleUnknownChain is the rule that a state breaks whose chain does not exist.
+// RuleUnknownChain is the lint rule for states that start a chain which does not exist.
 const RuleUnknownChain = "unknown-chain"
 
-// CheckEntries compares the chains that states of workflows start with the chains that there are, and returns
-// what is wrong by the name of the workflow: chains that are not known, inputs that they do not take or that
-// would show what the workflow calls sensitive, and chains that lead back into a state which starts them. What is started by workflows that are not among these
-// is not seen.
+// CheckEntries checks the chains that the states of workflows start, and returns the issues by the name of
+// the workflow. It reports unknown chains, inputs that they do not accept or that would expose the
+// workflow's sensitive values, and chains that lead back to a state that starts them. It cannot see cycles
+// through workflows that are not in the list.
 func CheckEntries(workflows []*workflow.Definition, chains map[string]*Definition) map[string][]Issue {
 	c := entryChecker{workflows, chains, map[string][]Issue{}}
 	for _, w := range workflows {
@@ -71,8 +71,8 @@ type entering struct {
 	says  string
 }
 
-// listEntered are the states with chains that the steps of a chain enter. The instance of an advance is known
-// when it runs only, so each workflow with such an action counts.
+// listEntered returns the states with chains that the steps of a chain enter. The instance of an advance is
+// known only at run time, so every workflow with such an action counts.
 func (c entryChecker) listEntered(d *Definition) (out []entering) {
 	enter := func(s *Step, w *workflow.Definition, state string, sure bool) {
 		if at := w.States[state]; at != nil && at.OnEnter != nil {
@@ -105,8 +105,8 @@ func (c entryChecker) listEntered(d *Definition) (out []entering) {
 	return out
 }
 
-// findWayBack is how a chain comes to a state that starts it, nil where it does not; sure says that every step
-// of the way is a start.
+// findWayBack returns the steps by which a chain leads back to a state that starts it, or nil. sure reports
+// that each of these steps certainly enters its state.
 func (c entryChecker) findWayBack(chain string) (way []string, sure bool) {
 	type place struct {
 		chain string

@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// StartEntry implements EntryStarter. The run acts for p, who owns the instance.
+// StartEntry implements EntryStarter. The run acts for p, the owner of the instance.
 func (s *Service) StartEntry(ctx context.Context, p engine.Principal, e engine.Entry) error {
 	run := EntryRun(e.Instance, e.Revision)
 	known, err := s.hasRun(ctx, run)
@@ -38,10 +38,10 @@ func (s *Service) StartEntry(ctx context.Context, p engine.Principal, e engine.E
 	if _, err = s.config.Engine.BeginChain(ctx, p, run, e); err != nil && !isFinal(err) {
 		return err
 	}
-	return nil // an instance that is cancelled by now has no state that waits
+	return nil // an instance that was cancelled by now is not waiting
 }
 
-// withoutContext is an entry as its run keeps it.
+// withoutContext returns the parts of an entry that its run stores.
 func withoutContext(e *engine.Entry) *engine.Entry {
 	if e == nil {
 		return nil
@@ -52,7 +52,7 @@ func withoutContext(e *engine.Entry) *engine.Entry {
 	return &kept
 }
 
-// hasRun reports whether a run was started, also one whose tables are gone.
+// hasRun reports whether a run was ever started, even if its tables have been deleted.
 func (s *Service) hasRun(ctx context.Context, run string) (bool, error) {
 	_, err := s.config.Runs.Get(ctx, run)
 	if err == nil {
@@ -70,15 +70,15 @@ func (s *Service) hasRun(ctx context.Context, run string) (bool, error) {
 	return true, nil
 }
 
-// endEntry performs what follows the run of an entry, until the store takes it. What is refused for good is
-// logged: the run has ended all the same.
+// endEntry applies the consequences of the end of an entry's run, and retries until the store accepts them.
+// A permanent rejection is only logged: the run has ended anyway.
 func (x *execution) endEntry(begun recordedRun, result *Result) error {
 	if begun.Entry == nil || x.record.ledger == nil {
 		return nil
 	}
 	err := x.record.persist(x.stopped, func(ctx context.Context) error { return x.settleEntry(ctx, begun, result.Err == nil) })
 	if _, refused := errors.AsType[*engine.Error](err); err != nil && (!refused || x.stopped.Err() != nil) {
-		return err // another process goes on
+		return err // another process continues
 	}
 	if err != nil {
 		x.config.Logger.Warn("the state that started a run does not take its end", "run", x.run, "instance", begun.Entry.Instance, "error", err)
@@ -90,15 +90,15 @@ func (r *Runs) settleEntry(ctx context.Context, begun recordedRun, done bool) er
 	return r.config.Ledger.SettleChain(ctx, begun.Principal, EntryRun(begun.Entry.Instance, begun.Entry.Revision), *begun.Entry, done)
 }
 
-// cancelEntry performs what follows the run of an entry that is cancelled. It comes before the run's end, so
-// that who cancels tries again where it fails.
+// cancelEntry applies the consequences of cancelling an entry's run. It is called before the run is
+// cancelled, so that the caller can retry if it fails.
 func (r *Runs) cancelEntry(ctx context.Context, run string) error {
 	if !strings.HasPrefix(run, entryPrefix) || r.config.Ledger == nil {
 		return nil
 	}
 	begun, _, err := r.readBegun(ctx, run)
 	switch {
-	case errors.Is(err, ErrUnknownRun), isLost(err): // nothing is known of the entry
+	case errors.Is(err, ErrUnknownRun), isLost(err): // the entry is unknown
 		return nil
 	case err != nil:
 		return err

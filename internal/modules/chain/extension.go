@@ -26,32 +26,32 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// chainsFile is the usual name of the file of runs, beside the store.
+// chainsFile is the default name of the file of runs, next to the store.
 const chainsFile = "chains.db"
 
-// chains are the chains of one opened system: what there is to run, and the runs. Where another
-// process has the file of the runs, this one takes it once that has ended.
+// chains holds the chains and runs of one opened system. If another process owns the file of the runs, this
+// one takes over when that process has ended.
 type chains struct {
 	catalogue
 	log       *slog.Logger
-	onDemand  bool // nothing is performed here, and opened when it is asked for
+	onDemand  bool // nothing is executed here; opened when first used
 	file      *config.File
 	sys       module.System
 	config    Config
-	temporary string // the folder of the runs that end with the process, "" for none
+	temporary string // the folder of runs that are deleted when the process ends, or ""
 	tokens    func() (*auth.Tokens, error)
 
-	opening sync.Mutex // held while the runs are opened on demand
+	opening sync.Mutex // held while runs are opened on demand
 	runs    atomic.Pointer[Runs]
-	before  *Runs // what controlled the runs before this process executed them
+	before  *Runs // controlled the runs until this process started executing them
 	service atomic.Pointer[Service]
-	stop    func()         // ends what works beside the runs
-	working sync.WaitGroup // and this waits for it
+	stop    func()         // stops the background work
+	working sync.WaitGroup // waits for the background work
 	closing sync.Once
 }
 
-// extend has a system run the chains of its configuration file. A program that asks once, and ends, asks
-// for what the servers over the store run.
+// extend adds the chains of a configuration file to a system. A program that makes one request and exits
+// uses the runs of the servers over the store.
 func extend(setup module.Setup) *module.Extension {
 	c := &chains{log: setup.Log, onDemand: setup.OnDemand, file: setup.File, stop: func() {}}
 	c.section.Store(&chainSection{Settings: &Settings{}})
@@ -61,7 +61,7 @@ func extend(setup module.Setup) *module.Extension {
 		x.Vet = nil
 	case !isDeclared(setup.File):
 		x.Services = nil
-		x.Parts = []*module.Part{{Sections: []string{sectionChains}}} // it counts from the next start on
+		x.Parts = []*module.Part{{Sections: []string{sectionChains}}} // takes effect at the next start
 	default:
 		x.Parts = []*module.Part{{
 			Sections: []string{sectionChains, upstream.Section, config.SectionAuth},
@@ -72,7 +72,7 @@ func extend(setup module.Setup) *module.Extension {
 	return x
 }
 
-// isDeclared reports whether a configuration file has chains.
+// isDeclared reports whether a configuration file has the section chains.
 func isDeclared(file *config.File) bool { return file != nil && file.Section(sectionChains) != nil }
 
 func (c *chains) connect(s module.System) error {
@@ -83,7 +83,8 @@ func (c *chains) connect(s module.System) error {
 // UseTokens implements module.TokenUser.
 func (c *chains) UseTokens(tokens func() (*auth.Tokens, error)) { c.tokens = tokens }
 
-// check compares the chains with the models, which are known now, and with the definitions.
+// check validates the chains against the models, which are known by now, and against the stored
+// definitions.
 func (c *chains) check(ctx context.Context) error {
 	if c.onDemand {
 		return nil
@@ -98,7 +99,7 @@ func (c *chains) check(ctx context.Context) error {
 	return c.warnEntries(ctx)
 }
 
-// begin runs the chains.
+// begin starts executing chains.
 func (c *chains) begin(ctx context.Context) (err error) {
 	if c.onDemand || !isDeclared(c.file) {
 		return nil
@@ -120,7 +121,7 @@ func (c *chains) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// configure says where the runs are, and what does their steps.
+// configure returns where the runs are stored, and what performs their steps.
 func (c *chains) configure(ctx context.Context) (config Config, err error) {
 	section, store := c.section.Load(), c.sys.Path
 	inDatabase := driver.Find(store) != nil
@@ -155,8 +156,8 @@ func (c *chains) configure(ctx context.Context) (config Config, err error) {
 	return config, nil
 }
 
-// findChainTables looks at the tables of runs in a database, before their library does: that tries again for long,
-// and says more than a sentence.
+// findChainTables checks the database before DBOS opens it: DBOS would retry for a long time and report
+// long errors.
 func findChainTables(ctx context.Context, url string) (*Database, error) {
 	d := driver.Find(url)
 	guest, err := d.InspectGuest(ctx, url, DefaultSchema, VersionTable, OtherDatabase)
@@ -194,7 +195,7 @@ func (c *chains) open(ctx context.Context) error {
 	return nil
 }
 
-// openControl opens the runs to be asked for here, and performed by the process that serves them.
+// openControl opens the runs for requests only; the process that serves them executes them.
 func (c *chains) openControl(ctx context.Context) (err error) {
 	if c.config, err = c.configure(ctx); err != nil {
 		return err
@@ -208,7 +209,7 @@ func (c *chains) openControl(ctx context.Context) (err error) {
 	return nil
 }
 
-// askOthers has the process that executes the runs do what is asked for here.
+// askOthers passes requests to the process that executes the runs.
 func (c *chains) askOthers(ctx context.Context) error {
 	runs, err := OpenControl(ctx, c.config)
 	if err != nil {
@@ -218,15 +219,15 @@ func (c *chains) askOthers(ctx context.Context) error {
 	return nil
 }
 
-// use has the operations ask some runs.
+// use makes the operations use runs.
 func (c *chains) use(runs *Runs) *Service {
 	service := NewService(ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.list, OpenRuns: c.openRuns, ActsFor: c.actsFor})
 	c.service.Store(service)
-	c.before = c.runs.Swap(runs) // requests under way ask it; a process takes over once
+	c.before = c.runs.Swap(runs) // open requests still use it; a process takes over only once
 	return service
 }
 
-// takeOver opens the runs once the process that has them has ended.
+// takeOver opens the runs once the process that owns them has ended.
 func (c *chains) takeOver(ctx context.Context) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -246,7 +247,8 @@ func (c *chains) takeOver(ctx context.Context) {
 	}
 }
 
-// close stops before the next step of each run. It comes after what asks, and before the store's end.
+// close stops each run before its next step. Call it after the callers have stopped, and before the store
+// is closed.
 func (c *chains) close() {
 	c.closing.Do(func() {
 		c.stop()
@@ -265,8 +267,8 @@ func (c *chains) close() {
 	})
 }
 
-// isRepeatable reports whether a tool may run twice: the operator says so, or its gate keeps it from being
-// called twice.
+// isRepeatable reports whether a tool may run twice: the operator declared it, or its gate prevents a
+// second call.
 func (c *chains) isRepeatable(server, tool string) bool {
 	if c.section.Load().IsRepeatable(server, tool) {
 		return true
@@ -277,10 +279,12 @@ func (c *chains) isRepeatable(server, tool string) bool {
 	return ok && gates.IsGated(server, tool)
 }
 
-// rights are those that whom a command is done for has now. Whom tokens are kept of needs a valid one
-// as when the run began, and whom an issuer named needs that the configuration still names the issuer: no token of it is
-// kept, so no more can be asked. The run of a schedule, or of
-// a chain that acts for its owner, needs the principal of the configuration.
+// rights returns the current rights of the principal for which a command is done:
+//   - A principal with stored tokens needs a valid one, as when the run began.
+//   - For a principal named by an issuer, the configuration must still name the issuer. Issuer tokens are
+//     not stored, so nothing more can be checked.
+//   - For the run of a schedule, or of a chain that acts for its owner, the configuration must still name
+//     the principal.
 func (c *chains) rights(_ context.Context, do Command) (engine.Principal, error) {
 	if do.Chain != "" || IsTickRun(do.Run) {
 		who, ok := c.runAs()
@@ -304,7 +308,7 @@ func (c *chains) rights(_ context.Context, do Command) (engine.Principal, error)
 	}):
 	case len(all) > 0:
 		return engine.Principal{}, errors.New("its token has been revoked or has expired")
-	case !named || issuer == "local": // a program of this machine
+	case !named || issuer == "local": // a program on this machine
 	case issuer == "token":
 		return engine.Principal{}, errors.New("its token has been removed")
 	case !slices.Contains(c.section.Load().issuers, issuer):
@@ -313,7 +317,7 @@ func (c *chains) rights(_ context.Context, do Command) (engine.Principal, error)
 	return do.Principal, nil
 }
 
-// listTokens are the tokens of a principal, also those that are not valid any more.
+// listTokens returns the tokens of a principal, including invalid ones.
 func (c *chains) listTokens(principal string) ([]auth.Token, error) {
 	tokens, err := c.tokens()
 	if err != nil {
@@ -323,7 +327,7 @@ func (c *chains) listTokens(principal string) ([]auth.Token, error) {
 	return slices.DeleteFunc(all, func(t auth.Token) bool { return t.Principal != principal }), err
 }
 
-// runAs is for whom the runs of schedules act; false while nobody is named.
+// runAs returns the principal that scheduled runs act for, or false if none is configured.
 func (c *chains) runAs() (engine.Principal, bool) {
 	if who := c.section.Load().RunAs; who != nil {
 		return *who, true
@@ -331,9 +335,9 @@ func (c *chains) runAs() (engine.Principal, bool) {
 	return engine.Principal{}, false
 }
 
-// actsForOwner is for whom the chain of a state acts: the owner of the instance. Where tokens are kept of that one,
-// it has the rights of one that is valid; who came with a token of an issuer may deal with the workflow and its
-// chain, for more is not known of it here.
+// actsForOwner returns the principal that the chain of a state acts for: the owner of the instance. If the
+// owner has stored tokens, a valid one decides its rights. An owner from an issuer may use only the
+// workflow and its chain, because nothing more is known about it here.
 func (c *chains) actsForOwner(_ context.Context, e engine.Entry) (engine.Principal, error) {
 	owner := engine.Principal{ID: e.Owner, Role: engine.RoleAgent}
 	if c.tokens == nil {
@@ -362,13 +366,13 @@ func (c *chains) actsForOwner(_ context.Context, e engine.Entry) (engine.Princip
 	return owner, nil
 }
 
-// opened are the chains as operations ask them.
+// opened combines the services that chain operations use.
 type opened struct {
 	*Service
 	*Schedules
 }
 
-// ask returns the chains. Runs are opened when they are first asked for where nothing is performed here.
+// ask returns the chains. In on-demand mode it opens the runs when they are first needed.
 func (c *chains) ask(ctx context.Context, runs bool) (Chains, error) {
 	if c.onDemand {
 		c.opening.Lock()
@@ -390,7 +394,7 @@ func (c *chains) openOnDemand(ctx context.Context, runs bool) error {
 		if err != nil {
 			return err
 		}
-		c.section.Store(section) // the server warns
+		c.section.Store(section) // the server logs the warnings
 	}
 	if !runs || c.service.Load() != nil {
 		return nil
@@ -398,7 +402,8 @@ func (c *chains) openOnDemand(ctx context.Context, runs bool) error {
 	return c.openControl(ctx)
 }
 
-// schedules are the schedules of the chains, which are in the store: any process over it may change them.
+// schedules returns the schedules of the chains. They are in the store, so any process over it may change
+// them.
 func (c *chains) schedules() *Schedules {
 	return NewSchedules(SchedulesConfig{Engine: c.sys.Engine, Chains: c.list, RunAs: c.runAs})
 }
@@ -413,8 +418,8 @@ func (c *chains) ListProcedures(_ context.Context, p engine.Principal) ([]operat
 	}), nil
 }
 
-// vet refuses definitions with states that start a chain which the configuration file does not have: nothing
-// would move their instances on.
+// vet rejects definitions whose states start a chain that the configuration file lacks: their instances
+// would never move on.
 func (c *chains) vet(d *workflow.Definition) error {
 	issues := CheckEntries([]*workflow.Definition{d}, c.list())[d.Name]
 	issues = slices.DeleteFunc(issues, func(i workflow.Issue) bool { return i.Rule != RuleUnknownChain })

@@ -8,11 +8,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The grammar of the document, once: the parser takes the known keys from it and FormatSchema its
-// descriptions.
+// objectGrammar is the single description of an object in a definition. The parser takes the allowed keys
+// from it, and FormatSchema the descriptions.
 
 type objectGrammar struct {
-	name     string // of the $defs entry; "" for the document itself
+	name     string // name of the $defs entry; "" for the document itself
 	doc      string
 	keys     []keyGrammar
 	required []string
@@ -68,7 +68,7 @@ var variablesObject = objectGrammar{
 	},
 }
 
-// Keys that several kinds of steps have.
+// These keys are shared by several kinds of steps.
 var (
 	keyID          = keyGrammar{"id", "The step's name: a letter, then letters, digits, underscore and hyphen. Unique in the chain.", aName}
 	keyType        = keyGrammar{"type", "What the step does.", `{"enum":["tool","resource","prompt","parallel","loop","forEach","switch","wait","workflow"]}`}
@@ -87,7 +87,7 @@ var (
 	keyInnerSteps  = keyGrammar{"steps", "The steps that are repeated.", aStepList}
 )
 
-// stepKeys are the keys of a step by its kind.
+// stepKeys lists the keys of a step by its kind.
 var stepKeys = map[Kind][]keyGrammar{
 	KindTool: {keyServer, {"action", "The name of the tool.", anyString}, keyArguments, keyTimeout, keyRetry, keyDefaults, keyKeep},
 	KindResource: {
@@ -134,16 +134,16 @@ var stepKeys = map[Kind][]keyGrammar{
 	},
 }
 
-// stepRequired are the keys that a step must have besides id and type.
+// stepRequired lists the required keys of a step in addition to id and type.
 var stepRequired = map[Kind][]string{
 	KindTool: {"server", "action"}, KindResource: {"server", "uri"}, KindPrompt: {"server", "prompt_name"},
 	KindParallel: {"tasks"}, KindLoop: {"steps", "max_iterations"}, KindForEach: {"steps", "items"}, KindSwitch: {"cases"}, KindWorkflow: {"action"},
 }
 
-// kinds are all of them, in the order of the reference.
+// kinds lists all kinds, in the order of the reference.
 var kinds = []Kind{KindTool, KindResource, KindPrompt, KindParallel, KindLoop, KindForEach, KindSwitch, KindWait, KindWorkflow}
 
-// grammarOf is what a step of a kind may hold.
+// grammarOf returns the grammar of a step of a kind.
 func grammarOf(kind Kind) *objectGrammar {
 	keys := append([]keyGrammar{keyID, keyType, keyDescription, keyOnError, keySave, keySchema}, stepKeys[kind]...)
 	return &objectGrammar{name: string(kind) + "Step", doc: "A step of the type " + string(kind) + ".", keys: keys, required: append([]string{"id"}, stepRequired[kind]...)}
@@ -228,7 +228,7 @@ var scheduleObject = objectGrammar{
 	required: []string{"type"},
 }
 
-// objects are all that have one grammar, in the order of the schema's $defs.
+// objects lists the objects with a fixed grammar, in the order of the schema's $defs.
 var objects = []*objectGrammar{&variablesObject, &retryObject, &callbackObject, &conditionalObject, &caseObject, &scriptObject, &completeObject, &scheduleObject}
 
 func (o *objectGrammar) listKeys() []string {
@@ -239,8 +239,8 @@ func (o *objectGrammar) listKeys() []string {
 	return out
 }
 
-// FormatSchema is the JSON Schema (2020-12) of the definition format, for editors. What only Lint
-// can find it cannot say.
+// FormatSchema returns the JSON Schema (2020-12) of the definition format, for editors. It does not cover
+// what only Lint can check.
 func FormatSchema() json.RawMessage {
 	var b bytes.Buffer
 	b.WriteString(`{"$schema":"https://json-schema.org/draft/2020-12/schema","title":"gavel chain definition",`)
@@ -286,7 +286,7 @@ func (o *objectGrammar) writeSchema(b *bytes.Buffer) {
 	}
 	b.WriteString(`},"additionalProperties":false`)
 	if len(o.required) > 0 {
-		required, _ := json.Marshal(o.required) // strings always marshal
+		required, _ := json.Marshal(o.required) // strings always encode
 		b.WriteString(`,"required":` + string(required))
 	}
 }

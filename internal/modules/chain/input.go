@@ -9,8 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// CheckInput returns what a run begins with: the given input over the definition's defaults. The
-// error says what is wrong with it.
+// CheckInput validates the input of a run, and returns it merged over the definition's defaults.
 func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
 	out := cloneValues(d.Input)
 	if len(raw) > 0 {
@@ -50,9 +49,9 @@ func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
 	return out, nil
 }
 
-// DescribeInput returns the JSON Schema of the input: the definition's own, or one that follows from
-// the defaults, which are the operator's and not shown. It takes exactly what CheckInput takes, so it names the kind
-// of a default and does not require it.
+// DescribeInput returns the JSON Schema of the input: the definition's own, or one derived from the
+// defaults. The defaults belong to the operator and are not shown. The schema accepts exactly what
+// CheckInput accepts, so it only describes the type of a default, and requires no key.
 func (d *Definition) DescribeInput() json.RawMessage {
 	if len(d.InputSchema) > 0 {
 		return d.InputSchema
@@ -61,6 +60,6 @@ func (d *Definition) DescribeInput() json.RawMessage {
 	for name, value := range d.Input {
 		properties[name] = map[string]any{"description": "Optional: the chain has a default, " + describeKind(value) + "."}
 	}
-	raw, _ := json.Marshal(map[string]any{"type": "object", "properties": properties, "additionalProperties": false}) // strings alone
+	raw, _ := json.Marshal(map[string]any{"type": "object", "properties": properties, "additionalProperties": false}) // strings always encode
 	return raw
 }

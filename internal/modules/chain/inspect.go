@@ -12,9 +12,9 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// RunStep is one execution of a step: an attempt, in an iteration.
+// RunStep is one execution of a step: one attempt, in one iteration.
 type RunStep struct {
-	// Key names it in the run: step, iteration and attempt.
+	// Key identifies the execution in the run: step, iteration and attempt.
 	Key     string    `json:"key"`
 	Op      string    `json:"op"`
 	Status  RunStatus `json:"status"` // done or failed
@@ -23,9 +23,9 @@ type RunStep struct {
 	Error   *RunError `json:"error,omitempty"`
 }
 
-// steps are the executions of a run that have ended, in the order of their beginning, but for the first records,
-// and how many records there are before the first that is missing: from these on, later reads find what is new.
-// Of what the executions gave only the errors are kept: all of it may be gigabytes.
+// steps returns the ended executions of a run in the order of their start, beginning at record first. next
+// is the number of records before the first gap: later calls start there to find new ones. Only errors of
+// the executions are kept in memory, because all outputs may be gigabytes.
 func (r *Runs) steps(ctx context.Context, run string, first int) (out []RunStep, next int, err error) {
 	c, done := r.within(ctx)
 	defer done()
@@ -37,7 +37,7 @@ func (r *Runs) steps(ctx context.Context, run string, first int) (out []RunStep,
 		}
 		for _, step := range page {
 			if step.StepID <= last {
-				continue // one that began earlier has ended since the page before
+				continue // ended after the previous page was read
 			}
 			last = step.StepID
 			if step.StepID == next {
@@ -53,7 +53,7 @@ func (r *Runs) steps(ctx context.Context, run string, first int) (out []RunStep,
 	}
 }
 
-// viewStep is an execution of a step; false for what is recorded for the interpreter's sake.
+// viewStep converts a record to a RunStep, or returns false for records that only the interpreter needs.
 func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (RunStep, bool) {
 	op, key, _ := strings.Cut(step.StepName, " ")
 	if !slices.Contains([]Op{OpCall, OpComplete, OpTest, OpMove, OpWait, OpAsk}, Op(op)) {
@@ -81,23 +81,25 @@ func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (RunStep, bool)
 	return v, true
 }
 
-// pageQuery asks for runs that began until a time, newest first, after some of those that began then.
+// pageQuery selects runs that began at or before a time, newest first. offset skips runs that began at
+// exactly that time.
 type pageQuery struct {
-	owners        []string // chainOwner; none is all
-	chain         string   // "" is all; only in a database
+	owners        []string // as returned by chainOwner; none means all
+	chain         string   // "" means all; databases only
 	statuses      []dbos.WorkflowStatusType
 	until         time.Time
 	offset, limit int
-	// open asks for runs that have not ended, and not by statuses.
+	// open selects runs that have not ended, instead of filtering by statuses.
 	open bool
-	// mayMatch says of a run, before its result is read, whether it is asked for.
+	// mayMatch reports, before the result of a run is read, whether the run may be selected.
 	mayMatch func(RunState) bool
 }
 
-// resultsAtOnce is how many results, of runs or of steps, are read at once: each may have MaxOutput bytes and more.
+// resultsAtOnce limits how many results of runs or steps are read per query: each may exceed MaxOutput
+// bytes.
 const resultsAtOnce = 100
 
-// pass continues the query behind a run.
+// pass moves the query past a run.
 func (q *pageQuery) pass(known RunState) {
 	if !known.Started.Equal(q.until) {
 		q.until, q.offset = known.Started, 0
@@ -105,7 +107,8 @@ func (q *pageQuery) pass(known RunState) {
 	q.offset++
 }
 
-// statusesOf are those of the tables that runs of a status may have, suspended ones aside; none are all.
+// statusesOf returns the statuses that a run of status s may have in the tables, except suspended ones;
+// none means all.
 func statusesOf(s RunStatus) []dbos.WorkflowStatusType {
 	switch s {
 	case StatusDone:
@@ -120,7 +123,7 @@ func statusesOf(s RunStatus) []dbos.WorkflowStatusType {
 	return nil
 }
 
-// page lists runs. The result of what is not asked for is not read, so that it counts as failed.
+// page lists runs. It does not read the results of runs that cannot match, so those appear as failed.
 func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunState, error) {
 	c, done := r.within(ctx)
 	defer done()
@@ -166,8 +169,8 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunState, error) {
 	return out, nil
 }
 
-// splitByOwners adds the owners of runs to filters. Those of a file are asked for one after the other: SQLite would sort
-// all that they have.
+// splitByOwners adds owner filters. For a file it makes one query per owner: otherwise SQLite would sort
+// all of their runs.
 func (r *Runs) splitByOwners(owners []string, sources [][]dbos.ListWorkflowsOption) (out [][]dbos.ListWorkflowsOption) {
 	const few = 20
 	parts := [][]string{owners}
@@ -186,7 +189,7 @@ func (r *Runs) splitByOwners(owners []string, sources [][]dbos.ListWorkflowsOpti
 	return out
 }
 
-// pageOf lists the runs that several filters find, as one list.
+// pageOf merges the runs that several filters find into one list.
 func (r *Runs) pageOf(c dbos.Context, q pageQuery, sources [][]dbos.ListWorkflowsOption) (all []dbos.WorkflowStatus, err error) {
 	if len(sources) == 1 {
 		return listRows(c, append(sources[0], dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset))...)

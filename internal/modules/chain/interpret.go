@@ -14,13 +14,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
-// What the run's callback does has keys that begin with callbackPrefix; no step has the id callbackID.
+// Keys of the run's callback begin with callbackPrefix. No step has the id callbackID.
 const (
 	callbackID     = "on_error"
 	callbackPrefix = callbackID + "!"
 )
 
-// runChain is the first task: the steps, and the run's callback where they fail.
+// runChain is the first task: it runs the steps, and the run's callback if they fail.
 func (m *Machine) runChain(t *task) {
 	err := m.runTop(t)
 	if err != nil && err.Code == codeStopped {
@@ -37,11 +37,11 @@ func (m *Machine) runChain(t *task) {
 	m.result = &Result{Output: m.variables["output"], Saved: m.variables["saved"], Err: err}
 }
 
-// codeStopped is of what ends a run that is done, because a handler says so. It never leaves the machine.
+// codeStopped ends a run as done because a handler requested it. It never leaves the machine.
 const codeStopped = "stopped"
 
-// runTop runs the top-level steps. A conditional is decided when the steps in its condition have
-// ended; one that names none, or is a script, at the end.
+// runTop runs the top-level steps. A conditional is decided once the steps in its condition have ended. A
+// conditional without step references, or with a script, is decided at the end.
 func (m *Machine) runTop(t *task) *StepError {
 	for _, s := range m.definition.Steps {
 		if s.Named {
@@ -58,7 +58,7 @@ func (m *Machine) runTop(t *task) *StepError {
 	return m.decide(t, true)
 }
 
-// decide runs the conditionals that can be decided.
+// decide runs the conditionals that are ready.
 func (m *Machine) decide(t *task, atEnd bool) *StepError {
 	for again := true; again; {
 		again = false
@@ -101,7 +101,7 @@ func (m *Machine) runConditional(t *task, c *Conditional) *StepError {
 	for _, id := range branch {
 		s := m.definition.steps[id]
 		if s == nil || m.ended[s] {
-			continue // a step runs once, however many name it
+			continue // a step runs once, even if several conditionals name it
 		}
 		if _, err := m.runStep(t, m.top, s, nil, "if:"+c.Name+"/"); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (m *Machine) runConditional(t *task, c *Conditional) *StepError {
 	return nil
 }
 
-// test decides a condition.
+// test evaluates a condition.
 func (m *Machine) test(t *task, sc *scope, s *Step, c *Condition, key string) (bool, *StepError) {
 	if c.Script == "" {
 		holds, err := c.holds(m.lookup(sc, s))
@@ -129,7 +129,7 @@ func (m *Machine) test(t *task, sc *scope, s *Step, c *Condition, key string) (b
 	return holds, o.Err
 }
 
-// runSequence runs steps one after the other and returns the output of the last.
+// runSequence runs steps in order and returns the output of the last.
 func (m *Machine) runSequence(t *task, sc *scope, steps []*Step, prefix string) (last any, err *StepError) {
 	for _, s := range steps {
 		if s.Named {
@@ -142,8 +142,7 @@ func (m *Machine) runSequence(t *task, sc *scope, steps []*Step, prefix string) 
 	return last, nil
 }
 
-// runStep runs a step with its attempts and handlers. arguments replace the step's own; nil keeps
-// them.
+// runStep runs a step with its attempts and handlers. If not nil, arguments replaces the step's own.
 func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefix string) (any, *StepError) {
 	key := prefix + s.ID
 	if err := m.pass(s, key); err != nil {
@@ -171,12 +170,12 @@ func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefi
 	return output, nil
 }
 
-// maxJoined is how many bytes the message of a failure may have with those of its handlers: it doubles with each
-// handler that has two of its own.
+// maxJoined limits the message of a failure combined with those of its handlers, in bytes: it can double
+// with each handler that has two handlers of its own.
 const maxJoined = 16 << 10
 
-// handle runs the handlers of a step that failed until one succeeds. What it gives is the step's; stops says that the
-// run is done then.
+// handle runs the handlers of a failed step until one succeeds; its output becomes the output of the step.
+// stops reports that the run then ends as done.
 func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string) (output any, stops bool, _ *StepError) {
 	for _, h := range s.handlers() {
 		handler := m.definition.steps[h.Step]
@@ -232,10 +231,10 @@ func (m *Machine) runAttempts(t *task, sc *scope, s *Step, arguments template, k
 	}
 }
 
-// maxDelay bounds what backoff comes to.
+// maxDelay caps the delay between attempts.
 const maxDelay = time.Hour
 
-// delayBefore is how long to wait before an attempt, with a tenth of jitter that follows from seed.
+// delayBefore returns the delay before an attempt, with 10% jitter derived from seed.
 func (r *Retry) delayBefore(attempt int, seed string) time.Duration {
 	delay := r.Delay
 	switch r.Backoff {
@@ -254,8 +253,8 @@ func (r *Retry) delayBefore(attempt int, seed string) time.Duration {
 	return delay + time.Duration(float64(delay)*jitter)
 }
 
-// isRepeatable reports whether a step may run twice. Resources and prompts are read; what a
-// workflow step does is recorded by the engine under its key.
+// isRepeatable reports whether a step may run twice. Reading resources and prompts is repeatable, and so
+// are workflow steps, because the engine records them under their key.
 func (m *Machine) isRepeatable(s *Step) bool {
 	if m.options.RepeatableSteps != nil {
 		return slices.Contains(m.options.RepeatableSteps, s.ID)
@@ -271,7 +270,7 @@ func (m *Machine) isRepeatable(s *Step) bool {
 	return m.options.Repeatable != nil && m.options.Repeatable(s.Server, tool)
 }
 
-// checkOutput holds an output to the step's schema.
+// checkOutput validates an output against the step's schema.
 func checkOutput(s *Step, output any) *StepError {
 	if s.outputSchema == nil {
 		return nil
@@ -323,8 +322,7 @@ func (m *Machine) runOnce(t *task, sc *scope, s *Step, arguments template, key s
 	return o.output(), o.Err
 }
 
-// performOnce performs a call, and asks a person where it is unknown whether it ran, or where its
-// server asks for input.
+// performOnce performs a call. It asks a person if the outcome is unknown, or if the server asks for input.
 func (m *Machine) performOnce(t *task, c Command) Outcome {
 	key := c.Key
 	for again := 1; ; again++ {
@@ -362,7 +360,7 @@ func (m *Machine) performOnce(t *task, c Command) Outcome {
 	}
 }
 
-// prepare fills a step's references in.
+// prepare fills in the references of a step.
 func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (Command, error) {
 	find := m.lookup(sc, s)
 	c := Command{Op: OpCall, Key: key, Step: s.ID, Kind: s.Kind, Server: s.Server, Name: s.Action, Timeout: s.Timeout, Repeatable: m.isRepeatable(s)}
@@ -415,7 +413,7 @@ func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (C
 	return c, err
 }
 
-// fillPrompt fills the arguments of a prompt in, which are texts in MCP.
+// fillPrompt fills in the arguments of a prompt. They are strings in MCP.
 func fillPrompt(t template, find lookup) (any, error) {
 	all, given := t.(objectOf)
 	if !given {
@@ -434,8 +432,8 @@ func fillPrompt(t template, find lookup) (any, error) {
 	return out, nil
 }
 
-// runBranches runs bodies at once, at most so many, and returns their values. After a failure no
-// more are begun unless all are to run; those under way are waited for.
+// runBranches runs bodies concurrently, at most s.MaxConcurrent at a time, and returns their values. After
+// a failure it starts no more, unless RunAll is set, and waits for those in progress.
 func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, place int) (any, *StepError)) ([]any, *StepError) {
 	values, collected := make([]any, count), 0
 	var failed *StepError
@@ -462,17 +460,18 @@ func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, pl
 		if child.err == nil {
 			continue
 		}
-		// The first in the order of the document; a failure before what ends the run as done.
+		// Keep the first failure in document order. A failure takes precedence over a stop that ends the
+		// run as done.
 		if stopped := child.err.Code == codeStopped; failed == nil || stopped == (failed.Code == codeStopped) && child.place < failedAt || !stopped && failed.Code == codeStopped {
 			failed, failedAt = child.err, child.place
 		}
 	}
 }
 
-// measureJSON is how many bytes a value has as JSON.
+// measureJSON returns the size of a value as JSON in bytes.
 func measureJSON(value any) int {
 	raw, err := document.Marshal(value)
-	if err != nil { // then no step keeps it
+	if err != nil { // then no step stores it
 		return 0
 	}
 	return len(raw)

@@ -10,25 +10,26 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// DefaultLease is how long a process may be silent before others take up its runs.
+// DefaultLease is how long a process may be silent before other processes take over its runs.
 const DefaultLease = 15 * time.Second
 
-// leaseName is the lease of an executor.
+// leaseName returns the name of an executor's lease.
 func leaseName(executor string) string { return "chain executor " + executor }
 
-// executorLease is the lease under which this process executes runs, and takes up those of others. A nil one is always held.
+// executorLease is the lease under which this process executes runs and adopts those of others. A nil lease
+// counts as always held.
 type executorLease struct {
 	leases store.Leases
 	length time.Duration
 
 	mu      sync.Mutex
 	lease   store.Lease
-	asked   time.Time     // when it was asked for last and given
+	asked   time.Time     // when the current lease was requested
 	renewed chan struct{} // closed and replaced at each renewal
-	lost    chan struct{} // closed once another process has had it
+	lost    chan struct{} // closed once another process has held the lease
 }
 
-// errLeaseLost reports that another process may have taken up the runs of this one.
+// errLeaseLost reports that another process may have taken over the runs of this one.
 var errLeaseLost = errors.New("another process has taken up the runs of this one")
 
 func takeExecutorLease(ctx context.Context, leases store.Leases, executor string, length time.Duration) (*executorLease, error) {
@@ -40,15 +41,16 @@ func takeExecutorLease(ctx context.Context, leases store.Leases, executor string
 	return &executorLease{leases: leases, length: length, lease: taken, asked: asked, renewed: make(chan struct{}), lost: make(chan struct{})}, nil
 }
 
-// isHeld reports whether the lease has surely not ended. A tenth of it is left for what is done next.
-// The time is that of both clocks: one of them stands still while a machine sleeps.
+// isHeld reports whether the lease is certainly still held. It reserves a tenth of the lease for the next
+// operation. It uses both the monotonic and the wall clock, because one of them stops while a machine
+// sleeps.
 func (l *executorLease) isHeld(now time.Time) bool {
 	elapsed := max(now.Sub(l.asked), now.Round(0).Sub(l.asked.Round(0)))
 	return elapsed < l.length-l.length/10
 }
 
-// confirm returns the lease while it is held. Where that is not certain it waits for the next renewal.
-// Errors: errLeaseLost, and ctx's.
+// confirm returns the lease while it is held. If that is uncertain, it waits for the next renewal. It
+// returns errLeaseLost or the error of ctx.
 func (l *executorLease) confirm(ctx context.Context) (*store.Lease, error) {
 	if l == nil {
 		return nil, ctx.Err()
@@ -91,7 +93,7 @@ func (l *executorLease) keep(ctx context.Context) {
 	}
 }
 
-// renew takes the lease again; lost where another process has had it in between.
+// renew takes the lease again. It reports lost if another process held it in between.
 func (l *executorLease) renew(ctx context.Context) (lost bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.length/2)
 	defer cancel()
@@ -100,24 +102,25 @@ func (l *executorLease) renew(ctx context.Context) (lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case err == nil && (again.Number == l.lease.Number || again.Number == l.lease.Number+1): // one more where it had ended, and nobody took it
+	case err == nil && (again.Number == l.lease.Number || again.Number == l.lease.Number+1): // one more if it had expired and no one took it
 		l.lease, l.asked = again, asked
 		close(l.renewed)
 		l.renewed = make(chan struct{})
 		return false
 	case err == nil:
-		l.lease = again // to be given back
+		l.lease = again // end returns it
 	case !errors.Is(err, store.ErrLeaseTaken):
-		return false // the store is away
+		return false // the store is unreachable
 	}
 	close(l.lost)
 	return true
 }
 
-// leaseKept is how long the lease of an executor is kept after its end. A process that comes back later is a new one.
+// leaseKept is how long the lease of an executor is kept after it ends. A process that returns later counts
+// as new.
 const leaseKept = time.Hour
 
-// dropLeases forgets the leases of executors that have ended: each start of a process makes one.
+// dropLeases deletes old leases of executors that have ended: each start of a process creates one.
 func (r *Runs) dropLeases(ctx context.Context) error {
 	if r.config.Leases == nil {
 		return nil
@@ -128,7 +131,7 @@ func (r *Runs) dropLeases(ctx context.Context) error {
 	return nil
 }
 
-// end gives the lease back, so that others need not wait for its end.
+// end releases the lease, so that others need not wait until it expires.
 func (l *executorLease) end() {
 	if l == nil {
 		return
@@ -138,5 +141,5 @@ func (l *executorLease) end() {
 	l.mu.Lock()
 	lease := l.lease
 	l.mu.Unlock()
-	_ = l.leases.EndLease(ctx, lease) // else it ends by itself
+	_ = l.leases.EndLease(ctx, lease) // otherwise it expires
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Ledger keeps the record of runs, each as an instance; *engine.Engine implements it.
+// Ledger records each run as an instance; *engine.Engine implements it.
 type Ledger interface {
 	BeginRun(ctx context.Context, p engine.Principal, req engine.RunRequest) error
 	RecordStep(ctx context.Context, req engine.StepRecord) error
@@ -34,28 +34,28 @@ type Ledger interface {
 }
 
 const (
-	// maxRecorded is how many bytes of an output, or of an input, are recorded; of a longer one the
-	// digest is.
+	// maxRecorded is the maximum size of a recorded input or output, in bytes. Longer ones are recorded as
+	// digests.
 	maxRecorded = 4 << 10
-	// maxWaiting is how many bytes are recorded of all that a run waits for.
+	// maxWaiting is the maximum size of the recorded description of everything a run waits for, in bytes.
 	maxWaiting = 32 << 10
-	// maxRecordKey is the longest key of a record.
+	// maxRecordKey is the maximum length of a record's key.
 	maxRecordKey = 200
 )
 
-// The actions of a run's record.
+// The actions in the record of a run.
 const (
 	actionStep     = "step"
-	actionWait     = "wait"     // it waits for a signal or a person
-	actionContinue = "continue" // what it waited for is there
-	actionNote     = "note"     // somebody paused, resumed or signalled it
-	actionAnswer   = "answer"   // somebody said what became of a call
+	actionWait     = "wait"     // waits for a signal or a person
+	actionContinue = "continue" // the awaited value has arrived
+	actionNote     = "note"     // the run was paused, resumed or signalled
+	actionAnswer   = "answer"   // a person stated what happened to a call
 	actionFinish   = "finish"
 	actionFail     = "fail"
 	actionCancel   = "cancel"
 )
 
-// Workflow is the definition of the instances that record the runs of a chain.
+// Workflow returns the workflow definition of the instances that record the chain's runs.
 func (d *Definition) Workflow() (*workflow.Definition, error) {
 	moves := func(targets map[string]string) map[string]any {
 		out := map[string]any{}
@@ -89,26 +89,26 @@ func (d *Definition) Workflow() (*workflow.Definition, error) {
 	return workflow.Parse("chain.json", raw)
 }
 
-// runRecord is the record of one run, as its execution keeps it. Without a ledger nothing is written, and
-// it still knows what is sensitive.
+// runRecord is the record of one run, as used by its execution. Without a ledger it writes nothing, but
+// still knows the sensitive values.
 type runRecord struct {
-	ledger     Ledger // nil for none
+	ledger     Ledger // may be nil
 	run        string
 	principal  engine.Principal
-	actsFor    string // with whose rights its steps are done, "" for those of principal
+	actsFor    string // the principal whose rights the steps use, or "" for principal
 	definition *workflow.Definition
 	logger     *slog.Logger
-	// origin says of which run it is the next try, and who asked for that; nil for none.
+	// origin describes the run that this one retries, and who asked for that; nil if it is not a retry.
 	origin map[string]any
-	// waiting are what it waits for, by key.
+	// waiting holds what the run waits for, by key.
 	waiting map[string]any
-	// secrets are the documents whose sensitive values no text repeats.
+	// secrets are the documents whose sensitive values must not appear in any text.
 	secrets []json.RawMessage
 	scrub   func(string) string
-	// fence returns the context in which the execution may write now.
+	// fence returns a context that allows the execution to write now.
 	fence func(context.Context) (context.Context, error)
-	// known are the ends of commands that were recorded before the run was taken up, since the last one
-	// that the store is known to have.
+	// known are ends of commands that an earlier execution recorded in DBOS, and that the store may not
+	// have yet.
 	known []written
 }
 
@@ -118,8 +118,8 @@ type written struct {
 	data        json.RawMessage
 }
 
-// beginRecord begins the record of a run that was started, so that who starts it is told when the
-// store refuses it. Where the store cannot be reached, the run waits for it.
+// beginRecord creates the record of a new run, so that its starter sees a rejection by the store. If the
+// store is unreachable, the run waits for it.
 func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, input map[string]any) error {
 	l, err := r.newRecord(run, req.Principal, req.Definition)
 	if err != nil {
@@ -129,13 +129,13 @@ func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, in
 	switch err = l.open(ctx, req.Definition, input); {
 	case err == nil || isPassing(err):
 		return nil
-	case isCode(err, engine.CodeKeyReused): // the id was taken by a run that somebody else started
+	case isCode(err, engine.CodeKeyReused): // another request already used the id
 		return err
 	}
 	return errors.Join(err, r.endRefused(run, err))
 }
 
-// openRecord begins the record of a run where it was not begun.
+// openRecord creates the record of a run unless it exists.
 func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*runRecord, error) {
 	l, err := r.newRecord(x.run, x.principal, d)
 	if err != nil {
@@ -161,10 +161,11 @@ func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRec
 	return l, nil
 }
 
-// mostWorkflows is how many workflows of chains are kept.
+// mostWorkflows limits the cached workflows of chains.
 const mostWorkflows = 100
 
-// findWorkflow returns the workflow of a chain, which its runs share: each would hold some 20 KiB of its own.
+// findWorkflow returns the workflow of a chain from a cache. The runs share it, because each copy takes
+// some 20 KiB.
 func (r *Runs) findWorkflow(d *Definition) (*workflow.Definition, error) {
 	r.mu.Lock()
 	known := r.workflows[d.Hash]
@@ -203,13 +204,13 @@ func (l *runRecord) open(ctx context.Context, d *Definition, input map[string]an
 	})
 }
 
-// isPassing reports whether the store may take the same later.
+// isPassing reports whether the store may accept the same request later.
 func isPassing(err error) bool {
 	return slices.Contains([]engine.Code{engine.CodeUnavailable, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled, engine.CodeUntrustedRules}, engine.CodeOf(err))
 }
 
-// persist does something until the store takes it: a run does not go on without its record. The
-// error is one that trying again does not help.
+// persist retries do until the store accepts it: a run must not continue without its record. It returns an
+// error only if ctx ends or retrying cannot help.
 func (l *runRecord) persist(ctx context.Context, do func(context.Context) error) error {
 	const longest = 5 * time.Second
 	for wait := 50 * time.Millisecond; ; wait = min(wait*2, longest) {
@@ -253,7 +254,7 @@ func (l *runRecord) put(ctx context.Context, w written) error {
 	})
 }
 
-// writeKnown writes what the store may not have yet of what ended before the run was taken up.
+// writeKnown writes the known entries, which the store may not have yet.
 func (l *runRecord) writeKnown(ctx context.Context) error {
 	for _, w := range l.known {
 		if err := l.put(ctx, w); err != nil {
@@ -264,25 +265,26 @@ func (l *runRecord) writeKnown(ctx context.Context) error {
 	return nil
 }
 
-// maxKnown is how many entries are held back at most.
+// maxKnown limits the entries held back.
 const maxKnown = 1000
 
-// writeKnown is that of the record. The run ends where the store refuses it.
+// writeKnown writes the known entries of the record. It ends the run if the store rejects them.
 func (x *execution) writeKnown() error { return x.stopRefused(x.record.writeKnown(x.stopped)) }
 
-// hasKnown notes that a step is recorded which begins behind all that has ended: so the store has that.
+// hasKnown is called when a recorded step is found that began after everything that has ended: the store
+// therefore has those entries.
 func (l *runRecord) hasKnown() {
-	if l.origin == nil { // of the run that this one redrives the store has it, and not of this one
+	if l.origin == nil { // a redriven run copies steps that the store has only for the original run
 		l.known = nil
 	}
 }
 
-// isRecorded reports whether what came of a command is part of the record.
+// isRecorded reports whether the outcome of a command is part of the record.
 func isRecorded(c Command) bool {
 	return slices.Contains([]Op{OpCall, OpComplete, OpMove, OpWait, OpAsk}, c.Op)
 }
 
-// begin records that a run waits, where the command is a wait.
+// begin records that a run waits, if the command is a wait.
 func (l *runRecord) begin(ctx context.Context, c Command) error {
 	if c.Op != OpWait && c.Op != OpAsk {
 		return nil
@@ -298,7 +300,8 @@ func (l *runRecord) begin(ctx context.Context, c Command) error {
 	return l.write(ctx, "wait "+c.Key, actionWait, map[string]any{"waiting": l.describeWaiting()})
 }
 
-// end records what came of a command; known says that its outcome was recorded before the run was taken up.
+// end records the outcome of a command. known reports that the outcome was already recorded when the run
+// was taken up.
 func (l *runRecord) end(ctx context.Context, c Command, o Outcome, known bool) error {
 	if !isRecorded(c) {
 		return nil
@@ -309,7 +312,7 @@ func (l *runRecord) end(ctx context.Context, c Command, o Outcome, known bool) e
 		what["status"] = "asked"
 	case o.Err != nil:
 		what["status"], what["error"] = "failed", l.describeError(o.Err)
-	case c.Op != OpAsk: // the answer is recorded already
+	case c.Op != OpAsk: // the answer is already recorded
 		what["output"] = l.shorten(o.Value)
 		l.learn(map[string]any{"steps": map[string]any{c.Step: map[string]any{"output": o.Value}}})
 	}
@@ -346,8 +349,8 @@ func (l *runRecord) describeError(e *StepError) map[string]any {
 	return map[string]any{"code": e.Code, "message": message, "step": e.Step}
 }
 
-// shorten returns a value as it is recorded: of one that is long, or that no instance may hold, its
-// digest and size.
+// shorten returns a value as it is recorded. A value that is too long or that no instance may hold becomes
+// its digest and size.
 func (l *runRecord) shorten(value any) any {
 	if l.ledger == nil {
 		return value
@@ -359,7 +362,7 @@ func (l *runRecord) shorten(value any) any {
 	return l.digest(value)
 }
 
-// digest is a value by its digest and size.
+// digest replaces a value by its digest and size.
 func (l *runRecord) digest(value any) any {
 	raw, err := document.Marshal(value)
 	if err != nil || l.ledger == nil {
@@ -368,7 +371,7 @@ func (l *runRecord) digest(value any) any {
 	return map[string]any{"digest": l.ledger.DigestStep(l.principal.ID, l.definition.Name, raw), "bytes": len(raw)}
 }
 
-// isRecordable reports whether an instance may hold a value, as deep in its context as a record has one.
+// isRecordable reports whether an instance may hold a value at the depth that a record uses.
 func isRecordable(value any) bool {
 	raw, err := document.Marshal(map[string]any{"steps": map[string]any{"id": map[string]any{"output": value}}})
 	if err == nil {
@@ -377,8 +380,8 @@ func isRecordable(value any) bool {
 	return err == nil
 }
 
-// describeWaiting is what the run waits for as it is recorded: where that is long, with digests of what
-// is asked, and where that is long as well, its digest.
+// describeWaiting returns what the run waits for as it is recorded. If that is too long, the questions are
+// replaced by digests; if it is still too long, all of it is.
 func (l *runRecord) describeWaiting() any {
 	isLong := func(waiting map[string]any) bool {
 		raw, err := document.Marshal(waiting)
@@ -403,7 +406,7 @@ func (l *runRecord) describeWaiting() any {
 	return all
 }
 
-// learn notes the sensitive values of a document.
+// learn remembers the sensitive values in a document.
 func (l *runRecord) learn(doc any) {
 	if len(l.definition.Sensitive) == 0 {
 		return
@@ -418,8 +421,8 @@ func (l *runRecord) learn(doc any) {
 	}
 }
 
-// prepare is data as it is recorded: sensitive values stay where the definition says that they are,
-// for the store to seal, and are masked everywhere else.
+// prepare returns data as it is recorded. Sensitive values remain in their declared places, for the store
+// to seal, and are masked everywhere else.
 func (l *runRecord) prepare(data map[string]any) json.RawMessage {
 	l.learn(data)
 	raw, err := document.Marshal(data)
@@ -463,7 +466,7 @@ func (l *runRecord) prepare(data map[string]any) json.RawMessage {
 	return scrubbed
 }
 
-// maskAll is a value in which no text repeats a sensitive value.
+// maskAll masks sensitive values in every text of a value.
 func (l *runRecord) maskAll(value any) any {
 	if len(l.secrets) == 0 {
 		return value
@@ -487,7 +490,7 @@ func (l *runRecord) maskAll(value any) any {
 	return value
 }
 
-// maskError is an error that repeats no sensitive value; nil of none.
+// maskError masks sensitive values in an error; nil stays nil.
 func (l *runRecord) maskError(e *StepError) *StepError {
 	if e == nil {
 		return nil
@@ -497,7 +500,7 @@ func (l *runRecord) maskError(e *StepError) *StepError {
 	return &masked
 }
 
-// askLedger asks a person what became of a call, and returns the answer once it is there.
+// askLedger asks a person what happened to a call, and returns the answer once there is one.
 func (r *Runs) askLedger(ctx context.Context, c Command) (Outcome, bool) {
 	arguments, err := document.Marshal(c.Arguments)
 	if err != nil {
@@ -543,12 +546,12 @@ func (r *Runs) recordNote(ctx context.Context, run, key, action string, n RunNot
 	}
 	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw})
 	if engine.CodeOf(err) == engine.CodeInstanceEnded {
-		return nil // the run finds out
+		return nil // the run notices
 	}
 	return err
 }
 
-// stopRefused ends a run whose record cannot go on.
+// stopRefused ends a run whose record the store rejects.
 func (x *execution) stopRefused(err error) error {
 	if _, refused := errors.AsType[*engine.Error](err); refused && x.stopped.Err() == nil {
 		return errors.Join(err, x.endRefused(x.run, err))
@@ -556,13 +559,13 @@ func (x *execution) stopRefused(err error) error {
 	return err
 }
 
-// isUnreadable reports whether a run cannot be read, or not be interpreted as it was recorded.
+// isUnreadable reports whether a run cannot be read or interpreted as it was recorded.
 func isUnreadable(err error) bool {
 	return isLost(err) || errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}) || errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedWorkflow})
 }
 
-// recordLost records that a run ends because it cannot be interpreted, and returns why. It has no other end: DBOS
-// does not run it again.
+// recordLost records that a run ends because it cannot be interpreted, and returns why. The run gets no
+// other final record: DBOS does not run it again.
 func (r *Runs) recordLost(ctx context.Context, s *session, run string, why error) error {
 	if r.config.Ledger == nil {
 		return why
@@ -587,7 +590,7 @@ func (r *Runs) recordLost(ctx context.Context, s *session, run string, why error
 	return why
 }
 
-// endRefused cancels a run that the store does not record any more, and notes why.
+// endRefused cancels a run whose record the store rejects, and notes why.
 func (r *Runs) endRefused(run string, err error) error {
 	why := err.Error()
 	if e, ok := errors.AsType[*engine.Error](err); ok {
@@ -598,7 +601,7 @@ func (r *Runs) endRefused(run string, err error) error {
 	if err := r.cancelEntry(context.Background(), run); err != nil {
 		r.config.Logger.Warn("the state that started a run does not take its end", "run", run, "error", err)
 	}
-	if !isCode(err, engine.CodeKeyReused) { // then the record is another run's
+	if !isCode(err, engine.CodeKeyReused) { // in that case the record belongs to another run
 		if err := r.recordNote(context.Background(), run, "end", actionCancel, n, map[string]any{"did": "cancel"}); err != nil && !isCode(err, engine.CodeUnknownInstance) {
 			r.config.Logger.Warn("the record of a run that is cancelled does not end", "run", run, "error", err)
 		}
@@ -606,7 +609,7 @@ func (r *Runs) endRefused(run string, err error) error {
 	return r.cancelRow(context.Background(), run, n)
 }
 
-// instance is the id of the instance that records a run, "" where none does.
+// instance returns the id of the instance that records a run, or "" without a ledger.
 func (r *Runs) instance(run string) string {
 	if r.config.Ledger == nil {
 		return ""

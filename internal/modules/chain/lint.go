@@ -11,27 +11,27 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// LintOptions are what Lint knows of the configuration.
+// LintOptions are the parts of the configuration that Lint uses.
 type LintOptions struct {
-	// Servers are the pinned items of each configured server; nil when unknown, which skips their
-	// rules.
+	// Servers are the pinned items of each configured server. If nil, they are unknown and their rules are
+	// skipped.
 	Servers map[string]ServerItems
-	// Writer is the tool that writes the resources of a server; nil is none.
+	// Writer returns the tool that writes the resources of a server; nil means there are none.
 	Writer func(server string) (Writer, bool)
-	// Models are the configured models; nil when unknown.
+	// Models are the configured models; nil if unknown.
 	Models []string
-	// Now is what the time of a schedule is compared with; zero skips that.
+	// Now is compared with the time of a schedule; zero skips the check.
 	Now time.Time
-	// Flags end the commands that an issue names, such as " --config gavel.yaml".
+	// Flags are appended to the commands that an issue suggests, such as " --config gavel.yaml".
 	Flags string
 }
 
-// ServerItems are the names of what is pinned of a server.
+// ServerItems are the names of the pinned items of a server.
 type ServerItems struct {
 	Tools, Prompts []string
-	// OutputSchemas are those of the tools that have one, by name.
+	// OutputSchemas are the output schemas of the tools that have one, by tool name.
 	OutputSchemas map[string]json.RawMessage
-	// Unknown says that they are pinned on first use, and nothing has used the server yet.
+	// Unknown reports that the items are pinned on first use, and the server has not been used yet.
 	Unknown bool
 }
 
@@ -39,12 +39,12 @@ type ServerItems struct {
 type Rule struct {
 	ID       string
 	Severity workflow.Severity
-	// Doc is one sentence that describes what the rule finds.
+	// Doc describes in one sentence what the rule finds.
 	Doc   string
 	check func(*linter)
 }
 
-// Rules are all that Lint looks for. What Parse finds has the rules of workflow definitions, and
+// Rules returns all rules of Lint. Issues found by Parse have the rules of workflow definitions, and
 // "reference".
 func Rules() []Rule {
 	const e, w = workflow.SeverityError, workflow.SeverityWarning
@@ -77,7 +77,7 @@ func Rules() []Rule {
 	}
 }
 
-// Lint finds what parses and cannot work. Issues are in the order of their lines.
+// Lint finds mistakes that parse but cannot work. It returns issues in the order of their lines.
 func (d *Definition) Lint(o LintOptions) []Issue {
 	l := &linter{Definition: d, options: o}
 	for _, rule := range Rules() {
@@ -100,7 +100,7 @@ func (l *linter) addIssue(path, format string, args ...any) {
 	}
 }
 
-// findLine is that of a path, or of the nearest thing around it.
+// findLine returns the line of a path, or of its nearest ancestor that has one.
 func (l *linter) findLine(path string) int {
 	for {
 		if n, ok := l.lines[path]; ok || path == "" {
@@ -140,7 +140,7 @@ func (l *linter) listNamings() []naming {
 	return out
 }
 
-// checkReserved is no part of Parse, so that runs of earlier definitions go on.
+// checkReserved is not part of Parse, so that runs of earlier definitions continue.
 func checkReserved(l *linter) {
 	if s := l.steps[callbackID]; s != nil {
 		l.addIssue(s.path+"/id", "the id %q is reserved for the callback of the run; choose another, such as \"handle_error\"", s.ID)
@@ -155,7 +155,8 @@ func checkNames(l *linter) {
 	}
 }
 
-// checkReach holds a named step to the sequence of the one that names it, or one around that.
+// checkReach requires that a named step is in the same sequence as the step that names it, or in an
+// enclosing one.
 func checkReach(l *linter) {
 	for _, n := range l.listNamings() {
 		s := l.steps[n.step]
@@ -205,8 +206,8 @@ func checkCycles(l *linter) {
 	}
 }
 
-// stepOf is the step that a reference names, nil for none. {{step_check.output}} names the step
-// check, unless a step has the whole name.
+// stepOf returns the step that a reference names, or nil. {{step_check.output}} names the step check,
+// unless a step has the full name.
 func (d *Definition) stepOf(r reference) *Step {
 	if s := d.steps[r.segments[0]]; s != nil {
 		return s
@@ -282,7 +283,7 @@ func checkOrder(l *linter) {
 	}
 }
 
-// variableOf is the scope and name of the variable that a reference names.
+// variableOf returns the scope and name of the variable that a reference names.
 func variableOf(r reference) (scope, name string) {
 	switch {
 	case r.segments[0] == "saved" && len(r.segments) > 1:
@@ -311,7 +312,7 @@ func hasDefault(u use) bool {
 	return ok
 }
 
-// suggestDefault ends an advice with a default where one counts.
+// suggestDefault returns a hint to add a default, if one would apply.
 func suggestDefault(u use) string {
 	switch {
 	case u.fills == nil:
@@ -424,7 +425,7 @@ func (l *linter) suggestPinned(name, server string, known []string) string {
 	return suggestName(name, known)
 }
 
-// toolOf is the tool that a step calls; false where it calls none that is known.
+// toolOf returns the tool that a step calls, or false if it calls none.
 func (l *linter) toolOf(s *Step) (tool string, isCall bool) {
 	w, writes := MachineOptions{Writer: l.options.Writer}.writerOf(s)
 	switch {
@@ -484,7 +485,7 @@ func checkSensitive(l *linter) {
 	}
 }
 
-// checkDecided finds conditionals over steps that run through others only.
+// checkDecided finds conditionals that depend on steps which only run when named.
 func checkDecided(l *linter) {
 	for _, c := range l.Conditionals {
 		if c.Condition == nil {

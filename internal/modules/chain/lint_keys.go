@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// The rules about keys that have a meaning of their own and none where they are. They are no part of Parse, so that
-// runs of earlier definitions go on.
+// These rules find keys that are valid, but have no effect where they appear. They are not part of Parse,
+// so that runs of earlier definitions continue.
 
 // hasKey reports whether the document has a key at a path.
 func (l *linter) hasKey(path, key string) bool {
@@ -17,8 +17,8 @@ func (l *linter) hasKey(path, key string) bool {
 	return ok
 }
 
-// checkEmpty finds names that are empty: a wait for the signal "" would wait for nothing, and the model "" would answer
-// no prompt.
+// checkEmpty finds empty names: a wait for the signal "" would wait for nothing, and the model "" would
+// answer no prompt.
 func checkEmpty(l *linter) {
 	l.visitSteps(func(s *Step) {
 		for _, v := range []struct {
@@ -49,8 +49,8 @@ func isEmptyText(t template) bool {
 	return fixed && text.value == ""
 }
 
-// conditionalNamePattern has none of the characters that stand between the names in the key of a step, which terminals
-// show as well.
+// conditionalNamePattern excludes the characters that separate names in the key of a step, and control
+// characters, because terminals show the key.
 var conditionalNamePattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[\p{L}\p{N}_][\p{L}\p{N} ._-]{0,63}$`)
 })
@@ -63,7 +63,7 @@ func checkConditionalNames(l *linter) {
 	}
 }
 
-// moveKeys are the keys of a workflow step by its action.
+// moveKeys lists the keys of a workflow step by its action.
 var moveKeys = map[string][]string{moveStart: {"workflow", "data"}, moveAdvance: {"instance", "perform", "data"}, "wait": {"instance", "state"}}
 
 func checkUnused(l *linter) {
@@ -93,14 +93,14 @@ func checkUnused(l *linter) {
 	}
 }
 
-// checkHandled finds arguments for a step that takes none.
+// checkHandled finds arguments for steps that take none.
 func (l *linter) checkHandled(h *Handler) {
 	if s := l.steps[h.Step]; s != nil && h.Arguments != nil && s.Kind != KindTool && s.Kind != KindPrompt {
 		l.addIssue(h.path+"/arguments", "the step %q is of the type %s and takes no \"arguments\" from here; name a step of the type tool or prompt, or remove them", s.ID, s.Kind)
 	}
 }
 
-// checkTwice finds handlers whose two executions would have one key.
+// checkTwice finds handlers whose executions would have the same key.
 func checkTwice(l *linter) {
 	l.visitSteps(func(s *Step) {
 		if h := s.handlers(); len(h) == 2 && h[0].Step == h[1].Step {
@@ -125,12 +125,12 @@ func checkDefaults(l *linter) {
 	})
 }
 
-// bracesPattern finds what begins as a reference does.
+// bracesPattern matches text that begins like a reference.
 var bracesPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\{\{\s*([A-Za-z_][A-Za-z0-9_-]*)[.\[|][^{}]*\}\}`)
 })
 
-// checkTexts finds texts between braces that begin with a name which references have, such as
+// checkTexts finds text in braces that looks like a reference but is not one, such as
 // {{check.output['x']}}.
 func checkTexts(l *linter) {
 	l.visitSteps(func(s *Step) {
@@ -156,7 +156,8 @@ func (l *linter) checkText(path string, t template) {
 	})
 }
 
-// visitTexts calls f for every text of a value around its references, and for the keys of objects, which have none.
+// visitTexts calls f for each text in a value: the text around references, and the keys of objects, which
+// cannot have references.
 func visitTexts(t template, f func(string)) {
 	switch t := t.(type) {
 	case literal:

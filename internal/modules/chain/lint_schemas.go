@@ -19,8 +19,8 @@ func checkKeywords(l *linter) {
 	l.visitSteps(func(s *Step) { check(s.path+"/outputSchema", s.OutputSchema) })
 }
 
-// The rule about conditions reads pinned output schemas as far as they say one thing: where they have alternatives or
-// references, a condition may be true.
+// checkNeverTrue uses pinned output schemas only if they are unambiguous: with alternatives or references,
+// a condition may be true.
 
 func checkNeverTrue(l *linter) {
 	check := func(path string, c *Condition) {
@@ -42,7 +42,7 @@ func checkNeverTrue(l *linter) {
 	}
 }
 
-// explainNever says why a condition can never be true, "" where it may be.
+// explainNever returns why a condition can never be true, or "" if it may be.
 func (l *linter) explainNever(c *Condition) string {
 	if c.operator == "not" {
 		return ""
@@ -72,7 +72,7 @@ func (l *linter) explainNever(c *Condition) string {
 	return ""
 }
 
-// explainOperand says why a comparison of a reference with another operand can never be true.
+// explainOperand returns why a comparison of a reference with another operand can never be true, or "".
 func (l *linter) explainOperand(r reference, operator string, other template) string {
 	s := l.stepOf(r)
 	if s == nil || s.Kind != KindTool || len(s.Keep) > 0 || len(s.handlers()) > 0 || len(r.segments) < 2 || r.segments[1] != "output" {
@@ -94,7 +94,7 @@ func (l *linter) explainOperand(r reference, operator string, other template) st
 	fixed, isFixed := other.(literal)
 	_, isText := fixed.value.(string)
 	types := schemaTypes(at)
-	if len(types) == 0 || other != nil && !isFixed || len(r.segments) == 2 && isText { // then it is compared as text
+	if len(types) == 0 || other != nil && !isFixed || len(r.segments) == 2 && isText { // it is compared as text
 		return ""
 	}
 	wants := map[string][]string{"": {"boolean"}, "contains": {"string", "array", "object"}, "==": typesOf(fixed.value)}[operator]
@@ -111,8 +111,8 @@ func (l *linter) explainOperand(r reference, operator string, other template) st
 	return ""
 }
 
-// enterSchema is the schema of a member of what has a schema, nil where nothing is known of it; problem says that there
-// is no such member.
+// enterSchema returns the schema of a member, or nil if unknown. problem reports that the member cannot
+// exist.
 func enterSchema(at map[string]any, key string) (inner map[string]any, problem string) {
 	types := schemaTypes(at)
 	if len(types) != 1 {
@@ -134,7 +134,7 @@ func enterSchema(at map[string]any, key string) (inner map[string]any, problem s
 	return inner, problem
 }
 
-// schemaTypes are the types that a schema allows, nil where it does not say.
+// schemaTypes returns the types that a schema allows, or nil if it does not restrict them.
 func schemaTypes(at map[string]any) (types []string) {
 	switch t := at["type"].(type) {
 	case string:
@@ -149,7 +149,7 @@ func schemaTypes(at map[string]any) (types []string) {
 	return types
 }
 
-// typesOf are the types of JSON Schema that a value may be of.
+// typesOf returns the JSON Schema types that match a value.
 func typesOf(v any) []string {
 	switch v.(type) {
 	case nil:

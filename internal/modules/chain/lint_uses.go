@@ -6,22 +6,22 @@ import (
 	"slices"
 )
 
-// use is a reference at a place: in a step, as a condition, or in a handler's arguments.
+// use is a reference with its place: in a step, a condition, or the arguments of a handler.
 type use struct {
 	reference
 	path string
 	step *Step // nil for the chain itself
-	// fills is the step whose defaults count: of a handler's arguments that is the handler. nil for conditions, which
-	// have none.
+	// fills is the step whose defaults apply; for the arguments of a handler, that is the handler's step.
+	// It is nil for conditions, which have no defaults.
 	fills *Step
-	// ended are the steps that may have ended there, by id, and the variables that may have been written, as global.x;
-	// nil where any may have.
+	// ended holds the ids of steps that may have ended at this place, and the variables that may have been
+	// written, such as global.x. If nil, any may have.
 	ended map[string]bool
-	// inItem and failing say whether {{item}} and {{error}} have values there.
+	// inItem and failing report whether {{item}} and {{error}} have values there.
 	inItem, failing bool
 }
 
-// listUses finds every reference with what may have ended when it is read.
+// listUses returns every reference, with what may have ended when it is read.
 func (l *linter) listUses() []use {
 	w := useWalk{linter: l, passed: map[*Step]bool{}, decided: map[*Conditional]bool{}, begins: map[*Step]map[string]bool{}}
 	w.walkChain()
@@ -35,7 +35,8 @@ func (l *linter) listUses() []use {
 	return w.uses
 }
 
-// listHandlers are the steps that run where another has failed; those of conditionals alone do not.
+// listHandlers returns the steps that run when another has failed, without those that only conditionals
+// name.
 func (l *linter) listHandlers() map[*Step]bool {
 	out := map[*Step]bool{}
 	for _, n := range l.listNamings() {
@@ -70,13 +71,14 @@ type useWalk struct {
 	uses    []use
 	passed  map[*Step]bool // top-level steps
 	decided map[*Conditional]bool
-	// begins are, of a step that conditionals alone name, what may have ended when it begins; nil where anything may have.
+	// begins holds what may have ended when a step begins that only conditionals name; nil if anything may
+	// have.
 	begins map[*Step]map[string]bool
-	// rounds are the variables that an earlier round of what repeats around a step may have written.
+	// rounds are the variables that an earlier round of an enclosing loop may have written.
 	rounds map[string]bool
 }
 
-// walkChain visits the top-level steps, and decides conditionals as a run does.
+// walkChain visits the top-level steps and decides conditionals in the order of a run.
 func (w *useWalk) walkChain() {
 	ended := map[string]bool{}
 	for _, c := range w.Conditionals {
@@ -102,7 +104,8 @@ func (w *useWalk) walkChain() {
 	w.forgetHandlers()
 }
 
-// isLoose reports whether it is unknown when a conditional is decided: it waits for a step that runs where it is named.
+// isLoose reports whether the time at which a conditional is decided is unknown, because its condition uses
+// a step that runs only when named.
 func (w *useWalk) isLoose(c *Conditional) (loose bool) {
 	if c.Condition != nil {
 		c.Condition.visit(func(r reference) {
@@ -114,7 +117,8 @@ func (w *useWalk) isLoose(c *Conditional) (loose bool) {
 	return loose
 }
 
-// decide visits the conditionals that can be decided now. What they name begins now, and may have ended behind them.
+// decide visits the conditionals that can be decided now. The steps they name begin now, and may have ended
+// afterwards.
 func (w *useWalk) decide(ended map[string]bool, atEnd bool) {
 	for _, c := range w.Conditionals {
 		if w.decided[c] || c.Condition == nil || !w.canDecide(c, w.passed, atEnd) {
@@ -141,7 +145,7 @@ func (w *useWalk) decide(ended map[string]bool, atEnd bool) {
 	}
 }
 
-// forgetHandlers forgets when those steps begin that run elsewhere, too.
+// forgetHandlers removes the known beginning of steps that also run elsewhere.
 func (w *useWalk) forgetHandlers() {
 	for _, n := range w.listNamings() {
 		if s := w.steps[n.step]; s != nil && (n.from != nil || s.parent != nil || w.OnError != nil && n.path == w.OnError.path) {
@@ -163,7 +167,7 @@ func (w *useWalk) add(c *Condition, s *Step, path string, ended map[string]bool,
 	}
 }
 
-// walk visits a sequence and adds what has ended after it to ended.
+// walk visits a sequence, and adds to ended what has ended after it.
 func (w *useWalk) walk(steps []*Step, ended map[string]bool, inItem, failing bool) {
 	for _, s := range steps {
 		if s.Named {
@@ -178,7 +182,7 @@ func (w *useWalk) walk(steps []*Step, ended map[string]bool, inItem, failing boo
 
 func (w *useWalk) walkStep(s *Step, after map[string]bool, inItem, failing bool) {
 	ended := maps.Clone(after)
-	if s.Kind == KindSwitch || len(s.handlers()) > 0 { // whose references an earlier round may not have read, or in vain
+	if s.Kind == KindSwitch || len(s.handlers()) > 0 { // an earlier round may have skipped the references, or their failure was handled
 		addAll(ended, w.rounds)
 	}
 	for key, t := range s.templates() {
@@ -203,7 +207,7 @@ func (w *useWalk) walkStep(s *Step, after map[string]bool, inItem, failing bool)
 		w.walkTasks(s, ended, after, inItem, failing)
 	case KindLoop, KindForEach:
 		inner := maps.Clone(ended)
-		if s.Kind == KindForEach && s.MaxConcurrent > 1 { // another item may be ahead
+		if s.Kind == KindForEach && s.MaxConcurrent > 1 { // another item may be further along
 			addAll(inner, w.rounds)
 		}
 		w.walk(s.Steps, inner, inItem || s.Kind == KindForEach, failing)
@@ -218,16 +222,17 @@ func (w *useWalk) walkStep(s *Step, after map[string]bool, inItem, failing bool)
 		inner := maps.Clone(ended)
 		w.walk(s.Else, inner, inItem, failing)
 		addAll(after, inner)
-	case KindTool, KindResource, KindPrompt, KindWait, KindWorkflow: // nothing is inside
+	case KindTool, KindResource, KindPrompt, KindWait, KindWorkflow: // no inner steps
 	}
 	w.rounds = around
 	w.mark(after, s)
 }
 
-// containers are the kinds of steps with others inside.
+// containers are the kinds of steps that contain others.
 var containers = []Kind{KindParallel, KindLoop, KindForEach, KindSwitch}
 
-// walkTasks visits the tasks of a parallel step. What one of them writes another may read that does not begin with it.
+// walkTasks visits the tasks of a parallel step. A task that does not start at the same time may read what
+// another one writes.
 func (w *useWalk) walkTasks(s *Step, ended, after map[string]bool, inItem, failing bool) {
 	place := 0
 	for _, task := range s.Tasks {
@@ -247,7 +252,7 @@ func (w *useWalk) walkTasks(s *Step, ended, after map[string]bool, inItem, faili
 	}
 }
 
-// mark notes that a step may have ended, and what has then been written.
+// mark adds a step, and what it writes, to the things that may have ended.
 func (w *useWalk) mark(ended map[string]bool, s *Step) {
 	if ended == nil {
 		return
@@ -258,7 +263,7 @@ func (w *useWalk) mark(ended map[string]bool, s *Step) {
 	w.markWritten(ended, s, map[*Step]bool{})
 }
 
-// listHandling are a step and those that may run in its place.
+// listHandling returns a step and the steps that may run in its place.
 func (w *useWalk) listHandling(s *Step, done map[*Step]bool) []*Step {
 	if s == nil || done[s] {
 		return nil
@@ -271,7 +276,7 @@ func (w *useWalk) listHandling(s *Step, done map[*Step]bool) []*Step {
 	return out
 }
 
-// markWritten notes what a step may write, with what is inside it and what handles its failures.
+// markWritten adds the variables that a step, its inner steps and its handlers may write.
 func (w *useWalk) markWritten(ended map[string]bool, s *Step, done map[*Step]bool) {
 	for _, one := range w.listHandling(s, done) {
 		if t := one.SaveOutputTo; t != nil {
@@ -291,7 +296,7 @@ func (w *useWalk) markInside(ended map[string]bool, s *Step, done map[*Step]bool
 	}
 }
 
-// addAll adds to a set; what may be nil has everything.
+// addAll adds from to the set to; a nil set contains everything and is left alone.
 func addAll(to, from map[string]bool) {
 	if to != nil {
 		maps.Copy(to, from)

@@ -11,77 +11,77 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Op is what a command asks for.
+// Op is the type of a command.
 type Op string
 
-// The ops.
+// The types of commands.
 const (
-	OpCall     Op = "call"     // a tool, resource or prompt of a server
-	OpComplete Op = "complete" // a model's answer to messages
-	OpTest     Op = "test"     // a script that is true or false
-	OpMove     Op = "move"     // a start or advance of a workflow, or waiting for its state
+	OpCall     Op = "call"     // calls a tool, resource or prompt of a server
+	OpComplete Op = "complete" // has a model answer messages
+	OpTest     Op = "test"     // evaluates a script to true or false
+	OpMove     Op = "move"     // starts or advances a workflow, or waits for its state
 	OpSleep    Op = "sleep"
-	OpWait     Op = "wait" // for a signal
-	OpAsk      Op = "ask"  // a person, what became of a call that may have run, or what its server asks for
+	OpWait     Op = "wait" // waits for a signal
+	OpAsk      Op = "ask"  // asks a person for the outcome of a call, or for input that a server requires
 )
 
-// Command is one thing that a run wants done. What came of it goes back with Machine.Resolve.
+// Command is one operation that a run needs. Its outcome is passed to Machine.Resolve.
 type Command struct {
-	// ID counts the commands of a run.
+	// ID is the number of the command in its run.
 	ID int
-	// Key names the execution in the run: steps, iterations and attempts. No two commands share one. What
-	// runs the machine gives a wait the key of its signal; Execution keeps the first one.
+	// Key identifies the execution in the run: steps, iterations and attempts. It is unique. The caller of
+	// the machine replaces the key of a wait by the key of its signal; Execution keeps the original.
 	Key       string
 	Execution string
 	Op        Op
 	// Step is the id of the step.
 	Step string
-	// Repeatable says that the command may be done twice.
+	// Repeatable reports that the command may be done twice.
 	Repeatable bool
-	// Server, Kind and Name say what is called; of a completion Name is the model, of a move the
-	// workflow.
+	// Server, Kind and Name identify what is called. Name is the model for a completion, and the workflow
+	// for a move.
 	Server string
 	Kind   Kind
 	Name   string
-	// Arguments are those of a call or move, the messages of a completion, the data of a script.
+	// Arguments are the arguments of a call or move, the messages of a completion, or the data of a script.
 	Arguments any
-	// Input is what the server of a call asks for, which a person is asked; of the call that goes on
-	// it is what that one answered.
+	// Input is what a server asks for during a call. In OpAsk it holds the question for a person, and in
+	// the continued call the answer.
 	Input *Input
 	// Source is the script of a test.
 	Source string
-	// Action, Instance and Target say what a move does.
+	// Action, Instance and Target describe a move.
 	Action   string
 	Instance string
 	Target   string
-	// Timeout bounds the command, 0 for no bound of its own; of a sleep it is the time.
+	// Timeout limits the command, or is the duration of a sleep. 0 sets no limit for the command.
 	Timeout time.Duration
-	// Rest is what is left of Timeout, 0 for all of it. What runs the machine sets it.
+	// Rest is the remainder of Timeout, or 0 for all of it. The caller of the machine sets it.
 	Rest time.Duration
-	// Keep are the parts of the value that are kept; none keeps all of it.
+	// Keep lists the parts of the value to keep; none keeps everything.
 	Keep []string
-	// Run and Principal are set by what runs the machine: for whom the command is done. Chain is set where that is the
-	// principal for which the operator has the chain act, and not the one that started the run.
+	// Run and Principal are set by the caller of the machine: the run, and the principal the command is
+	// done for. Chain is set if the operator configured that principal for the chain.
 	Run       string
 	Principal engine.Principal
 	Chain     string
 }
 
-// Outcome is what came of a command: a value, or an error.
+// Outcome is the result of a command: a value or an error.
 type Outcome struct {
-	// Key is that of the execution, where the name of the record has another one.
+	// Key is the key of the execution if it differs from the name of the record.
 	Key   string     `json:"key,omitempty"`
 	Value any        `json:"value,omitempty"`
 	Err   *StepError `json:"err,omitempty"`
-	// Text is what the server said in words, where that is not the value; Wrapped says that an SDK had put the value
-	// into an object, as its member "result".
+	// Text is the text of the server's reply if it differs from the value. Wrapped reports that an SDK had
+	// wrapped the value in an object, as its member "result".
 	Text    string `json:"text,omitempty"`
 	Wrapped bool   `json:"wrapped,omitempty"`
-	// Began is when the execution began, where its record begins later.
+	// Began is when the execution began, if that was before its record began.
 	Began time.Time `json:"began,omitzero"`
 }
 
-// output is the value as the output of a step.
+// output returns the value as the output of a step.
 func (o Outcome) output() any {
 	if o.Text == "" && !o.Wrapped {
 		return o.Value
@@ -89,41 +89,41 @@ func (o Outcome) output() any {
 	return content{o.Value, o.Text, o.Wrapped}
 }
 
-// The codes of errors that chains themselves give.
+// Error codes that chains define.
 const (
 	CodeReference   = "missing_reference" // a reference has no value
-	CodeOutput      = "invalid_output"    // the output's schema refuses it, or it is too long
+	CodeOutput      = "invalid_output"    // the output violates its schema, or is too long
 	CodeCondition   = "invalid_condition"
-	CodeExhausted   = "loop_exhausted" // a loop ended by its cap
-	CodeToolError   = "tool_error"     // the tool answered isError
-	CodeServerError = "server_error"   // the server answered with an error
+	CodeExhausted   = "loop_exhausted" // a loop reached its maximum number of iterations
+	CodeToolError   = "tool_error"     // the tool returned isError
+	CodeServerError = "server_error"   // the server returned an error
 	CodeTimeout     = "timeout"
 	CodeUnknown     = "unknown"  // the call may have run, and its answer is lost
 	CodeGivenUp     = "given_up" // a person ended the run
 	CodeNotAllowed  = "not_allowed"
-	CodeRefused     = "refused" // a move was judged and refused, or a person rejected it
+	CodeRefused     = "refused" // a move was judged and rejected, or a person rejected it
 	CodeModel       = "model_error"
-	CodeSealed      = "sealed" // what was recorded cannot be opened any more
+	CodeSealed      = "sealed" // recorded data can no longer be opened
 	CodeInput       = "input_required"
 	CodeRun         = "run_error" // the run cannot be interpreted
 )
 
-// StepError is why a step failed.
+// StepError describes why a step failed.
 type StepError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Final says that trying again cannot help.
+	// Final reports that retrying cannot help.
 	Final bool `json:"final,omitempty"`
-	// MayHaveRun says that what was asked for may have been done.
+	// MayHaveRun reports that the operation may have been done.
 	MayHaveRun bool `json:"mayHaveRun,omitempty"`
-	// Step and Key are the step that failed and its execution, set by the machine.
+	// Step and Key identify the failed step and its execution; the machine sets them.
 	Step string `json:"step,omitempty"`
 	Key  string `json:"key,omitempty"`
 }
 
 func (e *StepError) Error() string { return e.Message }
 
-// Progress is one thing that happened to a step.
+// Progress is an event of a step.
 type Progress struct {
 	Key  string
 	Step string
@@ -137,38 +137,38 @@ type Progress struct {
 // Result is how a run ended.
 type Result struct {
 	Output map[string]any `json:"output"`
-	// Saved are the saved variables as the run leaves them; they are kept when it succeeded.
+	// Saved are the saved variables at the end of the run; they are kept if it succeeded.
 	Saved map[string]any `json:"saved,omitempty"`
 	Err   *StepError     `json:"error,omitempty"`
 }
 
-// MachineOptions are what a run needs besides its definition.
+// MachineOptions are the inputs of a run besides its definition.
 type MachineOptions struct {
-	// Run is the run's id; the jitter of retries follows from it.
+	// Run is the run's id; the jitter of retries is derived from it.
 	Run string
-	// Started is when it began, zero where that is not known.
+	// Started is when the run began; zero if unknown.
 	Started time.Time
-	// Input is what CheckInput returned; Saved is what the last run left.
+	// Input is the result of CheckInput. Saved holds the variables that the last run saved.
 	Input, Saved map[string]any
-	// Repeatable says whether a tool may be called twice; nil is none.
+	// Repeatable reports whether a tool may be called twice; nil means no tool.
 	Repeatable func(server, tool string) bool
-	// RepeatableSteps are the ids of the steps that may run twice, instead of Repeatable; nil asks that.
+	// RepeatableSteps lists the repeatable steps by id. If not nil, it is used instead of Repeatable.
 	RepeatableSteps []string
-	// Writer is the tool that writes the resources of a server; nil is none.
+	// Writer returns the tool that writes the resources of a server; nil means there are none.
 	Writer func(server string) (Writer, bool)
-	// Progress gets what happens to steps; nil drops it. It must not block.
+	// Progress receives the events of steps; nil drops them. It must not block.
 	Progress func(Progress)
 }
 
-// Writer is a tool that writes resources: MCP itself can only read them.
+// Writer is a tool that writes resources, which MCP itself cannot do.
 type Writer struct {
 	Tool string `json:"tool"`
-	// URI and Data are its arguments for the uri and the data of a step.
+	// URI and Data are the names of its arguments for the uri and the data of a step.
 	URI  string `json:"uri"`
 	Data string `json:"data"`
 }
 
-// writerOf is the tool of a step that writes a resource.
+// writerOf returns the tool for a step that writes a resource.
 func (o MachineOptions) writerOf(s *Step) (w Writer, ok bool) {
 	if o.Writer != nil && s.Writes {
 		w, ok = o.Writer(s.Server)
@@ -176,8 +176,8 @@ func (o MachineOptions) writerOf(s *Step) (w Writer, ok bool) {
 	return w, ok
 }
 
-// Machine interprets a definition. It is a state machine without effects: given the same outcomes
-// in the same order it gives the same commands. It is not safe for concurrent use.
+// Machine interprets a definition. It is a state machine without side effects: the same outcomes in the
+// same order produce the same commands. It is not safe for concurrent use.
 type Machine struct {
 	definition *Definition
 	options    MachineOptions
@@ -188,14 +188,14 @@ type Machine struct {
 
 	commands []Command
 	lastID   int
-	passed   int // steps and iterations
+	passed   int // number of steps and iterations so far
 	waiting  map[int]*task
 	queue    []*task
 	live     map[*task]bool
 	result   *Result
 }
 
-// NewMachine begins a run.
+// NewMachine starts a run.
 func NewMachine(d *Definition, o MachineOptions) *Machine {
 	m := &Machine{
 		definition: d, options: o, top: &scope{outputs: map[string]any{}}, ended: map[*Step]bool{}, decided: map[*Conditional]bool{},
@@ -211,14 +211,14 @@ func NewMachine(d *Definition, o MachineOptions) *Machine {
 	return m
 }
 
-// Commands returns the commands that were added since the last call, in their order.
+// Commands returns the commands added since the last call, in order.
 func (m *Machine) Commands() []Command {
 	out := m.commands
 	m.commands = nil
 	return out
 }
 
-// Resolve tells what came of a command. One that is not waited for is ignored.
+// Resolve passes the outcome of a command to the machine. It ignores commands that are not pending.
 func (m *Machine) Resolve(id int, o Outcome) {
 	t := m.waiting[id]
 	if t == nil {
@@ -230,10 +230,10 @@ func (m *Machine) Resolve(id int, o Outcome) {
 	m.drain()
 }
 
-// Result is how the run ended, nil while it has not.
+// Result returns how the run ended, or nil while it is open.
 func (m *Machine) Result() *Result { return m.result }
 
-// Close ends the machine, wherever it is.
+// Close releases the machine's tasks, in any state.
 func (m *Machine) Close() {
 	for t := range m.live {
 		t.stop()
@@ -258,8 +258,8 @@ func (m *Machine) drain() {
 	}
 }
 
-// task is one strand of a run: the chain itself, or a branch of a parallel step. It runs until it
-// needs an outcome, and goes on with it.
+// task is a coroutine of a run: the chain itself, or a branch of a step. It runs until it needs an outcome,
+// and continues with it.
 type task struct {
 	machine *Machine
 	parent  *task
@@ -267,9 +267,9 @@ type task struct {
 	stop    func()
 	yield   func(struct{}) bool
 	outcome Outcome
-	ended   []*task // children that have ended and were not joined
+	ended   []*task // children that have ended and are not yet joined
 	joining bool
-	place   int // among the branches of its step
+	place   int // index among the branches of its step
 	value   any
 	err     *StepError
 }
@@ -301,7 +301,7 @@ func (t *task) suspend() {
 	}
 }
 
-// perform asks for a command and waits for its outcome.
+// perform issues a command and waits for its outcome.
 func (t *task) perform(c Command) Outcome {
 	m := t.machine
 	if m.lastID >= MaxCommands {
@@ -315,8 +315,8 @@ func (t *task) perform(c Command) Outcome {
 	return t.outcome
 }
 
-// pass counts a step or an iteration, of which a run may have very many without a command: then nothing
-// else would end it.
+// pass counts a step or an iteration. A run could have very many without a command, and nothing else would
+// limit them.
 func (m *Machine) pass(s *Step, key string) *StepError {
 	if m.passed++; m.passed <= MaxPassed {
 		return nil
@@ -335,8 +335,8 @@ func (t *task) join() *task {
 	return child
 }
 
-// scope is what names mean at a place: the outputs of steps, the item of a forEach, the failure
-// that is handled. What is not in it is looked for around it.
+// scope resolves names: outputs of steps, the item of a forEach, the failure being handled. Names that are
+// not found are resolved in the parent.
 type scope struct {
 	parent  *scope
 	outputs map[string]any
@@ -353,7 +353,8 @@ func (m *Machine) newScope(parent *scope) *scope {
 	return &scope{parent: parent, outputs: map[string]any{}}
 }
 
-// lookup finds the references of one value, for a step of a scope: MaxFilled bytes in all.
+// lookup returns a function that resolves the references of one value of step s. Together they may expand
+// to MaxFilled bytes.
 func (m *Machine) lookup(sc *scope, s *Step) lookup {
 	left := MaxFilled
 	return func(r reference) (any, error) {
@@ -414,7 +415,7 @@ func (m *Machine) find(sc *scope, r reference) (any, error) {
 	return nil, &missingError{r.text, fmt.Sprintf("the step %q gave no output", s.ID)}
 }
 
-// describe is what a script sees as data.
+// describe returns the data that a script sees.
 func (m *Machine) describe(sc *scope) map[string]any {
 	out := map[string]any{}
 	for at := sc; at != nil; at = at.parent {
@@ -423,7 +424,7 @@ func (m *Machine) describe(sc *scope) map[string]any {
 				out[id] = map[string]any{"output": valueOf(output)}
 			}
 		}
-		if _, inner := out["item"]; at.item != nil && !inner { // the inner one may be null
+		if _, inner := out["item"]; at.item != nil && !inner { // an inner item takes precedence, even if null
 			out["item"], out["index"] = at.item.value, at.item.index
 		}
 	}
@@ -432,7 +433,7 @@ func (m *Machine) describe(sc *scope) map[string]any {
 	return out
 }
 
-// The names of what a run knows of itself, unless the definition gives them to something else.
+// Names of the run's own properties, unless the definition defines them itself.
 const (
 	runReference = "run"
 	startTime    = "start_time" // in variables.global
@@ -450,7 +451,7 @@ func walkOutput(output any, r reference) (any, error) {
 	return walkPath(map[string]any{"output": value}, r, 1)
 }
 
-// around is the value in which a path that begins with a key is followed.
+// around returns the value in which to follow a path that begins with key.
 func (c content) around(key string) any {
 	if c.wrapped && key == wrapKey {
 		return map[string]any{wrapKey: c.value}

@@ -35,13 +35,13 @@ func init() {
 		Lint:   []module.LintRule{{Name: "chains", Read: readEntryRule}},
 		Extend: extend,
 		Procedures: func(file *config.File) []operation.Procedure {
-			section, _ := readChains(file, nil) // Check reports what is wrong with it
+			section, _ := readChains(file, nil) // Check reports mistakes in it
 			return section.procedures()
 		},
 	})
 }
 
-// showSection shows the texts of the section, addresses without passwords.
+// showSection shows the values of the section, with passwords removed from addresses.
 func showSection(section *document.Node) (all []module.Shown, err error) {
 	for _, key := range section.Keys() {
 		text := section.Get(key).Text
@@ -53,7 +53,7 @@ func showSection(section *document.Node) (all []module.Shown, err error) {
 	return all, nil
 }
 
-// readEntryRule compares the states of definitions with the chains of a configuration file.
+// readEntryRule returns a check of a definition's states against the chains of a configuration file.
 func readEntryRule(file *config.File) (check func(*workflow.Definition) error, err error) {
 	section, err := readChains(file, nil)
 	if err != nil {
@@ -71,7 +71,7 @@ func readEntryRule(file *config.File) (check func(*workflow.Definition) error, e
 	}, nil
 }
 
-// completeRun finds the runs whose id begins with what a person typed.
+// completeRun returns the runs whose id begins with the typed text.
 func completeRun(ctx context.Context, at operation.Caller, typed string, most int) (found []operation.Completion, err error) {
 	const prefix, whole = "run-", len("run-019d0a11-7a41-7c35-8bd6-a7a9f1f3c1d2")
 	if strings.HasPrefix(typed, prefix) && len(typed) == whole {
@@ -97,7 +97,7 @@ func completeRun(ctx context.Context, at operation.Caller, typed string, most in
 	}
 }
 
-// commands are gavel chain and gavel schedule.
+// commands returns the commands gavel chain and gavel schedule.
 func commands() []module.Command {
 	const chain, schedule = "chain", "schedule"
 	below := func(parent, name, help, detail string, op *module.OperationCommand) module.Command {
@@ -143,7 +143,7 @@ func commands() []module.Command {
 //go:embed help.txt
 var helpText string
 
-// detailOf is what --help says of a command.
+// detailOf returns the help text of a command.
 func detailOf(command string) string {
 	_, text, _ := strings.Cut(helpText, "=== "+command+"\n")
 	text, _, _ = strings.Cut(text, "\n=== ")

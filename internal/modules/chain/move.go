@@ -21,27 +21,27 @@ type Mover interface {
 	Advance(ctx context.Context, p engine.Principal, req engine.AdvanceRequest) (engine.AdvanceResult, error)
 }
 
-// Watcher tells where instances and reviews stand.
+// Watcher reads the state of instances and reviews.
 type Watcher interface {
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
 	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
 }
 
-// Workflows are what steps of the type workflow deal with: an *engine.Engine.
+// Workflows is used by steps of the type workflow; *engine.Engine implements it.
 type Workflows interface {
 	Mover
 	Watcher
 }
 
-// The actions of moves. Those of a step of the type workflow are start, advance and wait.
+// The actions of moves. Steps of the type workflow use start, advance and wait.
 const (
 	moveStart   = "start"
 	moveAdvance = "advance"
 	moveReview  = "review" // waits for a person's decision
 )
 
-// move does what a step of the type workflow asks for, under the key of the step: however often it
-// is asked, it is done once.
+// move performs a step of the type workflow. It uses the key of the step as idempotency key, so the move
+// happens once even if it is repeated.
 func (d Door) move(ctx context.Context, c Command) Outcome {
 	if d.Workflows == nil {
 		return refuse(CodeNotAllowed, "this run has no store whose workflows it could move")
@@ -62,12 +62,12 @@ func (d Door) move(ctx context.Context, c Command) Outcome {
 	}
 }
 
-// moveKey is the idempotency key of a move. An attempt after one that failed is the same move.
+// moveKey returns the idempotency key of a move. Another attempt after a failure is the same move.
 func moveKey(c Command) string {
 	return idempotencyKey(c.Run, attemptPart.ReplaceAllString(c.Key, ""))
 }
 
-// encodeData encodes the data of a move, nil for none.
+// encodeData encodes the data of a move; nil stays nil.
 func encodeData(data any) (json.RawMessage, error) {
 	if data == nil {
 		return nil, nil
@@ -90,7 +90,7 @@ func (d Door) startInstance(ctx context.Context, c Command) Outcome {
 	return describePosition(r.Position)
 }
 
-// advanceInstance makes a move. One that waits for a person is waited for.
+// advanceInstance makes a move. If the move needs a person's approval, it waits for it.
 func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 	data, err := encodeData(c.Arguments)
 	if err != nil {
@@ -106,7 +106,7 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 		return refuseMove(r.Decision)
 	}
 	switch review, o := d.awaitApproval(ctx, &c, r.Review.ID); {
-	case o.Err != nil && o.Err.Code == CodeNotAllowed && review.Decision == judge.Approve: // the approval made the move
+	case o.Err != nil && o.Err.Code == CodeNotAllowed && review.Decision == judge.Approve: // the approval itself made the move
 		o.Err.Message = fmt.Sprintf("the move %s of the instance %s was made when %s approved it, and the run stops here: %s", c.Target, c.Instance, review.By, o.Err.Message)
 		return o
 	case o.Err != nil:
@@ -119,7 +119,7 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 	return describePosition(status.Position)
 }
 
-// awaitState waits until an instance is in a state.
+// awaitState waits until an instance reaches a state.
 func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 	var at engine.Position
 	defer showWait(ctx, QuestionState, func(q *RunQuestion) { q.Instance, q.State = c.Instance, c.Target })()
@@ -137,8 +137,8 @@ func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 	return describePosition(at)
 }
 
-// awaitReview waits until a person has decided a review, or nobody can any more. It returns the review also where the
-// rights are gone since.
+// awaitReview waits until a review is decided, or can no longer be. It returns the review even if the
+// principal has lost its rights since.
 func (d Door) awaitReview(ctx context.Context, c *Command, id string) (review engine.ReviewSummary, o Outcome) {
 	defer showWait(ctx, QuestionReview, func(q *RunQuestion) { q.Review = id })()
 	o = d.await(ctx, c, func() (bool, error) {
@@ -149,7 +149,7 @@ func (d Door) awaitReview(ctx context.Context, c *Command, id string) (review en
 	return review, o
 }
 
-// awaitApproval is awaitReview for one without whose approval the step has failed.
+// awaitApproval waits like awaitReview, and fails the step unless the review was approved.
 func (d Door) awaitApproval(ctx context.Context, c *Command, id string) (engine.ReviewSummary, Outcome) {
 	review, o := d.awaitReview(ctx, c, id)
 	switch {
@@ -162,16 +162,16 @@ func (d Door) awaitApproval(ctx context.Context, c *Command, id string) (engine.
 	return review, o
 }
 
-// lookInterval is how often is looked for what others change in the store.
+// lookInterval is the interval for polling changes in the store.
 const lookInterval = 200 * time.Millisecond
 
-// await looks again and again until what is waited for is there. That may take days, so the rights are those of then.
+// await polls until look reports true. This may take days, so it then checks the current rights.
 func (d Door) await(ctx context.Context, c *Command, look func() (bool, error)) Outcome {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
 		switch done, err := look(); {
-		case isPassing(err) && ctx.Err() == nil: // a look later may succeed
+		case isPassing(err) && ctx.Err() == nil: // a later poll may succeed
 		case err != nil:
 			return failMove(err)
 		case done:
@@ -188,7 +188,7 @@ func (d Door) await(ctx context.Context, c *Command, look func() (bool, error)) 
 	}
 }
 
-// failMove is what a step gets where the engine could not decide.
+// failMove returns the outcome of a step if the engine could not decide.
 func failMove(err error) Outcome {
 	known, ok := errors.AsType[*engine.Error](err)
 	if !ok {
@@ -198,7 +198,7 @@ func failMove(err error) Outcome {
 	return Outcome{Err: &StepError{Code: string(known.Code), Message: strings.TrimSpace(known.Message + " " + known.Hint), Final: !retryable}}
 }
 
-// refuseMove is what a step gets whose move was judged and refused.
+// refuseMove returns the outcome of a step whose move was judged and rejected.
 func refuseMove(decision engine.Decision) Outcome {
 	why := decision.Violations
 	if len(why) == 0 {
@@ -207,7 +207,7 @@ func refuseMove(decision engine.Decision) Outcome {
 	return refuse(CodeRefused, "refused by %s: %s", decision.DecidedBy, strings.Join(append(why, decision.Suggestions...), " "))
 }
 
-// describePosition is the output of a step that moved an instance, or waited for it.
+// describePosition returns the output of a step that moved an instance or waited for one.
 func describePosition(p engine.Position) Outcome {
 	return Outcome{Value: map[string]any{
 		"id": p.ID, "workflow": p.Workflow, "state": p.State, "status": string(p.Status), "complete": p.Complete,

@@ -16,77 +16,77 @@ import (
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
-	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // the driver of chains.db
+	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // the SQLite driver for chains.db
 
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// version is what runs are recorded under. It is ours and not the binary's hash, which would strand
-// every run at an upgrade. An interpreter that gives other commands for the same outcomes needs a
-// patch (dbos.Patch), not another version.
+// version is the application version under which runs are recorded. It is not the hash of the binary, which
+// would strand every run at an upgrade. If the interpreter produces other commands for the same outcomes,
+// use a patch (dbos.Patch), not a new version.
 const version = "chain-1"
 
-// Names of what DBOS runs.
+// Names of the DBOS workflows.
 const (
 	runName    = "chain"
 	signalName = "signal"
 )
 
-// Config are the settings of Runs.
+// Config configures Runs.
 type Config struct {
-	// Path is the file of the runs, chains.db next to the store; Database has the runs of many processes
-	// instead.
+	// Path is the file of the runs, usually chains.db next to the store. Database replaces it, and lets
+	// many processes share the runs.
 	Path     string
 	Database *Database
-	// Leases tell the processes over a database which of them still executes runs: those of the store.
+	// Leases show which processes over a database are still alive. They are the store's leases.
 	Leases store.Leases
-	// Lease is how long a process may be silent before others take up its runs; 0 is DefaultLease.
+	// Lease is how long a process may be silent before others take over its runs; 0 means DefaultLease.
 	Lease time.Duration
-	// Grace is how long Close waits for calls that may not run twice; 0 is DefaultGrace.
+	// Grace is how long Close waits for non-repeatable calls; 0 means DefaultGrace.
 	Grace time.Duration
-	// Unload is how long a run waits in memory before it is suspended; 0 is for ever.
+	// Unload is how long a run waits in memory before it is suspended; 0 means forever.
 	Unload  time.Duration
 	Effects Effects
-	// Repeatable says whether the operator declared a tool repeatable; nil is none.
+	// Repeatable reports whether the operator declared a tool repeatable; nil means no tool.
 	Repeatable func(server, tool string) bool
-	// Writer is the tool that writes the resources of a server; nil is none.
+	// Writer returns the tool that writes the resources of a server; nil means there are none.
 	Writer func(server string) (Writer, bool)
-	// Progress gets what happens to steps, also what had happened before a run was taken up again.
+	// Progress receives the events of steps. When a run is taken up again, earlier events are repeated.
 	Progress func(run string, p Progress)
-	// Asked says what became of a call whose answer was lost, where that is known; nil, or false,
-	// waits for Answer. It may be asked again.
+	// Asked returns what happened to a call whose answer was lost, if that is known. If nil or false, the
+	// run waits for Answer. It may be called repeatedly.
 	Asked func(c Command) (answer string, known bool)
-	// Ledger keeps the record of runs in the store, and asks people; nil keeps none.
+	// Ledger records runs in the store and asks people; nil disables both.
 	Ledger Ledger
 	Logger *slog.Logger // nil discards
 }
 
-// Database is a PostgreSQL database in which DBOS keeps runs.
+// Database is a PostgreSQL database in which DBOS stores runs.
 type Database struct {
-	// URL may have a password in it, and is not shown.
+	// URL may contain a password, and must not be shown.
 	URL string
-	// Schema is that of the tables of DBOS; "" is DefaultSchema.
+	// Schema is the schema of the DBOS tables; "" means DefaultSchema.
 	Schema string
-	// Proxied reports that a proxy sits in front of the database and shares sessions between clients.
+	// Proxied reports that a proxy in front of the database shares sessions between clients.
 	Proxied bool
 }
 
-// What DBOS has in a database.
+// Names that DBOS uses in a database.
 const (
-	// DefaultSchema is that of the tables of runs.
+	// DefaultSchema is the schema of the tables of runs.
 	DefaultSchema = "gavel_chains"
-	// VersionTable says of what version the others are.
+	// VersionTable holds the version of the tables.
 	VersionTable = "dbos_migrations"
-	// OtherDatabase is where DBOS looks which databases there are.
+	// OtherDatabase is the database that DBOS connects to when it looks up databases.
 	OtherDatabase = "postgres"
 )
 
-// knownVersion is the version of the tables that this DBOS makes.
+// knownVersion is the version of the tables that this DBOS creates.
 const knownVersion = 125
 
-// CheckVersion refuses tables of a later version than this program knows; those of an earlier one are brought
-// up to date, and 0 is none.
+// CheckVersion rejects tables of a later version than this program knows. Tables of an earlier version are
+// upgraded; 0 means there are none.
 func CheckVersion(version int64) error {
 	if version > knownVersion {
 		return fmt.Errorf("the tables of runs have the version %d, and this program knows %d", version, knownVersion)
@@ -96,11 +96,11 @@ func CheckVersion(version int64) error {
 
 func (d Database) schema() string { return cmp.Or(d.Schema, DefaultSchema) }
 
-// address is the URL for DBOS: it has at most 10 connections unless the URL says otherwise, and goes to
-// the server that takes writes.
+// address returns the URL for DBOS. Unless the URL sets them, it limits the pool to 10 connections, and
+// requires a server that accepts writes.
 func (d Database) address() string {
 	at, settings := d.URL, []string{"pool_max_conns=10", "target_session_attrs=read-write"}
-	if d.Proxied { // it prepares no statements
+	if d.Proxied { // avoids prepared statements
 		settings = append(settings, "default_query_exec_mode=cache_describe")
 	}
 	for _, setting := range settings {
@@ -114,53 +114,53 @@ func (d Database) address() string {
 	return at
 }
 
-// Runs runs chains durably: a process that is killed goes on in the step that it was in. One
-// process at a time executes the runs of a file, any number those of a database; further ones control
-// them (OpenControl).
+// Runs executes chains durably: after a kill, a run continues in the step it was in. One process at a time
+// executes the runs of a file; any number may execute those of a database. Other processes can control them
+// (OpenControl).
 type Runs struct {
 	config  Config
 	session atomic.Pointer[session]
-	stop    context.CancelFunc // of what looks after the runs
+	stop    context.CancelFunc // stops the background work
 	stopped sync.WaitGroup
 
-	refreshing sync.Mutex // held while the tables are read and what they say is applied
+	refreshing sync.Mutex // held while the tables are read and applied
 	writing    sync.Mutex // held while boards are written
 	mu         sync.Mutex
-	control    map[string]*control                   // the runs that execute here
-	awaited    map[string]string                     // the runs that wait for a signal or an answer, by its id
-	waiters    map[string]map[chan struct{}]struct{} // by run, rung when something became of it
-	bounds     map[string]int                        // those that this process gave to queues
-	troubled   map[string]int                        // by run: how often it could not go on here
+	control    map[string]*control                   // runs that execute here
+	awaited    map[string]string                     // runs that wait for a signal or an answer, by its id
+	waiters    map[string]map[chan struct{}]struct{} // by run; notified when the run changes
+	bounds     map[string]int                        // bounds that this process has set on queues
+	troubled   map[string]int                        // by run: how often it could not continue here
 	strays     []string                              // see reclaim
-	workflows  map[string]*workflow.Definition       // of chains, by the hash of the chain
-	asleep     map[string]*sleeper                   // the suspended runs, as far as this process knows
-	boards     chan struct{}                         // has one when boards changed
-	// boardsAfter is when publish may write again what is only under way.
+	workflows  map[string]*workflow.Definition       // workflows of chains, by the hash of the chain
+	asleep     map[string]*sleeper                   // suspended runs that this process knows of
+	boards     chan struct{}                         // holds a value when boards have changed
+	// boardsAfter is when publish may next write changes that concern only commands in progress.
 	boardsAfter time.Time
 }
 
-// control is a run that executes here, and what others say of it.
+// control is a run that executes here, with what other processes requested for it.
 type control struct {
 	cancelled context.CancelFunc
 	paused    bool
 	questions []*RunQuestion // what it waits for or does
 	looked    map[*RunQuestion]bool
-	before    []RunQuestion // what it waited for when it was suspended, or its process ended
+	before    []RunQuestion // what it waited for when it was suspended or its process ended
 	board     board
-	changed   bool // the board is not written yet
+	changed   bool // the board has not been written yet
 }
 
-// ErrInUse reports that another process has the file of the runs.
+// ErrInUse reports that another process owns the file of the runs.
 var ErrInUse = errors.New("another process runs the chains of this file; stop it first")
 
-// Open opens the file, or the tables in the database, makes them where there are none, and takes up the
-// runs that a process left.
+// Open opens the file or the tables in the database, and creates them if necessary. It takes up the runs
+// that an ended process left.
 func Open(ctx context.Context, c Config) (*Runs, error) {
 	return open(ctx, c, true)
 }
 
-// OpenControl is Open for a process that executes nothing: what it starts, signals or pauses is done
-// by a process that executes the runs, within about a second. The Effects are not used.
+// OpenControl is like Open for a process that executes nothing. Runs that it starts, signals or pauses are
+// handled by an executing process within about a second. The Effects are not used.
 func OpenControl(ctx context.Context, c Config) (*Runs, error) {
 	return open(ctx, c, false)
 }
@@ -191,8 +191,8 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 	return r, nil
 }
 
-// openFile opens the file for DBOS. Its own way sets synchronous to NORMAL on one of the connections,
-// whatever the address says, and a commit there may be lost with the power.
+// openFile opens the file for DBOS. DBOS's own function sets synchronous to NORMAL on one of the
+// connections regardless of the address, so a commit could be lost in a power failure.
 func openFile(path string) (*sql.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("open the runs in %s: %w", path, err)
@@ -204,8 +204,8 @@ func openFile(path string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the runs in %s: %w", path, err)
 	}
-	// DBOS begins every transaction as a writer, of which SQLite has one. More connections would wait for
-	// each other in its busy loop: BenchmarkChainRestart took twice as long with 8.
+	// DBOS begins every transaction as a writer, and SQLite allows one writer. More connections would wait
+	// for each other in SQLite's busy loop: BenchmarkChainRestart took twice as long with 8.
 	db.SetMaxOpenConns(1)
 	return db, nil
 }
@@ -215,8 +215,8 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// makeFile makes a file that nobody else on the machine can read: inputs and outputs are in it. SQLite gives
-// the files beside it the same mode.
+// makeFile creates a file that only its owner can read, because it holds inputs and outputs. SQLite gives
+// its companion files the same mode.
 func makeFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -233,7 +233,7 @@ func openReadOnly(path string) (*sql.DB, error) {
 	return sql.Open("sqlite", fileAddress(path, "query_only(1)", "busy_timeout(2000)"))
 }
 
-// takeOwnership takes a lock that ends with the process.
+// takeOwnership acquires a lock that is released when the process ends.
 func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
@@ -249,7 +249,7 @@ func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err == nil {
 		_, err = tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS owner (process INTEGER)")
-		err = errors.Join(err, tx.Commit()) // locking_mode keeps the lock
+		err = errors.Join(err, tx.Commit()) // locking_mode keeps the lock after the commit
 	}
 	if err == nil {
 		return db, nil
@@ -261,11 +261,11 @@ func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
 	return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
 }
 
-// DefaultGrace is how long Close waits for calls that may not run twice.
+// DefaultGrace is how long Close waits for non-repeatable calls.
 const DefaultGrace = 5 * time.Second
 
-// Close stops before the next step of each run. They go on in another process, or when the runs are
-// opened again.
+// Close stops each run before its next step. The runs continue in another process, or when they are opened
+// again.
 func (r *Runs) Close() {
 	r.stop()
 	r.stopped.Wait()
@@ -279,18 +279,18 @@ func (r *Runs) Close() {
 	s.release()
 }
 
-// callTimeout bounds what is asked of the tables: DBOS would try again until they answer.
+// callTimeout limits a query to the tables: DBOS would retry until they answer.
 const callTimeout = 15 * time.Second
 
-// within is the context of one call to DBOS, which ends with ctx and after callTimeout at most. Nothing
-// that is run with it goes on after that.
+// within returns the context for one call to DBOS. It ends with ctx, and after callTimeout at the latest,
+// and so does anything started with it.
 func (r *Runs) within(ctx context.Context) (dbos.Context, context.CancelFunc) {
 	c, cancel := dbos.WithTimeout(r.session.Load().dbos, callTimeout)
 	stop := context.AfterFunc(ctx, cancel)
 	return c, func() { stop(); cancel() }
 }
 
-// listRows lists rows of the tables, without what they began with and what they gave unless options ask for it.
+// listRows lists rows of the tables. It omits inputs and outputs unless options request them.
 func (r *Runs) listRows(ctx context.Context, options ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
 	c, done := r.within(ctx)
 	defer done()

@@ -13,13 +13,14 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// ServiceName is what operation.Call.Services has a Source of.
+// ServiceName is the key of the Source in operation.Call.Services.
 const ServiceName = "chain"
 
-// Source returns the chains; with runs also what is asked of them.
+// Source returns the chains. With runs set, the methods about runs work too.
 type Source func(ctx context.Context, runs bool) (Chains, error)
 
-// Chains run steps across MCP servers, also at times. Each call names who asks; errors are the engine's.
+// Chains runs steps across MCP servers, on request and on schedules. Each call names the calling principal;
+// errors are the engine's.
 type Chains interface {
 	ListChains(context.Context, engine.Principal) ([]ChainView, error)
 	ListRuns(context.Context, engine.Principal, ListRuns) (RunList, error)
@@ -50,23 +51,23 @@ type ScheduleList struct {
 	Count     int            `json:"count"`
 }
 
-// RunRequest names a run. With the cursor that a run returned, only later steps come, and perhaps some of
-// those before.
+// RunRequest selects a run. With a cursor that a run returned, only newer steps are returned, and possibly
+// some older ones.
 type RunRequest struct{ Run, Cursor string }
 
-// RunResultRequest asks what came of a run, and waits for it so many seconds.
+// RunResultRequest asks for the result of a run, and waits for it up to Wait seconds.
 type RunResultRequest struct {
 	Run  string
-	Wait *int64 // nil is waitUsual
+	Wait *int64 // nil means waitUsual
 }
 
-// SignalRequest gives a value to a run.
+// SignalRequest sends a value to a run.
 type SignalRequest struct {
 	Run, Name string
 	Value     json.RawMessage
 }
 
-// AnswerRequest says what became of a call that may have run.
+// AnswerRequest states what happened to a call that may have run.
 type AnswerRequest struct {
 	Run, Key, Answer string
 	Output           json.RawMessage
@@ -78,7 +79,7 @@ type ChangeRunRequest struct{ Run, Reason string }
 // ChangeScheduleRequest asks to pause, resume or trigger the schedule of a chain.
 type ChangeScheduleRequest struct{ Chain, Reason string }
 
-// add adds an operation that asks the chains; runs says that it is about runs.
+// add registers an operation on chains; runs reports that it needs the runs.
 func add[Req, Res any](o operation.Operation, runs bool, ask func(Chains, context.Context, engine.Principal, Req) (Res, error)) operation.Typed[Req, Res] {
 	o.Group, o.Service = "chains", ServiceName
 	return operation.Add(o, func(ctx context.Context, c operation.Call, req Req) (res Res, err error) {
@@ -90,7 +91,7 @@ func add[Req, Res any](o operation.Operation, runs bool, ask func(Chains, contex
 	})
 }
 
-// findChains returns the chains that a call asks.
+// findChains returns the chains that a call operates on.
 func findChains(ctx context.Context, c operation.Call, runs bool) (Chains, error) {
 	source, ok := c.Services[ServiceName].(Source)
 	if !ok {
@@ -99,7 +100,7 @@ func findChains(ctx context.Context, c operation.Call, runs bool) (Chains, error
 	return source(ctx, runs)
 }
 
-// addChange adds an operation that changes a run, for the record.
+// addChange registers an operation that changes a run, and records who asked and why.
 func addChange(o operation.Operation, change func(s Chains, ctx context.Context, p engine.Principal, run, why string) (RunView, error)) operation.Typed[ChangeRunRequest, RunView] {
 	verb, _, _ := strings.Cut(o.ID, "Run")
 	o.Fields, o.Routes = []operation.Field{fieldRun, fieldReason}, []operation.Route{{At: "POST /v1/runs/{run}/" + verb}}
@@ -108,7 +109,7 @@ func addChange(o operation.Operation, change func(s Chains, ctx context.Context,
 	})
 }
 
-// addScheduleChange adds an operation that changes a schedule, for the record.
+// addScheduleChange registers an operation that changes a schedule, and records who asked and why.
 func addScheduleChange[Res any](o operation.Operation, change func(s Chains, ctx context.Context, p engine.Principal, chain, why string) (Res, error)) operation.Typed[ChangeScheduleRequest, Res] {
 	verb, _, _ := strings.Cut(o.ID, "Schedule")
 	o.Right, o.Routes = engine.RightOperate, []operation.Route{{At: "POST /v1/schedules/{chain}/" + verb}}
@@ -118,11 +119,10 @@ func addScheduleChange[Res any](o operation.Operation, change func(s Chains, ctx
 	})
 }
 
-// waitUsual is how many seconds a caller waits for the end of a run who does not say, and waitMost how
-// many one may.
+// waitUsual is the default number of seconds to wait for the end of a run, and waitMost the maximum.
 const waitUsual, waitMost = 30, 300
 
-// waitResult returns a run once it has ended, or the time is over.
+// waitResult returns a run once it has ended, or as it is when the time is over.
 func waitResult(chains Chains, ctx context.Context, p engine.Principal, req RunResultRequest) (RunView, error) {
 	wait := time.Duration(waitUsual) * time.Second
 	if req.Wait != nil {
@@ -133,10 +133,10 @@ func waitResult(chains Chains, ctx context.Context, p engine.Principal, req RunR
 	if v, err := chains.WaitRun(within, p, req.Run); err == nil || within.Err() == nil || ctx.Err() != nil {
 		return v, err //nolint:wrapcheck // an *engine.Error
 	}
-	return chains.ReadNewSteps(ctx, p, req.Run, "") //nolint:wrapcheck // likewise
+	return chains.ReadNewSteps(ctx, p, req.Run, "") //nolint:wrapcheck // also an *engine.Error
 }
 
-// watchResult counts the steps of a run for somebody who waits for its end.
+// watchResult reports the number of ended steps to a caller that waits for the end of a run.
 func watchResult(c operation.Call, req RunResultRequest) func(context.Context) (string, error) {
 	ended, cursor := map[string]bool{}, ""
 	return func(ctx context.Context) (string, error) {
@@ -304,7 +304,7 @@ func showChains(r ChainList) any {
 	return shown
 }
 
-// RunAnswer is a run as tools show it.
+// RunAnswer is the view of a run that tools return.
 type RunAnswer struct {
 	Run      string          `json:"run"`
 	Chain    string          `json:"chain"`
@@ -313,11 +313,11 @@ type RunAnswer struct {
 	UnderWay []RunQuestion   `json:"underWay,omitempty"`
 	Steps    []RunStepAnswer `json:"steps,omitempty"`
 	Output   json.RawMessage `json:"output,omitempty"`
-	// Failure is why the run failed: an error is that nothing was done.
+	// Failure is why the run failed. In contrast, an error means that the call did nothing.
 	Failure *RunError `json:"failure,omitempty"`
 }
 
-// RunStepAnswer is an execution of a step as tools show it.
+// RunStepAnswer is the view of a step's execution that tools return.
 type RunStepAnswer struct {
 	Key     string    `json:"key"`
 	Status  RunStatus `json:"status"`
@@ -342,17 +342,17 @@ func showResult(r RunView) any {
 	return a
 }
 
-// RunError is why a step failed, and with it perhaps the run.
+// RunError describes why a step failed, and perhaps the run with it.
 type RunError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Step    string `json:"step,omitempty"`
 	Key     string `json:"key,omitempty"`
-	// MayHaveRun says that what was asked for may have been done.
+	// MayHaveRun reports that the operation may have been done.
 	MayHaveRun bool `json:"mayHaveRun,omitempty"`
 }
 
-// View is the error as it is shown.
+// View returns the error as it is shown to callers.
 func (e *StepError) View() *RunError {
 	if e == nil {
 		return nil
@@ -360,7 +360,7 @@ func (e *StepError) View() *RunError {
 	return &RunError{Code: e.Code, Message: e.Message, Step: e.Step, Key: e.Key, MayHaveRun: e.MayHaveRun}
 }
 
-// withoutMessage is the error where its words may not be shown.
+// withoutMessage returns the error without its message, for callers that may not see it.
 func (e *RunError) withoutMessage() *RunError {
 	if e == nil {
 		return nil
@@ -368,10 +368,10 @@ func (e *RunError) withoutMessage() *RunError {
 	return &RunError{Code: e.Code, Step: e.Step, Key: e.Key}
 }
 
-// Why is the message, or what there is where it may not be shown.
+// Why returns the message, or the code if there is no message.
 func (e RunError) Why() string { return cmp.Or(e.Message, e.Code, "the reason is not recorded") }
 
-// Describe names the step that failed, and why.
+// Describe names the failed step and the reason.
 func (e RunError) Describe() string {
 	if e.Step == "" {
 		return e.Why()
@@ -379,7 +379,7 @@ func (e RunError) Describe() string {
 	return e.Step + ": " + e.Why()
 }
 
-// Describe names what is waited for or under way.
+// Describe names what the run waits for or does.
 func (q RunQuestion) Describe() string {
 	called := strings.Trim(q.Server+"/"+q.Name, "/")
 	switch q.Kind {

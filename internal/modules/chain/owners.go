@@ -11,13 +11,13 @@ import (
 const (
 	// attrChain is the attribute that names the chain of a run.
 	attrChain = "chain"
-	// indexes are those of the file that lists are made by: DBOS has none that finds a run by its status, which it
-	// compares with parameters, or by its owner, and SQLite reads every row instead.
+	// indexes are the indexes that speed up lists in the file. DBOS has none that SQLite can use to find a
+	// run by its status, which DBOS passes as a parameter, or by its owner; SQLite would read every row.
 	indexes = `CREATE INDEX IF NOT EXISTS gavel_runs_by_status ON workflow_status (status, name, created_at);
 CREATE INDEX IF NOT EXISTS gavel_runs_by_owner ON workflow_status (authenticated_user, created_at);
 CREATE INDEX IF NOT EXISTS gavel_runs_by_owner_and_status ON workflow_status (authenticated_user, status, name, created_at);
 CREATE INDEX IF NOT EXISTS gavel_suspended_runs ON workflow_status (created_at) WHERE ` + suspendedInFile
-	// mostOwners is how many owners one list is asked by.
+	// mostOwners limits how many owners one list filters by.
 	mostOwners = 500
 )
 
@@ -26,12 +26,12 @@ func chainOf(owner string) string {
 	return chain
 }
 
-// listOwners returns the owners of the runs of a chain in a file, at most one more than a list may be asked by.
+// listOwners returns the owners of a chain's runs in a file, at most one more than a list may filter by.
 func (r *Runs) listOwners(ctx context.Context, chain string) ([]string, error) {
 	return r.queryFile(ctx, "SELECT DISTINCT authenticated_user FROM workflow_status WHERE authenticated_user > ? AND authenticated_user < ? LIMIT ?", chain+"\n", chain+"\v", mostOwners+1)
 }
 
-// filterSuspended returns the filters that find suspended runs, nil where there are none.
+// filterSuspended returns the filters that find suspended runs, or nil if there are none.
 func (r *Runs) filterSuspended(ctx context.Context, chain string) ([]dbos.ListWorkflowsOption, error) {
 	out := []dbos.ListWorkflowsOption{dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusError)}
 	if r.config.Database != nil {
@@ -51,8 +51,8 @@ func (r *Runs) filterSuspended(ctx context.Context, chain string) ([]dbos.ListWo
 // suspendedInFile is the condition of the index gavel_suspended_runs.
 const suspendedInFile = "status = 'ERROR' AND json_extract(attributes, '$." + attrSuspended + "') = 1"
 
-// queryFile reads one column of the file: DBOS filters by attributes, and by the beginning of an owner, only in a
-// PostgreSQL or not at all.
+// queryFile reads one column from the file. DBOS filters by attributes only in PostgreSQL, and cannot
+// filter by a prefix of the owner.
 func (r *Runs) queryFile(ctx context.Context, query string, arguments ...any) (out []string, err error) {
 	rows, err := r.session.Load().file.QueryContext(ctx, query, arguments...)
 	if err != nil {

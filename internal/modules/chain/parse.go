@@ -18,9 +18,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
-// Parse reads a definition, JSON or YAML; source is its name for messages. Nothing is ignored: an
-// unknown key and a value of the wrong kind are refused. The error is a *ParseError with everything
-// that is wrong. What parses may still make no sense: see Lint.
+// Parse parses a definition in JSON or YAML; source names it in messages. It rejects unknown keys and
+// values of the wrong type. The error is a *ParseError that lists all problems. A definition that parses
+// may still be wrong: see Lint.
 func Parse(source string, doc []byte) (*Definition, error) {
 	name := source
 	if json.Valid(doc) {
@@ -53,7 +53,7 @@ func convertIssues(err error) []Issue {
 	return out
 }
 
-// maxIssues bounds a report; what comes after is counted, not listed.
+// maxIssues limits the issues in a report; further ones are only counted.
 const maxIssues = 50
 
 func limitIssues(issues []Issue) []Issue {
@@ -68,7 +68,7 @@ func sortIssues(issues []Issue) {
 	slices.SortStableFunc(issues, func(a, b Issue) int { return cmp.Compare(a.Line, b.Line) })
 }
 
-// parser reads one document. The embedded reader collects wrong types, issues the rest.
+// parser parses one document. The embedded reader collects type errors, issues all others.
 type parser struct {
 	*document.ObjectReader
 	issues  []Issue
@@ -77,7 +77,7 @@ type parser struct {
 	nesting int
 }
 
-// maxCollected bounds the issues that are collected, more than are listed.
+// maxCollected limits the collected issues, which are more than the listed ones.
 const maxCollected = 4 * maxIssues
 
 func (p *parser) addIssue(rule string, n *document.Node, line int, format string, args ...any) {
@@ -108,7 +108,7 @@ func (p *parser) checkKeys(o *document.ObjectReader, g *objectGrammar) {
 	o.Require(g.required...)
 }
 
-// listKindsWith are the kinds of steps that have a key.
+// listKindsWith returns the kinds of steps that have a key.
 func listKindsWith(key string) []string {
 	var out []string
 	for _, kind := range kinds {
@@ -119,7 +119,7 @@ func listKindsWith(key string) []string {
 	return out
 }
 
-// suggestName ends a message about an unknown name with the nearest known one, or with all.
+// suggestName returns a hint with the closest known name, or with the known names.
 func suggestName(name string, known []string) string {
 	if near := document.Suggest(name, known[:min(len(known), 500)]); near != "" {
 		return "; did you mean " + quoteName(near) + "?"
@@ -145,7 +145,7 @@ var (
 	})
 )
 
-// reservedNames mean something else in a reference.
+// reservedNames have another meaning in references.
 var reservedNames = []string{"variables", "saved", "item", "index", "error", "failed_step"}
 
 func (p *parser) parseDocument(root *document.Node) *Definition {
@@ -177,7 +177,7 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 	return d
 }
 
-// parseSensitive reads pointers to what is recorded of runs.
+// parseSensitive parses pointers to the recorded values of runs.
 func (p *parser) parseSensitive(o *document.ObjectReader) []string {
 	pointers := o.Strings("sensitive")
 	for i, pointer := range pointers {
@@ -189,7 +189,7 @@ func (p *parser) parseSensitive(o *document.ObjectReader) []string {
 	return pointers
 }
 
-// markNamed marks the steps that run only where they are named.
+// markNamed marks the steps that run only when named.
 func markNamed(d *Definition) {
 	mark := func(id string) {
 		if s := d.steps[id]; s != nil {
@@ -361,7 +361,7 @@ func (p *parser) reportReference(n *document.Node, err error) {
 	p.addIssue("reference", n, n.Line, "%v", err)
 }
 
-// parseArguments reads an object with references; nil when absent.
+// parseArguments parses an object with references; nil if absent.
 func (p *parser) parseArguments(o *document.ObjectReader, key string) template {
 	if n := o.Object(key).Node(); n != nil {
 		return parseTemplate(n, p.reportReference)
@@ -369,7 +369,7 @@ func (p *parser) parseArguments(o *document.ObjectReader, key string) template {
 	return nil
 }
 
-// parseText reads a text with references; nil when absent.
+// parseText parses a text with references; nil if absent.
 func (p *parser) parseText(o *document.ObjectReader, key string) template {
 	if o.StringPtr(key) == nil {
 		return nil
@@ -409,7 +409,7 @@ func (p *parser) parseTarget(o *document.ObjectReader) *target {
 	return &target{cmp.Or(m[1], m[2]), m[3]}
 }
 
-// parseHandler reads a step's id, or an object with other arguments.
+// parseHandler parses a step's id, or an object that also replaces its arguments.
 func (p *parser) parseHandler(o *document.ObjectReader, key string) *Handler {
 	n := o.Value(key)
 	switch {
@@ -423,7 +423,7 @@ func (p *parser) parseHandler(o *document.ObjectReader, key string) *Handler {
 	return &Handler{Step: c.String("step"), Arguments: p.parseArguments(c, "arguments"), Stops: c.Enum("then", "continue", "stop") == "stop", path: n.Path()}
 }
 
-// parseKeep reads paths below an output, which are refused here and not once the call has been made.
+// parseKeep parses paths below an output. It rejects invalid ones here, before any call is made.
 func (p *parser) parseKeep(o *document.ObjectReader) []string {
 	paths := o.Strings("keep")
 	n := o.Value("keep")
@@ -457,7 +457,7 @@ func (p *parser) parseConditional(m document.Member) *Conditional {
 	return &Conditional{Name: m.Key, Condition: p.parseCondition(o, "condition"), IfTrue: o.Strings("if_true"), IfFalse: o.Strings("if_false"), path: m.Value.Path()}
 }
 
-// parseCondition reads a comparison or a script; nil when absent or wrong.
+// parseCondition parses a comparison or a script; nil if absent or invalid.
 func (p *parser) parseCondition(o *document.ObjectReader, key string) *Condition {
 	n := o.Value(key)
 	if n == nil {
@@ -526,7 +526,7 @@ func (p *parser) parseSpan(o *document.ObjectReader, key string) time.Duration {
 	return d
 }
 
-// parseSchedule reads a schedule; nil when absent.
+// parseSchedule parses a schedule; nil if absent.
 func (p *parser) parseSchedule(o *document.ObjectReader) *Schedule {
 	if !o.Has("schedule") {
 		return nil

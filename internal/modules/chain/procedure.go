@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Procedure is a chain as a tool of its own can be made of it.
+// Procedure describes the chain for use as a tool.
 func (d *Definition) Procedure() operation.Procedure {
 	return operation.Procedure{
 		Name: d.Name, Description: d.Description, Tags: d.Tags, Hash: d.Hash, InputSchema: d.DescribeInput(), Start: AskStart.Operation, Answers: endAnswer{},
@@ -26,16 +26,17 @@ func (d *Definition) Procedure() operation.Procedure {
 	}
 }
 
-// endAnswer answers a call that waited for the end of a run.
+// endAnswer answers a call that waited for a run to end.
 type endAnswer struct {
 	RunAnswer
 	Note string `json:"note,omitempty"`
 }
 
-// runTool starts a run of a chain, the same one for the same key, and waits for its end, unless wait is 0.
+// runTool starts a run of a chain, and waits for its end unless wait is 0. The same idempotency key gets
+// the same run.
 func runTool(ctx context.Context, name string, call operation.ExtraCall, wait time.Duration) (answer any, refused bool, err error) {
 	req := StartRun{Chain: name, Input: call.Arguments}
-	if call.Key != "" { // those of others are other keys
+	if call.Key != "" { // the key is scoped to the caller and the chain
 		req.Run = fmt.Sprintf("call-%x", sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", call.Caller.ID, name, call.Key)))[:len("call-")+32]
 	}
 	run, err := AskStart.Do(ctx, call.Call, req)
@@ -50,7 +51,7 @@ func runTool(ctx context.Context, name string, call operation.ExtraCall, wait ti
 	}
 	seconds := int64(wait / time.Second)
 	res, err := call.AskWatched(ctx, AskResult.Operation, &RunResultRequest{Run: run.Run, Wait: &seconds}, call.Report)
-	if err != nil { // it has started, which the client must hear
+	if err != nil { // the run has started, so the client must get its id
 		call.Log(AskResult.Operation, err)
 		return showRun(run), false, nil
 	}

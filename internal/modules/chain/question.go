@@ -10,49 +10,49 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// RunQuestion is something that a run waits for, or that is under way in it.
+// RunQuestion is something that a run waits for or is doing.
 type RunQuestion struct {
-	// Kind is one of the kinds below, or of what is under way the Op.
+	// Kind is one of the kinds below, or the Op of a command in progress.
 	Kind string `json:"kind"`
-	// Key is that of the answer; of a signal it is its name, of all else that of the step's execution.
+	// Key is the key for the answer: the name of a signal, or otherwise the key of the step's execution.
 	Key  string `json:"key"`
 	Step string `json:"step"`
-	// Server and Name say what is called, or may have been: a tool, a model or a workflow. What a reference
-	// may have put there is left out.
+	// Server and Name identify what is or may have been called: a tool, a model or a workflow. Parts that a
+	// reference may have filled in are omitted.
 	Server string    `json:"server,omitempty"`
 	Name   string    `json:"name,omitempty"`
 	Since  time.Time `json:"since"`
-	// Until is when it ends at the latest, zero for never.
+	// Until is the deadline, or zero if there is none.
 	Until time.Time `json:"until,omitzero"`
-	// Review is the review that waits for the answer.
+	// Review is the review that collects the answer.
 	Review string `json:"reviewId,omitempty"`
-	// Instance is waited for until it is in State.
+	// Instance is the instance that must reach State.
 	Instance string `json:"id,omitempty"`
 	State    string `json:"state,omitempty"`
 }
 
-// The kinds of what a run waits for.
+// The kinds of things that a run waits for.
 const (
 	QuestionSignal = "signal"
-	QuestionStep   = "step"   // a person's word on a call that may have run
-	QuestionInput  = "input"  // what the server of a call asks a person for
-	QuestionReview = "review" // a person's decision of a move, or of a call behind a gate
-	QuestionState  = "state"  // of another instance
+	QuestionStep   = "step"   // a person's answer about a call that may have run
+	QuestionInput  = "input"  // input that a server requires from a person
+	QuestionReview = "review" // a person's decision on a move, or on a gated call
+	QuestionState  = "state"  // the state of another instance
 	QuestionSleep  = "sleep"
 )
 
-// isUnderWay reports whether a step does something, and does not only wait.
+// isUnderWay reports whether a step is doing something rather than only waiting.
 func (q RunQuestion) isUnderWay() bool {
 	return slices.Contains([]Op{OpCall, OpComplete, OpTest, OpMove}, Op(q.Kind))
 }
 
-// isAboutCall reports whether a person is asked about a call, with Runs.Answer.
+// isAboutCall reports whether a person must answer a question about a call, with Runs.Answer.
 func (q RunQuestion) isAboutCall() bool { return q.Kind == QuestionStep || q.Kind == QuestionInput }
 
-// isForOthers reports whether others have to do something, who are shown it at once.
+// isForOthers reports whether someone else must act; such questions are published immediately.
 func (q RunQuestion) isForOthers() bool { return q.Kind == QuestionSignal || q.isAboutCall() }
 
-// newQuestion is what is shown of a command that is under way.
+// newQuestion describes a command in progress.
 func newQuestion(c *Command) *RunQuestion {
 	q := &RunQuestion{Kind: string(c.Op), Key: c.Key, Step: c.Step, Server: c.Server, Name: c.Name, Since: time.Now().UTC()}
 	if c.Timeout > 0 {
@@ -77,7 +77,7 @@ func newQuestion(c *Command) *RunQuestion {
 	return q
 }
 
-// ask notes that a command is under way; answered forgets it.
+// ask registers a command as in progress; answered removes it.
 func (r *Runs) ask(c *Command) (q *RunQuestion, answered func()) {
 	q, signal := newQuestion(c), c.Run+"/"+c.Key
 	r.mu.Lock()
@@ -104,7 +104,8 @@ func (r *Runs) ask(c *Command) (q *RunQuestion, answered func()) {
 	}
 }
 
-// sinceOf is since when a run has waited for something, also before this execution. The caller holds mu.
+// sinceOf returns when a run began to wait for something, possibly in an earlier execution. The caller must
+// hold mu.
 func (c *control) sinceOf(q *RunQuestion) time.Time {
 	if c != nil {
 		for _, before := range c.before {
@@ -116,7 +117,7 @@ func (c *control) sinceOf(q *RunQuestion) time.Time {
 	return q.Since
 }
 
-// noteReview notes the review that waits for a person's answer.
+// noteReview stores the review that collects a person's answer.
 func (r *Runs) noteReview(c Command, review string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,10 +145,10 @@ func (r *Runs) Show(ctx context.Context, c Command) (shown context.Context, over
 	}), over
 }
 
-// waitKey is the key of what a context has to show what a step waits for.
+// waitKey is the context key of the function that shows what a step waits for.
 type waitKey struct{}
 
-// showWait shows that what is done in a context waits for something, until over is called.
+// showWait publishes that an operation in ctx waits for something, until over is called.
 func showWait(ctx context.Context, kind string, describe func(q *RunQuestion)) (over func()) {
 	show, ok := ctx.Value(waitKey{}).(func(RunQuestion) RunQuestion)
 	if !ok {
@@ -161,7 +162,7 @@ func showWait(ctx context.Context, kind string, describe func(q *RunQuestion)) (
 	return func() { show(before) }
 }
 
-// lookKey is the key of what a context has to note that what is waited for was looked for.
+// lookKey is the context key of the function that records an unsuccessful check.
 type lookKey struct{}
 
 func noteLook(ctx context.Context) {
@@ -170,7 +171,8 @@ func noteLook(ctx context.Context) {
 	}
 }
 
-// noteLook notes that what a run waits for was looked for, and is not there. Before that it is not suspended.
+// noteLook records that a check for what a run waits for was unsuccessful. A run is not suspended before
+// that.
 func (r *Runs) noteLook(run string, q *RunQuestion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,10 +181,11 @@ func (r *Runs) noteLook(run string, q *RunQuestion) {
 	}
 }
 
-// leastShown is how long something is under way before it is shown: what is shorter costs no write.
+// leastShown is how long a command is in progress before it is shown: shorter ones cost no write.
 const leastShown = 250 * time.Millisecond
 
-// listQuestions are copies of what a run waits for, or has been doing for a while. The caller holds mu.
+// listQuestions returns copies of what a run waits for, or has been doing for a while. The caller must hold
+// mu.
 func (c *control) listQuestions() (out []RunQuestion) {
 	for _, q := range c.questions {
 		if q.isForOthers() || time.Since(q.Since) >= leastShown {
@@ -192,7 +195,7 @@ func (c *control) listQuestions() (out []RunQuestion) {
 	return out
 }
 
-// questions are what some runs wait for, or do, by run: those that execute here, and elsewhere.
+// questions returns what the given runs wait for or do, whether they execute here or elsewhere.
 func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]RunQuestion, error) {
 	out, others := map[string][]RunQuestion{}, []string{}
 	r.mu.Lock()

@@ -10,22 +10,23 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// queueName is the queue from which a process that executes takes what others leave there: runs,
-// signals, answers.
+// queueName is the queue from which executing processes take the runs, signals and answers that other
+// processes enqueue.
 const queueName = "chains"
 
-// queuePoll is how often a process looks into a queue.
+// queuePoll is the polling interval of a queue.
 const queuePoll = 250 * time.Millisecond
 
-// place is where a run waits for a process that executes it.
+// place is the queue in which a run waits for a process to execute it.
 type place struct{ queue, partition string }
 
-// boundPlace is the place of the runs of a chain with a bound: a queue of its own, whose bound holds over all
-// processes and may change. It has one part: DBOS writes nothing where no part of a queue has a run that waits.
+// boundPlace returns the place of the runs of a chain with a concurrency limit: its own queue, whose limit
+// applies across all processes and may change. The queue has a single partition, because DBOS writes
+// nothing if no partition of a queue has waiting runs.
 func boundPlace(chain string) place { return place{queueName + "/" + chain, chain} }
 
-// placeOf is the place of the runs of a chain, whose queue has its bound of now. SetBounds may delete it until a run is in
-// it; see keepQueue.
+// placeOf returns the place of a chain's runs, and applies the current limit to its queue. SetBounds may
+// delete the queue until it contains a run; see keepQueue.
 func (r *Runs) placeOf(d *Definition) (place, error) {
 	if d.Concurrency == 0 {
 		return place{queue: queueName}, nil
@@ -40,8 +41,8 @@ func (r *Runs) placeOf(d *Definition) (place, error) {
 	return p, r.setBound(p.queue, d.Concurrency)
 }
 
-// findTurn is when a run of an owner begins among those that wait in a bounded queue: behind the last one of the owner,
-// and else behind the ones that are under way. So owners take turns, however many runs one of them has waiting.
+// findTurn returns the priority of a new run in a bounded queue: after the owner's last run, or else after
+// the runs in progress. Owners therefore take turns, however many runs one of them has waiting.
 func (r *Runs) findTurn(ctx context.Context, p place, owner string) (uint, error) {
 	if p.partition == "" {
 		return 0, nil
@@ -62,8 +63,8 @@ func (r *Runs) findTurn(ctx context.Context, p place, owner string) (uint, error
 	return uint(last) + 1, nil //nolint:gosec // not negative
 }
 
-// keepQueue makes the queue of a run that was left in it, where SetBounds deleted it before. A deletion that comes after
-// it looks again itself.
+// keepQueue recreates the queue of an enqueued run if SetBounds has deleted it. A deletion that happens
+// later checks again itself.
 func (r *Runs) keepQueue(ctx context.Context, run string, p place) error {
 	if p.partition == "" {
 		return nil
@@ -76,19 +77,19 @@ func (r *Runs) keepQueue(ctx context.Context, run string, p place) error {
 	return r.makeQueue(ctx, run, p.queue)
 }
 
-// makeQueue makes a queue with the bound that the definition of a run in it has.
+// makeQueue creates a queue, with the limit from the definition of a run in it.
 func (r *Runs) makeQueue(ctx context.Context, run, queue string) error {
 	bound := 1
 	switch d, err := r.ReadDefinition(ctx, run); {
 	case err == nil:
 		bound = d.Concurrency
-	case !lacksDefinition(err): // else the run fails in its turn
+	case !lacksDefinition(err): // otherwise the run fails when its turn comes
 		return fmt.Errorf("read the definition of the run %s: %w", run, err)
 	}
 	return r.setBound(queue, bound)
 }
 
-// setBound makes the queue of a chain, or changes how many of its runs may be under way; 0 is no bound.
+// setBound creates the queue of a chain, or changes its concurrency limit; 0 means no limit.
 func (r *Runs) setBound(queue string, bound int) error {
 	var options []dbos.QueueOption
 	if bound > 0 {
@@ -103,7 +104,7 @@ func (r *Runs) setBound(queue string, bound int) error {
 	return nil
 }
 
-// registerQueue makes a queue, or changes it.
+// registerQueue creates or updates a queue.
 func (r *Runs) registerQueue(name string, options ...dbos.QueueOption) error {
 	c, done := r.within(context.Background())
 	defer done()
@@ -114,7 +115,7 @@ func (r *Runs) registerQueue(name string, options ...dbos.QueueOption) error {
 	return nil
 }
 
-// deleteQueue deletes a queue that held no run when it was looked at.
+// deleteQueue deletes a queue that was empty when it was checked.
 func (r *Runs) deleteQueue(ctx context.Context, queue string) error {
 	c, done := r.within(ctx)
 	defer done()
@@ -127,8 +128,8 @@ func (r *Runs) deleteQueue(ctx context.Context, queue string) error {
 	return nil
 }
 
-// SetBounds has the queues of chains hold the bounds of now, also for runs that wait already. It makes those that a run
-// is in and that are not there, and deletes those that no chain needs and no run is in.
+// SetBounds applies the current concurrency limits of chains to their queues, including for runs that
+// already wait. It recreates missing queues that contain runs, and deletes empty ones that no chain needs.
 func (r *Runs) SetBounds(ctx context.Context, chains map[string]*Definition) error {
 	at, err := r.readQueues(ctx)
 	if err != nil {
@@ -137,7 +138,8 @@ func (r *Runs) SetBounds(ctx context.Context, chains map[string]*Definition) err
 	return r.setBoundsAt(ctx, at, chains)
 }
 
-// setBoundsAt is SetBounds after a look. After a deletion it looks again: a run may have been left in the queue since.
+// setBoundsAt is SetBounds with a given snapshot. After a deletion it checks again, because a run may have
+// been enqueued in between.
 func (r *Runs) setBoundsAt(ctx context.Context, at queues, chains map[string]*Definition) error {
 	deleted, err := r.applyBounds(ctx, at, chains)
 	if err != nil || !deleted {
@@ -146,13 +148,13 @@ func (r *Runs) setBoundsAt(ctx context.Context, at queues, chains map[string]*De
 	return r.SetBounds(ctx, chains)
 }
 
-// openInTables are the statuses of runs that have not ended.
+// openInTables lists the statuses of runs that have not ended.
 var openInTables = []dbos.WorkflowStatusType{dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusPending, dbos.WorkflowStatusDelayed}
 
-// queues are the queues of runs at a look.
+// queues is a snapshot of the queues of runs.
 type queues struct {
-	bounds map[string]int  // of those that are there; 0 is none
-	inUse  map[string]bool // those that a run is in
+	bounds map[string]int  // limits of the existing queues; 0 is none
+	inUse  map[string]bool // queues that contain a run
 }
 
 func (r *Runs) readQueues(ctx context.Context) (queues, error) {
@@ -185,7 +187,8 @@ func (r *Runs) readQueues(ctx context.Context) (queues, error) {
 	return out, nil
 }
 
-// applyBounds makes, changes and deletes queues as a look found them, and says whether it deleted one.
+// applyBounds creates, changes and deletes queues according to a snapshot, and reports whether it deleted
+// one.
 func (r *Runs) applyBounds(ctx context.Context, at queues, chains map[string]*Definition) (deleted bool, err error) {
 	for name, d := range chains {
 		queue := boundPlace(name).queue
@@ -219,20 +222,20 @@ func (r *Runs) applyBounds(ctx context.Context, at queues, chains map[string]*De
 	return deleted, nil
 }
 
-// remakeQueue makes a queue of a chain that is gone for the runs in it: their start was killed before keepQueue, or the
-// process that deleted it before its next look.
+// remakeQueue recreates the queue of a removed chain for the runs still in it. This happens if a start was
+// killed before keepQueue, or the process that deleted the queue before its next check.
 func (r *Runs) remakeQueue(ctx context.Context, queue string) error {
 	list, err := r.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterQueueName(queue), dbos.WithFilterStatus(openInTables...), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the runs of a queue: %w", err)
-	case len(list) == 0: // they have ended meanwhile
+	case len(list) == 0: // they have ended since
 		return nil
 	}
 	return r.makeQueue(ctx, list[0].ID, queue)
 }
 
-// enqueue leaves something for a process that executes; the first of an id stays.
+// enqueue leaves a workflow for an executing process. The first one with an id is kept.
 func (r *Runs) enqueue(ctx context.Context, p place, workflow, id, text string, options ...dbos.EnqueueOption) error {
 	c, done := r.within(ctx)
 	defer done()

@@ -13,10 +13,11 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// Redrive runs a failed run again from the step that failed, as a new run, and returns its id; asked again, it returns the
-// same id while that run has not failed.
-// What ended before keeps its outcome. Of a call that may have been done and may not run twice a person
-// is asked before it is made again.
+// Redrive runs a failed run again from the failed step, as a new run, and returns the new id. A repeated
+// call returns the same id unless that run has failed.
+//
+// What ended before the failure keeps its outcome. For a non-repeatable call that may have been done, a
+// person is asked before the call is made again.
 func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error) {
 	s, err := r.Get(ctx, run)
 	if err != nil {
@@ -40,7 +41,8 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	c, done := r.within(ctx)
 	defer done()
 	n := RunNote{By: by, Why: why, At: time.Now().UTC()}
-	// Before the new run, whose record says who did that, and which begins with the attributes of this one.
+	// Write this before the new run begins: its record names the requester, and it starts with a copy of
+	// these attributes.
 	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false, attrBoard: board{}})
 	if err == nil {
 		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
@@ -48,7 +50,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		})
 	}
 	if err != nil {
-		if _, other := r.Get(ctx, id); other == nil { // who asked at the same time has begun it
+		if _, other := r.Get(ctx, id); other == nil { // a concurrent request has started it
 			return id, nil
 		}
 		return "", fmt.Errorf("run %s again: %w", run, err)
@@ -56,11 +58,11 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	return id, errors.Join(r.mark(ctx, id, map[string]any{attrNote: n}), r.keepQueue(ctx, id, at))
 }
 
-// namesAtOnce is how many steps are read at once without their outputs.
+// namesAtOnce is the page size when steps are read without their outputs.
 const namesAtOnce = 5000
 
-// findRestart returns the first record that a failed run does not keep. Outputs of what ended before the step that
-// failed are not read: they may be gigabytes.
+// findRestart returns the first record of a failed run that the new run does not keep. It does not read
+// outputs from before the failed step: they may be gigabytes.
 func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (int, error) {
 	read := func(offset, limit int, outputs bool) ([]dbos.StepInfo, error) {
 		c, done := r.within(ctx)
@@ -112,7 +114,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 	return from, nil
 }
 
-// readOutcome reads a recorded outcome. One that cannot be read may be anything.
+// readOutcome decodes a recorded outcome. An unreadable one may mean that the call was done.
 func (r *Runs) readOutcome(ctx context.Context, recorded any) (o Outcome) {
 	text, err := r.open(ctx, unquote(recorded))
 	if err == nil {
@@ -124,24 +126,24 @@ func (r *Runs) readOutcome(ctx context.Context, recorded any) (o Outcome) {
 	return o
 }
 
-// restart is where a failed run goes on: at the first record of the step that failed, or behind those of calls that may
-// not run twice and were done, or may have been.
+// restart finds where a failed run continues: at the first record of the failed step, or after the records
+// of non-repeatable calls that were or may have been done.
 type restart struct {
 	failed *StepError
-	first  int // the first record of the step that failed
-	// doubts are the calls that may have been done, by key, each with the first record that must not be kept
-	// so that a person is asked.
+	first  int // the first record of the failed step
+	// doubts holds the calls that may have been done, by key. The value is the first record that must be
+	// dropped so that a person is asked.
 	doubts   map[string]int
 	done     string // the last call that was done
-	doneAt   int    // the record that says so; -1 for none
+	doneAt   int    // its record; -1 if there is none
 	failedAt int    // the last record of a failure; -1 for none
 }
 
-// pass takes the next record into account: of the step that failed, or of a branch beside it. The callback of the run is
-// called again where the new run fails.
+// pass processes the next record, of the failed step or of a parallel branch. It ignores the run's
+// callback, which is called again if the new run fails.
 func (p *restart) pass(id int, op, key string, o Outcome) {
 	switch within := isWithin(key, p.failed.Key); {
-	case !within && strings.HasPrefix(key, callbackPrefix), op == "until": // which is a time
+	case !within && strings.HasPrefix(key, callbackPrefix), op == "until": // "until" records hold a time
 		return
 	case op == "begin":
 		p.doubts[key] = id + 1
@@ -149,7 +151,7 @@ func (p *restart) pass(id int, op, key string, o Outcome) {
 	case within && o.Err != nil:
 		p.failedAt = id
 	}
-	call := strings.TrimSuffix(key, "!") // which is asked about, where this is an answer
+	call := strings.TrimSuffix(key, "!") // an OpAsk record has the key of its call with "!" appended
 	if _, may := p.doubts[call]; !may {
 		return
 	}
@@ -165,14 +167,14 @@ func (p *restart) pass(id int, op, key string, o Outcome) {
 	}
 }
 
-// isDoubt reports whether a call that failed like this may have been done all the same. Where its server says that it
-// failed it was not.
+// isDoubt reports whether a call that failed with this error may have been done anyway. A failure that the
+// server itself reported is certain.
 func (e *StepError) isDoubt() bool {
 	return e != nil && e.MayHaveRun && e.Code != CodeToolError && e.Code != CodeServerError
 }
 
-// find returns the first record that the new run does not keep. Of a call in doubt it keeps that it was begun: by another
-// execution, so that a person is asked.
+// find returns the first record that the new run does not keep. For a call in doubt it keeps the record of
+// the call's begin. That names another execution, so a person is asked.
 func (p *restart) find() (int, error) {
 	from := max(p.first, p.doneAt+1)
 	beside := ""
@@ -186,27 +188,27 @@ func (p *restart) find() (int, error) {
 		}
 	}
 	switch {
-	case beside != "" && p.failedAt < from: // records are kept from the first on, so the failure would be kept, too
+	case beside != "" && p.failedAt < from: // records are kept as a prefix, so the failure would be kept too
 		return 0, fmt.Errorf("%q, which began after it, was done or may have been, and may not run twice", beside)
 	case from > p.doneAt+1 || p.failedAt >= from || p.done == "":
 		return from, nil
-	case p.failed.Code == CodeOutput && isAttempt(p.done, p.failed.Key): // a person may know a better output
+	case p.failed.Code == CodeOutput && isAttempt(p.done, p.failed.Key): // a person may supply a better output
 		return p.doneAt, nil
 	}
 	return 0, fmt.Errorf("%q was done and may not run twice", p.done)
 }
 
-// isAttempt reports whether a key is that of a call which a step itself made.
+// isAttempt reports whether key is the key of a call made by the step itself.
 func isAttempt(key, step string) bool {
 	rest, ok := strings.CutPrefix(key, step)
 	return ok && (rest == "" || strings.Contains("~+", rest[:1]) && !strings.ContainsAny(rest, "/#:>?!"))
 }
 
-// claimRedrive returns the id of the run that runs another one again, and whether it has begun. Of two who ask at once
-// both get the same id, also in different processes: else the failed step would be done twice.
+// claimRedrive returns the id of the run that runs another one again, and whether it has begun. Concurrent
+// requests get the same id, even from different processes: otherwise the failed step could be done twice.
 func (r *Runs) claimRedrive(ctx context.Context, run string) (string, bool, error) {
 	id, claim := newRunID(), run+"/redrive/"+run
-	if IsTickRun(run) { // both end once nobody names their principal for schedules
+	if IsTickRun(run) { // like the original, the new run ends when runAs no longer names its principal
 		id = TickRun(id, time.Now())
 	}
 	if ours, err := r.record(ctx, run, claim, id); err != nil || ours {
@@ -218,7 +220,7 @@ func (r *Runs) claimRedrive(ctx context.Context, run string) (string, bool, erro
 		return "", false, fmt.Errorf("read which run runs %s again; try again", run)
 	}
 	switch s, err := r.Get(ctx, claimed); {
-	case errors.Is(err, ErrUnknownRun): // who claimed it was stopped before it began
+	case errors.Is(err, ErrUnknownRun): // the process that claimed the id stopped before starting the run
 		return claimed, false, nil
 	case err != nil:
 		return "", false, err
@@ -228,21 +230,21 @@ func (r *Runs) claimRedrive(ctx context.Context, run string) (string, bool, erro
 	return claimed, true, nil
 }
 
-// isWithin reports whether a key is a step's, or that of something that the step does: an attempt, a
-// branch, an iteration, a test, a handler.
+// isWithin reports whether a key belongs to a step or to something inside it: an attempt, a branch, an
+// iteration, a test, or a handler.
 func isWithin(key, step string) bool {
 	rest, ok := strings.CutPrefix(key, step)
 	return ok && (rest == "" || strings.Contains("/#:~+>?!", rest[:1]))
 }
 
-// redriven is what the attributes of a run say of the one that runs it again.
+// redriven is the attribute of a run that identifies the run that runs it again.
 type redriven struct {
 	Run  string  `json:"run"`
 	Note RunNote `json:"note"`
 }
 
-// describeOrigin is what the record of a run says of the one that it runs again: which, who did that
-// and why.
+// describeOrigin returns what the record of a run states about the run that it repeats: its id, who asked
+// for that, and why.
 func (r *Runs) describeOrigin(ctx context.Context, run, original string) (map[string]any, error) {
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(original))
 	if err != nil {
@@ -251,7 +253,7 @@ func (r *Runs) describeOrigin(ctx context.Context, run, original string) (map[st
 	var again redriven
 	if len(list) == 1 {
 		if raw, err := json.Marshal(list[0].Attributes["redriven"]); err == nil {
-			_ = json.Unmarshal(raw, &again) // what is not a note is none
+			_ = json.Unmarshal(raw, &again) // an invalid note counts as none
 		}
 	}
 	if again.Run != run {

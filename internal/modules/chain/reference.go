@@ -14,22 +14,22 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// A reference is {{path}} with a path of identifiers and indexes. Everything else between braces
-// is text: {{'a': 1}} is Python.
+// referencePattern matches a reference: {{path}}, with a path of identifiers and indexes. Anything else in
+// braces is plain text: {{'a': 1}} is Python.
 var referencePattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\{\{\s*([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+|\[[0-9]{1,9}\])*)\s*\}\}`)
 })
 
-// maxSegments is how many keys and indexes a path may have.
+// maxSegments limits the keys and indexes in a path.
 const maxSegments = 32
 
 // reference is a path into the variables and outputs of a run.
 type reference struct {
 	text     string
-	segments []string // indexes in decimal digits
+	segments []string // indexes are decimal digits
 }
 
-// parsePath reads a path without its braces.
+// parsePath parses a path without its braces.
 func parsePath(text string) (reference, error) {
 	segments := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(text), ".")
 	if len(segments) > maxSegments {
@@ -43,7 +43,7 @@ func parsePath(text string) (reference, error) {
 	return reference{text: text, segments: segments}, nil
 }
 
-// checkKept holds a path below an output to the rules of references.
+// checkKept checks that a path below an output follows the rules of references.
 func checkKept(path string) error {
 	below := "output." + path
 	if m := referencePattern().FindStringSubmatch("{{" + below + "}}"); m == nil || m[1] != below {
@@ -53,15 +53,15 @@ func checkKept(path string) error {
 	return err
 }
 
-// template is a JSON value with references in it.
+// template is a JSON value that may contain references.
 type template interface {
-	// fill returns the value with the references replaced.
+	// fill returns the value with its references replaced.
 	fill(lookup lookup) (any, error)
 	// visit calls f for every reference.
 	visit(f func(reference))
 }
 
-// lookup finds the value of a reference.
+// lookup returns the value of a reference.
 type lookup func(reference) (any, error)
 
 type (
@@ -105,15 +105,16 @@ func (t mixed) fill(find lookup) (any, error) {
 	return b.String(), nil
 }
 
-// content is the output of a step whose text is not its value: what the server said in words next to it.
+// content is the output of a step that has text in addition to its value: the text of the server's reply.
 type content struct {
 	value any
-	text  string // "" where the server said nothing
-	// wrapped says that value was the member "result" of an object that an SDK made, where references find it too.
+	text  string // "" if the reply had no text
+	// wrapped reports that value was the member "result" of an object added by an SDK. References find it
+	// there too.
 	wrapped bool
 }
 
-// valueOf is a value without the text that belongs to it.
+// valueOf returns a value without its text.
 func valueOf(v any) any {
 	if c, ok := v.(content); ok {
 		return c.value
@@ -121,7 +122,7 @@ func valueOf(v any) any {
 	return v
 }
 
-// formatText is a value as text: the text of an output, a string as it is, all else as JSON.
+// formatText formats a value as text: the text of an output, a string unchanged, anything else as JSON.
 func formatText(v any) (string, error) {
 	if c, ok := v.(content); ok {
 		if v = c.value; c.text != "" {
@@ -179,7 +180,7 @@ func (t objectOf) visit(f func(reference)) {
 	}
 }
 
-// parseTemplate reads a value of the document. report gets what is wrong with a reference.
+// parseTemplate parses a value of the document. report gets the errors in references.
 func parseTemplate(n *document.Node, report func(*document.Node, error)) template {
 	switch n.Kind {
 	case document.String:
@@ -205,7 +206,7 @@ func parseTemplate(n *document.Node, report func(*document.Node, error)) templat
 	}
 }
 
-// parseText reads a text: what is one reference, what has some, and what has none.
+// parseText parses a text that is one reference, contains references, or has none.
 func parseText(text string) (template, error) {
 	found := referencePattern().FindAllStringSubmatchIndex(text, -1)
 	if len(found) == 0 {
@@ -228,7 +229,7 @@ func parseText(text string) (template, error) {
 	return out, nil
 }
 
-// decodeJSON decodes valid JSON; numbers keep their literal.
+// decodeJSON decodes valid JSON; numbers keep their literal form.
 func decodeJSON(raw json.RawMessage) any {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.UseNumber()
@@ -239,7 +240,7 @@ func decodeJSON(raw json.RawMessage) any {
 	return v
 }
 
-// walkPath follows keys and indexes into a value. The error says where it ended and what is there.
+// walkPath follows keys and indexes into a value. The error names where the path ended, and what is there.
 func walkPath(v any, r reference, from int) (any, error) {
 	for i := from; i < len(r.segments); i++ {
 		key := r.segments[i]
@@ -264,14 +265,14 @@ func walkPath(v any, r reference, from int) (any, error) {
 	return v, nil
 }
 
-// missingError is a reference to what is not there.
+// missingError reports a reference to a missing value.
 type missingError struct{ path, present string }
 
 func (e *missingError) Error() string {
 	return fmt.Sprintf("{{%s}} is missing: %s", e.path, e.present)
 }
 
-// maxListedKeys is how many keys a message lists.
+// maxListedKeys limits how many keys a message lists.
 const maxListedKeys = 10
 
 func listKeys[V any](m map[string]V) string {
@@ -306,7 +307,7 @@ func describeKind(v any) string {
 	}
 }
 
-// quoteName quotes a name for a message; long ones are cut.
+// quoteName quotes a name for a message and truncates long ones.
 func quoteName(name string) string {
 	if r := []rune(name); len(r) > 64 {
 		name = string(r[:63]) + "…"
@@ -314,7 +315,7 @@ func quoteName(name string) string {
 	return strconv.Quote(name)
 }
 
-// copyValue copies a value, so that no run changes what another reads.
+// copyValue returns a deep copy of a value, so that runs do not share mutable values.
 func copyValue(v any) any {
 	switch v := v.(type) {
 	case content:
@@ -337,8 +338,8 @@ func copyValue(v any) any {
 	}
 }
 
-// countBytes is about how many bytes a value has as JSON, and never more. Unlike measureJSON it encodes nothing: a run
-// that is taken up counts every reference of all its steps again.
+// countBytes estimates the size of a value as JSON in bytes, and never exceeds it. Unlike measureJSON it
+// does not encode: a run that is taken up counts every reference of all its steps again.
 func countBytes(v any) int {
 	n := 0
 	switch v := v.(type) {

@@ -9,25 +9,25 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// replay is what a run had recorded when it was taken up. DBOS asks for each of its steps in a transaction
-// of its own, which takes seconds for a long loop; replay reads them a page at a time. What is recorded
-// never changes, so that a copy is as good. What it does not have, DBOS is asked for.
+// replay holds the records that a run had when it was taken up. DBOS would read each step in its own
+// transaction, which takes seconds for a long loop; replay reads whole pages. Records never change, so
+// copies are safe. DBOS handles steps that replay lacks.
 type replay struct {
 	read   func(offset, limit int) ([]dbos.StepInfo, error)
-	known  map[int]dbos.StepInfo // by id; those that were read and not taken
+	known  map[int]dbos.StepInfo // by id; read but not yet used
 	offset int
 	limit  int
-	last   int // the last id that was read
+	last   int // the highest id read so far
 	whole  bool
 }
 
-// Pages of short records have more of them: the tables count off those before a page each time.
+// Pages with short records are larger, because the tables must skip all earlier records for each page.
 const (
 	maxPage  = 1000    // records
-	longPage = 1 << 20 // bytes, behind which pages do not grow
+	longPage = 1 << 20 // bytes above which pages do not grow
 )
 
-// newReplay reads the records of a run in ctx.
+// newReplay returns a replay of a run that reads its records within ctx.
 func (r *Runs) newReplay(ctx context.Context, run string) *replay {
 	return &replay{known: map[int]dbos.StepInfo{}, limit: resultsAtOnce, last: -1, read: func(offset, limit int) ([]dbos.StepInfo, error) {
 		c, done := r.within(ctx)
@@ -36,7 +36,7 @@ func (r *Runs) newReplay(ctx context.Context, run string) *replay {
 	}}
 }
 
-// find returns the record of a step, and keeps it no longer.
+// find returns and forgets the record of a step.
 func (p *replay) find(id int) (step dbos.StepInfo, ok bool, err error) {
 	for !p.whole && p.last < id {
 		page, err := p.read(p.offset, p.limit)
@@ -47,7 +47,7 @@ func (p *replay) find(id int) (step dbos.StepInfo, ok bool, err error) {
 		for _, step := range page {
 			text, _ := step.Output.(string)
 			bytes += len(text)
-			if step.StepID > p.last { // an earlier one has ended since, and moved it into this page
+			if step.StepID > p.last { // otherwise an earlier step has ended since, and shifted this record to this page
 				p.known[step.StepID], p.last = step, step.StepID
 			}
 		}
@@ -61,8 +61,8 @@ func (p *replay) find(id int) (step dbos.StepInfo, ok bool, err error) {
 	return step, ok, nil
 }
 
-// take decodes into value what the next step of a run has recorded under a name, and counts the step. It
-// returns false where DBOS has to run it, or knows better.
+// take decodes into value what the next step of a run has recorded under name, and advances the step
+// counter. It returns false if DBOS must handle the step.
 func (x *execution) take(name string, value any) (bool, error) {
 	last, err := dbos.GetStepID(x.ctx)
 	if err != nil {
@@ -78,12 +78,12 @@ func (x *execution) take(name string, value any) (bool, error) {
 	return err == nil, err
 }
 
-// taken is the context of a step whose outcome was read: DBOS numbers the step, and does not run it.
+// taken is the context of a step whose outcome was already read. DBOS numbers the step but does not run it.
 type taken struct{ dbos.Context }
 
 func (taken) RunAsStep(dbos.Context, dbos.StepFunc, ...dbos.StepOption) (any, error) { return nil, nil } //nolint:nilnil // nobody receives it
 
-// noteStep returns what the interpreter itself notes in a step, or has noted.
+// noteStep returns a value that the interpreter records in its own step, or has already recorded.
 func noteStep[T any](x *execution, name string, find func(context.Context) (T, error)) (value T, err error) {
 	if known, err := x.take(name, &value); known || err != nil {
 		return value, err

@@ -16,9 +16,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// checkReuse refuses a request with the id of a run that another request started: for another chain or principal, or
-// with another input. Inputs are compared as runs begin with them, by the definition that the run keeps, so that a
-// request which leaves a default out equals one that repeats it. It returns nil where there is no such run.
+// checkReuse rejects a request whose id belongs to a run that a different request started: another chain,
+// principal or input. Inputs are compared after defaults are applied, using the run's own definition. A
+// request that omits a default therefore equals one that repeats it. It returns nil if there is no such
+// run.
 func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
 	begun, owner, err := r.readBegun(ctx, req.Run)
 	switch {
@@ -33,12 +34,12 @@ func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
 	}
 	if err != nil {
 		if isLost(err) {
-			return nil // nobody knows its input any more
+			return nil // its input can no longer be known
 		}
 		return err
 	}
 	d, err := Parse("chain.json", begun.Definition)
-	if err != nil { // of another version of gavel
+	if err != nil { // it may be of another version of gavel
 		d = req.Definition
 	}
 	if bytes.Equal(d.beginInput(begun.Input), d.beginInput(req.Input)) {
@@ -47,8 +48,8 @@ func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
 	return reusedInput(req)
 }
 
-// readBegun returns what a run began with, and its chainOwner, which is known as well where the rest cannot be read.
-// The error is ErrUnknownRun where there is no such run.
+// readBegun returns the input with which a run was started, and its chainOwner, which is set even if the
+// rest cannot be read. The error is ErrUnknownRun if there is no such run.
 func (r *Runs) readBegun(ctx context.Context, run string) (begun recordedRun, owner string, err error) {
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true))
 	if err != nil {
@@ -68,12 +69,12 @@ func (r *Runs) readBegun(ctx context.Context, run string) (begun recordedRun, ow
 	return begun, owner, nil
 }
 
-// isLost reports whether an error says that what a run began with will never be readable again.
+// isLost reports whether an error means that the start of a run can never be read again.
 func isLost(err error) bool {
 	return errors.Is(err, values.ErrDestroyed) || errors.Is(err, values.ErrUnreadable) || errors.Is(err, errDamaged)
 }
 
-// ReadDefinition returns the definition that a run was started with, which it keeps.
+// ReadDefinition returns the definition with which a run was started.
 func (r *Runs) ReadDefinition(ctx context.Context, run string) (*Definition, error) {
 	begun, _, err := r.readBegun(ctx, run)
 	if err != nil {
@@ -82,14 +83,14 @@ func (r *Runs) ReadDefinition(ctx context.Context, run string) (*Definition, err
 	return Parse("chain.json", begun.Definition)
 }
 
-// lacksDefinition reports whether an error of ReadDefinition says that this gavel will never read it.
+// lacksDefinition reports whether an error of ReadDefinition is permanent for this version of gavel.
 func lacksDefinition(err error) bool {
-	_, later := errors.AsType[*ParseError](err) // of another version of gavel
+	_, later := errors.AsType[*ParseError](err) // it may be of another version of gavel
 	return later || isLost(err)
 }
 
-// beginInput is the canonical text of the input that a run begins with; of one that the definition refuses, the text
-// as it was given.
+// beginInput returns the canonical text of a run's initial input, or given unchanged if the definition
+// rejects it.
 func (d *Definition) beginInput(given json.RawMessage) []byte {
 	input, err := d.CheckInput(given)
 	if err != nil {
@@ -106,11 +107,11 @@ func canonicalInput(input any, given []byte) []byte {
 	if canonical, err := document.Canonical(raw); err == nil {
 		return canonical
 	}
-	return raw // it has numbers that no float64 holds
+	return raw // canonical form fails for numbers outside float64
 }
 
-// checkRecord is checkReuse for a run of which only the record of the store is left. There a long input is a digest,
-// and a sensitive one may have been destroyed.
+// checkRecord is checkReuse for a run of which only the store's record remains. That record holds a long
+// input as a digest, and a sensitive one may have been destroyed.
 func (r *Runs) checkRecord(req StartRequest, chain, principal string, recorded json.RawMessage) error {
 	if err := checkOwner(req, chain, principal); err != nil {
 		return err
@@ -136,14 +137,14 @@ func (r *Runs) checkRecord(req StartRequest, chain, principal string, recorded j
 	return reusedInput(req)
 }
 
-// recordedInput is the canonical text of the input in the record of a run.
+// recordedInput returns the canonical text of the input in the record of a run.
 func recordedInput(record json.RawMessage) []byte {
 	var of struct{ Input json.RawMessage }
-	_ = json.Unmarshal(record, &of) // it was JSON when it was recorded
+	_ = json.Unmarshal(record, &of) // it was valid when it was recorded
 	return canonicalInput(of.Input, of.Input)
 }
 
-// errOthersRun reports that another principal has the run of an id.
+// errOthersRun reports that the run with this id belongs to another principal.
 var errOthersRun = errors.New("another principal has the run")
 
 func checkOwner(req StartRequest, chain, principal string) error {
@@ -162,7 +163,7 @@ func reusedInput(req StartRequest) error {
 	return reusedRun(orRepeat, "The id %q is that of a run of the chain %q with another input.", nameRun(req.Principal, req.Principal.ID, req.Run), req.Definition.Name)
 }
 
-// orRepeat ends the hint for a principal whose run has the id.
+// orRepeat completes the hint if the run belongs to the same principal.
 const orRepeat = ", or repeat the request that started it"
 
 func reusedRun(more, format string, a ...any) *engine.Error {

@@ -9,20 +9,21 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Effects do what a run asks for: calls, completions, scripts and moves. An error is in the
-// Outcome. They are called by several goroutines at once.
+// Effects performs the commands of runs: calls, completions, scripts and moves. Errors are returned in the
+// Outcome. Implementations must be safe for concurrent use.
 type Effects interface {
 	Do(ctx context.Context, c Command) Outcome
 }
 
-// Waiter answers what a run waits for: signals, and what a person says of a call that may have run.
+// Waiter waits for signals, and for a person's answer about a call that may have run.
 type Waiter interface {
 	Await(ctx context.Context, c Command) Outcome
-	// Show shows that a command is under way, and what showWait says of it in its context, until over is called.
+	// Show publishes that a command is in progress, with updates from showWait in the returned context,
+	// until over is called.
 	Show(ctx context.Context, c Command) (shown context.Context, over func())
 }
 
-// perform does one command, within its time.
+// perform performs one command within its timeout.
 func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Outcome {
 	if c.Op == OpSleep {
 		timer := time.NewTimer(c.Timeout)
@@ -58,18 +59,18 @@ func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Out
 	return o
 }
 
-// renewKey is the key of what begins the time of a command anew.
+// renewKey is the context key of the function that restarts a command's timeout.
 type renewKey struct{}
 
-// renew begins the time of a command anew, because its server reports progress.
+// renew restarts the timeout of a command, because its server reported progress.
 func renew(ctx context.Context) {
 	if again, ok := ctx.Value(renewKey{}).(func()); ok {
 		again()
 	}
 }
 
-// keepParts returns the outcome with the parts of its value that are kept, and refuses what is too long to be
-// recorded.
+// keepParts reduces the value of an outcome to the parts to keep, and rejects values that are too long to
+// record.
 func keepParts(c Command, o Outcome) Outcome {
 	fail := func(format string, args ...any) Outcome {
 		return Outcome{Err: &StepError{Code: CodeOutput, Message: fmt.Sprintf(format, args...), Final: true, MayHaveRun: c.Op == OpCall}}
@@ -99,7 +100,8 @@ func keepParts(c Command, o Outcome) Outcome {
 	return o
 }
 
-// putPart puts a part where the references that name it look for it. What is around it, and kept as a whole, has it.
+// putPart stores a part where references look for it. If an enclosing value is kept as a whole, it already
+// contains the part.
 func putPart(kept map[string]any, path []string, part any) {
 	for len(path) > 1 {
 		around, has := kept[path[0]]
@@ -108,7 +110,7 @@ func putPart(kept map[string]any, path []string, part any) {
 		case !has:
 			inner = map[string]any{}
 			kept[path[0]] = inner
-		case inner == nil: // a list
+		case inner == nil: // a list that is kept as a whole
 			return
 		}
 		kept, path = inner, path[1:]

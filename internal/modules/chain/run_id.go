@@ -13,16 +13,17 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// scopeMark separates the id that a principal chose for a run from the digest of the principal.
+// scopeMark separates the run id that a principal chose from the digest of the principal.
 const scopeMark = "@"
 
-// ScopeRun is the id under which a run is kept whose principal chose its id, so that two principals may choose the same.
+// ScopeRun returns the id under which a run with a chosen id is stored, so that two principals may choose
+// the same id.
 func ScopeRun(principal, run string) string {
 	sum := sha256.Sum256([]byte(principal))
 	return run + scopeMark + hex.EncodeToString(sum[:8])
 }
 
-// nameRun is the id of a run as a principal sees it: the owner sees the one that it chose.
+// nameRun returns the id of a run as a principal sees it: its owner sees the chosen id.
 func nameRun(p engine.Principal, owner, run string) string {
 	if p.ID != owner {
 		return run
@@ -30,12 +31,12 @@ func nameRun(p engine.Principal, owner, run string) string {
 	return strings.TrimSuffix(run, ScopeRun(owner, ""))
 }
 
-// candidateRuns are the ids that a principal may mean: the one that it chose before any other.
+// candidateRuns returns the ids that a principal may mean, with its own chosen id first.
 func candidateRuns(p engine.Principal, run string) []string {
 	return []string{ScopeRun(p.ID, run), run}
 }
 
-// find returns a run that the principal may see.
+// find returns a run if the principal may see it.
 func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Right, run string) (RunState, error) {
 	if err := engine.Authorize(p, right); err != nil {
 		return RunState{}, err
@@ -59,7 +60,8 @@ func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Rig
 	return s.findChosen(ctx, p, run)
 }
 
-// findVisible returns the first of some runs that is there and that the principal may see, else ErrUnknownRun.
+// findVisible returns the first of the given runs that exists and that the principal may see, or
+// ErrUnknownRun.
 func (r *Runs) findVisible(ctx context.Context, p engine.Principal, runs ...string) (RunState, error) {
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(runs...), dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
 	if err != nil {
@@ -75,7 +77,7 @@ func (r *Runs) findVisible(ctx context.Context, p engine.Principal, runs ...stri
 	return RunState{}, ErrUnknownRun
 }
 
-// findChosen returns the run for which another principal chose an id, for somebody who sees the runs of all.
+// findChosen returns the run for which another principal chose an id, for principals that see all runs.
 func (s *Service) findChosen(ctx context.Context, p engine.Principal, run string) (RunState, error) {
 	if !runID.MatchString(run) {
 		return RunState{}, unknownRun(run)

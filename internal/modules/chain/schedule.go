@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// Schedule says when a chain runs. A tick is a time at which it does, in whole seconds; it follows from the schedule
-// alone, so that every process finds the same ticks, whenever it looks.
+// Schedule defines when a chain runs. A tick is a time at which it runs, in whole seconds. Ticks depend on
+// the schedule alone, so every process computes the same ones at any time.
 type Schedule struct {
 	Type       string // cron, interval or once
 	Expression string
 	Timezone   *time.Location
 	Interval   time.Duration
 	At         time.Time
-	// Missed and Overlap are words of the grammar, "" for the default.
+	// Missed and Overlap are words of the grammar; "" means the default.
 	Missed, Overlap      string
 	MissedWithin, Jitter time.Duration
 
 	cron cronExpression
 }
 
-// The words of missed and overlap.
+// The values of missed and overlap.
 const (
 	missedSkip, missedLatest, missedAll                     = "skip", "latest", "all"
 	overlapSkip, overlapQueue, overlapReplace, overlapAllow = "skip", "queue", "replace", "allow"
 )
 
-// String is what the ticks follow from, as people write it.
+// String returns the part of the schedule that determines its ticks, in readable form.
 func (s *Schedule) String() string {
 	switch s.Type {
 	case "cron":
@@ -42,11 +42,11 @@ func (s *Schedule) String() string {
 	}
 }
 
-// Next is the first tick behind a time; false where there is none.
+// Next returns the first tick after a time, or false if there is none.
 //
-// Those of an interval are its multiples since 1970, UTC, so that no change of a definition moves them by the time of
-// the change. Those of cron are times of a clock on the wall: one that this clock shows twice is a tick when it is
-// shown first, one that it leaves out is a tick at the end of what is left out.
+// Ticks of an interval are its multiples since 1970 UTC, so they do not depend on when the definition was
+// changed. Ticks of cron follow the wall clock of the zone. A time that occurs twice is a tick at its first
+// occurrence. A time that is skipped is a tick at the end of the skipped period.
 func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	switch s.Type {
 	case "interval":
@@ -56,8 +56,8 @@ func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	case "once":
 		return s.At.UTC(), s.At.After(after)
 	}
-	// Times on the wall and their ticks have the same order: what the clock showed at after, or
-	// before that, is no tick behind it.
+	// Wall-clock times and their ticks are in the same order, so a wall-clock time up to the one at after
+	// is not a tick after it.
 	wall := readWall(after.In(s.Timezone))
 	for {
 		next, ok := s.cron.next(wall)
@@ -78,14 +78,14 @@ func floorDivide(a, b int64) int64 {
 	return a / b
 }
 
-// readWall is what a clock shows, as a time in UTC.
+// readWall returns the wall-clock time, stored as UTC.
 func readWall(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return time.Unix(t.Unix()+int64(offset), 0).UTC()
 }
 
-// findInstant is when a clock on the wall of a zone shows wall first, or, where it never does, the moment at which it
-// is put beyond it.
+// findInstant returns when the wall clock of a zone first shows wall. If it never does, it returns the
+// moment at which the clock skips past it.
 func findInstant(wall time.Time, zone *time.Location) time.Time {
 	near := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), 0, zone)
 	from, to := near.ZoneBounds()
@@ -96,16 +96,16 @@ func findInstant(wall time.Time, zone *time.Location) time.Time {
 		}
 		before, after := readWall(change.Add(-time.Second)).Add(time.Second), readWall(change)
 		switch {
-		case !wall.Before(before) && wall.Before(after): // left out
+		case !wall.Before(before) && wall.Before(after): // skipped
 			return change
-		case !wall.Before(after) && wall.Before(before): // shown twice
+		case !wall.Before(after) && wall.Before(before): // occurs twice
 			found = change.Add(wall.Sub(before))
 		}
 	}
 	return found
 }
 
-// startOf is when the run of a tick starts: the tick and its jitter, before the tick that follows.
+// startOf returns when the run of a tick starts: the tick plus its jitter, before the following tick.
 func (s *Schedule) startOf(chain string, tick time.Time) time.Time {
 	spread := s.Jitter
 	if next, ok := s.Next(tick); ok {
@@ -118,21 +118,21 @@ func (s *Schedule) startOf(chain string, tick time.Time) time.Time {
 	return tick.Add(time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(spread))) //nolint:gosec // positive
 }
 
-// TickRun is the id of the run of a tick. It follows from both, so that a tick has one run, whichever process starts
-// it, and however often.
+// TickRun returns the id of the run of a tick. It is derived from the chain and the tick, so a tick has one
+// run regardless of which process starts it, and how often.
 func TickRun(chain string, tick time.Time) string {
 	h := hashTick(chain, tick)
 	id := binary.BigEndian.AppendUint64(nil, uint64(tick.UnixMilli())<<16) //nolint:gosec // any bits will do
 	id = append(id[:6], h[8:18]...)
-	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8, in the order of time
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8, ordered by time
 	text := hex.EncodeToString(id)
 	return "run-" + text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
 var tickRun = regexp.MustCompile(`^run-[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// IsTickRun reports whether an id has the form of those of TickRun: the runs of ticks have it, and those that run
-// one of them again.
+// IsTickRun reports whether an id has the form of a TickRun id. Runs of ticks have it, and so do runs that
+// redrive them.
 func IsTickRun(run string) bool { return tickRun.MatchString(run) }
 
 func hashTick(chain string, tick time.Time) [sha256.Size]byte {

@@ -10,12 +10,12 @@ import (
 type Tick struct {
 	At  time.Time `json:"at"`
 	Run string    `json:"run,omitempty"`
-	// By and Why say who asked for it, "" for the schedule.
+	// By and Why record who requested the tick and why; By is "" for the schedule itself.
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
 }
 
-// What became of a tick.
+// The outcomes of a tick.
 const (
 	TickStarted = "started"
 	TickRefused = "refused" // its run could not be started
@@ -23,45 +23,46 @@ const (
 	TickQueued  = "queued"
 )
 
-// TickOutcome is what became of a tick, or of several that were skipped together.
+// TickOutcome is the outcome of a tick, or of several that were skipped together.
 type TickOutcome struct {
 	Tick
-	// Since is the first of several that were skipped together; At is the last.
+	// Since is the first of several ticks that were skipped together; At is the last.
 	Since   time.Time `json:"since,omitzero"`
 	Outcome string    `json:"outcome"`
 	Reason  string    `json:"reason,omitempty"`
 }
 
-// scheduleState is what is kept of a schedule, the context of its instance. The instance takes it in as a merge patch,
-// so every field is always written.
+// scheduleState is the stored state of a schedule, in the context of its instance. It is applied as a merge
+// patch, so every field must be written each time.
 type scheduleState struct {
 	Chain string `json:"chain"`
-	// Timing is that of the schedule as its ticks were last looked for; another one begins when it is seen.
+	// Timing is the timing when the ticks were last computed. A different timing starts when it is first
+	// seen.
 	Timing string `json:"timing"`
-	// Passed is up to when all ticks are decided.
+	// Passed is the time up to which all ticks are decided.
 	Passed time.Time `json:"passed"`
-	// Starting are ticks whose run was decided on and is not known to have started.
+	// Starting holds the ticks whose run was decided but may not have started yet.
 	Starting []starting `json:"starting"`
-	Asked    []Tick     `json:"asked"`  // by people, to be decided
-	Queued   []Tick     `json:"queued"` // they wait for the end of a run
-	// Running are the runs that may be under way.
+	Asked    []Tick     `json:"asked"`  // requested by people, not decided yet
+	Queued   []Tick     `json:"queued"` // waiting for the end of a run
+	// Running are the runs that may be in progress.
 	Running []string       `json:"running"`
-	Last    [1]TickOutcome `json:"last"` // a list, which a merge patch replaces whole
-	// Paused says who paused or resumed it last.
+	Last    [1]TickOutcome `json:"last"` // a list, because a merge patch replaces lists as a whole
+	// Paused records the last pause or resume.
 	Paused RunNote `json:"paused"`
 }
 
-// starting is a tick whose run starts when the runs that it replaces are cancelled.
+// starting is a tick whose run starts after the runs that it replaces are cancelled.
 type starting struct {
 	Tick
 	Replaces []string `json:"replaces"`
 }
 
 const (
-	// onTime is how late a tick may be that is not missed: as long as another process needs to take the place of one
-	// that was killed.
+	// onTime is how late a tick may be without counting as missed: the time another process needs to
+	// replace one that was killed.
 	onTime = time.Minute
-	// maxQueued is how many ticks wait for the end of a run.
+	// maxQueued limits the ticks that wait for the end of a run.
 	maxQueued = 100
 )
 
@@ -78,11 +79,11 @@ const (
 	actResume  = "resume"
 )
 
-// isPaused reports whether no tick of the schedule counts.
+// isPaused reports whether the schedule is paused, so that its ticks start no runs.
 func (st scheduleState) isPaused() bool { return st.Paused.Paused }
 
-// decide is the next decision about a schedule: an action with the state behind it, "" when there is nothing to
-// decide. Running is up to date, and nothing is starting.
+// decide returns the next decision about a schedule: an action and the state after it, or "" if nothing is
+// due. It requires that Running is up to date and Starting is empty.
 func (s *Schedule) decide(st scheduleState, now time.Time) (action string, next scheduleState) {
 	if st.Timing != s.String() {
 		st.Timing, st.Passed = s.String(), now
@@ -125,7 +126,7 @@ func (s *Schedule) isDue(chain string, tick time.Time, ok bool, now time.Time) b
 	return ok && !s.startOf(chain, tick).After(now)
 }
 
-// patience is how late a tick may be that still runs.
+// patience returns how late a tick may be and still run.
 func (s *Schedule) patience() time.Duration {
 	if s.Missed == missedSkip {
 		return onTime
@@ -140,11 +141,12 @@ func (s *Schedule) explainLate() string {
 	return fmt.Sprintf("missed for more than %s", s.MissedWithin)
 }
 
-// findLate is up to when all ticks from the first one on are too late to run; zero where the first is not.
+// findLate returns the last tick, starting with first, that is too late to run, or zero if first is not too
+// late.
 func (s *Schedule) findLate(chain string, first, now time.Time) (last time.Time) {
 	bound := now.Add(-s.patience())
 	tick, ok := first, true
-	if sure := bound.Add(-s.Jitter - time.Second); sure.After(first) { // without going through all before it
+	if sure := bound.Add(-s.Jitter - time.Second); sure.After(first) { // skip ahead instead of visiting every tick
 		last = sure.Truncate(time.Second)
 		tick, ok = s.Next(last)
 	}
@@ -155,7 +157,7 @@ func (s *Schedule) findLate(chain string, first, now time.Time) (last time.Time)
 	return last
 }
 
-// admit decides about a tick whose time has come by the runs that are under way.
+// admit decides a tick that is due, depending on the runs in progress.
 func (s *Schedule) admit(st scheduleState, tick Tick) (action string, next scheduleState) {
 	if len(st.Running) == 0 && len(st.Queued) == 0 || s.Overlap == overlapAllow {
 		return st.start(tick, nil)
@@ -182,7 +184,7 @@ func (st scheduleState) start(tick Tick, replaces []string) (string, scheduleSta
 	return actStart, st
 }
 
-// skip passes the ticks from first to last.
+// skip marks the ticks from first to last as skipped.
 func (st scheduleState) skip(first, last time.Time, reason string) (string, scheduleState) {
 	st.Passed = last
 	st.Last[0] = TickOutcome{Tick: Tick{At: last}, Outcome: TickSkipped, Reason: reason}
@@ -192,7 +194,7 @@ func (st scheduleState) skip(first, last time.Time, reason string) (string, sche
 	return actSkip, st
 }
 
-// confirm is the state after the run of the starting tick was started, or refused with a reason.
+// confirm returns the state after the run of the starting tick was started, or rejected for a reason.
 func (st scheduleState) confirm(overlap, reason string) (string, scheduleState) {
 	begun := st.Starting[0]
 	st.Starting = []starting{}
@@ -211,7 +213,8 @@ func (st scheduleState) confirm(overlap, reason string) (string, scheduleState) 
 	return actStarted, st
 }
 
-// explainAhead says that no tick comes before a time because a clock was ahead, and what to do; "" where none was.
+// explainAhead explains that no tick is due for a while because a clock was ahead, and what to do; "" if no
+// clock was.
 func explainAhead(s *Schedule, st scheduleState, now time.Time) string {
 	if st.isPaused() || st.Timing != s.String() || st.Passed.Sub(now) <= onTime {
 		return ""
@@ -219,7 +222,7 @@ func explainAhead(s *Schedule, st scheduleState, now time.Time) string {
 	return fmt.Sprintf("The clock was ahead: no tick before %s. Pause and resume it.", st.Passed.UTC().Format(time.RFC3339))
 }
 
-// nextStart is when the next tick starts; false where there is none.
+// nextStart returns when the next tick starts, or false if there is none.
 func (s *Schedule) nextStart(st scheduleState) (time.Time, bool) {
 	tick, ok := s.Next(st.Passed)
 	if !ok || st.isPaused() {

@@ -12,25 +12,26 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Starter starts the runs of ticks; *Service implements it. The same id starts one run.
+// Starter starts the runs of ticks; *Service implements it. Starting the same id again starts no second
+// run.
 type Starter interface {
 	StartTick(ctx context.Context, p engine.Principal, req StartRun) (RunView, error)
 	ReadStatus(ctx context.Context, p engine.Principal, run string) (RunView, error)
 	CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
 }
 
-// jobSchedules is what one of the processes over a store does at a time.
+// jobSchedules is a job that one process of a store does at a time.
 const jobSchedules = "chain schedules"
 
 const (
-	lookEvery = time.Second     // for what people ask, and runs that end
-	leadEvery = 2 * time.Second // whether another process still does it
-	// turnTime is how long one schedule is looked after before the others have their turn.
+	lookEvery = time.Second     // polls for requests, and for runs that have ended
+	leadEvery = 2 * time.Second // polls whether another process is still the leader
+	// turnTime is how long one schedule is processed before the next one has its turn.
 	turnTime = 250 * time.Millisecond
 )
 
-// RunTicks starts the runs of ticks while this process is the one that does, until ctx ends. What is decided is
-// recorded before it is done, so that the process which comes next does it where this one is killed.
+// RunTicks starts the runs of ticks whenever this process is the leader, until ctx ends. Decisions are
+// recorded before they are carried out, so the next leader completes them if this process is killed.
 func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger) {
 	warned := map[string]time.Time{}
 	for ctx.Err() == nil {
@@ -54,8 +55,9 @@ func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger
 	}
 }
 
-// pass decides and does what is due of every schedule, of each for turnTime; unfinished says that one has more to do.
-// warned are the schedules that wait for a time at which a clock was wrong, with that time.
+// pass decides and does what is due for every schedule, for up to turnTime each; unfinished reports that
+// some have more to do. warned holds the schedules that wait because a clock was wrong, with the time they
+// wait for.
 func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, warned map[string]time.Time) (unfinished bool, _ error) {
 	chains := s.config.Chains()
 	who, ok := s.config.RunAs()
@@ -84,14 +86,14 @@ func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, wa
 		switch {
 		case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost):
 			return false, err
-		case err != nil && !isCode(err, engine.CodeConflict): // who changed it was faster: next time
+		case err != nil && !isCode(err, engine.CodeConflict): // a concurrent change was faster: retry next time
 			log.WarnContext(ctx, "a tick is not decided; trying again", "chain", name, "cause", err)
 		}
 	}
 	return unfinished, nil
 }
 
-// step decides one thing about a schedule, or does what was decided, and records it.
+// step makes one decision about a schedule, or carries out the last one, and records it.
 func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal, d *Definition, kept keptSchedule) (_ keptSchedule, more bool, err error) {
 	var action string
 	if len(kept.Starting) > 0 {
@@ -112,7 +114,7 @@ func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal
 	return kept, err == nil, err
 }
 
-// startTick starts the run of a tick, or says why that is refused.
+// startTick starts the run of a tick, or returns why it was rejected.
 func (s *Schedules) startTick(ctx context.Context, runs Starter, who engine.Principal, d *Definition, tick starting) (refused string, err error) {
 	for _, run := range tick.Replaces {
 		if _, err := runs.CancelRun(ctx, keeper, run, "replaced by the tick of "+tick.At.Format(time.RFC3339)); err != nil && !isFinal(err) {
@@ -121,7 +123,7 @@ func (s *Schedules) startTick(ctx context.Context, runs Starter, who engine.Prin
 	}
 	_, err = runs.StartTick(ctx, who, StartRun{Chain: d.Name, Run: tick.Run})
 	switch {
-	case err == nil, isCode(err, engine.CodeKeyReused): // before a kill, it was started for another principal
+	case err == nil, isCode(err, engine.CodeKeyReused): // it may have been started for another principal before a kill
 		return "", nil
 	case isFinal(err), s.config.Engine.Now().Sub(tick.At) > d.Schedule.MissedWithin:
 		return err.Error(), nil
@@ -129,13 +131,13 @@ func (s *Schedules) startTick(ctx context.Context, runs Starter, who engine.Prin
 	return "", err
 }
 
-// isFinal reports whether trying again cannot help.
+// isFinal reports whether retrying cannot help.
 func isFinal(err error) bool {
 	e, ok := errors.AsType[*engine.Error](err)
 	return ok && !slices.Contains([]engine.Code{engine.CodeInternal, engine.CodeUnavailable, engine.CodeCancelled, engine.CodeBusy, engine.CodeRateLimited, engine.CodeConflict}, e.Code)
 }
 
-// listUnderWay are those of some runs that have not ended, whoever they act for.
+// listUnderWay returns the given runs that have not ended, regardless of the principal they act for.
 func listUnderWay(ctx context.Context, runs Starter, all []string) ([]string, error) {
 	under := []string{}
 	for _, run := range all {

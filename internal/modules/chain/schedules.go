@@ -15,11 +15,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ScheduleWorkflow is the workflow of what is kept of schedules: each is an instance, about the name of its chain.
+// ScheduleWorkflow is the workflow that stores schedules: each is an instance whose subject is the name of
+// its chain.
 const ScheduleWorkflow = "gavel.schedule"
 
-// defineSchedules is the workflow of schedules: an action for each thing that may become of one. The data are the whole
-// state.
+// defineSchedules returns the workflow of schedules, with an action for each kind of change. The data of an
+// action are the complete state.
 func defineSchedules() []byte {
 	list := func(state, other, target string) string {
 		transitions := []string{fmt.Sprintf(`%q: {"target": %q, "roles": ["operator"]}`, other, target)}
@@ -32,53 +33,56 @@ func defineSchedules() []byte {
 		ScheduleWorkflow, list("active", actPause, "paused"), list("paused", actResume, "active"))
 }
 
-// SchedulesConfig are the settings of Schedules.
+// SchedulesConfig configures Schedules.
 type SchedulesConfig struct {
 	Engine *engine.Engine
 	// Chains are the operator's definitions by name.
 	Chains func() map[string]*Definition
-	// RunAs is for whom the runs of ticks act; false while the operator names nobody.
+	// RunAs returns the principal that the runs of ticks act for, or false if the operator has configured
+	// none.
 	RunAs func() (engine.Principal, bool)
 }
 
-// Schedules are the schedules of chains, kept in the store. Errors are the engine's.
+// Schedules manages the schedules of chains, which are kept in the store. Errors are the engine's.
 type Schedules struct{ config SchedulesConfig }
 
-// NewSchedules returns the schedules of the operator's chains.
+// NewSchedules returns a Schedules with the given settings.
 func NewSchedules(c SchedulesConfig) *Schedules { return &Schedules{config: c} }
 
-// keeper is who writes what becomes of ticks, and looks for and cancels the runs of earlier ones.
+// keeper is the principal that records the outcomes of ticks, and finds and cancels the runs of earlier
+// ticks.
 var keeper = engine.Principal{ID: "gavel:schedules", Role: engine.RoleOperator}
 
-// keptSchedule is a schedule's instance.
+// keptSchedule is the stored instance of a schedule.
 type keptSchedule struct {
 	id       string
 	revision int64
 	scheduleState
 }
 
-// ScheduleView is a schedule as it stands.
+// ScheduleView is the current state of a schedule.
 type ScheduleView struct {
 	Chain  string `json:"chain"`
 	Timing string `json:"timing"`
 	Paused bool   `json:"paused"`
-	// Note says who paused or resumed it last.
+	// Note records who last paused or resumed it.
 	Note *RunNote `json:"note,omitempty"`
-	// Next is when the next run starts; zero where none will.
+	// Next is when the next run starts; zero if none will.
 	Next time.Time `json:"next,omitzero"`
-	// Instance is the id of its instance in the store, "" before a server knew the schedule.
+	// Instance is the id of its instance in the store, or "" before a server has stored the schedule.
 	Instance string       `json:"id,omitempty"`
 	Last     *TickOutcome `json:"last,omitempty"`
-	// Waiting counts the ticks that wait for the end of a run, or were asked for and not looked at yet.
+	// Waiting is the number of ticks that wait for the end of a run, or were requested and are not decided
+	// yet.
 	Waiting int      `json:"waiting"`
 	Running []string `json:"running,omitempty"`
-	// RunAs is for whom its runs act; "" while the operator names nobody, and nothing runs.
+	// RunAs is the principal that its runs act for. While it is "", nothing runs.
 	RunAs string `json:"runAs,omitempty"`
-	// Warning says that no tick comes for a while because a clock was ahead, and what to do.
+	// Warning explains that no tick is due for a while because a clock was ahead, and what to do.
 	Warning string `json:"warning,omitempty"`
 }
 
-// ListSchedules returns the schedules of the chains that the principal may deal with, by the name of the chain.
+// ListSchedules returns the schedules of the chains in the principal's scope, by the name of the chain.
 func (s *Schedules) ListSchedules(ctx context.Context, p engine.Principal) ([]ScheduleView, error) {
 	if err := engine.Authorize(p, engine.RightRead); err != nil {
 		return nil, err
@@ -120,7 +124,7 @@ func (s *Schedules) view(d *Definition, kept keptSchedule) ScheduleView {
 	return v
 }
 
-// PauseSchedule passes the ticks of a schedule without runs, until it is resumed.
+// PauseSchedule pauses a schedule: its ticks start no runs until it is resumed.
 func (s *Schedules) PauseSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error) {
 	return s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by RunNote) (string, error) {
 		if kept.isPaused() {
@@ -132,7 +136,7 @@ func (s *Schedules) PauseSchedule(ctx context.Context, p engine.Principal, chain
 	})
 }
 
-// ResumeSchedule lets the ticks of a paused schedule run again, from now on.
+// ResumeSchedule resumes a paused schedule from now on.
 func (s *Schedules) ResumeSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error) {
 	return s.change(ctx, p, chain, why, func(d *Schedule, kept *keptSchedule, by RunNote) (string, error) {
 		if !kept.isPaused() {
@@ -146,8 +150,8 @@ func (s *Schedules) ResumeSchedule(ctx context.Context, p engine.Principal, chai
 	})
 }
 
-// TriggerSchedule asks for a run now, with the rules of the schedule, also where it is paused. It starts when a process
-// that runs chains looks; the tick is told with the id of its run.
+// TriggerSchedule requests a run now, under the rules of the schedule, even if it is paused. A process that
+// runs chains starts it at its next poll. The returned tick contains the id of the run.
 func (s *Schedules) TriggerSchedule(ctx context.Context, p engine.Principal, chain, why string) (Tick, error) {
 	var asked Tick
 	_, err := s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by RunNote) (string, error) {
@@ -168,7 +172,7 @@ func unchanged(format string, args ...any) error {
 	return &engine.Error{Code: engine.CodeConflict, Message: fmt.Sprintf(format, args...), Hint: "List the schedules."}
 }
 
-// change does what an operator asks of a schedule.
+// change applies an operator's request to a schedule.
 func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why string, do func(d *Schedule, kept *keptSchedule, by RunNote) (string, error)) (ScheduleView, error) {
 	if p.Role != engine.RoleOperator {
 		return ScheduleView{}, &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not change a schedule.", p.Role), Hint: "Ask an operator."}
@@ -191,7 +195,7 @@ func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why s
 		}
 		kept, err = s.record(ctx, engine.Principal{ID: p.ID, Role: p.Role}, kept, action)
 		if isCode(err, engine.CodeConflict) && tries < 10 {
-			continue // the scheduler was faster
+			continue // a concurrent change by the scheduler was faster
 		}
 		if err != nil {
 			return ScheduleView{}, err
@@ -205,7 +209,7 @@ func isCode(err error, code engine.Code) bool {
 	return ok && e.Code == code
 }
 
-// find returns what is kept of a schedule, nothing where nothing is.
+// find returns the stored state of a schedule, or a zero value if there is none.
 func (s *Schedules) find(ctx context.Context, chain string) (keptSchedule, error) {
 	position, err := s.config.Engine.FindSubject(ctx, keeper, ScheduleWorkflow, chain)
 	if isCode(err, engine.CodeUnknownInstance) {
@@ -225,7 +229,8 @@ func (s *Schedules) find(ctx context.Context, chain string) (keptSchedule, error
 	return kept, nil
 }
 
-// keep is find, and begins a schedule of which nothing is kept: what comes before is no tick of it.
+// keep is like find, but creates the state if there is none: earlier times are then not ticks of the
+// schedule.
 func (s *Schedules) keep(ctx context.Context, d *Definition) (keptSchedule, error) {
 	kept, err := s.find(ctx, d.Name)
 	if err != nil || kept.id != "" {
@@ -252,7 +257,8 @@ func (s *Schedules) keep(ctx context.Context, d *Definition) (keptSchedule, erro
 	return s.find(ctx, d.Name)
 }
 
-// record writes a decision about a schedule. CodeConflict where it was decided otherwise meanwhile.
+// record writes a decision about a schedule. It fails with CodeConflict if another decision was written
+// first.
 func (s *Schedules) record(ctx context.Context, p engine.Principal, kept keptSchedule, action string) (keptSchedule, error) {
 	raw, err := json.Marshal(kept.scheduleState)
 	if err != nil {

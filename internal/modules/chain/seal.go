@@ -11,16 +11,16 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// sealedText is what DBOS records in the place of a text that may hold sensitive values: it names
-// the run whose key seals it, because a redriven run has the steps of another.
+// sealedText is what DBOS records instead of a text that may hold sensitive values. It names the run whose
+// key seals it, because a redriven run contains steps of another run.
 type sealedText struct {
 	Run    string `json:"sealedFor"`
 	Text   string `json:"text"`
-	Failed bool   `json:"failed,omitempty"` // of a result
+	Failed bool   `json:"failed,omitempty"` // of a result: whether the run failed
 }
 
-// seal returns a text as DBOS records it: sealed where the chain has sensitive values and the store
-// seals them.
+// seal returns a text as DBOS records it: sealed if the chain has sensitive values and the store seals
+// them.
 func (r *Runs) seal(ctx context.Context, run string, sensitive, failed bool, text string) (string, error) {
 	if !sensitive || r.config.Ledger == nil || r.config.Ledger.Values() == nil {
 		return text, nil
@@ -33,7 +33,7 @@ func (r *Runs) seal(ctx context.Context, run string, sensitive, failed bool, tex
 	return string(raw), err
 }
 
-// open returns a text as it was before seal.
+// open returns the original text of a sealed one.
 func (r *Runs) open(ctx context.Context, text string) (string, error) {
 	e, ok := readSealed(text)
 	if !ok {
@@ -49,7 +49,7 @@ func (r *Runs) open(ctx context.Context, text string) (string, error) {
 	return plain, nil
 }
 
-// isSealed reports whether what a run records is sealed.
+// isSealed reports whether the records of a run are sealed.
 func (r *Runs) isSealed(ctx context.Context, run string) (bool, error) {
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterLoadInput(true))
 	if err != nil || len(list) == 0 {
@@ -66,7 +66,7 @@ func readSealed(text string) (e sealedText, ok bool) {
 	return e, true
 }
 
-// unquote is a text as DBOS lists it, which may be JSON of it.
+// unquote returns a text as DBOS lists it, decoded if it is a JSON string.
 func unquote(recorded any) string {
 	text, _ := recorded.(string)
 	if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil {
@@ -75,8 +75,8 @@ func unquote(recorded any) string {
 	return text
 }
 
-// readResult decodes what DBOS has as a run's output, nil where there is none. Of one whose key was
-// destroyed it is known only whether the run failed.
+// readResult decodes the recorded output of a run, or returns nil if there is none. If its key was
+// destroyed, only whether the run failed is known.
 func (r *Runs) readResult(output any) *Result {
 	text := unquote(output)
 	sealed, isSealed := readSealed(text)
@@ -97,7 +97,8 @@ func (r *Runs) readResult(output any) *Result {
 	return &result
 }
 
-// learnSaved notes which of the values that the last run saved are sensitive: what a step gave whose output is.
+// learnSaved learns which of the values saved by the last run are sensitive: those that came from a step
+// with sensitive output.
 func (l *runRecord) learnSaved(d *Definition, saved map[string]any) {
 	if l == nil {
 		return

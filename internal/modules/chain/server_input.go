@@ -8,21 +8,22 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// maxInputs is how often one call may ask for input.
+// maxInputs limits how often one call may ask for input.
 const maxInputs = 16
 
-// Input is what a server asks for before it does a call, and what it gets.
+// Input is what a server requires before it does a call, and the responses it gets.
 type Input struct {
-	// Requests are what it asks for, by names of its own; Responses are the answers.
+	// Requests are the server's requests, by its own names; Responses are the answers.
 	Requests  map[string]any `json:"inputRequests,omitempty"`
 	Responses map[string]any `json:"inputResponses,omitempty"`
-	// State goes back to the server as it came.
+	// State is returned to the server unchanged.
 	State any `json:"requestState,omitempty"`
 }
 
-// requireInput is the outcome of a call whose server asks for input; given is what it got for that before, nil for nothing.
-// A person can only fill in forms. A server that asks for nothing, and only wants its state back, gets it once in a row.
-// A failure does not have CodeInput, with which the call would be made again.
+// requireInput returns the outcome of a call whose server asks for input. given is the input already sent
+// for that call, or nil. A person can only fill in forms. A server that requests nothing, and only wants
+// its state back, gets it back once in a row. Failures must not have CodeInput, which would make the call
+// again.
 func requireInput(given *Input, result map[string]any) Outcome {
 	fail := func(format string, args ...any) Outcome {
 		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: fmt.Sprintf(format, args...), Final: true, MayHaveRun: true}}
@@ -50,7 +51,7 @@ func requireInput(given *Input, result map[string]any) Outcome {
 	return Outcome{Value: in, Err: &StepError{Code: CodeInput, Message: "the server asks for input", Final: true}}
 }
 
-// readInput reads what was recorded of requireInput.
+// readInput decodes the recorded result of requireInput.
 func readInput(recorded any) *Input {
 	if in, ok := recorded.(Input); ok {
 		return &in
@@ -61,8 +62,9 @@ func readInput(recorded any) *Input {
 	return in
 }
 
-// answer is the input that a person gave: the content of each form by the name of its request, or of
-// the only one. What has no content is declined, and so is everything where the person declined.
+// answer returns the input that a person gave: the content of each form by the name of its request; with a
+// single request, output may be the content itself. Requests without content are declined. If accepted is
+// false, all are.
 func (in *Input) answer(accepted bool, output any) *Input {
 	out := &Input{State: in.State, Responses: map[string]any{}}
 	contents, _ := output.(map[string]any)

@@ -19,38 +19,38 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// WorkflowPrefix begins the names of the workflows that gavel makes of chains. A principal may deal
-// with a chain as it may with the workflow of this prefix and the chain's name.
+// WorkflowPrefix is the prefix of the workflows that gavel creates for chains. A principal's rights to a
+// chain are its rights to the workflow with this prefix and the chain's name.
 const WorkflowPrefix = "chain."
 
-// ServiceConfig are the settings of a Service.
+// ServiceConfig configures a Service.
 type ServiceConfig struct {
 	Runs   *Runs
 	Engine *engine.Engine
 	// Chains are the operator's definitions by name.
 	Chains func() map[string]*Definition
-	// ActsFor is for whom the runs of a chain act that somebody starts; nil, or false, is for the one that does.
+	// ActsFor returns the principal that the runs of a chain act for; nil or false means their starter.
 	ActsFor func(chain string) (engine.Principal, bool)
-	// OpenRuns is how many runs of one principal may be open at once; nil is DefaultOpenRuns.
+	// OpenRuns returns how many runs a principal may have open at the same time; nil means DefaultOpenRuns.
 	OpenRuns func() int
 }
 
-// Service is chains as somebody with rights uses them: every call names the principal, and what that
-// one may not see is to it as if it did not exist. Errors are the engine's.
+// Service gives principals access to chains according to their rights. Every call names the principal; what
+// it may not see is reported as not existing. Errors are the engine's.
 type Service struct {
 	config   ServiceConfig
-	starting *fairshare.Queue // by principal, one at a time: the next one finds it counted
+	starting *fairshare.Queue // one start at a time per principal, so that the next one counts it
 }
 
-// NewService returns the service of runs.
+// NewService returns a Service with the given settings.
 func NewService(c ServiceConfig) *Service {
 	return &Service{config: c, starting: fairshare.New(fairshare.Config{Permits: maxStarting, PerCaller: 1, Waiting: 16 * maxStarting})}
 }
 
-// maxStarting is how many starts are dealt with at a time.
+// maxStarting limits how many starts are processed at the same time.
 const maxStarting = 64
 
-// ChainView is a chain that may be run.
+// ChainView is a chain that the principal may run.
 type ChainView struct { //nolint:revive // the name of the schema in the OpenAPI document
 	Name        string            `json:"name"`
 	Description string            `json:"description,omitempty"`
@@ -60,55 +60,55 @@ type ChainView struct { //nolint:revive // the name of the schema in the OpenAPI
 	InputSchema json.RawMessage   `json:"inputSchema,omitempty"`
 }
 
-// RunView is a run as it stands.
+// RunView is the current state of a run.
 type RunView struct {
 	Run       string    `json:"run"`
 	Chain     string    `json:"chain"`
 	Status    RunStatus `json:"status"`
 	Principal string    `json:"principal"`
-	// ActsFor is for whom it acts where that is not Principal.
+	// ActsFor is set if the run acts for a principal other than Principal.
 	ActsFor string `json:"actsFor,omitempty"`
 	// Instance is the id of the run's instance in the store.
 	Instance string    `json:"id,omitempty"`
 	Started  time.Time `json:"startedAt"`
 	Ended    time.Time `json:"endedAt,omitzero"`
-	// Note is what a person last did to the run.
+	// Note records what someone last did to the run.
 	Note *RunNote `json:"note,omitempty"`
-	// Waiting is what the run waits for, UnderWay what its steps do.
+	// Waiting is what the run waits for; UnderWay is what its steps are doing.
 	Waiting  []RunQuestion `json:"waiting,omitempty"`
 	UnderWay []RunQuestion `json:"underWay,omitempty"`
-	// Output is an object, the result of a run that is done.
+	// Output is the result of a run that is done, an object.
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  *RunError       `json:"error,omitempty"`
-	// Steps are what has ended of the steps; lists, starts and changes leave them out.
+	// Steps are the ended executions of steps; lists, starts and changes omit them.
 	Steps []RunStep `json:"steps,omitempty"`
-	// NextCursor continues behind Steps, with ReadNewSteps.
+	// NextCursor continues after Steps, with ReadNewSteps.
 	NextCursor string `json:"nextCursor,omitempty"`
-	// Swept says that the retention of the run is over: its steps are in the history of its instance only.
+	// Swept reports that the run's retention is over: its steps remain only in the history of its instance.
 	Swept bool `json:"swept,omitempty"`
 }
 
 // HasEnded reports whether the run is done, failed or cancelled.
 func (v RunView) HasEnded() bool { return v.Status.HasEnded() }
 
-// HasEnded reports whether nothing more happens to a run.
+// HasEnded reports whether the status is final.
 func (s RunStatus) HasEnded() bool {
 	return s == StatusDone || s == StatusFailed || s == StatusCancelled
 }
 
-// StartRun asks for a run.
+// StartRun describes a run to start.
 type StartRun struct {
 	Chain string
-	// Run is the id of the run, "" for a new one. The same id starts it once.
+	// Run is the id of the run, or "" for a new one. The same id starts a run only once.
 	Run   string
 	Input json.RawMessage
 }
 
-// ListRuns asks for runs, newest first.
+// ListRuns selects runs, newest first.
 type ListRuns struct {
 	Chain  string
 	Status RunStatus
-	Limit  int    // 0 is 50; at most 500
+	Limit  int    // 0 means 50; at most 500
 	Cursor string // NextCursor of the previous page
 }
 
@@ -137,7 +137,7 @@ func (s *Service) ListChains(_ context.Context, p engine.Principal) ([]ChainView
 
 var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 
-// StartRun starts a run that acts for the principal, under an id that is no schedule's and no entry's.
+// StartRun starts a run for the principal. The id must not have the form that schedules or entries use.
 func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
 	if req.Run != "" {
 		if err := checkRunID(req.Run); err != nil {
@@ -176,7 +176,7 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 	return s.start(ctx, begin, s.checkOpen)
 }
 
-// checkRunID refuses what is no id that a principal may choose for a run.
+// checkRunID rejects ids that a principal may not choose for a run.
 func checkRunID(run string) error {
 	refuse := func(hint, format string, a ...any) error {
 		return &engine.Error{Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf(format, a...), Hint: hint}
@@ -192,7 +192,7 @@ func checkRunID(run string) error {
 	return nil
 }
 
-// StartTick implements Starter: its id is that of a tick, and no quota counts it.
+// StartTick implements Starter. It uses the id of the tick, and no quota applies.
 func (s *Service) StartTick(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
 	d, err := s.findChain(p, req.Chain)
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *Service) findChain(p engine.Principal, name string) (*Definition, error
 	return d, nil
 }
 
-// start starts a run that is not there yet, where a quota has room for it; nil has none.
+// start starts a run that does not exist yet, subject to quota, which may be nil.
 func (s *Service) start(ctx context.Context, begin StartRequest, quota func(context.Context, engine.Principal) error) (RunView, error) {
 	if _, err := begin.Definition.CheckInput(begin.Input); err != nil {
 		return RunView{}, &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: sentence(err), Hint: "Look at the chain's inputSchema and variables."}
@@ -239,7 +239,7 @@ func (s *Service) start(ctx context.Context, begin StartRequest, quota func(cont
 	return s.ReadStatus(ctx, begin.Principal, run)
 }
 
-// checkOpen refuses a run above the quota of its principal.
+// checkOpen rejects a run above the quota of its principal.
 func (s *Service) checkOpen(ctx context.Context, p engine.Principal) error {
 	most, owners := DefaultOpenRuns, []string{}
 	if s.config.OpenRuns != nil {
@@ -267,8 +267,8 @@ func unknownChain(name string) *engine.Error {
 	return &engine.Error{Code: engine.CodeUnknownWorkflow, Path: "/chain", Message: fmt.Sprintf("There is no chain %.80q.", name), Hint: "List the chains."}
 }
 
-// findStarted returns the run that the same request started before, nil where none has its id. CodeKeyReused where
-// another request started it.
+// findStarted returns the run that the same request started before, or nil if the id is unused. It fails
+// with CodeKeyReused if a different request started the run.
 func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunState, error) {
 	switch known, err := s.config.Runs.Get(ctx, req.Run); {
 	case err == nil:
@@ -282,7 +282,7 @@ func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunState,
 	v, record, err := s.readRecord(ctx, keeper, req.Run)
 	switch {
 	case isCode(err, engine.CodeUnknownInstance): // a new one
-		return nil, nil //nolint:nilnil // no run: a valid, common answer
+		return nil, nil //nolint:nilnil // an unused id is not an error
 	case err != nil:
 		return nil, err
 	}
@@ -292,13 +292,14 @@ func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunState,
 	return &RunState{Run: req.Run, swept: &v}, nil
 }
 
-// ReadRun returns a run with its steps. Of one that was swept it returns what the store has on record.
+// ReadRun returns a run with its steps. For a swept run it returns what the store has recorded.
 func (s *Service) ReadRun(ctx context.Context, p engine.Principal, run string) (RunView, error) {
 	return s.ReadNewSteps(ctx, p, run, "")
 }
 
-// ReadNewSteps is ReadRun with the steps that have ended since one that returned a cursor, and perhaps some
-// of those before, which ended while an earlier one was under way. The cursor "" is the beginning.
+// ReadNewSteps is like ReadRun, but returns only the steps that have ended since the cursor was returned.
+// It may repeat steps that ended while an earlier one was in progress. An empty cursor starts at the
+// beginning.
 func (s *Service) ReadNewSteps(ctx context.Context, p engine.Principal, run, cursor string) (RunView, error) {
 	known, err := s.find(ctx, p, engine.RightRead, run)
 	if err != nil {
@@ -326,7 +327,7 @@ func (s *Service) ReadStatus(ctx context.Context, p engine.Principal, run string
 	return s.outline(ctx, p, known)
 }
 
-// WaitRun waits for the end of a run.
+// WaitRun waits until a run has ended, and returns it.
 func (s *Service) WaitRun(ctx context.Context, p engine.Principal, run string) (RunView, error) {
 	known, err := s.find(ctx, p, engine.RightRead, run)
 	if err != nil {
@@ -390,11 +391,11 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 		if len(list) < q.limit {
 			return out, nil
 		}
-		q.limit = 1000 // most are not asked for
+		q.limit = 1000 // most rows will not match
 	}
 }
 
-// narrow has the tables look for what is asked for, as far as they can; none says that there is nothing.
+// narrow adds filters to the query where the tables support them; none reports that nothing can match.
 func (s *Service) narrow(ctx context.Context, p engine.Principal, req ListRuns, q *pageQuery) (none bool, err error) {
 	switch {
 	case p.Role == engine.RoleAgent && req.Chain != "":
@@ -429,7 +430,7 @@ func readCursor(cursor string) (until time.Time, offset int, err error) {
 	return time.UnixMilli(milliseconds), offset, nil
 }
 
-// SignalRun gives a value to the next wait of a run for a signal of that name.
+// SignalRun sends a value to a run's next wait for a signal of that name.
 func (s *Service) SignalRun(ctx context.Context, p engine.Principal, run, name string, value json.RawMessage) (RunView, error) {
 	if name == "" || strings.Contains(name, "/") {
 		return RunView{}, engine.MissingField("name", "The name of the signal that a step of the chain waits for.")
@@ -441,7 +442,8 @@ func (s *Service) SignalRun(ctx context.Context, p engine.Principal, run, name s
 	return s.change(ctx, p, engine.RightAdvance, run, func(run string) error { return s.config.Runs.Signal(ctx, run, name, p.ID, decoded) })
 }
 
-// AnswerRun says what became of a call that may have run. Whoever the run acts for may not.
+// AnswerRun states what happened to a call that may have run. The principal that the run acts for may not
+// answer.
 func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, answer string, output json.RawMessage) (RunView, error) {
 	if !slices.Contains([]string{AnswerHappened, AnswerAgain, AnswerGiveUp}, answer) {
 		return RunView{}, &engine.Error{
@@ -480,10 +482,10 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 	})
 }
 
-// decisions are the answers as the review of a step is resolved.
+// decisions maps an answer to the decision that resolves the review of the step.
 var decisions = map[string]judge.Outcome{AnswerHappened: judge.Approve, AnswerAgain: judge.Reject, AnswerGiveUp: engine.GiveUp}
 
-// CancelRun ends a run. A call that is under way may still be done.
+// CancelRun ends a run. A call in progress may still complete.
 func (s *Service) CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
 	if err := s.config.Engine.CheckText("why", why); err != nil {
 		return RunView{}, err
@@ -496,12 +498,12 @@ func (s *Service) PauseRun(ctx context.Context, p engine.Principal, run, why str
 	return s.operate(ctx, p, "pause", run, why, func(run string) error { return s.config.Runs.Pause(ctx, run, p.ID, why) })
 }
 
-// ResumeRun lets a paused run go on.
+// ResumeRun continues a paused run.
 func (s *Service) ResumeRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
 	return s.operate(ctx, p, "resume", run, why, func(run string) error { return s.config.Runs.Resume(ctx, run, p.ID, why) })
 }
 
-// RedriveRun runs a failed run again from the step that failed, as a new run, and returns that one.
+// RedriveRun runs a failed run again from the failed step, as a new run, and returns the new run.
 func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
 	known, err := s.findToOperate(ctx, p, "redrive", run, why)
 	if err != nil {
@@ -517,7 +519,7 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 	return s.ReadStatus(ctx, p, again)
 }
 
-// operate is change for what only an operator may do.
+// operate is like change, for operators only.
 func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run, why string, do func(run string) error) (RunView, error) {
 	known, err := s.findToOperate(ctx, p, verb, run, why)
 	if err != nil {
@@ -526,7 +528,7 @@ func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run, wh
 	return s.changeFound(ctx, p, known, do)
 }
 
-// findToOperate is find for what only an operator may do.
+// findToOperate is like find, for operators only.
 func (s *Service) findToOperate(ctx context.Context, p engine.Principal, verb, run, why string) (RunState, error) {
 	known, err := s.find(ctx, p, engine.RightRead, run)
 	switch {
@@ -538,7 +540,7 @@ func (s *Service) findToOperate(ctx context.Context, p engine.Principal, verb, r
 	return known, s.config.Engine.CheckText("why", why)
 }
 
-// change does something to a run that has not ended, and returns it.
+// change applies do to a run that has not ended, and returns the run.
 func (s *Service) change(ctx context.Context, p engine.Principal, right engine.Right, run string, do func(run string) error) (RunView, error) {
 	known, err := s.find(ctx, p, right, run)
 	if err != nil {
@@ -565,19 +567,19 @@ func canSee(p engine.Principal, known RunState) bool {
 	return p.InScope(WorkflowPrefix+known.Chain) && (p.Role != engine.RoleAgent || known.Principal == p.ID)
 }
 
-// note notes what a run waits for, and what is under way.
+// note sorts questions into what the run waits for and what it is doing.
 func (v *RunView) note(all []RunQuestion) {
 	for _, q := range all {
 		switch {
 		case !q.isUnderWay():
 			v.Waiting = append(v.Waiting, q)
-		case v.Status != StatusQueued: // else it was, when a process executed the run
+		case v.Status != StatusQueued: // in a queued run, the entry is from its last execution
 			v.UnderWay = append(v.UnderWay, q)
 		}
 	}
 }
 
-// summarize is a run as lists show it.
+// summarize returns a run as lists show it.
 func (s *Service) summarize(p engine.Principal, known RunState) RunView {
 	v := RunView{
 		Run: nameRun(p, known.Principal, known.Run), Chain: known.Chain, Status: known.Status, Principal: known.Principal, ActsFor: known.ActsFor,
@@ -592,7 +594,7 @@ func (s *Service) summarize(p engine.Principal, known RunState) RunView {
 	return v
 }
 
-// listQuestions are what those of some runs wait for that have not ended.
+// listQuestions returns what the open runs in list wait for or do.
 func (s *Service) listQuestions(ctx context.Context, list []RunState) (map[string][]RunQuestion, error) {
 	var under []string
 	for _, known := range list {
@@ -607,7 +609,7 @@ func (s *Service) listQuestions(ctx context.Context, list []RunState) (map[strin
 	return waiting, nil
 }
 
-// view is a run with its steps behind the first records.
+// view returns a run with its steps, from record first on.
 func (s *Service) view(ctx context.Context, p engine.Principal, known RunState, first int) (RunView, error) {
 	v, err := s.outline(ctx, p, known)
 	if err != nil || known.swept != nil {
@@ -622,12 +624,12 @@ func (s *Service) view(ctx context.Context, p engine.Principal, known RunState, 
 		return v, nil
 	}
 	for i, step := range v.Steps {
-		v.Steps[i].Error = step.Error.withoutMessage() // the history of the instance has the words, masked
+		v.Steps[i].Error = step.Error.withoutMessage() // the history of the instance has the message, masked
 	}
 	return v, nil
 }
 
-// outline is a run without its steps.
+// outline returns a run without its steps.
 func (s *Service) outline(ctx context.Context, p engine.Principal, known RunState) (RunView, error) {
 	if known.swept != nil {
 		v := *known.swept
@@ -649,12 +651,12 @@ func (s *Service) outline(ctx context.Context, p engine.Principal, known RunStat
 	return v, s.mask(ctx, p, &v)
 }
 
-// isMaskedFor reports whether a principal sees what the record of a run shows, and not the values themselves.
+// isMaskedFor reports whether a principal gets only the masked values of the run's record.
 func isMaskedFor(p engine.Principal, v RunView) bool {
 	return v.Instance != "" && p.Role != engine.RoleOperator && p.ID != v.Principal
 }
 
-// encodeOutput is what a run gave, nil for nothing.
+// encodeOutput encodes the output of a run; nil stays nil.
 func encodeOutput(output map[string]any) json.RawMessage {
 	if output == nil {
 		return nil
@@ -663,7 +665,7 @@ func encodeOutput(output map[string]any) json.RawMessage {
 	return raw
 }
 
-// mask replaces what a run gave by what its record shows to the principal.
+// mask replaces the output and error of a run by what its record shows to the principal.
 func (s *Service) mask(ctx context.Context, p engine.Principal, v *RunView) error {
 	v.Output, v.Error = nil, nil
 	inst, err := s.config.Engine.Status(ctx, p, v.Instance)
@@ -681,7 +683,7 @@ func (s *Service) mask(ctx context.Context, p engine.Principal, v *RunView) erro
 	return nil
 }
 
-// readValue reads a JSON value that a caller gave; nil is null.
+// readValue decodes a JSON value from a caller; an empty one is null.
 func readValue(path string, raw json.RawMessage) (any, error) {
 	if len(raw) == 0 {
 		return nil, nil //nolint:nilnil // null is a value
@@ -695,7 +697,7 @@ func readValue(path string, raw json.RawMessage) (any, error) {
 	return decodeJSON(raw), nil
 }
 
-// sentence is an error as a whole sentence.
+// sentence formats an error as a sentence.
 func sentence(err error) string {
 	text := upperFirst(err.Error())
 	if strings.HasSuffix(text, "?") {

@@ -18,11 +18,11 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// session is a connection to the tables of DBOS, under the id of one executor. A process whose lease was
-// lost goes on with another one.
+// session is a connection to the DBOS tables under one executor id. A process that loses its lease
+// continues with a new session.
 type session struct {
 	dbos dbos.Context
-	// executor is its id; "" executes nothing.
+	// executor is its id; "" means that it executes nothing.
 	executor string
 	lease    *executorLease // nil for a file
 	unlease  context.CancelFunc
@@ -32,18 +32,18 @@ type session struct {
 	shutting atomic.Bool
 
 	mu       sync.Mutex
-	calls    int           // under way, that may not run twice
-	draining bool          // no step begins
-	idle     chan struct{} // closed when draining and no call is under way
+	calls    int           // non-repeatable calls in progress
+	draining bool          // no step may begin
+	idle     chan struct{} // closed when draining and no call is in progress
 }
 
-// The times of DBOS itself.
+// The timeouts of DBOS.
 const (
-	startTimeout    = 20 * time.Second // to connect and to bring its tables up to date
-	shutdownTimeout = 5 * time.Second  // for each of its parts to end
+	startTimeout    = 20 * time.Second // to connect and to upgrade its tables
+	shutdownTimeout = 5 * time.Second  // for each of its components to stop
 )
 
-// connect opens the runs. A session that executes does so from then on.
+// connect opens the runs. If executes, the session starts executing them.
 func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	s := &session{unlease: func() {}}
 	isNew := r.config.Database == nil && !fileExists(r.config.Path)
@@ -51,7 +51,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 		if err != nil {
 			s.shut()
 			s.release()
-			if isNew { // what was missing is missing at the next start, too
+			if isNew { // a file that was missing stays missing, so that the next start sees the same
 				for _, end := range []string{"", "-wal", "-shm"} {
 					_ = os.Remove(r.config.Path + end)
 				}
@@ -99,7 +99,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	if err := r.registerQueue(queueName); err != nil {
 		return r.failOpen(err)
 	}
-	if s.owner != nil { // what the last owner of the file left; of a database adopt takes up the runs
+	if s.owner != nil { // left by the file's previous owner; for a database, adopt takes them up
 		for n := adoptPage; n == adoptPage; {
 			if n, err = r.takeUp(ctx, s, s.executor, true); err != nil {
 				return r.failOpen(err)
@@ -114,11 +114,11 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	return r.failOpen(dbos.Launch(s.dbos))
 }
 
-// openTables connects to DBOS, which makes its tables or brings them up to date.
+// openTables connects DBOS, which creates or upgrades its tables.
 func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 	c := dbos.Config{
 		AppName: "gavel", ApplicationVersion: version, ExecutorID: s.executor, EnablePatching: true, SystemDBStartupTimeout: startTimeout,
-		SystemDBIdleTransactionTimeout: r.config.Lease, // a process that was stopped in a transaction holds no run longer
+		SystemDBIdleTransactionTimeout: r.config.Lease, // limits how long a process that is suspended in a transaction can block a run
 		Logger:                         slog.New(quietHandler{r.config.Logger.Handler(), &s.shutting}),
 	}
 	if d := r.config.Database; d != nil {
@@ -129,7 +129,8 @@ func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 		}
 		c.SQLiteSystemDB = s.file
 	}
-	// A context that ends cancels its runs for good in DBOS. They end with Close, and go on later.
+	// DBOS cancels the runs of a context that ends, for good. Close stops them instead, and they continue
+	// later.
 	s.dbos, err = dbos.NewContext(context.WithoutCancel(ctx), c)
 	if err == nil && s.file != nil && s.executor != "" {
 		_, err = s.file.ExecContext(ctx, indexes)
@@ -147,8 +148,8 @@ func (r *Runs) failOpen(err error) error {
 	return fmt.Errorf("open the runs in %s: %w", r.config.Path, err)
 }
 
-// quietHandler passes on errors of DBOS only. Its other messages name the database with its settings, which may hold a
-// password, and say what gavel itself reports or does not need.
+// quietHandler passes on only errors of DBOS. Its other messages contain the address and settings of the
+// database, which may include a password, and repeat what gavel reports itself.
 type quietHandler struct {
 	slog.Handler
 	shutting *atomic.Bool
@@ -158,7 +159,7 @@ func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelError && !h.shutting.Load() && h.Handler.Enabled(ctx, level)
 }
 
-// Handle drops what was not done because a context ended.
+// Handle drops errors that were caused by a cancelled context.
 func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
 	ends := false
 	record.Attrs(func(a slog.Attr) bool {
@@ -180,7 +181,7 @@ func (h quietHandler) WithGroup(name string) slog.Handler {
 	return quietHandler{h.Handler.WithGroup(name), h.shutting}
 }
 
-// enter notes a call that may not run twice; false where no step may begin any more.
+// enter registers a non-repeatable call; false if no step may begin.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +191,7 @@ func (s *session) enter() bool {
 	return !s.draining
 }
 
-// leave notes that the outcome of such a call is recorded.
+// leave unregisters a call whose outcome is recorded.
 func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +207,7 @@ func (s *session) isDraining() bool {
 	return s.draining
 }
 
-// drain lets no step begin from now on, and waits for the calls that may not run twice.
+// drain lets no further step begin, and waits for non-repeatable calls, for up to grace.
 func (s *session) drain(grace time.Duration) {
 	s.mu.Lock()
 	s.draining = true
@@ -225,18 +226,18 @@ func (s *session) drain(grace time.Duration) {
 	}
 }
 
-// shut ends all executions where they are. It does not cancel their runs.
+// shut stops all executions where they are. It does not cancel their runs.
 func (s *session) shut() {
 	s.shutting.Store(true)
 	if s.dbos != nil {
-		_ = dbos.Shutdown(s.dbos, shutdownTimeout) // what does not end has no connection any more
+		_ = dbos.Shutdown(s.dbos, shutdownTimeout) // what does not stop has lost its connection
 	}
 	if s.file != nil {
 		_ = s.file.Close()
 	}
 }
 
-// release gives the runs to others.
+// release gives up ownership of the runs.
 func (s *session) release() {
 	s.unlease()
 	s.lease.end()
@@ -245,8 +246,8 @@ func (s *session) release() {
 	}
 }
 
-// handOver leaves the runs of a session that was shut to others, or to the next process that opens the file: so
-// they need not wait for the end of its lease, and it does not count as a failure of the runs.
+// handOver re-enqueues the runs of a session that was shut, for other processes or the next one that opens
+// the file. They then need not wait until the lease expires, and this does not count as a crash.
 func (r *Runs) handOver(s *session) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -261,7 +262,7 @@ func (r *Runs) handOver(s *session) {
 	}
 }
 
-// replace goes on with another session: the lease of this one is lost, and its runs are others'.
+// replace opens a new session after the lease was lost and others have taken over the runs.
 func (r *Runs) replace(ctx context.Context, s *session) {
 	s.shut()
 	s.release()
@@ -277,15 +278,15 @@ func (r *Runs) replace(ctx context.Context, s *session) {
 	}
 }
 
-// countUnderWay says how many runs execute here.
+// countUnderWay returns how many runs execute here.
 func (r *Runs) countUnderWay() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.control)
 }
 
-// confirm returns nil while this execution may go on: begin a step, record what came of one. Where others may
-// have taken it up, it waits for the end of the session.
+// confirm returns nil if this execution may continue: begin a step, or record an outcome. If another
+// process may have taken over, it waits until the session ends.
 func (x *execution) confirm(ctx context.Context) error {
 	_, err := x.session.lease.confirm(ctx)
 	if errors.Is(err, errLeaseLost) {
@@ -295,7 +296,8 @@ func (x *execution) confirm(ctx context.Context) error {
 	return err
 }
 
-// fence returns the context in which this execution writes to the store, which checks the lease once more.
+// fence returns the context with which this execution writes to the store; the store then checks the lease
+// again.
 func (x *execution) fence(ctx context.Context) (context.Context, error) {
 	lease, err := x.session.lease.confirm(ctx)
 	switch {

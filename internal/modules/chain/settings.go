@@ -11,40 +11,40 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// DefaultRetention is how long ended runs are kept unless the configuration says otherwise.
+// DefaultRetention is how long ended runs are kept by default.
 const DefaultRetention = 30 * 24 * time.Hour
 
-// DefaultOpenRuns is how many runs of one principal may be open unless the configuration says otherwise.
+// DefaultOpenRuns is how many runs a principal may have open by default.
 const DefaultOpenRuns = 100
 
 // Settings are the section chains of a configuration file.
 type Settings struct {
 	// Definitions are files, folders and patterns of definitions.
 	Definitions []string
-	// Repeatable are the tools that may run twice, as SERVER/TOOL.
+	// Repeatable lists the repeatable tools, as SERVER/TOOL.
 	Repeatable []string
-	// Writers are the tools that write resources, by server.
+	// Writers maps servers to the tools that write their resources.
 	Writers map[string]Writer
-	// State is the file or the database of the runs; "" is beside the store.
+	// State is the file or database of the runs; "" means next to the store.
 	State string
 	// Retention is how long ended runs are kept.
 	Retention time.Duration
-	// Lease is how long a server over a database may be silent before others take up its runs.
+	// Lease is how long a server over a database may be silent before others take over its runs.
 	Lease time.Duration
-	// OpenRuns is how many runs of one principal may be open.
+	// OpenRuns is how many runs a principal may have open.
 	OpenRuns int
-	// RunAs is for whom the runs of schedules act, nil while the operator names nobody.
+	// RunAs is the principal that scheduled runs act for, or nil if none is configured.
 	RunAs *engine.Principal
-	// ActingChains are patterns of the chains whose runs act for RunAs whoever starts them.
+	// ActingChains are patterns of chains whose runs act for RunAs, regardless of their starter.
 	ActingChains []string
 }
 
-// ParseSettings reads the section "chains" of a configuration file, whose folder relative paths
-// begin in. The error is document.Errors, one issue for each mistake. Without the section there are
-// no chains, and the Settings are nil.
+// ParseSettings parses the section "chains" of a configuration file. Relative paths start in the file's
+// folder. The error is document.Errors, with one issue for each mistake. Without the section the Settings
+// are nil.
 func ParseSettings(section *document.Node) (*Settings, error) {
 	if section == nil {
-		return nil, nil //nolint:nilnil // no chains: a valid, common answer
+		return nil, nil //nolint:nilnil // no chains is a valid result
 	}
 	o := document.NewObject(section)
 	o.Require("definitions")
@@ -79,10 +79,11 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 	return s, o.Err()
 }
 
-// maxPrincipal is how many bytes the name of a principal may have, as in a token.
+// maxPrincipal is the maximum length of a principal's name in bytes, as in tokens.
 const maxPrincipal = 200
 
-// ActsFor is for whom the runs of a chain act that somebody starts; false where that is the one that does.
+// ActsFor returns the principal that started runs of a chain act for, or false if they act for their
+// starter.
 func (s *Settings) ActsFor(chain string) (engine.Principal, bool) {
 	if s.RunAs == nil || !(engine.Principal{Workflows: strings.Join(s.ActingChains, " ")}).InScope(chain) || len(s.ActingChains) == 0 {
 		return engine.Principal{}, false
@@ -90,7 +91,7 @@ func (s *Settings) ActsFor(chain string) (engine.Principal, bool) {
 	return *s.RunAs, true
 }
 
-// UnusedPatterns are the patterns of chains that act for RunAs which are the name of no chain.
+// UnusedPatterns returns the patterns in ActingChains that match no chain.
 func (s *Settings) UnusedPatterns(chains map[string]*Definition) []string {
 	return slices.DeleteFunc(slices.Clone(s.ActingChains), func(pattern string) bool {
 		for name := range chains {
@@ -102,8 +103,8 @@ func (s *Settings) UnusedPatterns(chains map[string]*Definition) []string {
 	})
 }
 
-// readRunAs reads for whom the runs of schedules act, an agent that may deal with some workflows, and for which other
-// chains.
+// readRunAs parses the principal that scheduled runs act for, an agent with a scope of workflows, and the
+// other chains that act for it.
 func readRunAs(o *document.ObjectReader) (p *engine.Principal, chains []string) {
 	if o.Value("runAs") == nil {
 		return nil, nil
@@ -112,7 +113,7 @@ func readRunAs(o *document.ObjectReader) (p *engine.Principal, chains []string) 
 	as.Require("principal")
 	p = &engine.Principal{ID: as.String("principal"), Role: engine.RoleAgent}
 	switch {
-	case as.Value("principal") == nil: // missing, or no text: it is reported
+	case as.Value("principal") == nil: // missing or not a text, which is reported elsewhere
 	case p.ID == "" || len(p.ID) > maxPrincipal || script.Clean(p.ID, maxPrincipal) != p.ID:
 		as.Fail(as.Value("principal"), `"principal" is a name of at most %d bytes without control characters`, maxPrincipal)
 	case strings.HasPrefix(strings.ToLower(p.ID), "local:"), strings.HasPrefix(p.ID, "gavel:"):
@@ -154,7 +155,7 @@ func readRetention(o *document.ObjectReader) time.Duration {
 	return d
 }
 
-// readWriters reads the tools that write resources.
+// readWriters parses the tools that write resources.
 func readWriters(o *document.ObjectReader) map[string]Writer {
 	out := map[string]Writer{}
 	all := o.Object("writers")
@@ -164,7 +165,7 @@ func readWriters(o *document.ObjectReader) map[string]Writer {
 	for _, server := range all.Node().Keys() {
 		w := all.Object(server)
 		if w.Node() == nil {
-			continue // it is no object, which is reported
+			continue // not an object, which is reported elsewhere
 		}
 		w.Require("tool", "uri", "data")
 		out[server] = Writer{Tool: w.String("tool"), URI: w.String("uri"), Data: w.String("data")}
@@ -176,7 +177,7 @@ func readWriters(o *document.ObjectReader) map[string]Writer {
 	return out
 }
 
-// Writer is the tool that writes the resources of a server.
+// Writer returns the tool that writes the resources of a server.
 func (s *Settings) Writer(server string) (w Writer, ok bool) {
 	if s != nil {
 		w, ok = s.Writers[server]
@@ -184,7 +185,7 @@ func (s *Settings) Writer(server string) (w Writer, ok bool) {
 	return w, ok
 }
 
-// IsRepeatable reports whether the operator lets a tool run twice.
+// IsRepeatable reports whether the operator declared a tool repeatable.
 func (s *Settings) IsRepeatable(server, tool string) bool {
 	return s != nil && slices.Contains(s.Repeatable, server+"/"+tool)
 }

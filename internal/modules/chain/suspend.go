@@ -15,29 +15,29 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// A run that only waits is suspended: its function returns errSuspended, so nothing of it stays in memory. DBOS records
-// that with the status ERROR, but only for an execution that still owns the run, and an attribute of the row says that the
-// run waits. It is woken with a rewind behind everything that it has recorded. DBOS refuses to rewind a run that is
-// active, so one of several wakers wins; a run that is woken too early waits again. Each execution takes the attribute
-// back before it does anything else.
+// A run that only waits is suspended: its function returns errSuspended, so the run uses no memory. DBOS
+// records this with the status ERROR, but only for an execution that still owns the run. An attribute of
+// the row marks the run as waiting. To wake a run, it is rewound to the end of its records. DBOS refuses to
+// rewind an active run, so only one of several concurrent attempts succeeds. A run that is woken too early
+// waits again. Each execution clears the attribute before it does anything else.
 
 // DefaultUnload is how long a run waits in memory before it is suspended.
 const DefaultUnload = 5 * time.Second
 
-// replayCost is added to that time for each record, because a run that is woken replays them all.
+// replayCost is added per record, because a woken run replays them all.
 const replayCost = 5 * time.Millisecond
 
-// The attributes of a run that say where it stands.
+// The attributes of a run.
 const (
 	attrSuspended = "suspended"
-	attrCancelled = "cancelled" // a person cancelled it, whatever its status
+	attrCancelled = "cancelled" // cancelled by someone, regardless of the status
 	attrBoard     = "board"
 	attrNote      = "note"
 )
 
 var errSuspended = errors.New("the run waits, and was suspended")
 
-// isMarked reports whether an attribute of a run is true.
+// isMarked reports whether a boolean attribute of a run is true.
 func isMarked(w dbos.WorkflowStatus, name string) bool {
 	is, _ := w.Attributes[name].(bool)
 	return is
@@ -47,7 +47,7 @@ func isSuspended(w dbos.WorkflowStatus) bool {
 	return w.Status == dbos.WorkflowStatusError && isMarked(w, attrSuspended)
 }
 
-// mark sets attributes of a run; the others stay.
+// mark sets attributes of a run and keeps the others.
 func (r *Runs) mark(ctx context.Context, run string, attributes map[string]any) error {
 	c, done := r.within(ctx)
 	defer done()
@@ -57,8 +57,8 @@ func (r *Runs) mark(ctx context.Context, run string, attributes map[string]any) 
 	return nil
 }
 
-// waiting is the context of a step that may wait long. It waits outside of the step, so that an execution that ends
-// records nothing of it.
+// waiting is the context of a step that may wait for a long time. It waits outside the step, so that an
+// execution that ends records nothing for it.
 type waiting struct {
 	dbos.Context
 	wait func() error
@@ -71,7 +71,7 @@ func (w waiting) RunAsStep(_ dbos.Context, record dbos.StepFunc, options ...dbos
 	return w.Context.RunAsStep(w.Context, record, options...)
 }
 
-// patience is how long an execution waits before it looks whether it can be suspended.
+// patience returns how long an execution waits before it checks whether it can be suspended.
 func (x *execution) patience() time.Duration {
 	if x.config.Unload <= 0 || x.isBounded {
 		return math.MaxInt64
@@ -80,7 +80,8 @@ func (x *execution) patience() time.Duration {
 	return x.config.Unload + time.Duration(records)*replayCost
 }
 
-// suspend returns errSuspended where all that the execution does is to wait for long, and nil where it does more.
+// suspend returns errSuspended if the execution only waits for a long time, and nil if it does anything
+// else.
 func (x *execution) suspend() error {
 	b, waits := x.describeWait()
 	if !waits || x.session.isDraining() {
@@ -98,7 +99,8 @@ func (x *execution) suspend() error {
 	return errSuspended
 }
 
-// describeWait returns what an execution waits for; false where something else is under way, or a wait ends soon.
+// describeWait returns what an execution waits for, or false if anything else is in progress or a wait ends
+// soon.
 func (x *execution) describeWait() (board, bool) {
 	for _, done := range x.pending {
 		if len(done) > 0 {
@@ -133,7 +135,7 @@ func (x *execution) describeWait() (board, bool) {
 	return b, until.IsZero() || time.Until(until) > x.config.Unload
 }
 
-// until is when the first of the waits ends; zero for never.
+// until returns when the first wait ends; zero for never.
 func (b board) until() (first time.Time) {
 	for _, q := range b.Waiting {
 		if !q.Until.IsZero() && (first.IsZero() || q.Until.Before(first)) {
@@ -151,19 +153,19 @@ func (b board) hasPassed() bool {
 // sleeper is a suspended run.
 type sleeper struct {
 	board
-	// settled says that the tables had the run as suspended, and none of its signals was there after that. Whoever
-	// sends one later wakes the run.
+	// settled reports that the run was suspended in the tables, and none of its signals had arrived after
+	// that. Signals sent later wake the run themselves.
 	settled bool
 }
 
-// How often is looked for waits that are over, and for runs that other processes suspended.
+// Polling intervals for waits that are over, and for runs that other processes suspended.
 const (
 	wakeEvery = 500 * time.Millisecond
 	findEvery = 30 * time.Second
 )
 
-// wakeRuns wakes suspended runs whose waits are over, until ctx ends. Looking for reviews and states takes at most a
-// twentieth of the time.
+// wakeRuns wakes suspended runs whose waits are over, until ctx ends. Polling reviews and states takes at
+// most a twentieth of the time.
 func (r *Runs) wakeRuns(ctx context.Context) {
 	var found, next time.Time
 	for ; ctx.Err() == nil; _, _ = pause(ctx, nil, wakeEvery) {
@@ -186,7 +188,7 @@ func (r *Runs) wakeRuns(ctx context.Context) {
 	}
 }
 
-// findSleepers takes over which runs the tables have as suspended.
+// findSleepers loads the suspended runs from the tables.
 func (r *Runs) findSleepers(ctx context.Context) error {
 	rows, err := r.listSuspended(ctx)
 	if err != nil {
@@ -194,7 +196,7 @@ func (r *Runs) findSleepers(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.asleep { // others may have woken it
+	for _, s := range r.asleep { // another process may have woken it
 		s.settled = false
 	}
 	for _, w := range rows {
@@ -203,7 +205,7 @@ func (r *Runs) findSleepers(ctx context.Context) error {
 	return nil
 }
 
-// wakeDue wakes the suspended runs whose waits are over; looks says that reviews and instances are looked at.
+// wakeDue wakes the suspended runs whose waits are over; looks enables polling of reviews and instances.
 func (r *Runs) wakeDue(ctx context.Context, looks bool) error {
 	r.mu.Lock()
 	asleep, unsettled := maps.Clone(r.asleep), map[string]bool{}
@@ -224,7 +226,7 @@ func (r *Runs) wakeDue(ctx context.Context, looks bool) error {
 	return failed
 }
 
-// wakeThose wakes those of some runs whose waits are over, and forgets those that are not suspended any more.
+// wakeThose wakes the given runs whose waits are over, and forgets those that are no longer suspended.
 func (r *Runs) wakeThose(ctx context.Context, runs []string, asleep map[string]*sleeper) error {
 	rows, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(runs...))
 	if err != nil {
@@ -246,7 +248,7 @@ func (r *Runs) wakeThose(ctx context.Context, runs []string, asleep map[string]*
 			ends[w.ID] = false
 		}
 	}
-	if err := r.markPresent(ctx, signals); err != nil { // after it was seen to be suspended
+	if err := r.markPresent(ctx, signals); err != nil { // must follow the check that the runs are suspended
 		return err
 	}
 	for run, w := range suspended {
@@ -271,7 +273,8 @@ func (r *Runs) wakeThose(ctx context.Context, runs []string, asleep map[string]*
 	return err
 }
 
-// isOver reports whether a review or an instance that is waited for has changed, as far as that is known: the run looks itself.
+// isOver reports whether an awaited review or instance appears to have changed; the run checks again
+// itself.
 func (r *Runs) isOver(ctx context.Context, waits []RunQuestion) bool {
 	return r.config.Ledger != nil && slices.ContainsFunc(waits, func(q RunQuestion) bool {
 		switch {
@@ -286,7 +289,7 @@ func (r *Runs) isOver(ctx context.Context, waits []RunQuestion) bool {
 	})
 }
 
-// wake has a suspended run go on. It is no error where another process has done that.
+// wake continues a suspended run. It succeeds if another process has already done so.
 func (r *Runs) wake(ctx context.Context, run string) error {
 	c, done := r.within(ctx)
 	defer done()
@@ -300,7 +303,7 @@ func (r *Runs) wake(ctx context.Context, run string) error {
 	return fmt.Errorf("wake the run %s: %w", run, err)
 }
 
-// listSuspended lists the suspended runs that some filters find.
+// listSuspended lists the suspended runs that match the filters.
 func (r *Runs) listSuspended(ctx context.Context, filters ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
 	suspended, err := r.filterSuspended(ctx, "")
 	if err != nil || suspended == nil {

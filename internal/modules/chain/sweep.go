@@ -17,21 +17,23 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// What one transaction of a sweep deletes: runs with all their steps, and rows of signals and owners, which have none.
+// The number of rows that one transaction of a sweep deletes: runs with all their steps, and rows of
+// signals and owners, which have no steps.
 const (
 	sweptRuns = 20
 	sweptRows = 200
 )
 
-// hasEndedInTables are the statuses of runs that execute no more.
+// hasEndedInTables lists the statuses of runs that no longer execute.
 var hasEndedInTables = []dbos.WorkflowStatusType{
 	dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError, dbos.WorkflowStatusCancelled, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded,
 }
 
-// Sweep deletes the runs that ended before a time, with their steps and signals. It returns how many runs there were. The last one of a chain and principal that succeeded stays: the next finds in it what it
-// saved. What the store recorded of runs stays as well.
+// Sweep deletes the runs that ended before a time, with their steps and signals, and returns how many. It
+// keeps the last successful run of each chain and principal, because the next run reads the variables it
+// saved. The store's records of runs are kept too.
 func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err error) {
-	savers := map[string]string{} // the run that is kept, by chainOwner
+	savers := map[string]string{} // the run to keep, by chainOwner
 	swept, err = r.sweepRows(ctx, sweptRuns, func(ended []dbos.WorkflowStatus, keep map[string]bool) (err error) {
 		for _, w := range ended {
 			saver, known := savers[w.AuthenticatedUser]
@@ -51,8 +53,8 @@ func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err erro
 	return swept, r.sweepSignals(ctx, before)
 }
 
-// sweepRows deletes the rows that some filters find, page by page, except those that choose marks, and returns how many
-// there were.
+// sweepRows deletes the rows that match the filters page by page, except those that choose marks in keep,
+// and returns how many it deleted.
 func (r *Runs) sweepRows(ctx context.Context, page int, choose func(rows []dbos.WorkflowStatus, keep map[string]bool) error, filters ...dbos.ListWorkflowsOption) (swept int, err error) {
 	for kept := 0; ; {
 		rows, err := r.listRows(ctx, append(filters, dbos.WithFilterLimit(page), dbos.WithFilterOffset(kept))...)
@@ -79,7 +81,7 @@ func (r *Runs) sweepRows(ctx context.Context, page int, choose func(rows []dbos.
 	}
 }
 
-// sweepSignals deletes what was kept before a time for runs that are not there any more.
+// sweepSignals deletes signals and answers from before a time whose runs no longer exist.
 func (r *Runs) sweepSignals(ctx context.Context, before time.Time) error {
 	_, err := r.sweepRows(ctx, sweptRows, func(signals []dbos.WorkflowStatus, keep map[string]bool) error {
 		runs := map[string]bool{}
@@ -97,13 +99,13 @@ func (r *Runs) sweepSignals(ctx context.Context, before time.Time) error {
 	return err
 }
 
-// runOfSignal is the run that a signal, an answer or a board is of.
+// runOfSignal returns the run to which a signal, an answer or a board belongs.
 func runOfSignal(id string) string {
 	run, _, _ := strings.Cut(id, "/")
 	return run
 }
 
-// markPresent marks those of some runs, or of other rows, that are there.
+// markPresent sets the entries of rows that exist to true.
 func (r *Runs) markPresent(ctx context.Context, runs map[string]bool) error {
 	if len(runs) == 0 {
 		return nil
@@ -130,17 +132,17 @@ func (r *Runs) delete(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// jobSweep is what one of the processes over a store does at a time.
+// jobSweep is a job that one process of a store does at a time.
 const jobSweep = "sweep chains"
 
-// How often is looked for runs whose retention is over, and for changes of definitions.
+// Intervals for deleting runs whose retention is over, and for checking for changed definitions.
 const (
 	sweepEvery  = time.Hour
 	boundsEvery = time.Second
 )
 
-// RunSweeps sweeps what ended longer ago than the retention, now and once an hour, and has the queues of runs follow
-// the definitions, until ctx ends.
+// RunSweeps deletes runs whose retention is over, now and then hourly, and keeps the queues of runs in line
+// with the definitions, until ctx ends.
 func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration, log *slog.Logger) {
 	var bounds map[string]int
 	failing := false
@@ -167,7 +169,7 @@ func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration,
 	}
 }
 
-// sweep does what is done once an hour, where no other process does it.
+// sweep does the hourly work, unless another process does it.
 func (s *Service) sweep(ctx context.Context, retention time.Duration, log *slog.Logger) {
 	err := s.config.Engine.Lead(ctx, jobSweep, 0, func(ctx context.Context) error {
 		swept, err := s.config.Runs.Sweep(ctx, s.config.Engine.Now().Add(-retention))
@@ -181,8 +183,8 @@ func (s *Service) sweep(ctx context.Context, retention time.Duration, log *slog.
 	}
 }
 
-// readRecord returns a run of which the store's record is left, and that record. CodeUnknownInstance where it has
-// none that the principal may see.
+// readRecord returns a run of which only the store's record remains, with that record. It fails with
+// CodeUnknownInstance if there is none that the principal may see.
 func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string) (RunView, json.RawMessage, error) {
 	if s.config.Runs.config.Ledger == nil {
 		return RunView{}, nil, unknownRun(run)

@@ -12,26 +12,27 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// board is what other processes are shown of a run that executes, in an attribute of its row.
+// board is the state of an executing run that other processes can see, in an attribute of its row.
 type board struct {
-	// Waiting is what the run waits for or does, as it was last written. It is replaced, not changed.
+	// Waiting is what the run waits for or does, as last written. It is replaced as a whole, never
+	// modified.
 	Waiting []RunQuestion `json:"waiting,omitempty"`
-	// Signals are the ids of the signals and answers that wake a suspended run.
+	// Signals are the ids of the signals and answers that wake the run while it is suspended.
 	Signals []string `json:"signals,omitempty"`
-	// Tried says that the execution which is under way has begun a call, and that nothing has ended since.
+	// Tried reports that the current execution has begun a call, and that nothing has ended since.
 	Tried bool `json:"tried,omitempty"`
-	// TakenUp is how often that ended with its process, one after the other.
+	// TakenUp counts the consecutive times that the process died in this state.
 	TakenUp int `json:"takenUp,omitempty"`
 }
 
-// boardDelay is how long changes of boards are collected.
+// boardDelay is how long changes of boards are batched.
 const boardDelay = 50 * time.Millisecond
 
-// watchEvery is how often is looked for what others say.
+// watchEvery is the polling interval for requests from other processes.
 const watchEvery = 500 * time.Millisecond
 
-// watch takes over what others say of the runs that execute here, shows others what they wait for, and takes
-// up runs whose process has ended.
+// watch applies the requests of other processes to the runs that execute here, publishes what the runs wait
+// for, and adopts runs whose process has ended.
 func (r *Runs) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -66,8 +67,8 @@ func (r *Runs) watch(ctx context.Context) {
 	}
 }
 
-// refresh takes over what the tables say of some runs that execute here, or of all and of what they
-// wait for: who paused or resumed them, which were cancelled, and which signals there are.
+// refresh applies the tables' state to the given runs that execute here, or to all runs and what they wait
+// for: pauses, resumptions, cancellations and new signals.
 func (r *Runs) refresh(ctx context.Context, runs ...string) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
@@ -95,7 +96,7 @@ func (r *Runs) refresh(ctx context.Context, runs ...string) error {
 	return nil
 }
 
-// apply takes over what the tables say of a run that executes here.
+// apply applies the tables' state of a run that executes here.
 func (r *Runs) apply(w dbos.WorkflowStatus) {
 	r.mu.Lock()
 	under := r.control[w.ID]
@@ -113,8 +114,8 @@ func (r *Runs) apply(w dbos.WorkflowStatus) {
 	}
 }
 
-// Boards that say only what is under way, for which nobody has to do anything, may take a 20th of the time:
-// where there are many, some follow later.
+// Boards that only show commands in progress need no one to act, so writing them may take at most a
+// twentieth of the time. With many such boards, some are written later.
 const (
 	boardsAtOnce = 50
 	boardsPause  = 20
@@ -122,7 +123,7 @@ const (
 
 // publish writes the boards that have changed.
 func (r *Runs) publish(ctx context.Context) error {
-	r.writing.Lock() // what is older is not written behind what is newer
+	r.writing.Lock() // prevents an older state from overwriting a newer one
 	defer r.writing.Unlock()
 	changed, began := map[string]board{}, time.Now()
 	most := boardsAtOnce
@@ -159,12 +160,12 @@ func (r *Runs) publish(ctx context.Context) error {
 
 func readBoard(w dbos.WorkflowStatus) (b board) {
 	if raw, err := json.Marshal(w.Attributes[attrBoard]); err == nil {
-		_ = json.Unmarshal(raw, &b) // what is not a board is an empty one
+		_ = json.Unmarshal(raw, &b) // an invalid board counts as empty
 	}
 	return b
 }
 
-// touchBoard notes that the board of a run is to be written. The caller holds mu.
+// touchBoard marks the board of a run to be written. The caller must hold mu.
 func (r *Runs) touchBoard(c *control) {
 	c.changed = true
 	select {
@@ -173,7 +174,7 @@ func (r *Runs) touchBoard(c *control) {
 	}
 }
 
-// listen returns what is rung when something became of a run; forget ends it.
+// listen returns a channel that is notified when a run changes; forget ends it.
 func (r *Runs) listen(run string) (rung <-chan struct{}, forget func()) {
 	bell := make(chan struct{}, 1)
 	r.mu.Lock()
@@ -198,12 +199,12 @@ func (r *Runs) ring(run string) {
 	for bell := range r.waiters[run] {
 		select {
 		case bell <- struct{}{}:
-		default: // it is rung already
+		default: // already notified
 		}
 	}
 }
 
-// pause waits until a bell rings, or for d.
+// pause waits for a notification on rung, or for d.
 func pause(ctx context.Context, rung <-chan struct{}, d time.Duration) (rang bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -217,14 +218,14 @@ func pause(ctx context.Context, rung <-chan struct{}, d time.Duration) (rang boo
 	}
 }
 
-// The first and the longest pause between two looks at a run that is waited for.
+// The shortest and longest interval for polling a run that is waited for.
 const (
 	shortestLook = 5 * time.Millisecond
 	longestLook  = time.Second
 )
 
-// Wait waits for the end of a run. The error is ctx's, or that there is no such run, or that it
-// was cancelled.
+// Wait waits until a run has ended. It fails with ctx's error, or if the run does not exist or was
+// cancelled.
 func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
 	rung, forget := r.listen(run)
 	defer forget()
@@ -242,7 +243,7 @@ func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
 		}
 		longer := look
 		if r.isHere(run) {
-			longer = 10 * longestLook // its end rings
+			longer = 10 * longestLook // its end notifies
 		}
 		rang, err := pause(ctx, rung, longer)
 		switch {
