@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// TestActsForSurvivesRestart: a run that is taken up goes on with the rights with which it began, and so does one that
-// runs it again.
+// TestActsForSurvivesRestart: a run that is taken up continues with its original rights, and so does a
+// redriven run.
 func TestActsForSurvivesRestart(t *testing.T) {
 	ctx, path := context.Background(), t.TempDir()
 	house := engine.Principal{ID: "house", Role: engine.RoleAgent, Workflows: "deploy"}

@@ -8,7 +8,7 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// TestTakenUpTooOften: a run whose process ends again and again is paused, and a person lets it go on.
+// TestTakenUpTooOften: a run whose process dies repeatedly is paused, until a person resumes it.
 func TestTakenUpTooOften(t *testing.T) {
 	ctx := context.Background()
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -26,10 +26,10 @@ func TestTakenUpTooOften(t *testing.T) {
 		return q[run], err == nil && len(q[run]) == 1
 	}
 	await(t, "the question", waits)
-	r.stop() // a process that has ended writes nothing meanwhile
+	r.stop() // a dead process writes nothing
 	r.stopped.Wait()
-	// The ends of processes are counted by others, over boards that the process which ended no longer writes: here they
-	// are published before and after, but not meanwhile.
+	// Other processes count the deaths on boards that the dead process no longer writes. Here the boards
+	// are published before and after that, but not in between.
 	publish := func() {
 		t.Helper()
 		if err := r.publish(ctx); err != nil {
@@ -46,7 +46,7 @@ func TestTakenUpTooOften(t *testing.T) {
 		return list[0]
 	}
 	boardOf := func() board { return readBoard(rowOf()) }
-	calls := false // each process that takes the run up begins its call
+	calls := false // whether each process that takes up the run begins its call
 	takeUp := func(times int) RunState {
 		t.Helper()
 		for range times {
@@ -66,7 +66,7 @@ func TestTakenUpTooOften(t *testing.T) {
 		}
 		return status
 	}
-	if s := takeUp(2 * maxTakenUp); s.Status != StatusRunning { // it only waits: others end the process
+	if s := takeUp(2 * maxTakenUp); s.Status != StatusRunning { // a waiting run is not blamed for the deaths
 		t.Fatalf("taken up while it waits it is %+v", s)
 	}
 	if err := r.Signal(ctx, run, "go", "ann", nil); err != nil {
@@ -104,8 +104,8 @@ func TestTakenUpTooOften(t *testing.T) {
 	}
 }
 
-// TestReclaim: a run that does not execute here, and that by the tables is this process's, goes on in another execution.
-// What is left of the one before records nothing.
+// TestReclaim: a run that the tables assign to this process, but that does not execute here, continues in a
+// new execution. The remains of the old execution record nothing.
 func TestReclaim(t *testing.T) {
 	ctx := context.Background()
 	f := &fakeServers{}
@@ -119,7 +119,7 @@ func TestReclaim(t *testing.T) {
 	r.stop()
 	r.stopped.Wait()
 	r.mu.Lock()
-	delete(r.control, run) // as an execution that has ended
+	delete(r.control, run) // simulates an execution that has ended
 	r.mu.Unlock()
 	s := r.session.Load()
 	for range 2 {

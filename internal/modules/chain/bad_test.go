@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// compareGolden holds what is said to a golden file.
+// compareGolden compares got with a golden file.
 func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -30,8 +30,8 @@ func compareGolden(t *testing.T, name, got string) {
 	}
 }
 
-// TestBadInputs: testdata/bad_inputs.golden is what who starts a run reads of an input that it cannot
-// begin with.
+// TestBadInputs: testdata/bad_inputs.golden holds the error messages for inputs with which a run cannot
+// begin.
 func TestBadInputs(t *testing.T) {
 	plain := parse(t, "variables: {input: {site_url: x, deep: {a: 1}}}\n"+steps(first))
 	without := parse(t, steps(first))
@@ -74,8 +74,8 @@ func TestBadInputs(t *testing.T) {
 	compareGolden(t, "bad_inputs.golden", got.String())
 }
 
-// TestBadAnswers: testdata/bad_servers.golden is what a user reads of a step whose server does not
-// answer as it should: through the door, of servers that speak MCP otherwise.
+// TestBadAnswers: testdata/bad_servers.golden holds the error messages of steps whose server sends invalid
+// answers, through the door, over MCP.
 func TestBadAnswers(t *testing.T) {
 	servers := openServers(t)
 	result := func(result string) func(http.ResponseWriter, string) {

@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// BenchmarkChainStepPostgres is a step of a chain over a database that this machine has, without a record
-// in a store: compare with BenchmarkChainStep, whose calls go through the door.
+// BenchmarkChainStepPostgres measures a step of a chain over a database on this machine, without a record
+// in a store. Compare it with BenchmarkChainStep, whose calls pass through the door.
 func BenchmarkChainStepPostgres(b *testing.B) {
 	const loops = 100
 	d, err := chain.Parse("chain.yaml", []byte("name: c\nsteps:\n- {id: f, type: loop, max_iterations: 100, steps: [{id: a, type: tool, server: s, action: x}]}\n"))

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// openBench opens runs over a file; door does their calls.
+// openBench opens runs over a file; door performs their calls.
 func openBench(b *testing.B, folder string, door Effects, repeatable bool) *Runs {
 	b.Helper()
 	r, err := Open(context.Background(), Config{Path: filepath.Join(folder, "chains.db"), Effects: door, Repeatable: func(string, string) bool { return repeatable }})
@@ -23,8 +23,8 @@ func openBench(b *testing.B, folder string, door Effects, repeatable bool) *Runs
 	return r
 }
 
-// BenchmarkChainStep is a step of a chain next to the same call through the door without one: of a
-// server that speaks MCP over HTTP, in the same process.
+// BenchmarkChainStep measures a step of a chain, and for comparison the same call through the door without
+// a chain. The server speaks MCP over HTTP in the same process.
 func BenchmarkChainStep(b *testing.B) {
 	servers := openServers(b)
 	servers.answers.Store(&fakeServers{answers: map[string]func(Command, int) Outcome{"code-mcp/execute": says("ok")}})
@@ -61,8 +61,7 @@ func BenchmarkChainStep(b *testing.B) {
 	}
 }
 
-// BenchmarkChainAtOnce has 1,000 runs under way at once: what each holds in memory, and how long each
-// takes.
+// BenchmarkChainAtOnce measures the memory and the time of each of 1,000 concurrent runs.
 func BenchmarkChainAtOnce(b *testing.B) {
 	const runs = 1000
 	d := parse(b, steps(`{id: a, type: tool, server: s, action: x}`, `{id: b, type: tool, server: s, action: x}`))
@@ -100,8 +99,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// BenchmarkChainRestart is the time from the opening of the file to the next step of a run that a
-// process left, by how much the run had done.
+// BenchmarkChainRestart measures the time from opening the file to the next step of an unfinished run, by
+// how much the run had done.
 func BenchmarkChainRestart(b *testing.B) {
 	const last = `{id: z, type: tool, server: s, action: z}`
 	for _, run := range []struct{ name, doc string }{
@@ -155,7 +154,7 @@ func numberedLines(n int) string {
 	return out
 }
 
-// BenchmarkChainList lists and shows among 10,000 runs that have ended, of ten steps each.
+// BenchmarkChainList lists and shows runs among 10,000 ended ones with ten steps each.
 func BenchmarkChainList(b *testing.B) {
 	const runs = 10_000
 	folder := b.TempDir()
@@ -168,11 +167,11 @@ func BenchmarkChainList(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	first := list[0].Started.Add(-runs * time.Second) // that of the first
+	first := list[0].Started.Add(-runs * time.Second) // when the first run started
 	r.Close()
 	multiplyRuns(b, filepath.Join(folder, "chains.db"), runs)
 	db := openSQLite(b, filepath.Join(folder, "chains.db"))
-	for _, change := range []string{ // some of the runs failed, and few are of another chain
+	for _, change := range []string{ // some runs have failed, and a few belong to another chain
 		"UPDATE workflow_status SET status = 'ERROR' WHERE workflow_uuid LIKE 'run-%00'",
 		"UPDATE workflow_output SET output = '{\"output\":{},\"error\":{\"code\":\"x\",\"message\":\"x\"}}' WHERE workflow_uuid LIKE 'run-%00'",
 		"UPDATE workflow_status SET authenticated_user = 'rare' || char(10) || 'ann' WHERE workflow_uuid LIKE 'run-50_'",
@@ -226,7 +225,7 @@ func BenchmarkChainList(b *testing.B) {
 	}
 }
 
-// multiplyRuns copies the one run of a file, with its steps, so often.
+// multiplyRuns copies the only run of a file, with its steps, until there are that many runs.
 func multiplyRuns(b *testing.B, path string, runs int) {
 	b.Helper()
 	db := openSQLite(b, path)
@@ -238,7 +237,7 @@ func multiplyRuns(b *testing.B, path string, runs int) {
 	}
 	for _, table := range []string{"workflow_status", "workflow_input", "workflow_output", "operation_outputs"} {
 		all := columns(table)
-		from := strings.Replace(all, "created_at", fmt.Sprintf("created_at - 1000 * (%d - i)", runs), 1) // a second apart
+		from := strings.Replace(all, "created_at", fmt.Sprintf("created_at - 1000 * (%d - i)", runs), 1) // one second apart
 		if _, err := db.ExecContext(b.Context(), fmt.Sprintf(
 			`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO %s (workflow_uuid%s) SELECT 'run-' || i%s FROM n, %s WHERE workflow_uuid NOT LIKE '%%/%%'`, runs, table, all, from, table)); err != nil {
 			b.Fatal(err)

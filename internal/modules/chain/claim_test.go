@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/values"
 )
 
-// fakeLedger is a store of which only that is asked which is here.
+// fakeLedger implements only the methods below.
 type fakeLedger struct {
 	Ledger
 
@@ -32,8 +32,8 @@ func (l *fakeLedger) DigestStep(string, string, []byte) string       { return "d
 func (l *fakeLedger) ListOpenRuns(context.Context) ([]string, error) { return l.open, nil }
 func (l *fakeLedger) Values() *values.Keyring                        { return nil }
 
-// TestBadFiles: testdata/bad_files.golden is what a user reads of a file that does not hold the runs of
-// the store. Nothing of it is run, and what holds something else stays as it is.
+// TestBadFiles: testdata/bad_files.golden holds the error messages for files that do not hold the store's
+// runs. Nothing in them is executed, and foreign content is not changed.
 func TestBadFiles(t *testing.T) {
 	ours, other := &fakeLedger{name: "ours"}, &fakeLedger{name: "other"}
 	recorded := filepath.Join("testdata", version, recordings[0]+".sql")
@@ -67,7 +67,7 @@ func TestBadFiles(t *testing.T) {
 		name string
 		by   *fakeLedger
 		make func(t *testing.T, path string)
-		// isOurs says that the file may be changed: tables are made in it.
+		// isOurs reports that the file may be changed, because tables are created in it.
 		isOurs bool
 	}{
 		{"a folder", ours, func(t *testing.T, path string) {
@@ -100,7 +100,7 @@ func TestBadFiles(t *testing.T) {
 		if bad.by != nil {
 			c.Ledger = bad.by
 		}
-		for range 2 { // the second start is no other than the first
+		for range 2 { // the second start behaves like the first
 			r, err := Open(t.Context(), c)
 			if err == nil {
 				r.Close()
@@ -123,8 +123,8 @@ func TestBadFiles(t *testing.T) {
 	compareGolden(t, "bad_files.golden", got.String())
 }
 
-// TestClaim gives a file to the first store that opens it, also one that an earlier version made, and
-// gives up runs whose file was emptied.
+// TestClaim: a file belongs to the first store that opens it, even if an earlier version created it. Runs
+// whose file was emptied are given up.
 func TestClaim(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "chains.db")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -19,14 +19,14 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// newConsole is a console of which commands only print.
+// newConsole returns a console for commands that only print.
 func newConsole(out, err io.Writer) *module.Console {
 	return &module.Console{Out: term.New(out), Err: term.New(err), Failure: func(err error, _ ...engine.Code) error {
 		return &term.ExitError{Code: term.ExitUnknown, Err: err}
 	}}
 }
 
-// runAnswers answers what a run is, one after the other: an RunView or an error.
+// runAnswers returns its answers in order, each a RunView or an error.
 type runAnswers struct {
 	left  []any
 	asked []any
@@ -42,7 +42,7 @@ func (r *runAnswers) Ask(_ context.Context, _ *operation.Operation, req any) (an
 	return next, nil
 }
 
-// TestWatchRun: each step and question is told once, and a server that starts anew is waited for.
+// TestWatchRun: each step and question is printed once, and a server that restarts is awaited.
 func TestWatchRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &engine.Error{Code: engine.CodeUnavailable, Message: "The server is away."}
@@ -68,15 +68,15 @@ func TestWatchRun(t *testing.T) {
 		if got := told.String(); got != want || !strings.Contains(out.String(), "1.50") {
 			t.Errorf("it says\n%s\nand prints %s", got, out.String())
 		}
-		// What was never seen is not waited for.
+		// A run that was never seen is not awaited.
 		if err := watchRun(t.Context(), con, &runAnswers{left: []any{away}}, "r", false, ""); err == nil {
 			t.Error("a server that cannot be reached is waited for")
 		}
 	})
 }
 
-// TestPrintRun: one line says what a run waits for or does, since when, and what there is to do; a pipe gets
-// the whole of an error.
+// TestPrintRun: one line shows what a run waits for or does, since when, and how to answer. A pipe gets the
+// full error.
 func TestPrintRun(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2026, 3, 10, 9, 30, 0, 0, time.UTC)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestModelsReadNothingSensitive: what a chain names as sensitive is masked in what a model is asked, also
-// where there is no store, and also an output that a step gave before.
+// TestModelsReadNothingSensitive: declared sensitive values are masked in prompts for models. This includes
+// earlier outputs, and works without a store.
 func TestModelsReadNothingSensitive(t *testing.T) {
 	t.Parallel()
 	var asked string

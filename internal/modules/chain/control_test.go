@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// openControl is a second process over the file of some runs, which executes nothing.
+// openControl opens the file of r as a second process that executes nothing.
 func openControl(t testing.TB, r *Runs) *Runs {
 	t.Helper()
 	c, err := OpenControl(context.Background(), Config{Path: r.config.Path})
@@ -21,7 +21,7 @@ func openControl(t testing.TB, r *Runs) *Runs {
 	return c
 }
 
-// awaitStatus waits until a run is as wanted.
+// awaitStatus waits until a run has the wanted status.
 func awaitStatus(t testing.TB, r *Runs, run string, want RunStatus) RunState {
 	t.Helper()
 	s, _ := await(t, "the run "+run+" to be "+string(want), func() (RunState, bool) {
@@ -31,7 +31,7 @@ func awaitStatus(t testing.TB, r *Runs, run string, want RunStatus) RunState {
 	return s
 }
 
-// await waits until something is there.
+// await polls until look succeeds.
 func await[T any](t testing.TB, what string, look func() (T, bool)) (T, time.Duration) {
 	t.Helper()
 	begun := time.Now()
@@ -49,7 +49,7 @@ func await[T any](t testing.TB, what string, look func() (T, bool)) (T, time.Dur
 	panic("unreachable")
 }
 
-// TestControl starts and controls a run through a handle that executes nothing.
+// TestControl starts and controls a run through a process that executes nothing.
 func TestControl(t *testing.T) {
 	ctx := context.Background()
 	var calls atomic.Int32
@@ -106,7 +106,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestControlAnswers answers a doubt, and runs a failed run again, through a handle that executes nothing.
+// TestControlAnswers answers a doubt and redrives a failed run, through a process that executes nothing.
 func TestControlAnswers(t *testing.T) {
 	ctx := context.Background()
 	folder := t.TempDir()
@@ -137,7 +137,7 @@ func TestControlAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Answer(ctx, again, q[0].Key, AnswerAgain, nil); err != nil { // nobody knows yet what became of it
+	if err := c.Answer(ctx, again, q[0].Key, AnswerAgain, nil); err != nil { // it is still unknown what happened to the call
 		t.Fatal(err)
 	}
 	if result := waitRun(t, c, again); result.Err != nil || marshal(result.Output) != `{"pay":"ok"}` {
@@ -145,8 +145,8 @@ func TestControlAnswers(t *testing.T) {
 	}
 }
 
-// TestSignalsOfSimilarRuns: in the pattern that lists signals, _ stands for any letter, and a signal of
-// another run is none of this one.
+// TestSignalsOfSimilarRuns: in the pattern that lists signals, _ matches any character, but signals of
+// another run must not count.
 func TestSignalsOfSimilarRuns(t *testing.T) {
 	r := openRuns(t, t.TempDir(), &fakeServers{})
 	defer r.Close()
@@ -164,8 +164,8 @@ func TestSignalsOfSimilarRuns(t *testing.T) {
 	}
 }
 
-// TestRedriveOnce: a failed run is run again once, and where that fails too, that one is: what it did is in its own
-// record. The new run finds its first signal.
+// TestRedriveOnce: a failed run can be redriven once; if the new run fails too, that one is redriven. The
+// redriven run receives its first signal.
 func TestRedriveOnce(t *testing.T) {
 	var works atomic.Bool
 	r := openRuns(t, t.TempDir(), effectsFunc(func(context.Context, Command) Outcome {
@@ -219,7 +219,7 @@ func TestRedriveOnce(t *testing.T) {
 	}
 }
 
-// TestSignalsAtOnce sends signals from two processes at the same time: none is lost.
+// TestSignalsAtOnce sends signals from two processes concurrently: none is lost.
 func TestSignalsAtOnce(t *testing.T) {
 	r := openRuns(t, t.TempDir(), &fakeServers{})
 	defer r.Close()
@@ -246,7 +246,7 @@ func TestSignalsAtOnce(t *testing.T) {
 	}
 }
 
-// TestControlWithoutExecutor starts a run where nothing executes; it begins once something does.
+// TestControlWithoutExecutor: a run that is started while nothing executes begins once a process does.
 func TestControlWithoutExecutor(t *testing.T) {
 	folder := t.TempDir()
 	c, err := OpenControl(context.Background(), Config{Path: filepath.Join(folder, "chains.db")})

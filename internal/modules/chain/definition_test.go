@@ -37,14 +37,14 @@ func parse(t testing.TB, doc string) *Definition {
 	return d
 }
 
-// step is a definition with the given steps in YAML flow style.
+// steps returns a definition with the given steps in YAML flow style.
 func steps(list ...string) string {
 	return "name: c\nsteps:\n- " + strings.Join(list, "\n- ") + "\n"
 }
 
 const first = `{id: a, type: tool, server: code-mcp, action: execute}`
 
-// badDefinitions are what a user may write and gets refused; testdata/bad.golden has what is said.
+// badDefinitions are definitions that must be rejected; testdata/bad.golden holds the messages.
 var badDefinitions = []struct{ name, doc string }{
 	{"misspelt keywords", "inputSchema: {type: object, requred: [site], properties: {site: {minlength: 3}}}\n" + steps(`{id: a, type: tool, server: code-mcp, action: execute, outputSchema: {typ: object}}`)},
 	{"empty", ""},
@@ -271,7 +271,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is parsed is whole, and is parsed again from its own document.
+// FuzzParse: anything that parses is complete, and parses again from its own document.
 func FuzzParse(f *testing.F) {
 	for _, bad := range badDefinitions {
 		if len(bad.doc) < 4096 {
@@ -300,8 +300,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// answerSome runs a definition for some commands, whose outcomes follow from seed: no definition that
-// parses, and no answer, makes the interpreter panic or wait for nothing.
+// answerSome runs a definition for some commands, with outcomes derived from seed. No definition or answer
+// may make the interpreter panic or wait for nothing.
 func answerSome(d *Definition, seed []byte) {
 	m := NewMachine(d, MachineOptions{Input: cloneValues(d.Input)})
 	defer m.Close()

@@ -108,7 +108,7 @@ const (
 	metaKey  = "gavel/idempotencyKey"
 )
 
-// stepMeta tells a server which execution of a step calls it.
+// stepMeta identifies to a server the execution of a step that calls it.
 type stepMeta struct {
 	Run       string `json:"run"`
 	Step      string `json:"step"`

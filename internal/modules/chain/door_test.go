@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// doorFunc is a door that a function answers at.
+// doorFunc is a Caller that answers with a function.
 type doorFunc func(req upstream.Request) (upstream.Reply, error)
 
 func (f doorFunc) Call(_ context.Context, _ engine.Principal, req upstream.Request) (upstream.Reply, error) {
@@ -18,7 +18,7 @@ func (f doorFunc) Call(_ context.Context, _ engine.Principal, req upstream.Reque
 
 func (doorFunc) List(engine.Principal, upstream.Kind) []upstream.Item { return nil }
 
-// TestDoor is what a step gets for what a server answers.
+// TestDoor checks the outcome of a step for each kind of answer from a server.
 func TestDoor(t *testing.T) {
 	for _, row := range []struct {
 		name, result, failure string
@@ -65,7 +65,7 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// TestAnswerInput is what a server gets for what a person said.
+// TestAnswerInput checks what a server receives for a person's answer.
 func TestAnswerInput(t *testing.T) {
 	for _, row := range []struct {
 		name     string

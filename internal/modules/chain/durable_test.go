@@ -20,7 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// shortGrace is that of tests whose calls do not end.
+// shortGrace is the Grace of tests whose calls never end.
 const shortGrace = 20 * time.Millisecond
 
 func openRuns(t testing.TB, folder string, e Effects) *Runs {
@@ -54,7 +54,7 @@ func waitRun(t testing.TB, r *Runs, run string) *Result {
 	return result
 }
 
-// effectsFunc answers commands with a function.
+// effectsFunc implements Effects with a function.
 type effectsFunc func(ctx context.Context, c Command) Outcome
 
 func (f effectsFunc) Do(ctx context.Context, c Command) Outcome { return f(ctx, c) }
@@ -93,8 +93,8 @@ func TestDurableRun(t *testing.T) {
 	}
 }
 
-// TestTakenUp closes the runs in the middle and opens them again: what had ended is not done
-// again, and a call that may not run twice is asked for.
+// TestTakenUp closes the runs halfway and opens them again. Completed commands are not repeated, and a
+// person is asked about a non-repeatable call.
 func TestTakenUp(t *testing.T) {
 	folder := t.TempDir()
 	begun := make(chan string, 10)
@@ -117,7 +117,7 @@ func TestTakenUp(t *testing.T) {
 			t.Fatalf("%s began, want %s", got, want)
 		}
 	}
-	interrupt() // which must not cancel the run
+	interrupt() // must not cancel the run
 	r.Close()
 
 	f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/log": func(c Command, _ int) Outcome { return Outcome{Value: c.Arguments} }}}
@@ -153,8 +153,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestRedriveFrom: a run goes on from a test that failed, and not from a step beside which another
-// began that may not run twice, whatever that is called.
+// TestRedriveFrom: a run continues from a failed test. It does not continue from a step if a non-repeatable
+// step ran in parallel, whatever that step is called.
 func TestRedriveFrom(t *testing.T) {
 	ctx := context.Background()
 	var works atomic.Bool
@@ -195,7 +195,7 @@ func TestRedriveFrom(t *testing.T) {
 	}
 }
 
-// TestRedriveTick: who runs the run of a tick again gives it no rights for longer than the schedule has them.
+// TestRedriveTick: redriving the run of a tick must not extend its rights beyond those of the schedule.
 func TestRedriveTick(t *testing.T) {
 	r := openRuns(t, t.TempDir(), effectsFunc(func(context.Context, Command) Outcome {
 		return Outcome{Err: &StepError{Code: CodeToolError, Message: "no"}}
@@ -293,8 +293,8 @@ func TestPauseCancelRedrive(t *testing.T) {
 	}
 }
 
-// The chain of the crash test: parallel steps, a flaky step, a sleep that is longer than most lives
-// of the process, and a step that may not run twice.
+// crashChain has parallel steps, a flaky step, a sleep that is longer than the process usually lives, and a
+// non-repeatable step.
 const crashChain = `
 name: crash
 steps:
@@ -306,7 +306,7 @@ steps:
 - {id: z, type: tool, server: s, action: z, arguments: {all: ["{{a.output}}", "{{b1.output}}", "{{b2.output}}", "{{pay1.output}}", "{{flaky.output}}", "{{pay2.output}}"]}, save_output_to: variables.output.z}
 `
 
-// diary is a file of what servers did, written at once.
+// diary is a file in which servers immediately record what they did.
 type diary struct{ path string }
 
 func (d diary) add(line string) {
@@ -321,12 +321,12 @@ func (d diary) add(line string) {
 }
 
 func (d diary) read() []string {
-	raw, _ := os.ReadFile(d.path) //nolint:errcheck // none yet is empty
+	raw, _ := os.ReadFile(d.path) //nolint:errcheck // a missing file is empty
 	return strings.Fields(string(raw))
 }
 
-// runUntilKilled is the process of the crash test: it runs one chain to its end, and says of calls
-// whose answer is lost what the diary says.
+// runUntilKilled is the process of the crash test. It runs one chain to its end, and answers questions
+// about lost calls from the diary.
 func runUntilKilled(folder string) {
 	sometimes := func() time.Duration { return time.Duration(os.Getpid()%2) * 10 * time.Millisecond } // every other process suspends runs
 	log := diary{filepath.Join(folder, "diary")}
@@ -341,7 +341,7 @@ func runUntilKilled(folder string) {
 	}
 	effects := effectsFunc(func(_ context.Context, c Command) Outcome {
 		log.add("begin:" + c.Name)
-		<-time.After(20 * time.Millisecond) // a server takes time, in which it may be killed
+		<-time.After(20 * time.Millisecond) // the call takes time, and the process may be killed during it
 		if c.Name == "flaky" && counts("begin:flaky") < 3 {
 			return Outcome{Err: &StepError{Code: CodeToolError, Message: "flaky"}}
 		}
@@ -354,7 +354,7 @@ func runUntilKilled(folder string) {
 	})
 	var r *Runs
 	opened := make(chan struct{})
-	asked := func(c Command) (string, bool) { // the person, who looks at the server
+	asked := func(c Command) (string, bool) { // plays the person who looks at the server
 		<-opened
 		answer := AnswerAgain
 		if counts("effect:"+c.Name) > 0 {
@@ -389,8 +389,8 @@ func runUntilKilled(folder string) {
 	r.Close()
 }
 
-// TestKilled kills the process at random moments: nothing that had ended is done again, what may
-// not happen twice does not, the sleep goes on where it was, and the end is that without kills.
+// TestKilled kills the process at random moments. Completed commands are not repeated, non-repeatable ones
+// happen at most once, the sleep keeps its deadline, and the result is the same as without kills.
 func TestKilled(t *testing.T) {
 	kills, rounds := 0, 1
 	if os.Getenv("GAVEL_LONG") != "" {
@@ -421,9 +421,9 @@ func killRandomly(t *testing.T) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		life := time.Duration(rand.IntN(250+20*kills)) * time.Millisecond // a slow machine gets longer ones
-		if rand.IntN(8) > 0 {                                             // else it may be killed before the run is taken up
-			_, _ = out.Read(make([]byte, 1)) //nolint:errcheck // its end is seen below
+		life := time.Duration(rand.IntN(250+20*kills)) * time.Millisecond // longer lives help slow machines
+		if rand.IntN(8) > 0 {                                             // otherwise it may be killed before the run is taken up
+			_, _ = out.Read(make([]byte, 1)) //nolint:errcheck // its end is checked below
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- child.Wait() }()

@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// enteringWorkflow is a workflow whose state "error" starts a chain; more is of its onEnter.
+// enteringWorkflow returns a workflow whose state "error" starts a chain; more is appended to its onEnter.
 func enteringWorkflow(t *testing.T, name, chain, more string) *workflow.Definition {
 	t.Helper()
 	d, err := workflow.Parse("w.json", fmt.Appendf(nil, `{"name":%q,"initialState":"error","states":{"work":{"transitions":{"fail":"error","stay":"work"}},
@@ -41,7 +41,7 @@ func TestCheckEntries(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		workflows []*workflow.Definition
-		want      string // of the workflow job, "" for nothing
+		want      string // for the workflow job; "" for no issue
 	}{
 		{"fits", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{instance.id}} {{context.deep.x}}"}`)}, ""},
 		{"no such chain", []*workflow.Definition{enteringWorkflow(t, "job", "claen", "")}, `2 error unknown-chain there is no chain "claen"; did you mean "clean"?; declare it in the section chains of the configuration file, or remove onEnter`},
@@ -75,7 +75,7 @@ func TestFillEntry(t *testing.T) {
 		`{"a":"{{context.n}}"}`:          `{"a":12345678901234567890}`,
 		`{"a":"{{context.deep.list}}"}`:  `{"a":[1,"two"]}`,
 		`{"a":"n={{context.deep}}."}`:    `{"a":"n={\"list\":[1,\"two\"]}."}`,
-		`{"a":"{{context.text}}"}`:       `{"a":"{{instance.id}}"}`, // what is put in is no reference
+		`{"a":"{{context.text}}"}`:       `{"a":"{{instance.id}}"}`, // text that was filled in is not a reference
 		`{"a":"{{context.gone}}","b":1}`: `{"b":1}`,
 		`{"a":"x{{context.gone}}"}`:      `the input "a" of the chain "clean": {{context.gone}} is missing: context has "deep", "n", "text"`,
 		`{"a":["{{context.gone}}"]}`:     `the input "a" of the chain "clean": {{context.gone}} is missing: context has "deep", "n", "text"`,
@@ -111,7 +111,8 @@ func TestEntryRun(t *testing.T) {
 	}
 }
 
-// TestSensitiveContext: what a workflow calls sensitive gets only into inputs that the chain calls so.
+// TestSensitiveContext: sensitive values of a workflow may only reach inputs that the chain declares
+// sensitive.
 func TestSensitiveContext(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ sensitive, reference, chain, want string }{
@@ -123,7 +124,7 @@ func TestSensitiveContext(t *testing.T) {
 		{`/people/*/ssn`, `{{context.people[1].ssn}}`, ``, "/people/*/ssn"},
 		{`/people/1`, `{{context.people[01]}}`, ``, "/people/1"},
 		{`/ssn`, `{{context.ssn}}`, `/input/other`, "/ssn"},
-		{`/ssn`, `{{context.ssn}}`, `/input/job/deep`, "/ssn"}, // the text itself is not masked
+		{`/ssn`, `{{context.ssn}}`, `/input/job/deep`, "/ssn"}, // masks a part of the text, not the text itself
 		{`/ssn`, `{{context.ssn}}`, `/input/job`, ""},
 		{`/ssn`, `{{context.ssn}}`, `/input/*`, ""},
 		{`/ssn`, `{{context.name}} {{instance.id}}`, ``, ""},
@@ -159,7 +160,7 @@ func TestSensitiveContext(t *testing.T) {
 	}
 }
 
-// marshalList is a list with one text, or none.
+// marshalList returns a JSON list with the text, or an empty one.
 func marshalList(text string) string {
 	if text == "" {
 		return "[]"

@@ -24,13 +24,13 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// job is a workflow that fails again and again, and cleans up each time.
+// job is a workflow that fails repeatedly and cleans up each time.
 const job = `{"name":"job","initialState":"work","states":{
 	"work":{"transitions":{"fail":"error","finish":"done"}},
 	"error":{"onEnter":{"chain":"clean","input":{"job":"{{instance.id}}","path":"{{context.path}}"}},"transitions":{"again":"work"}},
 	"done":{"final":true}}}`
 
-// fakeEntries has runs by their ids.
+// fakeEntries counts started runs by id.
 type fakeEntries struct {
 	mu    sync.Mutex
 	began map[string]int
@@ -43,7 +43,7 @@ func (f *fakeEntries) StartEntry(_ context.Context, _ engine.Principal, e engine
 	return nil
 }
 
-// dyingEntries is what a process that is killed asks for.
+// dyingEntries makes calls from a process that may be killed.
 type dyingEntries struct {
 	*process
 	runs *fakeEntries
@@ -69,7 +69,8 @@ func newEntries(t *testing.T, db store.Store) *chain.Entries {
 	return chain.NewEntries(chain.EntriesConfig{Engine: e, Store: db, ActsFor: owns, Log: quiet})
 }
 
-// Two replicas over one store, killed again and again: each entry of a state has one run.
+// TestEntriesStartOnce: with two replicas over one store that are killed repeatedly, each entry of a state
+// has one run.
 func TestEntriesStartOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +141,7 @@ func TestEntriesStartOnce(t *testing.T) {
 	})
 }
 
-// served is a store with chains that run, and what starts those of states.
+// served is a store with running chains, and the component that starts chains of states.
 type served struct {
 	*engine.Engine
 	db      store.Store
@@ -150,7 +151,7 @@ type served struct {
 	stop    func()
 }
 
-// serveEntries runs the chains of states over a store, with the effects, while the test does.
+// serveEntries runs the chains of states over a store, with the effects, until the test ends.
 func serveEntries(t *testing.T, workflow string, effects chain.Effects, chains ...string) served {
 	t.Helper()
 	s := served{db: memory.New(), folder: t.TempDir(), chains: map[string]*chain.Definition{}}
@@ -172,7 +173,7 @@ func serveEntries(t *testing.T, workflow string, effects chain.Effects, chains .
 	return s
 }
 
-// open runs chains until stop, or the end of the test.
+// open runs chains until stop is called or the test ends.
 func (s *served) open(t *testing.T, effects chain.Effects, ledger chain.Ledger) {
 	t.Helper()
 	runs, err := chain.Open(t.Context(), chain.Config{Path: s.folder + "/chains.db", Effects: effects, Ledger: ledger})
@@ -188,7 +189,7 @@ func (s *served) open(t *testing.T, effects chain.Effects, ledger chain.Ledger) 
 	t.Cleanup(s.stop)
 }
 
-// enter starts an instance of job and has it fail.
+// enter starts an instance of job and makes it fail.
 func (s served) enter(t *testing.T) (id, run string) {
 	t.Helper()
 	began, err := s.Start(t.Context(), ann, engine.StartRequest{Type: "job", Context: json.RawMessage(`{"path":"/work"}`)})
@@ -202,7 +203,7 @@ func (s served) enter(t *testing.T) (id, run string) {
 	return began.ID, chain.EntryRun(began.ID, failed.Revision)
 }
 
-// await looks until an instance is as it should be.
+// await polls until an instance satisfies is.
 func (s served) await(t *testing.T, id, what string, is func(engine.StatusResult) bool) engine.StatusResult {
 	t.Helper()
 	tick, late := time.NewTicker(20*time.Millisecond), time.After(20*time.Second)
@@ -225,7 +226,7 @@ func (s served) await(t *testing.T, id, what string, is func(engine.StatusResult
 
 const cleaning = `{"name":"clean","variables":{"input":{"job":"none","path":"/tmp"}},"steps":[{"id":"rm","type":"tool","server":"s","action":"rm","arguments":{"job":"{{variables.input.job}}","path":"{{variables.input.path}}"}}]}`
 
-// effects answer calls with what comes from a channel, and say what was asked.
+// scripted answers calls from a channel, and reports what was asked.
 type scripted struct {
 	asked chan string
 	say   chan chain.Outcome
@@ -253,7 +254,7 @@ const waiting = `{"name":"job","initialState":"work","states":{
 		"transitions":{"cleaned":{"target":"clean","validator":"(data, context) => context.path !== '/'"},"broken":"dirty","skip":"dirty"}},
 	"clean":{"final":true,"outcome":"failure"},"dirty":{"transitions":{"back":"error"}}}}`
 
-// TestStateWaitsForChain: nothing else moves the instance before the run has ended, and the end performs an
+// TestStateWaitsForChain: nothing else moves the instance before the run has ended. Its end performs an
 // action that the deterministic layers judge.
 func TestStateWaitsForChain(t *testing.T) {
 	t.Parallel()
@@ -263,7 +264,7 @@ func TestStateWaitsForChain(t *testing.T) {
 		say                   chain.Outcome
 	}{
 		"done":            {`{"path":"/work"}`, `/work`, "clean", chain.Outcome{Value: "ok"}},
-		"without context": {`{}`, `/tmp`, "clean", chain.Outcome{Value: "ok"}}, // the chain's default
+		"without context": {`{}`, `/tmp`, "clean", chain.Outcome{Value: "ok"}}, // uses the chain's default
 		"failed":          {`{"path":"/work"}`, `/work`, "dirty", failure},
 		"judged":          {`{"path":"/"}`, `/`, "error", chain.Outcome{Value: "ok"}},
 	} {
@@ -310,8 +311,8 @@ func TestStateWaitsForChain(t *testing.T) {
 	}
 }
 
-// TestLockedInstances: an instance whose chain never ran, because there were no chains, is freed once there are, or by an
-// operator. What was entered before and does not wait starts nothing.
+// TestLockedInstances: an instance whose chain never ran, because there were no chains, is freed once there
+// are, or by an operator. Earlier entries that do not wait start nothing.
 func TestLockedInstances(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -370,7 +371,7 @@ func TestLockedInstances(t *testing.T) {
 	})
 }
 
-// TestChainThatCannotStart counts as one that failed.
+// TestChainThatCannotStart: a chain that cannot start counts as failed.
 func TestChainThatCannotStart(t *testing.T) {
 	t.Parallel()
 	s := serveEntries(t, waiting, newScripted())
@@ -378,8 +379,8 @@ func TestChainThatCannotStart(t *testing.T) {
 	s.await(t, id, "the action on failure", func(now engine.StatusResult) bool { return now.State == "dirty" })
 }
 
-// TestSensitiveContextStartsNothing: a chain that would show what the workflow calls sensitive counts as one that
-// failed, and does not run.
+// TestSensitiveContextStartsNothing: a chain that would expose sensitive values of the workflow does not
+// run, and counts as failed.
 func TestSensitiveContextStartsNothing(t *testing.T) {
 	t.Parallel()
 	s := serveEntries(t, strings.Replace(waiting, `{"name":"job",`, `{"name":"job","sensitive":["/path"],`, 1), newScripted(), cleaning)
@@ -390,7 +391,7 @@ func TestSensitiveContextStartsNothing(t *testing.T) {
 	}
 }
 
-// TestCancelledChainOfState counts as one that failed.
+// TestCancelledChainOfState: a cancelled chain counts as failed.
 func TestCancelledChainOfState(t *testing.T) {
 	t.Parallel()
 	effects := newScripted()
@@ -406,7 +407,7 @@ func TestCancelledChainOfState(t *testing.T) {
 	}
 }
 
-// unreachable is a store that takes the end of no run.
+// unreachable is a store that never accepts the end of a run.
 type unreachable struct {
 	chain.Ledger
 	asked chan struct{}
@@ -420,8 +421,8 @@ func (u unreachable) SettleChain(context.Context, engine.Principal, string, engi
 	return &engine.Error{Code: engine.CodeUnavailable, Message: "The store cannot be reached."}
 }
 
-// TestEndOfChainIsTakenUp: a process that is gone before the instance knew the end leaves it to the next one,
-// and what the chain did is not done again.
+// TestEndOfChainIsTakenUp: if a process dies before the instance learns of the end of its chain, the next
+// process reports it, and the chain's work is not repeated.
 func TestEndOfChainIsTakenUp(t *testing.T) {
 	t.Parallel()
 	effects := newScripted()
@@ -449,8 +450,8 @@ func TestEndOfChainIsTakenUp(t *testing.T) {
 	}
 }
 
-// TestWhatEntersStates: starts and moves do, what stays or goes back does not, unless a chain is awaited that
-// never ran.
+// TestWhatEntersStates: starts, moves and redos enter a state. Staying in it or undoing a move does not,
+// unless the state awaits a chain that never ran.
 func TestWhatEntersStates(t *testing.T) {
 	t.Parallel()
 	const loops = `{"name":"loops","initialState":"a","states":{
@@ -498,11 +499,11 @@ func TestWhatEntersStates(t *testing.T) {
 	}
 }
 
-// unfoldable is a store in which the history of an instance cannot be read.
+// unfoldable is a store in which the history of one instance cannot be read.
 type unfoldable struct {
 	store.Store
 	instance string
-	most     int64 // 0, or only what is read up to this revision
+	most     int64 // if not 0, only reads up to this revision fail
 	cause    error
 }
 
@@ -517,8 +518,8 @@ func (u *unfoldable) Snapshot(context.Context, string, int64) (record.Instance, 
 	return record.Instance{}, store.ErrNotFound
 }
 
-// TestDamagedHistoryIsPassed: the entry of an instance that nobody can read any more keeps no other one waiting, and
-// is named; one that the store cannot read just now is waited for.
+// TestDamagedHistoryIsPassed: an instance whose history is unreadable is reported, and does not hold up the
+// entries of others. If the store only fails temporarily, the entry waits.
 func TestDamagedHistoryIsPassed(t *testing.T) {
 	t.Parallel()
 	db := &unfoldable{Store: memory.New()}
@@ -558,7 +559,7 @@ func TestDamagedHistoryIsPassed(t *testing.T) {
 	if _, err := e.Redo(t.Context(), operator, engine.UndoRequest{ID: ids[0]}); err != nil {
 		t.Fatal(err)
 	}
-	db.instance, db.most = ids[0], 1 // which the undo goes back to
+	db.instance, db.most = ids[0], 1 // the revision that the undo reads
 	if _, damaged, at, err := e.ListEntries(t.Context(), 0, 100); !chain.IsCode(err, engine.CodeUnavailable) || at != 0 {
 		t.Errorf("just now, in the past of a redo: %v, %d, %v", damaged, at, err)
 	}

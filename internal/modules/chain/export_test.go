@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// What the tests over a whole engine, which may not be in this package, need of it.
+// These are exported for tests that need a whole engine, and therefore cannot be in this package.
 var (
 	RunUntilKilled = runUntilKilled
 	ServePipe      = servePipe
@@ -20,13 +20,13 @@ var (
 	IsCode         = isCode
 )
 
-// NewTestEngine is a whole engine, which only tests outside of this package may make.
+// NewTestEngine creates a whole engine; only tests outside this package can set it.
 var NewTestEngine func(t testing.TB) *engine.Engine
 
-// ScheduleActions are all actions that are recorded of a schedule.
+// ScheduleActions lists the actions that are recorded for a schedule.
 var ScheduleActions = []string{actStart, actStarted, actPause, actTrigger, actResume, actChange, actRefused}
 
-// ListActions are the actions of what is kept of a schedule, at most the first 1000.
+// ListActions returns the recorded actions of a schedule, at most the first 1000.
 func (s *Schedules) ListActions(t *testing.T, chain string) (out []string) {
 	t.Helper()
 	kept, err := s.find(context.Background(), chain)
@@ -43,7 +43,7 @@ func (s *Schedules) ListActions(t *testing.T, chain string) (out []string) {
 	return out
 }
 
-// CountRows is how many rows the tables have of some runs, and of their steps and signals.
+// CountRows returns how many rows the tables have for some runs, with their steps and signals.
 func (r *Runs) CountRows(t *testing.T, runs ...string) (rows int) {
 	t.Helper()
 	db := openSQLite(t, r.config.Path)
@@ -59,7 +59,7 @@ func (r *Runs) CountRows(t *testing.T, runs ...string) (rows int) {
 	return rows
 }
 
-// DamageRun replaces what a run begins with, in a file that nobody has open.
+// DamageRun replaces the input of a run in a file that no process has open.
 func DamageRun(t *testing.T, path, run, begun string) {
 	t.Helper()
 	raw, err := json.Marshal(begun)
@@ -72,7 +72,7 @@ func DamageRun(t *testing.T, path, run, begun string) {
 	}
 }
 
-// AwaitQuestion waits until a run waits for others.
+// AwaitQuestion waits until a run waits for someone else.
 func AwaitQuestion(t *testing.T, s *Service, p engine.Principal, run string) RunQuestion {
 	t.Helper()
 	v, _ := await(t, "a question", func() (RunView, bool) {
@@ -82,13 +82,13 @@ func AwaitQuestion(t *testing.T, s *Service, p engine.Principal, run string) Run
 	return v.Waiting[0]
 }
 
-// AwaitSuspended waits until the tables have so many suspended runs.
+// AwaitSuspended waits until the tables have want suspended runs.
 func (r *Runs) AwaitSuspended(t *testing.T, want int) {
 	t.Helper()
 	awaitSuspended(t, r, want)
 }
 
-// SyncBuffer is what several goroutines write and read.
+// SyncBuffer is a buffer that is safe for concurrent use.
 type SyncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -121,7 +121,7 @@ func (c *chains) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// configure returns where the runs are stored, and what performs their steps.
+// configure returns the Config of the runs: where they are stored, and the Effects of their steps.
 func (c *chains) configure(ctx context.Context) (config Config, err error) {
 	section, store := c.section.Load(), c.sys.Path
 	inDatabase := driver.Find(store) != nil

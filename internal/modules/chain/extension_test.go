@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/module"
 )
 
-// TestRightsOfRuns: what a run may do follows from the tokens and the configuration of now.
+// TestRightsOfRuns: the rights of a run depend on the current tokens and configuration.
 func TestRightsOfRuns(t *testing.T) {
 	t.Parallel()
 	tokens, err := auth.OpenTokens(filepath.Join(t.TempDir(), "tokens"))
@@ -40,7 +40,7 @@ func TestRightsOfRuns(t *testing.T) {
 		name, run string
 		acts      engine.Principal
 		named     *engine.Principal
-		want      string // "" refuses nothing
+		want      string // "" means that it is allowed
 	}{
 		{"a token", "run-1", agent("ann", "a"), nil, ""},
 		{"a token for something else", "run-1", agent("ann", ""), nil, "its token has been revoked or has expired"},
@@ -74,13 +74,13 @@ func TestRightsOfRuns(t *testing.T) {
 	}
 }
 
-// gates are a gateway that has a gate before one tool.
+// gates is a gateway with a gate in front of one tool.
 type gates struct{}
 
 func (gates) IsGated(_, tool string) bool { return tool == "workflow.list" }
 
-// TestGatedToolsAreRepeatable: the gate's own record keeps a gated tool from being called twice; of others only the
-// operator says so.
+// TestGatedToolsAreRepeatable: the gate's own record prevents a second call of a gated tool. Other tools
+// are repeatable only if the operator declared it.
 func TestGatedToolsAreRepeatable(t *testing.T) {
 	t.Parallel()
 	c := &chains{sys: module.System{Extensions: module.Extensions{{Provides: gates{}}}}}
@@ -92,7 +92,8 @@ func TestGatedToolsAreRepeatable(t *testing.T) {
 	}
 }
 
-// TestChainsOfStatesActForOwners: with the rights of a token of the owner.
+// TestChainsOfStatesActForOwners: the chain of a state runs with the rights of a token of the instance's
+// owner.
 func TestChainsOfStatesActForOwners(t *testing.T) {
 	t.Parallel()
 	tokens, err := auth.OpenTokens(filepath.Join(t.TempDir(), "tokens"))

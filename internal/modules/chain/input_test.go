@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
-// What the schema of the input states is enforced, and nothing else is: a client that follows it is not refused, and
-// one that does not is.
+// TestDescribeInput: exactly what the schema of the input states is enforced. An input that follows it is
+// accepted, and any other is rejected.
 func TestDescribeInput(t *testing.T) {
 	const defaults = "variables: {input: {text: x, number: 1.5, flag: true, list: [1], object: {a: 1}, none: null}}\n"
 	for name, doc := range map[string]string{
@@ -33,7 +33,7 @@ func TestDescribeInput(t *testing.T) {
 			}
 			_, refused := d.CheckInput(json.RawMessage(input))
 			if name == "a schema" && !strings.Contains(input, `"text":`) {
-				continue // what has a default need not be sent
+				continue // keys with defaults need not be sent
 			}
 			if (len(wrong) > 0) != (refused != nil) {
 				t.Errorf("%s, %s: the schema %s says %v, the chain %v", name, input, described, wrong, refused)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestStepsOfLongRun: who looks at a run with very much output gets each of its steps, and what is held meanwhile
-// does not grow with them. A start that is asked for again, and a change, answer without them.
+// TestStepsOfLongRun: reading a run with very large outputs returns each step, and the memory in use does
+// not grow with the outputs. Repeated starts and changes return no steps.
 func TestStepsOfLongRun(t *testing.T) { // not parallel: it measures
 	const more, size = 1000, 128 << 10
 	s := openService(t, &fakeServers{})
@@ -53,7 +53,7 @@ func TestStepsOfLongRun(t *testing.T) { // not parallel: it measures
 	}()
 	v, err = s.ReadRun(t.Context(), operator, run)
 	close(stop)
-	held := int64(<-most) - int64(before.HeapAlloc) //nolint:gosec // memory of a machine
+	held := int64(<-most) - int64(before.HeapAlloc) //nolint:gosec // heap sizes fit
 	if err != nil || len(v.Steps) != few+more {
 		t.Fatalf("%d steps and not %d, %v", len(v.Steps), few+more, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// fakeLeases is the one lease of a test, with the rules of a store.
+// fakeLeases holds a single lease, with the rules of a store.
 type fakeLeases struct {
 	mu    sync.Mutex
 	lease store.Lease
@@ -61,8 +61,8 @@ func (f *fakeLeases) setAway(err error) {
 	f.away = err
 }
 
-// TestExecutorLease: where the lease may have ended nothing goes on until it is known whether another process has
-// had it.
+// TestExecutorLease: once the lease may have ended, nothing continues until it is known whether another
+// process held it.
 func TestExecutorLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		meanwhile func(f *fakeLeases)
@@ -92,11 +92,11 @@ func TestExecutorLease(t *testing.T) {
 				defer stop()
 				go l.keep(ctx)
 				f.setAway(errors.New("away"))
-				time.Sleep(8 * time.Second) //nolint:forbidigo // the clock of the bubble
+				time.Sleep(8 * time.Second) //nolint:forbidigo // the fake clock of synctest
 				if lease, err := l.confirm(ctx); err != nil || lease.Number != l.lease.Number {
 					t.Errorf("within its time: %+v, %v", lease, err)
 				}
-				time.Sleep(3 * time.Second) //nolint:forbidigo // the clock of the bubble
+				time.Sleep(3 * time.Second) //nolint:forbidigo // the fake clock of synctest
 				tc.meanwhile(f)
 				done := make(chan error, 1)
 				go func() { _, err := l.confirm(ctx); done <- err }()
@@ -106,7 +106,7 @@ func TestExecutorLease(t *testing.T) {
 					t.Fatalf("it is not known who has it, and it said %v", err)
 				default:
 				}
-				time.Sleep(time.Second) //nolint:forbidigo // the clock of the bubble
+				time.Sleep(time.Second) //nolint:forbidigo // the fake clock of synctest
 				f.setAway(nil)
 				if err := <-done; !errors.Is(err, tc.want) {
 					t.Errorf("got %v, want %v", err, tc.want)
@@ -116,7 +116,7 @@ func TestExecutorLease(t *testing.T) {
 	}
 }
 
-// TestNoLease: the owner of a file always goes on.
+// TestNoLease: the owner of a file can always continue.
 func TestNoLease(t *testing.T) {
 	var l *executorLease
 	if _, err := l.confirm(t.Context()); err != nil {

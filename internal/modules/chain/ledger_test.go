@@ -16,8 +16,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// TestRecordsAnything: whatever a call gives, or a run is started with, the run goes on. What no instance
-// may hold is recorded by its digest.
+// TestRecordsAnything: any result of a call and any input of a run can be recorded. Values that no instance
+// may hold are recorded as digests.
 func TestRecordsAnything(t *testing.T) {
 	t.Parallel()
 	var deep any = "end"
@@ -74,7 +74,7 @@ func runToEnd(t *testing.T, service *chain.Service, req chain.StartRun) chain.Ru
 	return v
 }
 
-// TestRecordsManyDoubts: a run that waits for more than its record may hold goes on waiting.
+// TestRecordsManyDoubts: a run that waits for more than its record can hold keeps waiting.
 func TestRecordsManyDoubts(t *testing.T) {
 	t.Parallel()
 	for _, many := range []int{17, 60} {
@@ -101,7 +101,7 @@ func TestRecordsManyDoubts(t *testing.T) {
 	}
 }
 
-// refusingLedger refuses what became of steps.
+// refusingLedger rejects the outcomes of steps.
 type refusingLedger struct{ *engine.Engine }
 
 func (l refusingLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
@@ -111,8 +111,8 @@ func (l refusingLedger) RecordStep(ctx context.Context, req engine.StepRecord) e
 	return l.Engine.RecordStep(ctx, req)
 }
 
-// TestRecordRefused: a run whose record is refused for good is cancelled, and so is its instance; the note
-// says what to do.
+// TestRecordRefused: a run whose record is permanently rejected is cancelled with its instance; the note
+// explains what to do.
 func TestRecordRefused(t *testing.T) {
 	t.Parallel()
 	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
@@ -139,7 +139,7 @@ func TestRecordRefused(t *testing.T) {
 	}
 }
 
-// TestStartLosesRace: a start whose id another one took meanwhile leaves that one's run alone.
+// TestStartLosesRace: a start that loses its id to a concurrent start does not touch the other run.
 func TestStartLosesRace(t *testing.T) {
 	t.Parallel()
 	runs, service, _ := openRecorded(t, func(chain.Command) chain.Outcome { return chain.Outcome{} }, waitingChain)
@@ -158,7 +158,7 @@ func TestStartLosesRace(t *testing.T) {
 	}
 }
 
-// brokenLedger does not take what people do to runs.
+// brokenLedger does not record what people do to runs.
 type brokenLedger struct{ *engine.Engine }
 
 func (l brokenLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
@@ -168,7 +168,7 @@ func (l brokenLedger) RecordStep(ctx context.Context, req engine.StepRecord) err
 	return l.Engine.RecordStep(ctx, req)
 }
 
-// TestNotesFollowTheRecord: where it cannot be recorded that a run is cancelled, paused or resumed, it is not.
+// TestNotesFollowTheRecord: a cancellation, pause or resumption that cannot be recorded has no effect.
 func TestNotesFollowTheRecord(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "chains.db")
@@ -210,7 +210,8 @@ func TestNotesFollowTheRecord(t *testing.T) {
 	}
 }
 
-// TestOtherInstances: an id of a run that names an instance which is no run's record changes nothing of it.
+// TestOtherInstances: a run id that maps to an instance which is not a run's record does not change that
+// instance.
 func TestOtherInstances(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)

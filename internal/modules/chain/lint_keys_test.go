@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLintTakes: what looks like a mistake of those that testdata/bad.golden has, and is none.
+// TestLintTakes: definitions that look like the mistakes in testdata/bad.golden but are correct.
 func TestLintTakes(t *testing.T) {
 	for name, doc := range map[string]string{
 		"a default of the handler":       steps(strings.Replace(first, "execute", `execute, on_error: {step: b, arguments: {x: "{{saved.x}}"}}`, 1), `{id: b, type: tool, server: code-mcp, action: execute, save_output_to: saved.x, default: {saved.x: 1}}`),
@@ -28,7 +28,7 @@ func TestLintTakes(t *testing.T) {
 	}
 }
 
-// TestScriptSeesNullItem: the item of a script is that of the innermost forEach, also where it is null.
+// TestScriptSeesNullItem: a script sees the item of the innermost forEach, even if it is null.
 func TestScriptSeesNullItem(t *testing.T) {
 	m := NewMachine(parse(t, steps(`{id: f, type: forEach, items: [outer], steps: [{id: g, type: forEach, items: [null], steps: [{id: s, type: switch, cases: [{when: {script: "data.item === null"}, steps: [`+first+`]}]}]}]}`)), MachineOptions{Input: map[string]any{}})
 	defer m.Close()
@@ -42,7 +42,7 @@ func TestScriptSeesNullItem(t *testing.T) {
 	}
 }
 
-// TestFilledIsBounded: a definition of 256 KiB can refer to an input of 256 KiB thousands of times.
+// TestFilledIsBounded: a definition of 256 KiB can refer thousands of times to an input of 256 KiB.
 func TestFilledIsBounded(t *testing.T) {
 	for name, value := range map[string]string{
 		"a text":  `"` + strings.Repeat("{{variables.input.x}}", 1000) + `"`,
@@ -62,7 +62,7 @@ func TestFilledIsBounded(t *testing.T) {
 	}
 }
 
-// TestHandlersKeepMessageShort: two handlers for each handler make a message of twice the length each.
+// TestHandlersKeepMessageShort: with two handlers per handler, the message would double at each level.
 func TestHandlersKeepMessageShort(t *testing.T) {
 	var list []string
 	const deep = 10

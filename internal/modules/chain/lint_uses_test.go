@@ -14,8 +14,8 @@ const (
 	readsW     = `{id: r, type: tool, server: s, action: x, arguments: {x: "{{w.output}}"}}`
 )
 
-// TestLintOrder: a variable, or the output of a step, that nothing on the way can have written is found, and none that
-// something may have.
+// TestLintOrder: reports variables and outputs that no earlier step can have written, and none that one may
+// have.
 func TestLintOrder(t *testing.T) {
 	decide := func(condition, step string) string {
 		return `conditionals: {c: {condition: "` + condition + `", if_true: [` + step + `]}}` + "\n"
@@ -27,7 +27,7 @@ func TestLintOrder(t *testing.T) {
 	unless := func(step string) string { return `{id: u, type: switch, cases: [], else: [` + step + `]}` }
 	for name, row := range map[string]struct {
 		doc  string
-		rule string // "" finds nothing
+		rule string // "" means no issue
 	}{
 		"a later step":                         {steps(reads, writes), "unwritten-variable"},
 		"an earlier step":                      {steps(writes, reads), ""},

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// TestLostRun: a run that cannot be read any more fails in the store as well, where it would wait for ever.
+// TestLostRun: a run that became unreadable fails in the store as well, instead of waiting there forever.
 func TestLostRun(t *testing.T) {
 	t.Parallel()
 	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
@@ -27,7 +27,7 @@ func TestLostRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-first.wrote // it waits
+	<-first.wrote // now it waits
 	r.Close()
 	chain.DamageRun(t, path, run, `{"definition":{"name":"waiting","steps":[],"later":1}}`)
 	result, err := openReplay(t, path, &countingLedger{Engine: e}).Wait(t.Context(), run)
@@ -40,7 +40,7 @@ func TestLostRun(t *testing.T) {
 	}
 }
 
-// TestMoveKeepsItsRest: a move with a timeout that is taken up has what is left of it.
+// TestMoveKeepsItsRest: a move with a timeout keeps only the remaining time when it is taken up.
 func TestMoveKeepsItsRest(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "chains.db")
@@ -75,7 +75,7 @@ func TestMoveKeepsItsRest(t *testing.T) {
 	}
 }
 
-// blockingEffects says what is called, and never answers.
+// blockingEffects reports each command and never answers.
 type blockingEffects func(chain.Command)
 
 func (f blockingEffects) Do(ctx context.Context, c chain.Command) chain.Outcome {
@@ -84,8 +84,8 @@ func (f blockingEffects) Do(ctx context.Context, c chain.Command) chain.Outcome 
 	return chain.Outcome{}
 }
 
-// TestRunKeepsItsWriters: a run that has written a resource goes on, though the configuration names no tool for that
-// any more.
+// TestRunKeepsItsWriters: a run that has written a resource continues, even if the configuration no longer
+// names a tool for that.
 func TestRunKeepsItsWriters(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "chains.db")

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// fakeServers answer calls with functions, by server/name, and remember what they were asked.
+// fakeServers answers calls with functions, by server/name, and records the calls.
 type fakeServers struct {
 	answers map[string]func(c Command, call int) Outcome
 
@@ -61,8 +61,7 @@ func fails(message string) func(Command, int) Outcome {
 	}
 }
 
-// runInMemory runs a machine to its end. Nothing is recorded: where the process ends, the run does.
-// The error is ctx's.
+// runInMemory runs a machine to its end without recording anything. The error is ctx's.
 func runInMemory(ctx context.Context, m *Machine, effects Effects, waiter Waiter) (*Result, error) {
 	if waiter == nil {
 		waiter = &fakeServers{}
@@ -95,7 +94,7 @@ func runInMemory(ctx context.Context, m *Machine, effects Effects, waiter Waiter
 	return m.Result(), nil
 }
 
-// runFake runs a definition to its end; time passes at once.
+// runFake runs a definition to its end with a fake clock.
 func runFake(t *testing.T, d *Definition, f *fakeServers, o MachineOptions) (result *Result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +128,7 @@ func marshal(v any) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// TestBadServers is what users read when inputs and servers are not as expected.
+// TestBadServers checks the messages for unexpected inputs and servers.
 func TestBadServers(t *testing.T) {
 	long := strings.Repeat("x", MaxOutput)
 	for _, row := range []struct {
@@ -173,8 +172,7 @@ func TestBadServers(t *testing.T) {
 	}
 }
 
-// TestMaxCommands ends a run that would go on for too long, with the step named; its handlers cannot
-// make it longer.
+// TestMaxCommands ends a run with too many commands, and names the step; handlers cannot extend the run.
 func TestMaxCommands(t *testing.T) {
 	d := parse(t, steps(`{id: outer, type: loop, max_iterations: 10000, steps: [{id: inner, type: loop, max_iterations: 10000, steps: [{id: a, type: tool, server: s, action: x, on_error: b}]}]}`, `{id: b, type: tool, server: s, action: y}`))
 	m := NewMachine(d, MachineOptions{})
@@ -195,7 +193,7 @@ func TestMaxCommands(t *testing.T) {
 	}
 }
 
-// TestMaxPassed ends a run that would go on for ever without a command.
+// TestMaxPassed ends a run that would continue forever without a command.
 func TestMaxPassed(t *testing.T) {
 	for name, inside := range map[string]string{
 		"steps":      `{id: s, type: switch, cases: [{when: "1 == 2", steps: [{id: a, type: tool, server: s, action: x}]}]}`,
@@ -212,7 +210,7 @@ func TestMaxPassed(t *testing.T) {
 	}
 }
 
-// TestMaxCollected: what branches give is bounded together, and not only for each.
+// TestMaxCollected: the outputs of branches are limited in total, not only individually.
 func TestMaxCollected(t *testing.T) {
 	d := parse(t, steps(`{id: f, type: forEach, items: "{{variables.input.n}}", mode: all, steps: [{id: a, type: tool, server: s, action: x}], save_output_to: variables.output.f}`)+"variables: {input: {n: []}}\n")
 	for _, items := range []int{60, 70} {
@@ -265,7 +263,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// TestUnknown asks a person what became of a call whose answer is lost.
+// TestUnknown: a person is asked what happened to a call whose answer was lost.
 func TestUnknown(t *testing.T) {
 	doc := steps(`{id: a, type: tool, server: s, action: pay, save_output_to: variables.output.receipt, on_error: b}`, `{id: b, type: tool, server: s, action: other}`)
 	lost := func(_ Command, call int) Outcome {
@@ -294,7 +292,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestDelays holds backoff to its growth, its bound and its jitter.
+// TestDelays checks the growth, limit and jitter of the backoff.
 func TestDelays(t *testing.T) {
 	for _, row := range []struct {
 		retry Retry
@@ -319,7 +317,7 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// TestSavedVariables: what a run saves the next one finds.
+// TestSavedVariables: a run reads the variables that the previous run saved.
 func TestSavedVariables(t *testing.T) {
 	d := parse(t, "variables: {saved: {last: none}}\n"+steps(`{id: a, type: tool, server: s, action: x, arguments: {before: "{{saved.last}}", same: "{{variables.saved.last}}"}, save_output_to: saved.last}`))
 	f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/x": func(_ Command, call int) Outcome { return Outcome{Value: json.Number(fmt.Sprint(call))} }}}
@@ -330,7 +328,7 @@ func TestSavedVariables(t *testing.T) {
 	}
 }
 
-// TestKeys: no two commands of a run share a key, and the same run has the same keys again.
+// TestKeys: no two commands of a run share a key, and repeating the run produces the same keys.
 func TestKeys(t *testing.T) {
 	d := parse(t, steps(
 		`{id: l, type: loop, max_iterations: 3, delay_seconds: 1, steps: [{id: a, type: tool, server: s, action: x, retry: {max_attempts: 2}, on_error: h}]}`,

@@ -51,12 +51,12 @@ func said(t *testing.T, o chain.Outcome) string {
 	return string(raw)
 }
 
-// move is one move of a run of ann's.
+// move returns a move of one of ann's runs.
 func move(key, action, instance, target string, data any) chain.Command {
 	return chain.Command{Op: chain.OpMove, Kind: chain.KindWorkflow, Run: "run-1", Principal: ann, Key: key, Action: action, Name: "paper", Instance: instance, Target: target, Arguments: data}
 }
 
-// TestMoves moves a workflow as a run does: once under a key, a refusal being final.
+// TestMoves moves a workflow as a run does: a key moves it once, and a rejection is final.
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
@@ -95,7 +95,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestMoveWaitsForPerson: a parked move ends its step when a person has decided it.
+// TestMoveWaitsForPerson: the step of a parked move ends when a person has decided it.
 func TestMoveWaitsForPerson(t *testing.T) {
 	t.Parallel()
 	for decision, want := range map[judge.Outcome]string{judge.Approve: `"state":"submitted"`, judge.Reject: "refused rita rejected it: too soon final=true"} {
@@ -105,7 +105,7 @@ func TestMoveWaitsForPerson(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The run's key is used first here, so that the review is known; the step finds it.
+		// Use the run's key here first, so that the review is known; the step finds it.
 		parked, err := e.Advance(t.Context(), ann, engine.AdvanceRequest{ID: begun.ID, Action: "ask", Key: "run-1/ask"})
 		if err != nil || parked.Review == nil {
 			t.Fatalf("not parked: %+v, %v", parked, err)
@@ -124,7 +124,7 @@ func TestMoveWaitsForPerson(t *testing.T) {
 	}
 }
 
-// TestRightsAreAskedAtEveryStep: who lost its rights gets nothing done any more.
+// TestRightsAreAskedAtEveryStep: a principal that has lost its rights can do nothing more.
 func TestRightsAreAskedAtEveryStep(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
@@ -139,8 +139,8 @@ func TestRightsAreAskedAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestRightsAreAskedBehindWaits: who lost its rights while a step waited gets nothing done, and no answer. The reviews are
-// approved; of the rights only the first question is answered.
+// TestRightsAreAskedBehindWaits: a principal that loses its rights while a step waits can do nothing more,
+// and gets no answer. The reviews are approved; only the first check of the rights succeeds.
 func TestRightsAreAskedBehindWaits(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
@@ -182,8 +182,8 @@ func TestRightsAreAskedBehindWaits(t *testing.T) {
 	}
 }
 
-// TestRightsGoneBehindAMove: of a run whose rights went while its move waited, and was approved, the record and the steps
-// say that the move was made.
+// TestRightsGoneBehindAMove: if a run loses its rights while its move waits for approval, the record and
+// the steps still show that the approved move was made.
 func TestRightsGoneBehindAMove(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
@@ -237,8 +237,8 @@ func TestRightsGoneBehindAMove(t *testing.T) {
 	}
 }
 
-// TestPeopleWakeRuns: a run that waits for a person's decision, or for the state of an instance, is suspended, and goes on
-// when that has come.
+// TestPeopleWakeRuns: a run that waits for a person's decision or the state of an instance is suspended,
+// and continues once it arrives.
 func TestPeopleWakeRuns(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
@@ -287,7 +287,7 @@ func TestPeopleWakeRuns(t *testing.T) {
 	}
 }
 
-// TestRightsThatCannotBeRead: a step waits while nobody can say what its run may do, and is not refused.
+// TestRightsThatCannotBeRead: while rights cannot be read, a step waits and is not rejected.
 func TestRightsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -309,7 +309,7 @@ func TestRightsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// awayFirst is a store that is away at the first look.
+// awayFirst is a store that is unreachable for the first status request.
 type awayFirst struct {
 	chain.Workflows
 	looks int
@@ -322,7 +322,7 @@ func (w *awayFirst) Status(ctx context.Context, p engine.Principal, id string) (
 	return w.Workflows.Status(ctx, p, id)
 }
 
-// TestWaitsThroughTrouble: a wait of days does not end because of one look.
+// TestWaitsThroughTrouble: a failed poll does not end a wait.
 func TestWaitsThroughTrouble(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
@@ -336,7 +336,7 @@ func TestWaitsThroughTrouble(t *testing.T) {
 	}
 }
 
-// completer answers with what it was asked.
+// completer echoes its request.
 type completer struct{}
 
 func (completer) CompletePrompt(_ context.Context, p engine.Principal, model string, messages []chain.Message) (string, error) {
@@ -369,7 +369,7 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// answers are what a gate says, one after the other; keys are what it was asked with.
+// answers returns the answers of a gate in order; keys records the idempotency keys of the requests.
 type answers struct {
 	say  []error
 	keys []string
@@ -390,7 +390,7 @@ func (a *answers) Call(_ context.Context, _ engine.Principal, req upstream.Reque
 	return upstream.Reply{Result: json.RawMessage(`{"content":[{"type":"text","text":"written"}]}`)}, said
 }
 
-// reviews are decided; no call is open.
+// reviews has only decided reviews, and no open calls.
 type reviews struct {
 	chain.Workflows
 	decision judge.Outcome
@@ -404,8 +404,8 @@ func (reviews) Status(context.Context, engine.Principal, string) (engine.StatusR
 	return engine.StatusResult{}, nil
 }
 
-// TestGatedCalls: a parked call is made once it was approved; of one that the gate has on record the
-// gate is asked, and it is not made again.
+// TestGatedCalls: a parked call is made once it is approved. A call that the gate has on record is not made
+// again; the gate is asked for its outcome.
 func TestGatedCalls(t *testing.T) {
 	t.Parallel()
 	at := &upstream.Standing{ID: "wf-1", CallID: "call-1", ReviewID: "rv-1"}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// otherLedger is that of a store which is known by its digests.
+// otherLedger is the ledger of a store that is identified by its digests.
 type otherLedger struct {
 	Ledger
 	key string
@@ -17,7 +17,7 @@ type otherLedger struct {
 func (l otherLedger) DigestStep(string, string, []byte) string       { return l.key }
 func (l otherLedger) ListOpenRuns(context.Context) ([]string, error) { return nil, nil }
 
-// TestRunsOfAnotherStore: a store does not go on with the runs of another one.
+// TestRunsOfAnotherStore: a store does not continue the runs of another store.
 func TestRunsOfAnotherStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "chains.db")
 	open := func(key string, open func(context.Context, Config) (*Runs, error)) error {
@@ -43,7 +43,7 @@ func TestRunsOfAnotherStore(t *testing.T) {
 	}
 }
 
-// TestNewerTables: tables of a later DBOS are refused, and those of this one have the version that is known.
+// TestNewerTables: tables of a later DBOS are rejected, and tables of this DBOS have the known version.
 func TestNewerTables(t *testing.T) {
 	folder := t.TempDir()
 	openRuns(t, folder, nil).Close()
@@ -65,7 +65,8 @@ func TestNewerTables(t *testing.T) {
 	}
 }
 
-// TestTablesThatWereBegun: a file whose first process was killed before it had made the tables is opened.
+// TestTablesThatWereBegun: a file is opened even if its first process was killed before it had created the
+// tables.
 func TestTablesThatWereBegun(t *testing.T) {
 	folder := t.TempDir()
 	if _, err := openSQLite(t, filepath.Join(folder, "chains.db")).ExecContext(t.Context(), "CREATE TABLE "+VersionTable+" (version INTEGER NOT NULL PRIMARY KEY)"); err != nil {

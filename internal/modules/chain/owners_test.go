@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// TestListsOfFailedAndOfChains: lists find what is asked for, page by page.
+// TestListsOfFailedAndOfChains: filtered lists return the matching runs page by page.
 func TestListsOfFailedAndOfChains(t *testing.T) {
 	failing := effectsFunc(func(_ context.Context, c Command) Outcome {
 		if strings.Contains(c.Run, "bad") {
@@ -24,7 +24,7 @@ func TestListsOfFailedAndOfChains(t *testing.T) {
 	folder := t.TempDir()
 	r := openRuns(t, folder, failing)
 	chains := map[string]*Definition{}
-	for _, name := range []string{"a_b", "axb", "c"} { // in the pattern that lists owners, _ stands for any letter
+	for _, name := range []string{"a_b", "axb", "c"} { // in the pattern that lists owners, _ matches any character
 		d, err := Parse("chain.yaml", []byte("name: "+name+"\nsteps: [{id: s, type: tool, server: s, action: look}]\n"))
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestListsOfFailedAndOfChains(t *testing.T) {
 				t.Fatal(i, err)
 			}
 			waitRun(t, r, run)
-			ended := time.Now().UnixMilli() // the order is that of the clock, by the millisecond
+			ended := time.Now().UnixMilli() // lists are ordered by the clock in milliseconds
 			await(t, "the next millisecond", func() (int64, bool) { now := time.Now().UnixMilli(); return now, now > ended })
 		}
 	}

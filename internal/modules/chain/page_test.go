@@ -14,8 +14,8 @@ import (
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
-// TestPageShowsTheSeed holds docs/chains.md to the definitions that TestSeedRuns runs: its whole examples are these, and
-// what it shows of others is in them.
+// TestPageShowsTheSeed compares docs/chains.md with the definitions that TestSeedRuns runs: complete
+// examples must equal one of them, and excerpts must be contained in them.
 func TestPageShowsTheSeed(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/chains.md")
 	if err != nil {
@@ -68,7 +68,7 @@ func TestPageShowsTheSeed(t *testing.T) {
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n# (\\S+)\n(.*?)```")
 
-// TestPageShowsAState holds the example of a state that starts a chain to what both readers take.
+// TestPageShowsAState checks that both parsers accept the example of a state that starts a chain.
 func TestPageShowsAState(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/chains.md")
 	if err != nil {

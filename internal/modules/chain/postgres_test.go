@@ -1,3 +1,3 @@
 package chain_test
 
-import _ "github.com/gavel-mcp/gavel/internal/modules/postgres" // the driver of the tests with replicas
+import _ "github.com/gavel-mcp/gavel/internal/modules/postgres" // the driver for the tests with replicas

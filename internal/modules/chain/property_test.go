@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// plain interprets a chain without failures, recursively and one step at a time: what the machine
-// has to come to, in whichever order its commands are answered.
+// plain interprets a chain without failures, recursively and one step at a time. The machine must produce
+// the same result in whichever order its commands are answered.
 type plain struct {
 	definition *Definition
 	output     map[string]any
@@ -153,18 +153,18 @@ func (p *plain) step(s *Step, values map[string]any) any {
 	return out
 }
 
-// answerOf is what the server of the property says: it follows from what it is asked.
+// answerOf returns the server's answer, derived from the request.
 func answerOf(step string, arguments any) any {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, step, marshal(arguments))
 	return map[string]any{"n": json.Number(fmt.Sprint(h.Sum32() % 7)), "text": fmt.Sprintf("t%d", h.Sum32()%100), "list": []any{"a", json.Number("1")}}
 }
 
-// chainMaker draws definitions.
+// chainMaker generates definitions.
 type chainMaker struct {
 	t     *rapid.T
 	count int
-	// handler is a step that handles failures, which there are none of; "" for none.
+	// handler is a step that handles failures, of which there are none; "" if there is no handler.
 	handler string
 }
 
@@ -173,7 +173,7 @@ func (g *chainMaker) id() string {
 	return fmt.Sprintf("s%d", g.count)
 }
 
-// steps draws a sequence; known are the steps that have ended before it, and grow.
+// steps generates a sequence; known holds the steps that have ended before it, and grows.
 func (g *chainMaker) steps(known *[]string, depth int, inItem bool) []any {
 	var out []any
 	for range rapid.IntRange(1, 3).Draw(g.t, "steps") {
@@ -219,7 +219,7 @@ func (g *chainMaker) step(known *[]string, depth int, inItem bool) map[string]an
 	}
 	if kind == "tool" {
 		s := g.tool(known, inItem)
-		if rapid.Bool().Draw(g.t, "saved") && !inItem { // of items at once the last would win
+		if rapid.Bool().Draw(g.t, "saved") && !inItem { // of concurrent items, the last one would win
 			s["save_output_to"] = "variables.output." + s["id"].(string)
 		}
 		return s
@@ -256,8 +256,8 @@ func (g *chainMaker) step(known *[]string, depth int, inItem bool) map[string]an
 	return s
 }
 
-// TestMachineAgreesWithPlain: on random chains without failures the machine does the calls that
-// the plain interpreter does, and comes to its output, in whichever order they are answered.
+// TestMachineAgreesWithPlain: on random chains without failures, the machine makes the same calls as the
+// plain interpreter, and produces the same output, in whichever order they are answered.
 func TestMachineAgreesWithPlain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &chainMaker{t: t}
@@ -317,8 +317,8 @@ func TestMachineAgreesWithPlain(t *testing.T) {
 	})
 }
 
-// TestReplay: the outcomes of a run, given again in their order, bring a new machine to the same
-// commands and the same end, wherever the first was left.
+// TestReplay: replaying the outcomes of a run in order brings a new machine to the same commands and
+// result, wherever the first one stopped.
 func TestReplay(t *testing.T) {
 	d := parse(t, steps(
 		`{id: p, type: parallel, tasks: [{id: a, type: tool, server: s, action: x}, {id: l, type: loop, max_iterations: 3, steps: [{id: b, type: tool, server: s, action: x, arguments: {p: "v"}}]}]}`,

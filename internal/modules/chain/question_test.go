@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// still is a workflow and a review that stay as they are.
+// still has a workflow and a review that never change.
 type still struct{ Mover }
 
 func (still) Status(_ context.Context, _ engine.Principal, id string) (engine.StatusResult, error) {
@@ -24,7 +24,8 @@ func (still) Review(_ context.Context, _ engine.Principal, id string) (engine.Re
 	return engine.ReviewView{ReviewSummary: engine.ReviewSummary{ID: id, Status: record.ReviewOpen}}, nil
 }
 
-// TestQuestions: everybody sees what a run waits for and what its steps do, also in another process.
+// TestQuestions: what a run waits for and what its steps do is visible to everyone, even from another
+// process.
 func TestQuestions(t *testing.T) {
 	leave := make(chan struct{})
 	door := Door{Workflows: still{}}
@@ -81,7 +82,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestShortStepsWriteNoBoard: what is over soon costs no write.
+// TestShortStepsWriteNoBoard: short steps cost no write.
 func TestShortStepsWriteNoBoard(t *testing.T) {
 	folder := t.TempDir()
 	r := openRuns(t, folder, effectsFunc(func(context.Context, Command) Outcome { return Outcome{Value: "ok"} }))
@@ -97,7 +98,8 @@ func TestShortStepsWriteNoBoard(t *testing.T) {
 	}
 }
 
-// TestWaitIsShownByItsStep: in the steps of a run a wait has the key of its step; its record keeps the name of its signal.
+// TestWaitIsShownByItsStep: the steps of a run show a wait under the key of its step; its record keeps the
+// name of the signal.
 func TestWaitIsShownByItsStep(t *testing.T) {
 	s := openService(t, &fakeServers{})
 	r := s.config.Runs
@@ -122,7 +124,8 @@ func TestWaitIsShownByItsStep(t *testing.T) {
 	}
 }
 
-// TestReadNewSteps: who follows a run reads what has ended since, however the steps end.
+// TestReadNewSteps: a reader that follows a run gets the steps that have ended since, in whichever order
+// they end.
 func TestReadNewSteps(t *testing.T) {
 	slow, leave := make(chan struct{}), make(chan struct{})
 	s := openService(t, effectsFunc(func(_ context.Context, c Command) Outcome {

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// blockedServers answer once they are released, and count the calls under way.
+// blockedServers answers once released, and counts the calls in progress.
 type blockedServers struct {
 	under, most atomic.Int32
 	release     chan struct{}
@@ -32,7 +32,7 @@ func (b *blockedServers) Do(_ context.Context, c Command) Outcome {
 	return Outcome{}
 }
 
-// awaitUnder waits until so many calls are under way.
+// awaitUnder waits until want calls are in progress.
 func (b *blockedServers) awaitUnder(t *testing.T, want int32) {
 	t.Helper()
 	await(t, "calls under way", func() (int32, bool) { n := b.under.Load(); return n, n == want })
@@ -52,8 +52,8 @@ func countStatus(t *testing.T, r *Runs, want RunStatus) (n int) {
 	return n
 }
 
-// awaitLook returns once the process has read the bounds of all queues and looked into them, since it was called: a run of
-// a chain whose queue is new has ended.
+// awaitLook returns once the process has read the limits of all queues and polled them since the call: runs
+// of a chain with a new queue have ended by then.
 func awaitLook(t *testing.T, r *Runs) {
 	t.Helper()
 	d, err := Parse("chain.yaml", []byte("name: "+newRunID()+"\nconcurrency: 2\nsteps: [{id: x, type: tool, server: s, action: free}]\n"))
@@ -67,7 +67,7 @@ func awaitLook(t *testing.T, r *Runs) {
 	}
 }
 
-// queueNames are the queues of the tables.
+// queueNames returns the queues in the tables.
 func queueNames(t *testing.T, r *Runs) (out []string) {
 	t.Helper()
 	c, done := r.within(t.Context())
@@ -92,7 +92,7 @@ func bounded(t *testing.T, bound string) *Definition {
 	return parse(t, key+steps(`{id: x, type: tool, server: s, action: bound}`))
 }
 
-// TestConcurrency holds the runs of a chain to its bound, and those of another chain to their own.
+// TestConcurrency: each chain's runs are limited separately.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	b := &blockedServers{release: make(chan struct{})}
@@ -119,7 +119,7 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// TestPrincipalsTakeTurns: many queued runs of one principal do not hold up those of another.
+// TestPrincipalsTakeTurns: many queued runs of one principal do not delay those of another.
 func TestPrincipalsTakeTurns(t *testing.T) {
 	ctx := context.Background()
 	const many = 8
@@ -159,8 +159,8 @@ func TestPrincipalsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestBoundChanges: a bound that was raised or lowered holds for the runs that wait and those under way together. One
-// that was taken away holds none up, and its queue goes.
+// TestBoundChanges: a raised or lowered limit applies to waiting and executing runs together. If the limit
+// is removed, no run is held up, and the queue is deleted.
 func TestBoundChanges(t *testing.T) {
 	t.Parallel()
 	b := &blockedServers{release: make(chan struct{})}
@@ -170,7 +170,7 @@ func TestBoundChanges(t *testing.T) {
 		startRun(t, r, bounded(t, "2"), "")
 	}
 	b.awaitUnder(t, 2)
-	startRun(t, r, bounded(t, "3"), "") // seven
+	startRun(t, r, bounded(t, "3"), "") // the seventh run
 	b.awaitUnder(t, 3)
 	awaitLook(t, r)
 	if n := countStatus(t, r, StatusQueued); n != 4 || b.most.Load() != 3 {
@@ -202,13 +202,13 @@ func TestBoundChanges(t *testing.T) {
 	if got := queueNames(t, r); !slices.Equal(got, []string{"chains"}) {
 		t.Errorf("the queues are %q", got)
 	}
-	last := startRun(t, r, bounded(t, "2"), "") // a process that has another definition
+	last := startRun(t, r, bounded(t, "2"), "") // started by a process with another definition
 	if result := waitRun(t, r, last); result.Err != nil {
 		t.Error(result.Err)
 	}
 }
 
-// TestPausedRunKeepsItsPlace: a paused run is under way.
+// TestPausedRunKeepsItsPlace: a paused run still counts toward the limit.
 func TestPausedRunKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b := &blockedServers{release: make(chan struct{})}
@@ -237,7 +237,7 @@ func TestPausedRunKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestRedriveWithoutQueue: a run whose queue was deleted meanwhile is run again at the place of its chain.
+// TestRedriveWithoutQueue: a run whose queue has been deleted is redriven in the place of its chain.
 func TestRedriveWithoutQueue(t *testing.T) {
 	t.Parallel()
 	f := plan{"pay": {declines}}.servers()
@@ -262,7 +262,8 @@ func TestRedriveWithoutQueue(t *testing.T) {
 	}
 }
 
-// openStarter opens the runs of a folder while no process executes them, so that none serves a queue that is gone.
+// openStarter opens the runs of a folder while no process executes them, so that a deleted queue is not
+// served.
 func openStarter(t *testing.T, folder string) *Runs {
 	t.Helper()
 	r, err := OpenControl(t.Context(), Config{Path: filepath.Join(folder, "chains.db")})
@@ -273,7 +274,7 @@ func openStarter(t *testing.T, folder string) *Runs {
 	return r
 }
 
-// deleteQueuesUnderStarts has the queue of a chain deleted whenever a run comes into it.
+// deleteQueuesUnderStarts deletes the queue of a chain whenever a run is added to it.
 func deleteQueuesUnderStarts(t *testing.T, r *Runs) {
 	t.Helper()
 	db := openSQLite(t, r.config.Path)
@@ -283,8 +284,8 @@ func deleteQueuesUnderStarts(t *testing.T, r *Runs) {
 	}
 }
 
-// TestQueueGoesUnderAStart: a run is served whose queue is deleted after a look that found no run in it: before the run
-// is in it, or behind.
+// TestQueueGoesUnderAStart: a run executes even if its queue is deleted after a check found the queue
+// empty, before or after the run is added.
 func TestQueueGoesUnderAStart(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(r *Runs, d *Definition) string{
@@ -321,7 +322,7 @@ func TestQueueGoesUnderAStart(t *testing.T) {
 	}
 }
 
-// TestQueueGoesUnderARedrive: so is a run that runs another one again.
+// TestQueueGoesUnderARedrive: the same applies to a redriven run.
 func TestQueueGoesUnderARedrive(t *testing.T) {
 	t.Parallel()
 	folder, f := t.TempDir(), plan{"pay": {declines}}.servers()
@@ -344,8 +345,8 @@ func TestQueueGoesUnderARedrive(t *testing.T) {
 	}
 }
 
-// TestRunsWithoutQueue: what a kill left in a queue that is not there is served, within the bound that its definition has,
-// from the next look on, or once the same run is asked for again.
+// TestRunsWithoutQueue: runs that a kill left in a missing queue execute within the limit of their
+// definition, after the next check, or once the same run is requested again.
 func TestRunsWithoutQueue(t *testing.T) {
 	t.Parallel()
 	d := bounded(t, "3")

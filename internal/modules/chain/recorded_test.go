@@ -14,18 +14,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// recordings are runs of the version chain-1 that a build of gavel left in the middle, as SQL in
-// testdata/chain-1. From the first release on they are a contract with every installation: no later build may strand or
-// repeat what an earlier one began, so a recording of a release is never changed and never removed. To add one of the
-// present build, add a row and run
+// recordings are runs of the version chain-1 that a build of gavel left halfway, as SQL in
+// testdata/chain-1. From the first release on they are a contract with every installation: no later build
+// may strand or repeat what an earlier one began. A recording of a release is therefore never changed or
+// removed. To add one for the current build, add a row and run
 //
 //	go test ./internal/modules/chain -run TestRecordedRuns -update
 //
 // which records the rows whose files are missing.
 var recordings = []string{"2026-11-28"}
 
-// recordedChain has all that the interpreter records: an outcome, a choice, the beginning of a call
-// that may not run twice, the end of a wait, a signal, a retry.
+// recordedChain produces every kind of record: an outcome, a choice, the beginning of a non-repeatable
+// call, the end of a wait, a signal, a retry.
 const recordedChain = `
 name: recorded
 variables: {input: {who: nobody}, global: {last: 0}}
@@ -48,8 +48,8 @@ conditionals: {c: {condition: "{{pay.output}} == 'receipt 7'", if_true: [thank]}
 // recordedRunID is the id of the run of each recording.
 const recordedRunID = "run-recorded"
 
-// TestRecordedRuns: a run that an earlier build left in the middle ends under this one, and what had
-// ended is not done again.
+// TestRecordedRuns: this build finishes a run that an earlier build left halfway, and repeats nothing that
+// had ended.
 func TestRecordedRuns(t *testing.T) {
 	for _, name := range recordings {
 		t.Run(name, func(t *testing.T) {
@@ -90,8 +90,7 @@ func TestRecordedRuns(t *testing.T) {
 
 func isRecordedRepeatable(_, tool string) bool { return tool != "pay" && tool != "log" }
 
-// recordRun leaves a run in the middle and writes what the file of runs holds then, as a kill would
-// leave it.
+// recordRun leaves a run halfway, and writes the contents of the file as a kill would leave them.
 func recordRun(t *testing.T, file string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "chains.db")
@@ -139,7 +138,7 @@ func recordRun(t *testing.T, file string) {
 	}
 }
 
-// dumpSQL is a database as the statements that make it.
+// dumpSQL returns a database as the statements that create it.
 func dumpSQL(t *testing.T, path string) string {
 	t.Helper()
 	db := openSQLite(t, path)
@@ -175,7 +174,7 @@ func loadSQL(t *testing.T, file, path string) {
 
 func openSQLite(t testing.TB, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(30000)") // a process writes beside it
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(30000)") // another process writes to the file
 	if err != nil {
 		t.Fatal(err)
 	}

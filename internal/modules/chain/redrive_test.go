@@ -12,7 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// What a server may do with a call.
+// Outcomes of a call.
 var (
 	answers  = Outcome{Value: "ok"}
 	lost     = Outcome{Err: &StepError{Code: CodeTimeout, Message: "no answer", MayHaveRun: true}}
@@ -21,10 +21,10 @@ var (
 	asks     = Outcome{Value: Input{Requests: map[string]any{"pin": map[string]any{}}}, Err: &StepError{Code: CodeInput, Message: "asks", Final: true}}
 )
 
-// plan are what servers do with the calls of a tool, one after the other; then they answer.
+// plan holds the outcomes of a tool's calls in order; later calls succeed.
 type plan map[string][]Outcome
 
-// tests is what stands for scripts in a plan.
+// tests is the key for scripts in a plan.
 const tests = "scripts"
 
 func (p plan) servers() *fakeServers {
@@ -44,7 +44,7 @@ func (p plan) servers() *fakeServers {
 	return f
 }
 
-// counts are the calls of each tool.
+// counts returns the number of calls of each tool.
 func (f *fakeServers) counts() map[string]int {
 	out := map[string]int{}
 	f.mu.Lock()
@@ -64,17 +64,17 @@ const (
 	payOrder = `{id: pay, type: tool, server: s, action: pay, on_error: undo, save_output_to: variables.output.paid}`
 )
 
-// TestRedriveAsks runs runs again that failed at a call of which it is not known whether it was done, in every place
-// that a call has in a chain. A person is asked first, and what the person says is done.
+// TestRedriveAsks redrives runs that failed at a call whose outcome is unknown, for every place that a call
+// can have in a chain. A person is asked first, and the answer is followed.
 func TestRedriveAsks(t *testing.T) {
 	servers := openServersOfRuns(t)
 	for name, tc := range map[string]struct {
 		steps []string
 		plan  plan
-		first []string       // answers to what the failed run asks itself, as key=answer
-		asks  string         // the key of the question
-		again map[string]int // all calls, where the person says that it did not happen
-		gives string         // the output, where it did, with the output "said"
+		first []string       // answers to questions of the failed run, as key=answer
+		asks  string         // the key of the question in the redriven run
+		again map[string]int // the number of calls per tool if the answer is "again"
+		gives string         // the output if the answer is "happened", with the output "said"
 	}{
 		"a call": {
 			steps: []string{payStep}, plan: plan{"pay": {lost}},
@@ -182,7 +182,7 @@ func TestRedriveAsks(t *testing.T) {
 	}
 }
 
-// serversOfRuns are runs, each with servers of its own.
+// serversOfRuns holds runs, each with its own servers.
 type serversOfRuns struct {
 	*Runs
 	mu      sync.Mutex
@@ -192,7 +192,7 @@ type serversOfRuns struct {
 
 func (s *serversOfRuns) Do(ctx context.Context, c Command) Outcome {
 	s.mu.Lock()
-	for s.servers[c.Run] == nil { // a redriven run has an id once it may have begun
+	for s.servers[c.Run] == nil { // a redriven run may begin before its id is known here
 		s.added.Wait()
 	}
 	f := s.servers[c.Run]
@@ -224,7 +224,7 @@ func openServersOfRuns(t *testing.T) *serversOfRuns {
 	return s
 }
 
-// startFailing starts a run and waits until it has failed; answers, as key=answer, are to what it asks itself.
+// startFailing starts a run and waits until it has failed; answers, as key=answer, are for its questions.
 func (s *serversOfRuns) startFailing(t *testing.T, f *fakeServers, list, answers []string) string {
 	t.Helper()
 	run := newRunID()
@@ -244,18 +244,19 @@ func (s *serversOfRuns) startFailing(t *testing.T, f *fakeServers, list, answers
 	return run
 }
 
-// besides are two branches that both run.
+// besides has two parallel branches that both run.
 const besides = `{id: p, type: parallel, mode: all, maxConcurrent: 1, tasks: [{id: a, type: tool, server: s, action: a}, {id: b, type: tool, server: s, action: b}]}`
 
-// TestRedriveAtOnce: what its server refused is called again without a question, and nothing else that may not run twice.
+// TestRedriveAtOnce: a call that its server rejected is repeated without a question; other non-repeatable
+// calls are not repeated.
 func TestRedriveAtOnce(t *testing.T) {
 	servers := openServersOfRuns(t)
 	for name, tc := range map[string]struct {
 		steps []string
 		plan  plan
-		first []string // answers to what the failed run asks itself, as key=answer
+		first []string // answers to questions of the failed run, as key=answer
 		want  map[string]int
-		fails string // what the redrive says instead
+		fails string // the error if the redrive is rejected
 	}{
 		"a tool error":  {steps: []string{payStep}, plan: plan{"pay": {declines}}, want: map[string]int{"pay": 2}},
 		"an error":      {steps: []string{payStep}, plan: plan{"pay": {{Err: &StepError{Code: CodeServerError, MayHaveRun: true}}}}, want: map[string]int{"pay": 2}},
@@ -327,7 +328,7 @@ func TestRedriveAtOnce(t *testing.T) {
 	}
 }
 
-// TestRedriveOfLongRun: of a run with very much output what ended before the failure is not read.
+// TestRedriveOfLongRun: outputs from before the failure are not read.
 func TestRedriveOfLongRun(t *testing.T) { // not parallel: it measures
 	const more, size = namesAtOnce + 500, 8 << 10
 	folder, f := t.TempDir(), plan{"pay": {declines}}.servers()
@@ -357,7 +358,7 @@ func TestRedriveOfLongRun(t *testing.T) { // not parallel: it measures
 	if read := after.TotalAlloc - before.TotalAlloc; read > more*size/4 {
 		t.Errorf("%d bytes were read of %d", read, more*size)
 	}
-	if rows := c.CountRows(t, again); rows != 1+1+more { // the run, the time of the wait, and what was inserted
+	if rows := c.CountRows(t, again); rows != 1+1+more { // the run, the time of the wait, and the inserted rows
 		t.Errorf("%d rows are kept and not %d", rows, 2+more)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// scopeOf is a lookup in a JSON object.
+// scopeOf returns a lookup in a JSON object.
 func scopeOf(raw string) lookup {
 	values := decodeJSON(json.RawMessage(raw))
 	return func(r reference) (any, error) { return walkPath(values, r, 0) }
@@ -115,7 +115,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestRefusedConditions are refused when the definition is read.
+// TestRefusedConditions: these are rejected when the definition is parsed.
 func TestRefusedConditions(t *testing.T) {
 	for _, text := range []string{
 		"", "and", "true and", "not", "(true", "true)", "true true", "1 == ", "true or or true", "andtrue", "{{a.output}} contains 'x' and", "true && true",
@@ -127,8 +127,8 @@ func TestRefusedConditions(t *testing.T) {
 	}
 }
 
-// FuzzReferences: a text comes out as it was but for its references, and what they put in stays
-// as it is, whatever it holds.
+// FuzzReferences: filling a text changes only its references, and inserted values stay unchanged, whatever
+// they contain.
 func FuzzReferences(f *testing.F) {
 	for _, seed := range []string{"{{a.b}}", "x{{a}}y{{b[1].c}}", "{{{{a}}}}", "{{'a': 1}}", "{{a.__proto__}}", "{{a" + strings.Repeat(".a", 40) + "}}", "}}{{", "{{a-b_c.0}}"} {
 		f.Add(seed, "{{a.b}}")
@@ -164,7 +164,7 @@ func FuzzReferences(f *testing.F) {
 	})
 }
 
-// FuzzConditions: what parses is decided or refused with a sentence, never with a panic.
+// FuzzConditions: evaluating anything that parses gives a result or an error, never a panic.
 func FuzzConditions(f *testing.F) {
 	for _, seed := range []string{"{{a}} contains 'x'", "1 == 1.0", "{{a.b}} <= -1e5", "true", "'a' < \"b\"", "{{a}} == null", "not (true or {{a}}) and 1 < 2"} {
 		f.Add(seed, `{"a":[1,{"b":"x"}]}`)
@@ -178,7 +178,7 @@ func FuzzConditions(f *testing.F) {
 	})
 }
 
-// TestKept: what is kept of an output are parts by paths as references have them, and references find them.
+// TestKept: the kept parts of an output follow the paths of references, and references find them.
 func TestKept(t *testing.T) {
 	for _, row := range []struct {
 		output string

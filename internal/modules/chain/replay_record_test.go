@@ -16,15 +16,15 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// countingLedger notes the keys of what is recorded, and is away for that of one step.
+// countingLedger collects the keys of records, and is unavailable for one of them.
 type countingLedger struct {
 	*engine.Engine
 	away string
-	gone chan struct{} // closed when that step is asked for
+	gone chan struct{} // closed when that record is first attempted
 
 	mu    sync.Mutex
 	keys  []string
-	wrote chan string // each key; nil for none
+	wrote chan string // receives each key; may be nil
 }
 
 func (l *countingLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
@@ -45,7 +45,7 @@ func (l *countingLedger) RecordStep(ctx context.Context, req engine.StepRecord) 
 	return l.Engine.RecordStep(ctx, req)
 }
 
-// openReplay opens runs of calls that give their keys, over a ledger that counts.
+// openReplay opens runs whose calls return their keys, over a countingLedger.
 func openReplay(t *testing.T, path string, l *countingLedger) *chain.Runs {
 	t.Helper()
 	r, err := chain.Open(t.Context(), chain.Config{
@@ -59,8 +59,8 @@ func openReplay(t *testing.T, path string, l *countingLedger) *chain.Runs {
 	return r
 }
 
-// TestReplayRecords: what ended before a run was taken up is recorded once. What the process did not get to
-// record is, and what the store has is not sent again.
+// TestReplayRecords: what ended before a run was taken up is recorded exactly once. Missing records are
+// written, and existing ones are not sent again.
 func TestReplayRecords(t *testing.T) {
 	t.Parallel()
 	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
@@ -74,7 +74,7 @@ func TestReplayRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-first.gone // the outcome of the 30th iteration is kept, and no record has it
+	<-first.gone // DBOS has the outcome of the 30th iteration; the ledger does not
 	r.Close()
 	second := &countingLedger{Engine: e}
 	if result, err := openReplay(t, path, second).Wait(t.Context(), run); err != nil || result.Err != nil {
@@ -84,7 +84,7 @@ func TestReplayRecords(t *testing.T) {
 		t.Errorf("it recorded %q, want %q", second.keys, want)
 	}
 	page, err := e.History(t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(run), Limit: 100})
-	if steps := len(page.Decisions); err != nil || steps != 33 { // its beginning, 31 calls, its end
+	if steps := len(page.Decisions); err != nil || steps != 33 { // the beginning, 31 calls and the end
 		t.Errorf("the record has %d entries, %v", steps, err)
 	}
 }
@@ -119,7 +119,7 @@ func TestReplayRecordsBeforeItWaits(t *testing.T) {
 	}
 }
 
-// TestRedriveRecords: the record of a run that runs another again has what that one had done.
+// TestRedriveRecords: the record of a redriven run contains what the original run had done.
 func TestRedriveRecords(t *testing.T) {
 	t.Parallel()
 	failed := false
@@ -139,12 +139,12 @@ func TestRedriveRecords(t *testing.T) {
 		t.Fatal(result, err)
 	}
 	page, err := e.History(t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(again), Limit: 100})
-	if steps := len(page.Decisions); err != nil || steps != 5 { // its beginning, three calls, its end
+	if steps := len(page.Decisions); err != nil || steps != 5 { // the beginning, three calls and the end
 		t.Errorf("the record has %d entries, %v", steps, err)
 	}
 }
 
-// BenchmarkChainRestartRecorded is BenchmarkChainRestart of a run with a record in a SQLite store.
+// BenchmarkChainRestartRecorded is BenchmarkChainRestart for a run with a record in a SQLite store.
 func BenchmarkChainRestartRecorded(b *testing.B) {
 	store, err := sqlite.Open(b.Context(), sqlite.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
 	if err != nil {
@@ -182,7 +182,7 @@ func BenchmarkChainRestartRecorded(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// waitLedger says when a run begins to wait.
+// waitLedger signals when a run begins to wait.
 type waitLedger struct {
 	*engine.Engine
 	reached chan<- struct{}

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReplayFinds: whatever gaps a run has left in its records, and whichever of them are filled while they
-// are read, each record is found once, and only where it is.
+// TestReplayFinds: each record is found exactly once at its position, whatever gaps a run has left in its
+// records, and whichever of them are filled while they are read.
 func TestReplayFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const steps = 3 * maxPage

@@ -25,10 +25,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// testLease is how long a replica of the tests may be silent.
+// testLease is how long a test replica may be silent.
 const testLease = time.Second
 
-// replicaStore is the engine over a database, and what tells replicas apart.
+// replicaStore is an engine over a database, with the leases that distinguish replicas.
 type replicaStore struct {
 	*engine.Engine
 	db driver.Database
@@ -50,7 +50,7 @@ func openReplicaStore(url string) (replicaStore, error) {
 	return replicaStore{e, db}, err
 }
 
-// config is that of runs in the same database.
+// config returns the Config of runs in the same database.
 func (s replicaStore) config(url string) chain.Config {
 	guest, err := driver.Find(url).InspectGuest(context.Background(), url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s replicaStore) config(url string) chain.Config {
 	}
 }
 
-// notes is a file of what the servers of a test did, each line with the replica that asked and the time.
+// notes is a file that logs the actions of test servers, each line with the calling replica and the time.
 type notes struct{ path string }
 
 func (n notes) add(what, by string) {
@@ -82,7 +82,7 @@ type note struct {
 }
 
 func (n notes) read() (out []note) {
-	raw, _ := os.ReadFile(n.path) //nolint:errcheck // none yet is empty
+	raw, _ := os.ReadFile(n.path) //nolint:errcheck // a missing file is empty
 	for line := range strings.Lines(string(raw)) {
 		var next note
 		var at int64
@@ -100,7 +100,7 @@ func (n notes) count(what string) int {
 
 func openNotes(folder string) notes { return notes{filepath.Join(folder, "notes")} }
 
-// replicaEffects are the servers of the tests, asked by one replica. pay* may not run twice.
+// replicaEffects are the test servers, called by one replica. Tools named pay* are not repeatable.
 type replicaEffects struct {
 	folder, by string
 	engine     *engine.Engine
@@ -115,7 +115,7 @@ func (e replicaEffects) Do(ctx context.Context, c chain.Command) chain.Outcome {
 	if strings.HasPrefix(c.Name, "hang") && !waitForFile(ctx, filepath.Join(e.folder, c.Name)) {
 		return chain.Outcome{Err: &chain.StepError{Code: chain.CodeTimeout, Message: "stopped"}}
 	}
-	takes := 20 * time.Millisecond // in which gavel may be killed
+	takes := 20 * time.Millisecond // gavel may be killed during this time
 	if strings.HasPrefix(c.Name, "pay") {
 		takes *= 8
 	}
@@ -131,7 +131,7 @@ func (e replicaEffects) Do(ctx context.Context, c chain.Command) chain.Outcome {
 	return chain.Outcome{Value: c.Name}
 }
 
-// waitForFile waits until a file is there; false where ctx ends before.
+// waitForFile waits until a file exists, or returns false if ctx ends first.
 func waitForFile(ctx context.Context, path string) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -147,7 +147,8 @@ func waitForFile(ctx context.Context, path string) bool {
 	}
 }
 
-// runReplica is one process of several over a database. It runs chains until it is killed, or its input ends.
+// runReplica is one of several processes over a database. It runs chains until it is killed or its input
+// ends.
 func runReplica(folder, url, name string) {
 	fail := func(err error) {
 		if err != nil {
@@ -157,18 +158,18 @@ func runReplica(folder, url, name string) {
 	s, err := openReplicaStore(url)
 	fail(err)
 	c := s.config(url)
-	c.Effects, c.Unload = replicaEffects{folder, name, s.Engine}, time.Duration(os.Getpid()%2)*10*time.Millisecond // every other one suspends runs
+	c.Effects, c.Unload = replicaEffects{folder, name, s.Engine}, time.Duration(os.Getpid()%2)*10*time.Millisecond // every other replica suspends runs
 	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	runs, err := chain.Open(context.Background(), c)
 	fail(err)
 	_, err = os.Stdout.WriteString("running\n")
 	fail(err)
-	_, _ = os.Stdin.Read(make([]byte, 1)) //nolint:errcheck // its end is what is waited for
+	_, _ = os.Stdin.Read(make([]byte, 1)) //nolint:errcheck // waits for the end of the input
 	runs.Close()
 	fail(s.db.Close())
 }
 
-// cutOff are leases that can be out of reach.
+// cutOff holds leases that can be made unreachable.
 type cutOff struct {
 	store.Leases
 	cut atomic.Bool
@@ -181,8 +182,8 @@ func (c *cutOff) TakeLease(ctx context.Context, name, owner string, d time.Durat
 	return c.Leases.TakeLease(ctx, name, owner, d)
 }
 
-// TestSilentReplicaRecordsNothing: an outcome that comes to a replica whose lease has ended is not recorded, for another
-// one has taken up the run.
+// TestSilentReplicaRecordsNothing: a replica whose lease has ended does not record an outcome, because
+// another replica has taken up the run.
 func TestSilentReplicaRecordsNothing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Shared(t).NewDatabase(t)
@@ -245,7 +246,8 @@ func TestSilentReplicaRecordsNothing(t *testing.T) {
 	}
 }
 
-// TestRedriveOverDatabase: a call that had no answer is made again once a person said that it did not happen.
+// TestRedriveOverDatabase: a call without an answer is made again once a person has stated that it did not
+// happen.
 func TestRedriveOverDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Shared(t).NewDatabase(t)
@@ -306,7 +308,7 @@ func TestRedriveOverDatabase(t *testing.T) {
 	}
 }
 
-// TestLeasesAreForgotten: the leases of servers that have ended are not kept for good, and those of others are.
+// TestLeasesAreForgotten: the leases of ended servers are eventually deleted, and other leases are kept.
 func TestLeasesAreForgotten(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Shared(t).NewDatabase(t)
@@ -357,7 +359,8 @@ func TestLeasesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestDeletionsUnderStarts: over a database, too, a run is served whose queue was deleted when it came into it.
+// TestDeletionsUnderStarts: a run over a database executes even if its queue was deleted when the run was
+// added.
 func TestDeletionsUnderStarts(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Shared(t).NewDatabase(t)
@@ -378,7 +381,7 @@ func TestDeletionsUnderStarts(t *testing.T) {
 		}
 		return runs
 	}
-	open(chain.Open).Close() // which makes the tables
+	open(chain.Open).Close() // creates the tables
 	db, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -415,7 +418,7 @@ func TestDeletionsUnderStarts(t *testing.T) {
 	}
 }
 
-// effectsFunc answers commands with a function.
+// effectsFunc implements Effects with a function.
 type effectsFunc func(ctx context.Context, c chain.Command) chain.Outcome
 
 func (f effectsFunc) Do(ctx context.Context, c chain.Command) chain.Outcome { return f(ctx, c) }

@@ -22,8 +22,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
-// replicaBench is a database with processes that run chains, and a process of people that starts and controls
-// the runs and executes none.
+// replicaBench is a database with processes that run chains. The test process itself starts and controls
+// the runs, and executes none.
 type replicaBench struct {
 	t           *testing.T
 	folder, url string
@@ -77,7 +77,7 @@ type replica struct {
 	ended chan struct{}
 }
 
-// launch starts a replica and waits until it runs.
+// launch starts a replica and waits until it is running.
 func (b *replicaBench) launch(name string) *replica {
 	b.t.Helper()
 	r := &replica{Cmd: exec.Command(os.Args[0]), t: b.t, said: &chain.SyncBuffer{}, ended: make(chan struct{})}
@@ -106,7 +106,7 @@ func (b *replicaBench) launch(name string) *replica {
 	return r
 }
 
-// kill ends the process at once.
+// kill kills the process with SIGKILL.
 func (r *replica) kill() {
 	_ = r.Process.Kill()
 	<-r.ended
@@ -137,7 +137,7 @@ func (b *replicaBench) read(run string) chain.RunView {
 	return v
 }
 
-// await waits until something is so, and says how long that took.
+// await polls until is returns true, and returns how long that took.
 func (b *replicaBench) await(what string, is func() bool) time.Duration {
 	b.t.Helper()
 	begun := time.Now()
@@ -154,8 +154,7 @@ func (b *replicaBench) await(what string, is func() bool) time.Duration {
 	panic("unreachable")
 }
 
-// answer says what became of the calls that a run asks about, as the notes have it, and returns how many there
-// were.
+// answer answers the questions of a run about its calls from the notes, and returns how many there were.
 func (b *replicaBench) answer(run string) (asked int) {
 	for _, q := range b.read(run).Waiting {
 		if q.Kind != chain.QuestionStep || q.Review == "" {
@@ -167,14 +166,14 @@ func (b *replicaBench) answer(run string) (asked int) {
 		}
 		if _, err := b.service.AnswerRun(b.t.Context(), rita, run, q.Key, answer, output); err == nil {
 			asked++
-		} else if c := engine.CodeOf(err); c != engine.CodeReviewClosed && c != engine.CodeInstanceEnded { // answered a moment ago
+		} else if c := engine.CodeOf(err); c != engine.CodeReviewClosed && c != engine.CodeInstanceEnded { // already answered
 			b.t.Fatal(err)
 		}
 	}
 	return asked
 }
 
-// history are the actions of the record of a run with the keys of their steps.
+// history returns the actions in the record of a run, with the keys of their steps.
 func (b *replicaBench) history(run string) (out []string) {
 	b.t.Helper()
 	page, err := b.store.History(b.t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(run), Limit: 1000})
@@ -195,7 +194,8 @@ func (b *replicaBench) history(run string) (out []string) {
 	return out
 }
 
-// within fails where something took longer than it may, by as much as busy machines need.
+// within fails the test if something took more than three times as long as most; busy machines need the
+// margin.
 func (b *replicaBench) within(what string, took, most time.Duration) {
 	b.t.Helper()
 	b.t.Logf("%s took %v", what, took)
@@ -204,8 +204,8 @@ func (b *replicaBench) within(what string, took, most time.Duration) {
 	}
 }
 
-// TestAdoption kills the one of two replicas that runs a chain: the other goes on in the step that it was in, and the
-// sleep next to it keeps its rest.
+// TestAdoption kills the replica that runs a chain. The other one continues in the same step, and a
+// parallel sleep keeps its deadline.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	b := newReplicaBench(t, `{name: c, steps: [{id: a, type: tool, server: s, action: a},
@@ -222,7 +222,7 @@ func TestAdoption(t *testing.T) {
 	}
 	b.await("the end", func() bool { return b.read(run).HasEnded() })
 	lines := b.notes.read()
-	rest := lines[len(lines)-2].at.Sub(slept) // begin:z
+	rest := lines[len(lines)-2].at.Sub(slept) // when begin:z was logged
 	if v := b.read(run); v.Status != chain.StatusDone || b.notes.count("begin:a") != 1 || rest < 5500*time.Millisecond || rest > 8*time.Second {
 		t.Errorf("it is %+v, and z began after %v: %+v", v, rest, lines)
 	}
@@ -231,8 +231,8 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestStopped stops a replica past its lease, in a call that may not run twice. Then it goes on: it does nothing
-// to the run that another one has taken up, and runs others.
+// TestStopped stops a replica past its lease during a non-repeatable call. When it continues, it does not
+// touch the run that another replica has taken up, and runs other chains.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	b := newReplicaBench(t, `{name: c, steps: [{id: h, type: tool, server: s, action: hang-pay}, {id: pay, type: tool, server: s, action: pay}, {id: z, type: tool, server: s, action: z}]}`,
@@ -275,15 +275,15 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestBehindProxy: all of it holds where PgBouncer gives each transaction another session.
+// TestBehindProxy: the same holds if PgBouncer assigns each transaction to another session.
 func TestBehindProxy(t *testing.T) {
 	t.Parallel()
-	url := pgtest.StartProxy(t, pgtest.Shared(t).NewDatabase(t), chain.OtherDatabase) // where DBOS looks is the database itself
+	url := pgtest.StartProxy(t, pgtest.Shared(t).NewDatabase(t), chain.OtherDatabase) // DBOS connects to OtherDatabase directly
 	kills, doubts := killReplicas(t, url, 2, "concurrency: 1"+replicaCrashChain)
 	t.Logf("killed %d times, %d reviews", kills, doubts)
 }
 
-// TestHandedOver ends a replica as a server ends: the other goes on without waiting for the lease.
+// TestHandedOver ends a replica as a server ends: the other one continues without waiting for the lease.
 func TestHandedOver(t *testing.T) {
 	t.Parallel()
 	b := newReplicaBench(t, `{name: c, steps: [{id: w, type: wait, signal: go, save_output_to: variables.output.w}]}`)
@@ -329,8 +329,9 @@ steps:
 - {id: z, type: tool, server: s, action: z, arguments: {all: ["{{a.output}}", "{{b1.output}}", "{{b2.output}}", "{{pay1.output}}", "{{m.output.state}}", "{{flaky.output}}", "{{pay2.output}}"]}, save_output_to: variables.output.z}
 `
 
-// TestReplicasKilled kills two replicas at random moments of a chain: what had ended is not done again, what may not
-// happen twice does not, each doubt is a review, and the end is that without kills.
+// TestReplicasKilled kills two replicas at random moments of a chain. Completed commands are not repeated,
+// non-repeatable ones happen at most once, each doubt becomes a review, and the result is the same as
+// without kills.
 func TestReplicasKilled(t *testing.T) {
 	t.Parallel()
 	kills, doubts, most := 0, 0, 3
@@ -344,7 +345,7 @@ func TestReplicasKilled(t *testing.T) {
 	t.Logf("killed %d times, %d reviews", kills, doubts)
 }
 
-// killReplicas kills replicas over a database while they run a chain, at most so often.
+// killReplicas kills replicas over a database while they run a chain, at most that many times.
 func killReplicas(t *testing.T, url string, most int, text string) (kills, doubts int) {
 	t.Helper()
 	b := newReplicaBenchAt(t, url, text)

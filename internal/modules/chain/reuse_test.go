@@ -20,8 +20,9 @@ sensitive: [/input/secret]
 steps: [{id: a, type: tool, server: s, action: a}]
 `
 
-// TestReusedRun: the id of a run is answered with that run where the request is the same, however it is written, and
-// refused where it is another one, also when only the record of the store is left, or not even that of its values.
+// TestReusedRun: reusing the id of a run returns the run if the request is equivalent, however it is
+// written, and is rejected otherwise. This holds even if only the store's record remains, or if its values
+// are destroyed.
 func TestReusedRun(t *testing.T) {
 	runs, service, e := openRecorded(t, func(chain.Command) chain.Outcome { return chain.Outcome{Value: "ok"} }, orderChain, strings.Replace(orderChain, "order", "plain", 1))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -40,13 +41,13 @@ func TestReusedRun(t *testing.T) {
 	for run, input := range inputs {
 		begin(run, input)
 	}
-	begin("last", "") // a sweep leaves it
+	begin("last", "") // a sweep keeps the last run
 
 	check := func(when string, destroyed bool) {
 		t.Helper()
 		for _, tc := range []struct{ run, chain, input, want string }{
 			{"short", "order", ` {"secret": "canary-1", "count": 2.0}`, ""},
-			{"short", "order", `{"item":"pen","count":2,"secret":"canary-1"}`, ""}, // a default that is given
+			{"short", "order", `{"item":"pen","count":2,"secret":"canary-1"}`, ""}, // states a default explicitly
 			{"short", "order", `{"count":3,"secret":"canary-1"}`, `of the chain "order" with another input`},
 			{"short", "order", `{"count":"2","secret":"canary-1"}`, "another input"},
 			{"short", "order", `{"count":2,"secret":"canary-2"}`, "another input"},
@@ -61,7 +62,7 @@ func TestReusedRun(t *testing.T) {
 			{"none", "order", `{"count":0}`, "another input"},
 		} {
 			if destroyed && (strings.Contains(tc.input, "canary-2") || tc.input == `{"count":2}`) {
-				tc.want = "" // nobody knows the secret any more
+				tc.want = "" // the secret can no longer be compared
 			}
 			v, err := service.StartRun(ctx, ann, chain.StartRun{Chain: tc.chain, Run: tc.run, Input: json.RawMessage(tc.input)})
 			switch {
@@ -90,8 +91,8 @@ func TestReusedRun(t *testing.T) {
 	}
 }
 
-// TestReusedRunAtOnce: of two that start one id at once with different inputs, one is told, and what runs and what is
-// recorded is the other's.
+// TestReusedRunAtOnce: of two concurrent starts with the same id and different inputs, one is rejected; the
+// other one's input is executed and recorded.
 func TestReusedRunAtOnce(t *testing.T) {
 	_, service, e := openRecorded(t, func(c chain.Command) chain.Outcome { return chain.Outcome{Value: c.Arguments} },
 		strings.Replace(countingChain, "{n: 0}", "{n: 0, as: plain}", 1), strings.Replace(countingChain, "name: counting", "name: queued\nconcurrency: 1", 1))

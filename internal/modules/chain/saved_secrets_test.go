@@ -7,7 +7,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/chain"
 )
 
-// What a sensitive step saved is masked in the record of the next run, where an error repeats it.
+// TestSavedSecretInTheNextRun: a value that a sensitive step saved is masked in the record of the next run,
+// even if an error repeats it.
 func TestSavedSecretInTheNextRun(t *testing.T) {
 	const secret = "first-secret-1"
 	_, service, e := openRecorded(t, func(c chain.Command) chain.Outcome {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// clockChanges are the rows of the table on docs/chains.md: what the clock does, and expressions that it matters to.
+// clockChanges are the rows of the table in docs/chains.md: the changes of the clock, and expressions that
+// are affected.
 var clockChanges = []struct {
 	zone, day, change string
 	expressions       []string
@@ -21,7 +22,7 @@ var clockChanges = []struct {
 	{"Australia/Lord_Howe", "2026-10-04", "from 02:00 to 02:30", []string{"15 2 * * *", "*/30 * * * *"}},
 }
 
-// TestPageShowsClockChanges ties the table on docs/chains.md to the ticks.
+// TestPageShowsClockChanges compares the table in docs/chains.md with the ticks.
 func TestPageShowsClockChanges(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/chains.md")

@@ -27,14 +27,14 @@ func listTicks(s *Schedule, from, until time.Time) (ticks []int64) {
 	return ticks
 }
 
-// minute is a minute of the world: when it begins, and what a clock on the wall shows in it for the first time, with what the
-// clock jumped over before it.
+// minute is one minute of real time: its start, and the wall-clock times that it shows for the first time,
+// including times that the clock skipped just before.
 type minute struct {
 	at    int64
 	shows []time.Time
 }
 
-// watchClock watches the clock of a zone minute by minute.
+// watchClock lists the minutes of a zone.
 func watchClock(zone *time.Location, from, until time.Time) (all []minute) {
 	shown := map[int64]bool{}
 	var last time.Time
@@ -56,7 +56,7 @@ func watchClock(zone *time.Location, from, until time.Time) (all []minute) {
 	return all
 }
 
-// listFieldValues reads a field of a cron expression another way.
+// listFieldValues is an independent parser for a field of a cron expression.
 func listFieldValues(field string, first int) (set [60]bool) {
 	for part := range strings.SplitSeq(field, ",") {
 		low, high, step := 0, 0, 1
@@ -83,7 +83,7 @@ func scan(text, format string, into ...any) bool {
 	return err == nil && n == len(into)
 }
 
-// bruteTicks finds the ticks of a cron expression by looking at each minute of the clock.
+// bruteTicks finds the ticks of a cron expression by checking every minute.
 func bruteTicks(expression string, clock []minute) (ticks []int64) {
 	f := strings.Fields(expression)
 	minutes, hours, days, months, weekdays := listFieldValues(f[0], 0), listFieldValues(f[1], 0), listFieldValues(f[2], 1), listFieldValues(f[3], 1), listFieldValues(f[4], 0)
@@ -103,7 +103,8 @@ func bruteTicks(expression string, clock []minute) (ticks []int64) {
 	return ticks
 }
 
-// Over a year, both rules find the same ticks, in zones that change by an hour, by half an hour, and in the south.
+// TestScheduleOverAYear: over a year, both implementations find the same ticks, in zones that change by an
+// hour or half an hour, and on both hemispheres.
 func TestScheduleOverAYear(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/St_Johns", "Africa/Cairo", "UTC"} {
@@ -143,14 +144,14 @@ func showTicks(ticks []int64, zone *time.Location) (out []string) {
 func TestScheduleTicks(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ schedule, after, want string }{
-		// docs/chains.md has the two changes.
+		// docs/chains.md shows these two changes.
 		{`{type: cron, expression: "30 2 * * *", timezone: Europe/Berlin}`, "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z"},
 		{`{type: cron, expression: "*/15 2 * * *", timezone: Europe/Berlin}`, "2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"},
 		{`{type: cron, expression: "30 2 * * *", timezone: Europe/Berlin}`, "2026-10-24T12:00:00Z", "2026-10-25T00:30:00Z"},
 		{`{type: cron, expression: "30 2 * * *", timezone: Europe/Berlin}`, "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"},
 		{`{type: cron, expression: "*/30 * * * *", timezone: Europe/Berlin}`, "2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z"},
 		{`{type: cron, expression: "*/30 * * * *", timezone: Australia/Lord_Howe}`, "2026-10-03T15:00:00Z", "2026-10-03T15:30:00Z"},
-		// Apia left out a whole day.
+		// Apia skipped a whole day.
 		{`{type: cron, expression: "0 12 30 12 *", timezone: Pacific/Apia}`, "2011-12-01T00:00:00Z", "2011-12-30T10:00:00Z"},
 		{`{type: cron, expression: "0 0 29 2 *"}`, "2096-03-01T00:00:00Z", "2104-02-29T00:00:00Z"},
 		{`{type: cron, expression: "0 0 29 2 */7"}`, "2026-01-01T00:00:00Z", "2032-02-29T00:00:00Z"},
@@ -176,7 +177,7 @@ func TestScheduleTicks(t *testing.T) {
 	}
 }
 
-// drawSchedule is any schedule that repeats.
+// drawSchedule generates a repeating schedule.
 func drawSchedule(t *rapid.T) *Schedule {
 	zone := rapid.SampledFrom([]string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kathmandu", "Africa/Casablanca"}).Draw(t, "zone")
 	where, err := time.LoadLocation(zone)
@@ -198,12 +199,13 @@ func drawSchedule(t *rapid.T) *Schedule {
 }
 
 func drawTime(t *rapid.T) time.Time {
-	// Near the changes of 2026 in the north and south, where it matters, or anywhere.
+	// Near the clock changes of 2026 on both hemispheres, or anywhere.
 	base := rapid.SampledFrom([]int64{1774742400, 1792886400, 1775314800, 1791039600, 1772953200, 1793509200, 0, 4102444800}).Draw(t, "near")
 	return time.Unix(base+rapid.Int64Range(-200_000, 200_000).Draw(t, "offset"), 0).UTC()
 }
 
-// A tick does not depend on from where it is looked for; ticks and their starts have one order; ids tell ticks apart.
+// TestScheduleProperties: ticks do not depend on the time from which they are computed, ticks and their
+// starts are in the same order, and ids are unique per tick.
 func TestScheduleProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -233,7 +235,7 @@ func TestScheduleProperties(t *testing.T) {
 	})
 }
 
-// Jitter spreads the ticks of many schedules.
+// TestJitterSpreads: jitter spreads the ticks of many schedules.
 func TestJitterSpreads(t *testing.T) {
 	t.Parallel()
 	s := parseSchedule(t, `{type: cron, expression: "0 9 * * *", jitter: 10m}`)

@@ -25,14 +25,14 @@ import (
 
 var operator = engine.Principal{ID: "ann", Role: engine.RoleOperator}
 
-// fakeStarter has runs that last for a time.
+// fakeStarter has runs that last for a fixed time.
 type fakeStarter struct {
 	lasts time.Duration
 	mu    sync.Mutex
 	began map[string]time.Time
 	owner map[string]string
 	ended map[string]bool
-	asked []string // every start, also of what has started
+	asked []string // every start, including repeated ones
 	fails error
 }
 
@@ -52,7 +52,7 @@ func (f *fakeStarter) StartTick(_ context.Context, p engine.Principal, req chain
 	return chain.RunView{Run: req.Run, Status: chain.StatusRunning}, nil
 }
 
-// canSee reports whether a principal sees a run. The caller holds mu.
+// canSee reports whether a principal may see a run. The caller must hold mu.
 func (f *fakeStarter) canSee(p engine.Principal, run string) bool {
 	_, ok := f.began[run]
 	return ok && (p.Role != engine.RoleAgent || f.owner[run] == p.ID)
@@ -81,7 +81,7 @@ func (f *fakeStarter) CancelRun(_ context.Context, p engine.Principal, run, _ st
 	return chain.RunView{Run: run, Status: chain.StatusCancelled}, nil
 }
 
-// countRuns is how many runs have started.
+// countRuns returns how many runs have started.
 func (f *fakeStarter) countRuns() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,17 +94,17 @@ func newStarter(lasts time.Duration) *fakeStarter {
 
 var errKilled = errors.New("the process is killed")
 
-// process is a replica that is killed at a moment of its own: then nothing that it does has an effect, and its leases
-// are not given back.
+// process is a replica that is killed at a random moment. After that its calls have no effect, and its
+// leases are not released.
 type process struct {
 	store.Store
 	chain.Starter
 	mu    sync.Mutex
-	lives int // calls until the end; below 0 forever
+	lives int // remaining calls; negative means unlimited
 	dead  bool
 }
 
-// call does something, unless the process ends before it; it may also end before it learns what came of it.
+// call calls do unless the process dies first; the process may also die before it sees the result.
 func call[T any](p *process, do func() (T, error)) (T, error) {
 	var zero T
 	p.mu.Lock()
@@ -165,7 +165,7 @@ func newChangingSchedules(t *testing.T, db store.Store, chains func() map[string
 	return chain.NewSchedules(chain.SchedulesConfig{Engine: e, Chains: chains, RunAs: func() (engine.Principal, bool) { return nightly, true }})
 }
 
-// scheduled are the chains of a schedule.
+// scheduled returns the chains of a schedule.
 func scheduled(t *testing.T, schedule string) map[string]*chain.Definition {
 	t.Helper()
 	d, err := chain.Parse("chain.yaml", []byte(chain.WithSchedule(schedule)))
@@ -177,7 +177,8 @@ func scheduled(t *testing.T, schedule string) map[string]*chain.Definition {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// Two replicas over one store, killed again and again: each of 1000 ticks has one run.
+// TestTicksRunOnce: with two replicas over one store that are killed repeatedly, each of 1000 ticks has one
+// run.
 func TestTicksRunOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -228,7 +229,7 @@ func TestTicksRunOnce(t *testing.T) {
 				t.Errorf("no run of %s", time.Unix(tick, 0).UTC())
 			}
 		}
-		if n, most := len(runs.began), 1000+int(10*time.Minute/interval); n < 1000 || n > most { // with those of the last ten minutes
+		if n, most := len(runs.began), 1000+int(10*time.Minute/interval); n < 1000 || n > most { // includes the last ten minutes
 			t.Errorf("%d runs of 1000 ticks", len(runs.began))
 		}
 		again := len(runs.asked) - len(runs.began)
@@ -239,15 +240,15 @@ func TestTicksRunOnce(t *testing.T) {
 	})
 }
 
-// What becomes of ticks, by missed and overlap.
+// TestTicksMissedAndOverlapping checks the outcome of ticks for each value of missed and overlap.
 func TestTicksMissedAndOverlapping(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		schedule string
-		lasts    time.Duration // of each run
-		down     time.Duration // no process looks, after five minutes
-		runs     int           // after an hour
-		outcome  string        // the last one's
+		lasts    time.Duration // how long each run lasts
+		down     time.Duration // outage of all processes, after five minutes
+		runs     int           // runs after an hour
+		outcome  string        // the outcome of the last tick
 		reason   string
 	}{
 		"each of a minute":              {`{type: interval, seconds: 60}`, time.Second, 0, 60, chain.TickStarted, ""},
@@ -335,7 +336,7 @@ func TestScheduleIsPausedAndTriggered(t *testing.T) {
 		if runs.countRuns() != 5 {
 			t.Errorf("%d runs after the pause", runs.countRuns())
 		}
-		// A definition that changes begins with its next tick.
+		// A changed schedule begins with its next tick.
 		changed := scheduled(t, `{type: interval, seconds: 7}`)
 		chains.Store(&changed)
 		wait(time.Second)
@@ -346,7 +347,7 @@ func TestScheduleIsPausedAndTriggered(t *testing.T) {
 		if runs.countRuns() != 6 {
 			t.Errorf("%d runs after the change", runs.countRuns())
 		}
-		// What cannot start is told.
+		// A run that cannot start is reported.
 		runs.mu.Lock()
 		runs.fails = &engine.Error{Code: engine.CodeForbidden, Message: "It may not."}
 		runs.mu.Unlock()
@@ -372,7 +373,7 @@ func TestScheduleIsPausedAndTriggered(t *testing.T) {
 	})
 }
 
-// unreadableSchedule is a store in which what is kept of the schedule of a chain is damaged.
+// unreadableSchedule is a store in which the stored state of one chain's schedule is damaged.
 type unreadableSchedule struct {
 	store.Store
 	chain string
@@ -385,7 +386,7 @@ func (u unreadableSchedule) Instances(ctx context.Context, q store.InstanceQuery
 	return func(yield func(record.Instance, error) bool) { yield(record.Instance{}, store.ErrDamaged) }
 }
 
-// TestDamagedScheduleStopsNoOther: the ticks of the chains that come after it run.
+// TestDamagedScheduleStopsNoOther: the ticks of later chains still run.
 func TestDamagedScheduleStopsNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -416,8 +417,8 @@ func (s slowStarter) StartTick(ctx context.Context, p engine.Principal, req chai
 	return s.fakeStarter.StartTick(ctx, p, req)
 }
 
-// TestBacklogDelaysNoOther: while one chain catches up with the ticks of an hour, for minutes, the ticks of another
-// start when they come, and none is lost.
+// TestBacklogDelaysNoOther: while one chain needs minutes to catch up with the ticks of an hour, the ticks
+// of another chain start on time, and none is lost.
 func TestBacklogDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -457,7 +458,8 @@ func TestBacklogDelaysNoOther(t *testing.T) {
 	})
 }
 
-// TestOverlapIsOfTheSchedule: a run that began for one principal is under way for the next one, too.
+// TestOverlapIsOfTheSchedule: after the principal changes, runs that began for the old one still count as
+// in progress.
 func TestOverlapIsOfTheSchedule(t *testing.T) {
 	t.Parallel()
 	for overlap, want := range map[string]struct{ runs, cancelled int }{"skip": {1, 0}, "queue": {1, 0}, "replace": {5, 4}} {
@@ -486,7 +488,8 @@ func TestOverlapIsOfTheSchedule(t *testing.T) {
 	}
 }
 
-// TestStartedForAnother: a run that was started before a kill, for a principal that is not named any more, is the tick's.
+// TestStartedForAnother: a run that was started before a kill belongs to the tick, even if its principal is
+// no longer configured.
 func TestStartedForAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -507,7 +510,8 @@ func TestStartedForAnother(t *testing.T) {
 	})
 }
 
-// TestScheduleAheadOfTheClock: what a clock that was ahead passed is said, an operator fixes it, and no tick runs twice.
+// TestScheduleAheadOfTheClock: a warning shows the ticks that a fast clock has passed, an operator can fix
+// this, and no tick runs twice.
 func TestScheduleAheadOfTheClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -558,7 +562,7 @@ func TestScheduleAheadOfTheClock(t *testing.T) {
 				t.Errorf("the tick of %s did not run", time.Unix(at, 0).UTC())
 			}
 		}
-		if len(ticks) != 5 || len(runs.began) != 5 || len(runs.asked) != 6 { // of 01:10 the run of 00:10 was found
+		if len(ticks) != 5 || len(runs.began) != 5 || len(runs.asked) != 6 { // the tick of 01:10 already had its run from 00:10
 			t.Errorf("%d ticks, %d runs, asked for %d times", len(ticks), len(runs.began), len(runs.asked))
 		}
 	})

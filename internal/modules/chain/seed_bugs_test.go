@@ -19,9 +19,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The seed has code of its own. These tests are about its mistakes: none of them is one of ours.
+// The seed has its own code. These tests check that we do not have its mistakes.
 
-// TestSeedBugs is what its executor does wrong, by chains that show it.
+// TestSeedBugs lists mistakes of the seed's executor, with chains that show them.
 func TestSeedBugs(t *testing.T) {
 	type answers = map[string]func(Command, int) Outcome
 	const use = `{id: use, type: tool, server: s, action: use, arguments: `
@@ -135,7 +135,8 @@ func TestSeedBugs(t *testing.T) {
 	}
 }
 
-// TestSeedBugInput: its executor has the defaults of the definition only, whatever a run is started with.
+// TestSeedBugInput: the seed's executor always uses the definition's defaults and ignores the input of a
+// run.
 func TestSeedBugInput(t *testing.T) {
 	f := &fakeServers{}
 	d := parse(t, "variables: {input: {a: default, b: default}}\n"+steps(`{id: a, type: tool, server: s, action: use, arguments: {a: "{{variables.input.a}}", b: "{{variables.input.b}}"}}`))
@@ -149,8 +150,8 @@ func TestSeedBugInput(t *testing.T) {
 	}
 }
 
-// TestSeedBugMethods: it asks for prompts/execute, which MCP does not have, by the action of the step instead of the
-// prompt's name, and takes an error of the protocol and one of a tool for an empty result.
+// TestSeedBugMethods: the seed's executor calls prompts/execute, which MCP does not have, with the step's
+// action instead of the prompt's name. It also treats protocol errors and tool errors as empty results.
 func TestSeedBugMethods(t *testing.T) {
 	servers := openServers(t)
 	servers.answers.Store(&fakeServers{answers: map[string]func(Command, int) Outcome{
@@ -176,8 +177,8 @@ func TestSeedBugMethods(t *testing.T) {
 	}
 }
 
-// TestSeedBugPipe: it reads the next line of a server's pipe as the answer to whatever it asked last. The server of this
-// test answers three calls in the other order, with what else a server may say in between.
+// TestSeedBugPipe: the seed's executor takes the next line from a server's pipe as the answer to its latest
+// request. The server of this test answers three calls in reverse order, with other messages in between.
 func TestSeedBugPipe(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
@@ -196,7 +197,7 @@ func TestSeedBugPipe(t *testing.T) {
 	}
 }
 
-// servePipe is an MCP server over a pipe that answers three calls at once, the last one first.
+// servePipe is an MCP server over a pipe that answers three calls together, the last one first.
 func servePipe(in io.Reader, out io.Writer) {
 	type message struct {
 		ID     json.RawMessage
@@ -232,7 +233,7 @@ func servePipe(in io.Reader, out io.Writer) {
 	}
 }
 
-// openUpstreams opens a door to servers, with what they have pinned.
+// openUpstreams opens a door to servers, with their pinned items.
 func openUpstreams(t testing.TB, declared map[string]any) *upstream.Manager {
 	t.Helper()
 	section, err := document.Parse("", []byte(marshal(declared)), document.Limits{Bytes: 1 << 16})

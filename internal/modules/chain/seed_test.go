@@ -18,11 +18,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// mcpServers are the servers of testdata/servers.json. Each speaks MCP over HTTP, and answers as
-// the fakeServers of the moment do.
+// mcpServers are the servers of testdata/servers.json. Each speaks MCP over HTTP and answers with the
+// current fakeServers.
 type mcpServers struct {
 	answers atomic.Pointer[fakeServers]
-	// raw, where it is set, answers every call itself.
+	// raw answers every call if it is set.
 	raw  atomic.Pointer[func(w http.ResponseWriter, id string)]
 	door *upstream.Manager
 	// meta is the _meta of the last call, called its method and name.
@@ -30,7 +30,7 @@ type mcpServers struct {
 	called atomic.Pointer[string]
 }
 
-// last is the method and name of the last call.
+// last returns the method and name of the last call.
 func (s *mcpServers) last() string { return *s.called.Load() }
 
 // openServers starts the servers, and opens a door to them.
@@ -56,7 +56,7 @@ func openServers(t testing.TB) *mcpServers {
 	return s
 }
 
-// serve answers one message of MCP.
+// serve answers one MCP message.
 func (s *mcpServers) serve(w http.ResponseWriter, r *http.Request, server string, items map[string][]string) {
 	var m struct {
 		ID     json.RawMessage
@@ -121,7 +121,7 @@ func describeItems(names []string, more map[string]any) []any {
 	return list
 }
 
-// answerAsMCP is an outcome as a server tells it.
+// answerAsMCP converts an outcome to an MCP result.
 func answerAsMCP(method string, o Outcome) any {
 	text, isText := o.Value.(string)
 	part := map[string]any{"type": "text", "text": text}
@@ -141,7 +141,7 @@ func answerAsMCP(method string, o Outcome) any {
 
 var delays = regexp.MustCompile(`"delay_seconds": [0-9]+`)
 
-// readSeed reads an example of the seed, without its waits: TestDelays has those.
+// readSeed reads an example of the seed without its delays, which TestDelays covers.
 func readSeed(t *testing.T, name string) *Definition {
 	t.Helper()
 	doc, err := os.ReadFile(filepath.Join("testdata", "seed", name+".json"))
@@ -151,8 +151,8 @@ func readSeed(t *testing.T, name string) *Definition {
 	return parse(t, delays.ReplaceAllString(string(doc), `"delay_seconds": 0`))
 }
 
-// TestSeedRuns has every example of the seed do what its text promises: durably, through the door,
-// against servers that speak MCP.
+// TestSeedRuns runs every example of the seed as its text promises: durably, through the door, with servers
+// that speak MCP.
 func TestSeedRuns(t *testing.T) {
 	const vision, code = "vision-agent-mcp/", "code-mcp/"
 	servers := openServers(t)
@@ -166,7 +166,7 @@ func TestSeedRuns(t *testing.T) {
 	for _, row := range []struct {
 		seed, name string
 		answers    answers
-		calls      []string // in order; of a parallel step in any
+		calls      []string // in order, except within a parallel step
 		output     string
 		err        string
 	}{
@@ -299,7 +299,7 @@ func TestSeedRuns(t *testing.T) {
 	}
 }
 
-// TestSeedSchedules has the schedules of the seed fire when its text says.
+// TestSeedSchedules: the schedules of the seed fire at the times that its text states.
 func TestSeedSchedules(t *testing.T) {
 	at := func(text string) time.Time {
 		moment, err := time.Parse(time.RFC3339, text)

@@ -292,7 +292,7 @@ func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunState,
 	return &RunState{Run: req.Run, swept: &v}, nil
 }
 
-// ReadRun returns a run with its steps. For a swept run it returns what the store has recorded.
+// ReadRun returns a run with its steps. For a swept run it returns the store's record.
 func (s *Service) ReadRun(ctx context.Context, p engine.Principal, run string) (RunView, error) {
 	return s.ReadNewSteps(ctx, p, run, "")
 }

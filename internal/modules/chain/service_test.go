@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// People of the tests.
+// The principals of the tests.
 var (
 	agentA   = engine.Principal{ID: "a", Role: engine.RoleAgent, Workflows: "chain.ask chain.pay*"}
 	agentB   = engine.Principal{ID: "b", Role: engine.RoleAgent}
@@ -90,8 +90,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestOpenRunsHaveQuota: a principal may have so many open runs; the same request for one that is there is answered, and
-// an ended run and those of others leave room.
+// TestOpenRunsHaveQuota: the number of open runs per principal is limited. Repeated requests for an
+// existing run are answered; ended runs and runs of others do not count.
 func TestOpenRunsHaveQuota(t *testing.T) {
 	s, ctx := openService(t, &fakeServers{}), context.Background()
 	s.config.OpenRuns = func() int { return 2 }
@@ -116,7 +116,8 @@ func TestOpenRunsHaveQuota(t *testing.T) {
 	want("after one has ended", start(agentA, "ask", "a3"), "")
 }
 
-// TestQuotaHoldsAtOnce: of many starts at once of one principal as many begin as the quota has room for.
+// TestQuotaHoldsAtOnce: of many concurrent starts by one principal, only as many succeed as the quota
+// allows.
 func TestQuotaHoldsAtOnce(t *testing.T) {
 	s, ctx := openService(t, &fakeServers{}), context.Background()
 	s.config.OpenRuns = func() int { return 2 }
@@ -138,8 +139,8 @@ func TestQuotaHoldsAtOnce(t *testing.T) {
 	}
 }
 
-// TestRunIDsAreOfPrincipals: two principals choose one id, and each has its own run by it: neither learns of the other's,
-// and who sees the runs of all tells them apart.
+// TestRunIDsAreOfPrincipals: two principals that choose the same id have separate runs, and neither learns
+// of the other. Principals that see all runs can distinguish them.
 func TestRunIDsAreOfPrincipals(t *testing.T) {
 	s, ctx := openService(t, &fakeServers{}), context.Background()
 	code := func(_ RunView, err error) engine.Code { return engine.CodeOf(err) }
@@ -182,7 +183,8 @@ func TestRunIDsAreOfPrincipals(t *testing.T) {
 	}
 }
 
-// TestRunOfEarlierVersion: a run whose id an earlier version kept as it was chosen is its principal's by that id.
+// TestRunOfEarlierVersion: a run that an earlier version stored under the chosen id itself can still be
+// used by its principal.
 func TestRunOfEarlierVersion(t *testing.T) {
 	s, ctx := openService(t, &fakeServers{}), context.Background()
 	if _, err := s.config.Runs.Start(ctx, StartRequest{Run: "old", Definition: s.config.Chains()["ask"], Principal: agentA}); err != nil {
@@ -199,7 +201,7 @@ func TestRunOfEarlierVersion(t *testing.T) {
 	}
 }
 
-// TestServiceRefuses holds every call to its rights and its arguments.
+// TestServiceRefuses checks the rights and arguments of every call.
 func TestServiceRefuses(t *testing.T) {
 	s := openService(t, &fakeServers{})
 	ctx := context.Background()
@@ -279,7 +281,7 @@ func TestListRuns(t *testing.T) {
 		if _, err := s.StartRun(ctx, agentA, StartRun{Chain: "ask", Run: run}); err != nil {
 			t.Fatal(err)
 		}
-		for at := time.Now().UnixMilli(); time.Now().UnixMilli() == at; { // the order is that of the clock, by the millisecond
+		for at := time.Now().UnixMilli(); time.Now().UnixMilli() == at; { // lists are ordered by the clock in milliseconds
 			runtime.Gosched()
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestQuietLog: DBOS says only what failed, and nothing once the session ends.
+// TestQuietLog: DBOS logs only failures, and nothing once the session is shutting down.
 func TestQuietLog(t *testing.T) {
 	var out bytes.Buffer
 	var shutting atomic.Bool
@@ -36,7 +36,7 @@ func TestQuietLog(t *testing.T) {
 	}
 }
 
-// TestQuietFailure: a run that fails is no trouble of the server's, so its log is silent.
+// TestQuietFailure: a failed run is not a problem of the server, so nothing is logged.
 func TestQuietFailure(t *testing.T) {
 	t.Parallel()
 	var out SyncBuffer
@@ -54,7 +54,8 @@ func TestQuietFailure(t *testing.T) {
 	}
 }
 
-// A wait that is too long says how long it was to be, also where it went on after a kill.
+// TestTimeoutOfAWait: the error of a wait that timed out names the full timeout, even if the wait continued
+// after a kill.
 func TestTimeoutOfAWait(t *testing.T) {
 	folder := t.TempDir()
 	r := openRuns(t, folder, &fakeServers{})

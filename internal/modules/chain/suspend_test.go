@@ -14,7 +14,7 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// openUnloading opens the runs of a folder, of which those that wait are suspended at once.
+// openUnloading opens the runs of a folder, and suspends waiting runs immediately.
 func openUnloading(t testing.TB, folder string, e Effects) *Runs {
 	t.Helper()
 	r, err := Open(context.Background(), Config{Path: filepath.Join(folder, "chains.db"), Effects: e, Grace: shortGrace, Unload: time.Millisecond})
@@ -24,7 +24,7 @@ func openUnloading(t testing.TB, folder string, e Effects) *Runs {
 	return r
 }
 
-// awaitSuspended waits until the tables have so many suspended runs, and returns their ids.
+// awaitSuspended waits until the tables have want suspended runs, and returns their ids.
 func awaitSuspended(t testing.TB, r *Runs, want int) []string {
 	t.Helper()
 	runs, _ := await(t, "suspended runs", func() (ids []string, ok bool) {
@@ -37,7 +37,7 @@ func awaitSuspended(t testing.TB, r *Runs, want int) []string {
 	return runs
 }
 
-// countedServers count the calls of each step.
+// countedServers counts the calls of each step.
 type countedServers struct {
 	mu    sync.Mutex
 	calls map[string]int
@@ -67,7 +67,7 @@ func (s *countedServers) expectOnce(t *testing.T, want int) {
 	}
 }
 
-// readMemory returns how many goroutines there are, and how many bytes are in use.
+// readMemory returns the number of goroutines and of bytes in use.
 func readMemory() (goroutines int, bytes uint64) {
 	runtime.GC()
 	var m runtime.MemStats
@@ -77,15 +77,15 @@ func readMemory() (goroutines int, bytes uint64) {
 
 const waitsBetweenCalls = `{id: a, type: tool, server: s, action: a}`
 
-// TestWaitingRunsAreUnloaded: nothing of a run that waits stays in memory, and each goes on once its signal or its time is
-// there. No step is done twice.
+// TestWaitingRunsAreUnloaded: a waiting run uses no memory, and continues when its signal arrives or its
+// time has come. No step is repeated.
 func TestWaitingRunsAreUnloaded(t *testing.T) {
 	const runs = 300
 	s := &countedServers{}
 	r := openUnloading(t, t.TempDir(), s)
 	defer r.Close()
 	signal := parse(t, steps(waitsBetweenCalls, `{id: w, type: wait, signal: go, save_output_to: variables.output.w}`, `{id: b, type: tool, server: s, action: b}`))
-	waitRun(t, r, startRun(t, r, parse(t, steps(waitsBetweenCalls)), "")) // what is made once is there
+	waitRun(t, r, startRun(t, r, parse(t, steps(waitsBetweenCalls)), "")) // allocates what is needed once
 	idle, before := readMemory()
 	for range runs {
 		startRun(t, r, signal, "")
@@ -98,7 +98,7 @@ func TestWaitingRunsAreUnloaded(t *testing.T) {
 	if grown > 10_000 {
 		t.Errorf("a waiting run holds %d bytes", grown)
 	}
-	if n := countStatus(t, r, StatusRunning); n != 100 { // a page of them
+	if n := countStatus(t, r, StatusRunning); n != 100 { // one page
 		t.Errorf("%d of 100 are running", n)
 	}
 	for _, run := range ids {
@@ -114,7 +114,7 @@ func TestWaitingRunsAreUnloaded(t *testing.T) {
 	s.expectOnce(t, 2*runs+1)
 }
 
-// TestTimersWake: a run that waits for a time goes on when it has come, also where its process has ended meanwhile.
+// TestTimersWake: a run continues when its time has come, even if its process has ended in the meantime.
 func TestTimersWake(t *testing.T) {
 	s, folder := &countedServers{}, t.TempDir()
 	r := openUnloading(t, folder, s)
@@ -134,8 +134,8 @@ func TestTimersWake(t *testing.T) {
 	s.expectOnce(t, 2)
 }
 
-// TestSuspendedRunIsOpen: a suspended run is shown as one that waits, counts as open, is not swept, and can be paused and
-// cancelled for good.
+// TestSuspendedRunIsOpen: a suspended run is shown as waiting, counts as open, is not swept, and can be
+// paused and cancelled.
 func TestSuspendedRunIsOpen(t *testing.T) {
 	ctx := t.Context()
 	r := openUnloading(t, t.TempDir(), &countedServers{})
@@ -188,8 +188,8 @@ func TestSuspendedRunIsOpen(t *testing.T) {
 	}
 }
 
-// TestCancelOfASuspendedRunSticks: a cancel that was stopped between its two writes ends the run all the same, and so does
-// one whose run somebody else wakes.
+// TestCancelOfASuspendedRunSticks: a cancellation takes effect even if it was interrupted between its two
+// writes, or if another process wakes the run.
 func TestCancelOfASuspendedRunSticks(t *testing.T) {
 	s := &countedServers{}
 	r := openUnloading(t, t.TempDir(), s)
@@ -215,8 +215,8 @@ func TestCancelOfASuspendedRunSticks(t *testing.T) {
 	s.expectOnce(t, 0)
 }
 
-// TestSignalsAtEachSeam: a signal is not lost whenever it comes while a run is suspended, also where whoever sends it is
-// stopped before waking the run.
+// TestSignalsAtEachSeam: no signal is lost while a run is being suspended, even if the sender dies before
+// waking the run.
 func TestSignalsAtEachSeam(t *testing.T) {
 	s := &countedServers{}
 	folder := t.TempDir()
@@ -228,7 +228,7 @@ func TestSignalsAtEachSeam(t *testing.T) {
 			t.Errorf("%s ends with %s, %v", run, marshal(result.Output), result.Err)
 		}
 	}
-	leave := func(run string) { // as a process that is killed before it wakes the run
+	leave := func(run string) { // like a process that is killed before it wakes the run
 		t.Helper()
 		if err := r.enqueue(t.Context(), place{queue: queueName}, signalName, run+"/signal/go/1", `"said"`); err != nil {
 			t.Fatal(err)
@@ -280,8 +280,8 @@ func TestSignalsAtEachSeam(t *testing.T) {
 	s.expectOnce(t, 2*22)
 }
 
-// TestKilledWhileSuspending: a process that ends between the attribute and the end of the function leaves a run that
-// others take up as any other.
+// TestKilledWhileSuspending: if a process dies between setting the attribute and returning, the run is
+// taken up like any other.
 func TestKilledWhileSuspending(t *testing.T) {
 	s, folder := &countedServers{}, t.TempDir()
 	r := openRuns(t, folder, s)
@@ -309,8 +309,8 @@ func TestKilledWhileSuspending(t *testing.T) {
 	s.expectOnce(t, 1)
 }
 
-// TestManyWakeOnce: of several who wake a run at once one does, and one who is late changes nothing about a run that has
-// ended.
+// TestManyWakeOnce: of several concurrent attempts to wake a run, one succeeds, and a late one does not
+// change a run that has ended.
 func TestManyWakeOnce(t *testing.T) {
 	s := &countedServers{}
 	r := openUnloading(t, t.TempDir(), s)

@@ -23,7 +23,7 @@ type effects func(c chain.Command) chain.Outcome
 
 func (f effects) Do(_ context.Context, c chain.Command) chain.Outcome { return f(c) }
 
-// openRecorded opens runs with a record, and the service of some chains.
+// openRecorded opens runs with a record, and a service for some chains.
 func openRecorded(t *testing.T, do effects, docs ...string) (*chain.Runs, *chain.Service, *engine.Engine) {
 	t.Helper()
 	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
@@ -59,8 +59,8 @@ steps:
 `
 )
 
-// TestSweep deletes runs that ended before a time, and nothing that is needed: what the next run finds
-// saved, what has not ended, and the record in the store.
+// TestSweep deletes runs that ended before a time. It keeps what is still needed: variables saved for the
+// next run, open runs, and the records in the store.
 func TestSweep(t *testing.T) {
 	calls := 0
 	runs, service, _ := openRecorded(t, func(c chain.Command) chain.Outcome {
@@ -101,7 +101,7 @@ func TestSweep(t *testing.T) {
 		if err := runs.Signal(ctx, own(run), "first", "ann", 1); err != nil {
 			t.Fatal(err)
 		}
-		for chain.AwaitQuestion(t, service, ann, run).Key != "second" { // what it has written, no sweep can miss
+		for chain.AwaitQuestion(t, service, ann, run).Key != "second" { // once written, no sweep can miss it
 			runtime.Gosched()
 		}
 	}
@@ -147,7 +147,7 @@ func TestSweep(t *testing.T) {
 		defer close(swept)
 		service.RunSweeps(sweeping, func() time.Duration { return -time.Second }, slog.New(slog.DiscardHandler))
 	}()
-	for runs.CountRows(t, own(fmt.Sprintf("count-%d", many-1))) > 0 { // it is not the last any more
+	for runs.CountRows(t, own(fmt.Sprintf("count-%d", many-1))) > 0 { // it is no longer the last run
 		<-time.After(10 * time.Millisecond)
 	}
 	stop()
@@ -173,8 +173,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestLostFile: where the file of the runs is gone, nothing runs before somebody says that the runs in it
-// are given up; then their records fail.
+// TestLostFile: if the file of the runs is missing, nothing runs until someone gives up the lost runs; then
+// their records fail.
 func TestLostFile(t *testing.T) {
 	runs, service, e := openRecorded(t, func(chain.Command) chain.Outcome { return chain.Outcome{} }, waitingChain, countingChain)
 	ctx := context.Background()
@@ -214,7 +214,7 @@ func TestLostFile(t *testing.T) {
 	}
 }
 
-// own is the whole id of a run for which ann chose one.
+// own returns the full id of a run whose id ann chose.
 func own(run string) string { return chain.ScopeRun("ann", run) }
 
 func marshalled(t *testing.T, v any) []byte {

@@ -13,7 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// sdkServer answers as servers on the official SDKs do: a result for each name, with the output schema of each tool.
+// sdkServer answers like servers built on the official SDKs: a result for each name, and the output schema
+// of each tool.
 type sdkServer struct {
 	results map[string]string
 	schemas map[string]string
@@ -37,17 +38,18 @@ func (s *sdkServer) Call(_ context.Context, _ engine.Principal, req upstream.Req
 	return upstream.Reply{Result: json.RawMessage(result)}, nil
 }
 
-// wrapperSchema is the output schema that the Python SDK makes of a tool that returns a type of JSON.
+// wrapperSchema is the output schema that the Python SDK generates for a tool that returns a plain JSON
+// type.
 func wrapperSchema(kind string) string {
 	return `{"type":"object","properties":{"result":{"title":"Result",` + kind + `}},"required":["result"],"title":"Output"}`
 }
 
-// TestOutputAsText: where an output is used as text it is what the content of the result says, and a value that an SDK
-// has put into an object is the output itself.
+// TestOutputAsText: an output that is used as text is the text of the result's content. A value that an SDK
+// wrapped in an object is the output itself.
 func TestOutputAsText(t *testing.T) {
 	for _, row := range []struct {
 		name, result, schema string
-		step, use            string // a step that gives the output, "" for a tool, and the arguments that use it
+		step, use            string // the step that produces the output ("" is a tool), and the arguments that use it
 		want                 string
 	}{
 		{"a wrapped text", `{"content":[{"type":"text","text":"an Error"}],"structuredContent":{"result":"an Error"}}`, wrapperSchema(`"type":"string"`), "", `v: "{{a.output}}", t: "<{{a.output}}>"`, `{"t":"<an Error>","v":"an Error"}`},
@@ -93,7 +95,7 @@ func runAt(t *testing.T, doc string, s *sdkServer) *Result {
 	return r
 }
 
-// TestConditionsOnText: a condition on a whole output compares what the server says with a text, and the value with
+// TestConditionsOnText: a condition on a whole output compares its text with a string, and its value with
 // anything else.
 func TestConditionsOnText(t *testing.T) {
 	const text, object, list, count = `"type":"string"`, `"type":"object"`, `"type":"array"`, `"type":"integer"`
@@ -130,7 +132,7 @@ conditionals: {c: {condition: "`+strings.ReplaceAll(row.condition, `"`, `\"`)+`"
 	}
 }
 
-// TestPromptArguments: arguments of prompts are texts in MCP; other values are sent as JSON text.
+// TestPromptArguments: prompt arguments are strings in MCP; other values are sent as JSON text.
 func TestPromptArguments(t *testing.T) {
 	s := &sdkServer{results: map[string]string{"give": `{"content":[{"type":"text","text":"in words"}],"structuredContent":{"n":1}}`}}
 	r := runAt(t, `variables: {input: {sites: [a, "b\"c"], n: 1.50}}
@@ -141,8 +143,8 @@ steps: [{id: a, type: tool, server: s, action: give}, {id: p, type: prompt, serv
 	}
 }
 
-// TestAnsweredErrorsAreRetried: an error that the server answered is retried because the chain says so; a call of which
-// it is unknown whether it was done only where the tool may run twice.
+// TestAnsweredErrorsAreRetried: an error that the server returned is retried as the chain requests. A call
+// with an unknown outcome is retried only if the tool is repeatable.
 func TestAnsweredErrorsAreRetried(t *testing.T) {
 	const doc = `{id: a, type: tool, server: s, action: pay, retry: {max_attempts: 3}}`
 	for _, row := range []struct {
@@ -165,7 +167,7 @@ func TestAnsweredErrorsAreRetried(t *testing.T) {
 	}
 }
 
-// TestHandledErrorStops: after a handler with then: stop the run is done, and nothing more runs.
+// TestHandledErrorStops: after a handler with "then: stop" the run is done, and nothing more runs.
 func TestHandledErrorStops(t *testing.T) {
 	const handler = `{id: tell, type: tool, server: s, action: tell, save_output_to: variables.output.told}`
 	const failing = `{id: a, type: tool, server: s, action: fail, save_output_to: variables.output.a, on_error: {step: tell, then: stop}}`
@@ -181,7 +183,7 @@ func TestHandledErrorStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/fail": fails("down"), "s/tell": says("told")}}
 			r := runFake(t, parse(t, row.doc), f, MachineOptions{})
-			if strings.Contains(row.doc, "parallel") { // branches call in any order
+			if strings.Contains(row.doc, "parallel") { // branches make calls in any order
 				slices.Sort(f.calls)
 			}
 			if marshal(f.calls) != row.calls || marshal(r.Output) != row.output || errorText(r.Err) != row.err {
@@ -191,8 +193,7 @@ func TestHandledErrorStops(t *testing.T) {
 	}
 }
 
-// TestRunReferences: a run knows its id and when it was started, unless the definition gives those names to something
-// else.
+// TestRunReferences: a run can refer to its id and start time, unless the definition uses those names.
 func TestRunReferences(t *testing.T) {
 	started := time.Date(2026, 3, 1, 9, 0, 0, 5e8, time.UTC)
 	const use = `{id: use, type: tool, server: s, action: use, arguments: {at: "{{run.startedAt}}", id: "{{run.id}}", global: "{{variables.global.start_time}}"}}`
@@ -216,8 +217,8 @@ func TestRunReferences(t *testing.T) {
 	}
 }
 
-// TestProgressRenewsTimeout: a call whose server reports progress goes on for longer than the step's timeout, and one
-// that is silent does not.
+// TestProgressRenewsTimeout: a call whose server reports progress may exceed the step's timeout; a silent
+// one may not.
 func TestProgressRenewsTimeout(t *testing.T) {
 	for _, reports := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -250,7 +251,8 @@ func (f callerFunc) Call(ctx context.Context, _ engine.Principal, req upstream.R
 	return f(ctx, req)
 }
 
-// TestLintNeverTrue: lint compares conditions with pinned output schemas, and says nothing where these leave it open.
+// TestLintNeverTrue: lint compares conditions with pinned output schemas, and reports nothing if those are
+// ambiguous.
 func TestLintNeverTrue(t *testing.T) {
 	servers := map[string]ServerItems{"s": {Tools: []string{"text", "object", "count", "open", "none"}, OutputSchemas: map[string]json.RawMessage{
 		"text":   json.RawMessage(wrapperSchema(`"type":"string"`)),

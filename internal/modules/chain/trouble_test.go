@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What may run twice is decided when a run begins: the steps that are recorded of it depend on that.
+// TestRepeatableIsKept: whether a step is repeatable is decided when a run begins, because its records
+// depend on it.
 func TestRepeatableIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "chains.db")
 	var calls atomic.Int32
@@ -45,7 +46,8 @@ func TestRepeatableIsKept(t *testing.T) {
 	}
 }
 
-// A database that refuses a record does not end a run: it goes on once the database takes records again.
+// TestTroubleIsNotTheEnd: if the database rejects a record, the run continues once the database accepts
+// records again.
 func TestTroubleIsNotTheEnd(t *testing.T) {
 	ctx := context.Background()
 	var calls atomic.Int32
@@ -54,7 +56,7 @@ func TestTroubleIsNotTheEnd(t *testing.T) {
 		return Outcome{Value: "done"}
 	}))
 	defer r.Close()
-	r.stop() // reclaim is called here
+	r.stop() // the test calls reclaim itself
 	r.stopped.Wait()
 	s := r.session.Load()
 	if _, err := s.file.ExecContext(ctx, `CREATE TRIGGER full BEFORE INSERT ON operation_outputs BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`); err != nil {
@@ -82,11 +84,11 @@ func TestTroubleIsNotTheEnd(t *testing.T) {
 	}
 }
 
-// A run that is cancelled waits for nothing any more, and what waited sends nothing.
+// TestCancelledWaits: a cancelled run stops waiting, and sends nothing afterwards.
 func TestCancelledWaits(t *testing.T) {
 	ended := make(chan Outcome, 1)
 	r := openRuns(t, t.TempDir(), effectsFunc(func(ctx context.Context, _ Command) Outcome {
-		o := Door{}.await(ctx, &Command{}, func() (bool, error) { return false, nil }) // as for a call that is parked
+		o := Door{}.await(ctx, &Command{}, func() (bool, error) { return false, nil }) // as for a parked call
 		ended <- o
 		return o
 	}))
@@ -109,7 +111,7 @@ func TestCancelledWaits(t *testing.T) {
 	})
 }
 
-// What a sensitive step saved stays sensitive in the next run.
+// TestSavedSecretsAreMasked: a value that a sensitive step saved stays sensitive in the next run.
 func TestSavedSecretsAreMasked(t *testing.T) {
 	d := parse(t, "sensitive: [/steps/b/output]\n"+steps(`{id: b, type: tool, server: s, action: b, save_output_to: saved.last}`, `{id: c, type: tool, server: s, action: c, save_output_to: saved.open}`))
 	w, err := d.Workflow()
@@ -123,7 +125,8 @@ func TestSavedSecretsAreMasked(t *testing.T) {
 	}
 }
 
-// The file of the runs is for nobody else on the machine; one that was refused is not left behind.
+// TestFileOfRunsIsPrivate: only its owner can read the file of the runs; a file whose opening failed is
+// removed.
 func TestFileOfRunsIsPrivate(t *testing.T) {
 	folder := t.TempDir()
 	openRuns(t, folder, &fakeServers{}).Close()

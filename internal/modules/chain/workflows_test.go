@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRunsShareWorkflow: the records of all runs of a chain have one workflow, and that of another definition has its own.
+// TestRunsShareWorkflow: the records of a chain's runs share one workflow; a different definition has its
+// own.
 func TestRunsShareWorkflow(t *testing.T) {
 	r := openRuns(t, t.TempDir(), &fakeServers{})
 	defer r.Close()
