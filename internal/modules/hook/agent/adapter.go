@@ -14,72 +14,73 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// MaxInput is what a client may write to a hook, in bytes.
+// MaxInput is the maximum size of a hook's input, in bytes.
 const MaxInput = 16 << 20
 
-// Adapter translates between a client and Event. It is a table of what the client calls things, with
-// a function for what names cannot say.
+// Adapter translates between a client and Event. It is a table of the client's names, with functions for
+// what a table cannot express.
 type Adapter struct {
-	// Client is the client's name on the command line and in addresses.
+	// Client is the client's name on the command line and in URLs.
 	Client string
-	// ProjectVariable is the variable of the environment in which the client tells a hook the folder
-	// that the session began in, "" for none.
+	// ProjectVariable is the environment variable in which the client passes the folder where the session
+	// began, or "".
 	ProjectVariable string
-	// toolPrefix begins the names under which the client's agent sees the tools of gavel's MCP server.
+	// toolPrefix is the prefix under which the client's agent sees the tools of gavel's MCP server.
 	toolPrefix string
-	// events has the names of the client's hooks, separated by spaces. A name that is not there is an
-	// error, and so denied: it could be a tool's use under a new name.
+	// events holds the names of the client's hooks, separated by spaces. An unknown name is an error, and
+	// therefore denied: it could be the use of a tool under a new name.
 	events  map[Phase]string
 	members members
-	// noSession reports that an event may lack the session.
+	// noSession reports that events may lack the session.
 	noSession bool
 	tools     []toolForm
-	// isServers reports whether a tool that tools does not have belongs to an MCP server: it is the gateway's.
+	// isServers reports whether a tool that is not in tools belongs to an MCP server, and therefore to the
+	// gateway.
 	isServers func(tool string, v document.JSON) bool
-	// finish reads the rest of an event: how a use or the agent's turn ended.
+	// finish decodes the rest of an event: how a tool use or the agent's turn ended.
 	finish  func(e *Event, v document.JSON)
 	answers answers
 }
 
-// members are the names of the members that the client's events have.
+// members are the names of the members in the client's events.
 type members struct {
 	hook, session, folder, call, tool, input, result string
-	// line is the member of a tool's input with the folder that a shell line runs in, "" for none.
+	// line is the member of a tool's input with the working folder of a shell line, or "".
 	line string
 }
 
-// toolForm says what some of a client's tools are to gates.
+// toolForm describes how gates see some of a client's tools.
 type toolForm struct {
-	builtin string // a builtin of gates; patch; "" where no gate can be on the tool
-	// member of the input names what the tool is about, and must be there: the shell line; a file or
-	// files, anyPath for any member with a telling name; the address, a.b in an object; the text of a
-	// patch. It is "" for none.
+	builtin string // a builtin of gates, or patch; "" if no gate can apply to the tool
+	// member names the required member of the input that holds the tool's subject, or is "". It is the
+	// shell line, a file or files, the address, or the text of a patch. anyPath means any member with a
+	// name that suggests files, and a.b a member of an object.
 	member string
-	// names of the tools, separated by spaces. TOOL:MEMBER is a tool whose input has a member, and
-	// TOOL:MEMBER=TEXT one whose member has that text. Of several forms that fit the last counts.
+	// names lists tools, separated by spaces. TOOL:MEMBER matches if the input has the member, and
+	// TOOL:MEMBER=TEXT if the member has that text. The last matching form wins.
 	names string
 }
 
 const (
-	patch   = "patch" // an edit of the files that the headers of a patch name
+	patch   = "patch" // an edit of the files named in the headers of a patch
 	anyPath = "*"
 )
 
-// answers are what the client reads: JSON with HOOK, the hook's name, and TEXT in it, or LINE, the text
-// as it is.
+// answers are the templates for what the client reads: JSON in which HOOK is replaced by the hook's name
+// and TEXT by the text, or LINE, which is replaced by the plain text.
 type answers struct {
 	neutral string
-	tell    string  // a text for the agent, in the phases of tells
-	tells   []Phase // in others the client takes none, or goes on because of it
-	deny    string  // before a tool; "" for a client that reads the exit code only
-	asks    bool    // "ask" in place of "deny" asks the person at the client
-	hold    string  // at a stop; "" for a client that can only warn its person
-	fail    string  // where not even the event could be read
+	tell    string  // a text for the agent, in the phases listed in tells
+	tells   []Phase // in other phases the client takes no text, or continues because of it
+	deny    string  // before a tool; "" if the client only reads the exit code
+	asks    bool    // the client asks its user if "deny" is replaced by "ask"
+	hold    string  // at a stop; "" if the client can only warn its user
+	fail    string  // if the event could not be decoded
 }
 
 var adapters = []*Adapter{&claudeCode, &cursor, &gemini, &codex, &copilot, &opencode, &kiro}
 
-// FindAdapter finds the adapter of a client by its name.
+// FindAdapter returns the adapter of a client by its name.
 func FindAdapter(client string) (*Adapter, bool) {
 	i := slices.IndexFunc(adapters, func(a *Adapter) bool { return a.Client == client })
 	if i < 0 {
@@ -88,7 +89,7 @@ func FindAdapter(client string) (*Adapter, bool) {
 	return adapters[i], true
 }
 
-// Clients are the names of the clients that have an adapter.
+// Clients returns the names of the clients that have an adapter.
 func Clients() []string {
 	names := make([]string, len(adapters))
 	for i, a := range adapters {
@@ -97,7 +98,7 @@ func Clients() []string {
 	return names
 }
 
-// Decode reads what the client writes to a hook. The error says what cannot be read.
+// Decode decodes the input that a client writes to a hook.
 func (a *Adapter) Decode(input []byte) (Event, error) {
 	v, err := readInput(input)
 	if err != nil {
@@ -132,7 +133,7 @@ func (a *Adapter) Decode(input []byte) (Event, error) {
 	return e, nil
 }
 
-// decodeSession reads where an event comes from.
+// decodeSession decodes the origin of an event.
 func (a *Adapter) decodeSession(e *Event, v document.JSON) (err error) {
 	m := a.members
 	if e.CallID, err = optionalText(v, m.call); err != nil {
@@ -145,7 +146,7 @@ func (a *Adapter) decodeSession(e *Event, v document.JSON) (err error) {
 	if _, err = read(v, m.session); err != nil {
 		return err
 	}
-	for _, root := range v.Get("workspace_roots").Elements() { // of editors, which may have no working folder
+	for _, root := range v.Get("workspace_roots").Elements() { // for editors, which may have no working folder
 		if filepath.IsAbs(root.Text()) {
 			e.Project = root.Text()
 			break
@@ -161,7 +162,7 @@ func (a *Adapter) decodeSession(e *Event, v document.JSON) (err error) {
 	return err
 }
 
-// decodeTool reads which tool is used, and what it is to gates.
+// decodeTool decodes which tool is used, and how gates see it.
 func (a *Adapter) decodeTool(e *Event, v document.JSON) (err error) {
 	if e.Tool, err = requireText(v, a.members.tool); err != nil {
 		return err
@@ -184,7 +185,7 @@ func (a *Adapter) decodeTool(e *Event, v document.JSON) (err error) {
 	return nil
 }
 
-// findForm finds the form of a tool.
+// findForm returns the form of a tool.
 func (a *Adapter) findForm(tool string, input document.JSON) (form toolForm, known bool) {
 	for _, f := range a.tools {
 		for name := range strings.FieldsSeq(f.names) {
@@ -198,8 +199,8 @@ func (a *Adapter) findForm(tool string, input document.JSON) (form toolForm, kno
 	return form, known
 }
 
-// classify fills in what gates look at. The zero form is that of an unknown tool. What an input must
-// say and does not is an error: a gate could not decide by it.
+// classify sets the fields that gates use. The zero form describes an unknown tool. A missing required
+// member is an error, because gates could not decide without it.
 func (f toolForm) classify(e *Event, input document.JSON, lineFolder string) error {
 	strict, err := readStrict(input)
 	if err != nil {
@@ -214,7 +215,7 @@ func (f toolForm) classify(e *Event, input document.JSON, lineFolder string) err
 	}
 	if f.builtin == gate.BuiltinShell {
 		e.Command, err = requireText(strict, f.member)
-		if folder := strict.Get(lineFolder).Text(); folder != "" { // Event.Folder stays the session's
+		if folder := strict.Get(lineFolder).Text(); folder != "" { // Event.Folder remains the session's folder
 			e.Command = "cd '" + strings.ReplaceAll(folder, "'", `'\''`) + "' && " + e.Command
 		}
 		return err
@@ -245,7 +246,7 @@ func (f toolForm) isAboutFiles() bool {
 	return f.builtin == gate.BuiltinEdit || f.builtin == gate.BuiltinRead
 }
 
-// findPatchPaths are the files that the headers of a patch in the form of apply_patch name.
+// findPatchPaths returns the files named in the headers of a patch in the apply_patch format.
 func findPatchPaths(text string) []string {
 	var paths []string
 	for line := range strings.Lines(text) {
@@ -258,9 +259,9 @@ func findPatchPaths(text string) []string {
 	return paths
 }
 
-// appendPaths collects the files that a value called name, "" for the input itself, names: in the
-// member that the tool is known to have, and in each whose name says that it has some too, so that a
-// newer version's second path is not missed.
+// appendPaths appends the files named in a value. name is the member that holds the value, or "" for the
+// input itself. It considers the tool's known member and all members whose names suggest files, so that a
+// second path in a newer version is not missed.
 func (f toolForm) appendPaths(paths []string, name string, v document.JSON) (_ []string, err error) {
 	before := len(paths)
 	switch v.Kind() {
@@ -294,13 +295,13 @@ func (f toolForm) appendPaths(paths []string, name string, v document.JSON) (_ [
 	return nil, fmt.Errorf("%s must name files", name)
 }
 
-// readInput reads what a client writes to a hook. Only its own members must be unambiguous: what a
-// tool was given is checked by classify, and what it returned may hold anything.
+// readInput parses the input of a hook. Only the client's own members must be unambiguous here:
+// classify checks the input of a tool, and its result may contain anything.
 func readInput(input []byte) (document.JSON, error) {
-	if len(input) > MaxInput { // of more, a caller reads no more than that
+	if len(input) > MaxInput { // callers read at most one byte more
 		return document.JSON{}, fmt.Errorf("it has more than %d MiB", MaxInput>>20)
 	}
-	for range 2 { // byte order marks: Cursor on Windows writes one, or two
+	for range 2 { // Cursor on Windows writes one or two byte order marks
 		input = bytes.TrimPrefix(input, []byte("\ufeff"))
 	}
 	v, err := document.ReadJSON(input, document.Limits{Bytes: MaxInput, Depth: 256, Lax: true})
@@ -316,12 +317,12 @@ func readInput(input []byte) (document.JSON, error) {
 	return v, nil
 }
 
-// readStrict reads a value that has to be unambiguous, and of the form that gavel records.
+// readStrict parses a value that must be unambiguous and in a form that gavel can record.
 func readStrict(v document.JSON) (document.JSON, error) {
 	return document.ReadJSON(v.Raw(), document.Limits{Bytes: MaxInput, Depth: 256, Literals: true})
 }
 
-// strictResult is what a tool returned, absent where gavel could not record it.
+// strictResult returns the result of a tool, or an absent value if gavel could not record it.
 func strictResult(v document.JSON) document.JSON {
 	if strict, err := readStrict(v); err == nil {
 		return strict
@@ -329,7 +330,7 @@ func strictResult(v document.JSON) document.JSON {
 	return document.JSON{}
 }
 
-// requireText reads a member, a.b in an object, that must be a string with something in it.
+// requireText returns a member that must be a non-empty string; a.b names a member of an object.
 func requireText(v document.JSON, name string) (string, error) {
 	switch m := v.At(strings.Split(name, ".")...); {
 	case m.Kind() == 0:
@@ -341,7 +342,7 @@ func requireText(v document.JSON, name string) (string, error) {
 	}
 }
 
-// optionalText reads a member that may be absent or null, and else must be a string.
+// optionalText returns a member that must be a string, null or absent.
 func optionalText(v document.JSON, name string) (string, error) {
 	m := v.Get(name)
 	if kind := m.Kind(); kind != 0 && kind != document.Null && kind != document.String {
@@ -350,10 +351,11 @@ func optionalText(v document.JSON, name string) (string, error) {
 	return m.Text(), nil
 }
 
-// leaveOpen notes that nobody knows yet how a use or a turn ended.
+// leaveOpen marks that it is not known yet how a tool use or a turn ended.
 func (e *Event) leaveOpen() { e.Phase, e.Ended = PhaseOther, "" }
 
-// endLine takes the end of a shell line from its exit code. Without one, it goes on in the background.
+// endLine sets the end of a shell line from its exit code. Without an exit code, the line continues in the
+// background.
 func (e *Event) endLine(exit document.JSON) {
 	switch code := cmp.Or(exit.Text(), string(exit.Raw())); {
 	case e.Builtin != gate.BuiltinShell || e.Ended != EndedOK:
@@ -364,18 +366,18 @@ func (e *Event) endLine(exit document.JSON) {
 	}
 }
 
-// Encode writes an answer as the client reads it. After a tool and at the beginning of a session
-// nothing can be refused: the agent is told.
+// Encode encodes an answer in the client's format. After a tool and at the start of a session nothing can
+// be denied, so the reason is passed to the agent as text.
 func (a *Adapter) Encode(e Event, answer Answer) Output {
 	answer = a.address(e, answer)
 	text := answer.Context
-	if answer.Verdict != Neutral { // some clients take a refusal without a reason for a failure, and go on
+	if answer.Verdict != Neutral { // some clients treat a denial without a reason as a failure, and continue
 		text = cmp.Or(strings.TrimSpace(answer.Reason), "gavel refuses this and gives no reason")
 	}
 	form := a.answers.neutral
 	switch {
 	case answer.Verdict == Neutral, e.Phase == PhaseStart, e.Phase == PhaseAfter:
-		if text != "" && slices.Contains(a.answers.tells, e.Phase) && e.Hook != "PermissionDenied" { // which takes no text
+		if text != "" && slices.Contains(a.answers.tells, e.Phase) && e.Hook != "PermissionDenied" { // PermissionDenied takes no text
 			form = a.answers.tell
 		}
 	case e.Phase == PhaseBefore && answer.Verdict == Ask:
@@ -392,8 +394,8 @@ func (a *Adapter) Encode(e Event, answer Answer) Output {
 	return Output{Stdout: writeAnswer(form, e.Hook, text)}
 }
 
-// EncodeFailure denies where not even the event could be read: with the exit code, which needs no name
-// of an event to agree. The output serves clients that ask over HTTP.
+// EncodeFailure denies an event that could not be decoded. It uses the exit code, which needs no event
+// name. Stdout serves clients that ask over HTTP.
 func (a *Adapter) EncodeFailure(reason string) Output {
 	return Output{Stdout: writeAnswer(a.answers.fail, "", reason), Stderr: []byte(reason + "\n"), Exit: 2}
 }
@@ -405,14 +407,13 @@ func writeAnswer(form, hook, text string) []byte {
 	name, err1 := document.Marshal(hook)
 	quoted, err2 := document.Marshal(text)
 	if err := errors.Join(err1, err2); err != nil {
-		panic(err) // texts can be written
+		panic(err) // strings always encode
 	}
 	return []byte(strings.NewReplacer("HOOK", string(name), "TEXT", string(quoted), "LINE", text).Replace(form) + "\n")
 }
 
-// address makes an answer one for a client's agent. A question becomes a denial where no person would
-// answer it: in a session without one, and at a client that cannot ask for a hook. gavel's own tools
-// get the names that the client shows.
+// address adapts an answer to the client. Ask becomes Deny if no person would answer: in a session without
+// one, and in clients that cannot ask for a hook. gavel's own tools get the names that the client uses.
 func (a *Adapter) address(e Event, answer Answer) Answer {
 	if answer.Verdict == Ask && (e.Headless || !a.answers.asks) {
 		why := "This client cannot ask its user for a hook, so the answer is no."
@@ -427,19 +428,20 @@ func (a *Adapter) address(e Event, answer Answer) Answer {
 
 var ownTools = regexp.MustCompile(`\bworkflow\.(advance|cancel|define|judge\.clear|start|status)\b`)
 
-// nameTools gives gavel's tools in a text the names under which the client's agent sees them.
+// nameTools replaces the names of gavel's tools in a text by those under which the client's agent sees
+// them.
 func (a *Adapter) nameTools(text string) string {
 	return ownTools.ReplaceAllStringFunc(text, func(tool string) string { return a.toolPrefix + strings.ReplaceAll(tool, ".", "_") })
 }
 
-// IsHeadless reports whether a client's session has no person to ask, by the environment that the
-// client gives to a hook.
+// IsHeadless reports whether the session has no person to ask, according to the environment that the client
+// gives a hook.
 func (a *Adapter) IsHeadless(getenv func(string) string) bool {
 	if a == &claudeCode {
 		if attended := getenv("CLAUDE_CODE_SESSION_ATTENDED"); attended == "0" || attended == "1" {
 			return attended == "0"
 		}
-		// Of versions without the variable above.
+		// For versions without the variable above.
 		if slices.Contains([]string{"sdk-cli", "sdk-ts", "sdk-py", "mcp", "claude-code-github-action"}, getenv("CLAUDE_CODE_ENTRYPOINT")) {
 			return true
 		}
@@ -447,8 +449,8 @@ func (a *Adapter) IsHeadless(getenv func(string) string) bool {
 	return !slices.Contains([]string{"", "0", "false"}, getenv("CI"))
 }
 
-// EncodeUnreadable answers an event that could not be read: denied in one sentence, unless the rules say
-// otherwise. Without rules, how is "".
+// EncodeUnreadable answers an event that could not be decoded. It denies with a reason, unless the rules
+// say otherwise. Without rules, how is "".
 func (a *Adapter) EncodeUnreadable(how gate.OnFailure, err error) Output {
 	if how == gate.OnFailureNeutral {
 		return a.Encode(Event{}, Answer{Verdict: Neutral})

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The clients in this file share the events that Claude Code made.
+// The clients in this file share the event format of Claude Code.
 
 func claudeMembers(result, line string) members {
 	return members{
@@ -21,8 +21,8 @@ func claudeMembers(result, line string) members {
 	}
 }
 
-// claudeAnswers tells nothing at a stop: the client would go on because of it. In fail, "block" is an
-// older form that every event with a decision takes.
+// claudeAnswers passes no text at a stop, because the client would continue. In fail, "block" is an older
+// form that every event with a decision accepts.
 func claudeAnswers(asks bool) answers {
 	return answers{
 		tell: `{"hookSpecificOutput":{"hookEventName":HOOK,"additionalContext":TEXT}}`, tells: []Phase{PhaseStart, PhaseBefore, PhaseAfter},
@@ -34,11 +34,12 @@ func claudeAnswers(asks bool) answers {
 
 func isClaudeServers(tool string, _ document.JSON) bool { return strings.HasPrefix(tool, "mcp__") }
 
-// claudeCode speaks the hooks of Claude Code (2.1.330). They take JSON with exit code 0, or text on
-// stderr with exit code 2; the client reads no stdout with exit code 2. Its tools include those of
-// older versions.
+// claudeCode supports the hooks of Claude Code (2.1.330). They return JSON with exit code 0, or text on
+// stderr with exit code 2; with exit code 2 the client ignores stdout. The tools include those of older
+// versions.
 //
-// A PermissionRequest follows a PreToolUse of the same call; to answer it would be to decide for the person.
+// A PermissionRequest follows a PreToolUse of the same call. gavel must not answer it, because the decision
+// belongs to the person.
 var claudeCode = Adapter{
 	Client: "claude-code", ProjectVariable: "CLAUDE_PROJECT_DIR", toolPrefix: "mcp__gavel__",
 	members: claudeMembers("tool_response", ""), isServers: isClaudeServers, finish: finishClaude, answers: claudeAnswers(true),
@@ -60,7 +61,7 @@ var claudeCode = Adapter{
 		{gate.BuiltinRead, "file_path", "Read"},
 		{gate.BuiltinRead, "notebook_path", "NotebookRead"},
 		{gate.BuiltinRead, "", "Glob Grep LS LSP"},
-		{gate.BuiltinRead, "", "Artifact Projects SendUserFile"}, // they send files that they name out of the machine
+		{gate.BuiltinRead, "", "Artifact Projects SendUserFile"}, // they send the files they name out of the machine
 		{gate.BuiltinFetch, "url", "WebFetch"},
 		{gate.BuiltinFetch, "", "WebSearch"},
 		{"", "", `Agent AgentOutputTool AskUserQuestion BashOutput ClaudeDesign CronCreate CronDelete CronList EnterPlanMode
@@ -72,14 +73,14 @@ var claudeCode = Adapter{
 	},
 }
 
-// finishClaude reads how a use or a turn ended. A command that goes on in the background, or was
-// interrupted, has not ended in a way that anybody knows: its call stays open.
+// finishClaude decodes how a tool use or a turn ended. If a command continues in the background or was
+// interrupted, its end is unknown, and its call stays open.
 func finishClaude(e *Event, v document.JSON) {
 	e.Subagent = e.Hook == "SubagentStop"
 	e.Continued = v.Get("stop_hook_active").Kind() == document.True
 	response := v.Get("tool_response")
 	switch {
-	case e.Phase == PhaseStop && v.Get("background_tasks").Len() > 0: // the client wakes the agent when one ends: it waits, and does not stop
+	case e.Phase == PhaseStop && v.Get("background_tasks").Len() > 0: // the agent only waits: the client wakes it when a task ends
 		e.leaveOpen()
 	case e.Phase != PhaseAfter:
 	case e.Hook == "PermissionDenied":
@@ -92,10 +93,9 @@ func finishClaude(e *Event, v document.JSON) {
 	}
 }
 
-// codex speaks the hooks of Codex CLI (0.169.0). It goes on after every failure of a hook: a JSON that it
-// does not take ("ask" among it), a refusal without a reason, a crash, a timeout. It asks no hook about
-// lines typed into a program that is running (write_stdin, so far), and searches of the web, which run
-// at the provider's.
+// codex supports the hooks of Codex CLI (0.169.0). Codex continues after every failure of a hook: JSON that
+// it does not accept (such as "ask"), a denial without a reason, a crash, a timeout. It calls no hook for
+// lines typed into a running program (write_stdin, so far), or for web searches, which run at the provider.
 var codex = Adapter{
 	Client: "codex", toolPrefix: "mcp__gavel__",
 	members: claudeMembers("tool_response", ""), isServers: isClaudeServers, finish: finishCodex, answers: claudeAnswers(false),
@@ -112,7 +112,7 @@ var codex = Adapter{
 			read_mcp_resource request_permissions request_user_input resume_agent send_input send_message sleep spawn_agent
 			tool_search update_goal update_plan wait wait_agent write_stdin`},
 		{gate.BuiltinShell, "chars", "write_stdin:chars"},
-		{"", "", "write_stdin:chars="}, // it waits for output
+		{"", "", "write_stdin:chars="}, // only waits for output
 	},
 }
 
@@ -121,19 +121,19 @@ func finishCodex(e *Event, v document.JSON) {
 	if e.Builtin != gate.BuiltinShell {
 		return
 	}
-	if strings.Contains(e.Command, "*** Begin Patch") { // apply_patch, run as a program
+	if strings.Contains(e.Command, "*** Begin Patch") { // apply_patch run as a program
 		e.Paths = append(e.Paths, findPatchPaths(e.Command)...)
 	}
 	if opensShell(e.Command) {
 		e.Command += "\neval \"$TYPED_LATER\""
 	}
-	if e.Phase == PhaseAfter { // it tells what was written, and not whether the line succeeded
+	if e.Phase == PhaseAfter { // the event contains the output, but not whether the line succeeded
 		e.leaveOpen()
 	}
 }
 
-// opensShell reports whether a line starts a shell that reads what is typed into it: no hook is asked
-// about that, so the line counts as one that runs unknown text.
+// opensShell reports whether a line starts an interactive shell. No hook is called for text typed into it,
+// so the line counts as running unknown text.
 func opensShell(line string) bool {
 	return slices.ContainsFunc(shell.Read(line).Commands, func(c shell.Command) bool {
 		return len(c.Words) > 0 && slices.Contains(typableShells, path.Base(c.Words[0].Text)) &&
@@ -143,14 +143,13 @@ func opensShell(line string) bool {
 
 var typableShells = []string{"ash", "bash", "dash", "fish", "ksh", "screen", "script", "sh", "su", "tmux", "zsh"}
 
-// copilot speaks the hooks of GitHub Copilot CLI (1.0.102) whose names begin with a capital: they have
-// Claude Code's form and names of tools, with the members of Copilot's own tools. The others do not say
-// which hook they are. An exit code other than 0 denies a tool; no JSON, or an end after the time
-// limit, does not.
+// copilot supports the hooks of GitHub Copilot CLI (1.0.102) whose names begin with a capital letter. They
+// use Claude Code's format and tool names, with the members of Copilot's own tools. The other hooks do not
+// name their event. A nonzero exit code denies a tool; invalid JSON or a timeout does not.
 var copilot = Adapter{
 	Client: "copilot", toolPrefix: "gavel-",
 	members: claudeMembers("tool_result", ""),
-	// SERVER-TOOL; no tool of the client's own has a hyphen.
+	// SERVER-TOOL; the client's own tools have no hyphens.
 	isServers: func(tool string, v document.JSON) bool {
 		return isClaudeServers(tool, v) || strings.Contains(tool, "-")
 	},
@@ -184,7 +183,8 @@ var copilot = Adapter{
 
 var copilotExit = regexp.MustCompile(`completed with exit code (-?\d+)>\s*$`)
 
-// finishCopilot reads how a use ended. Of a shell line only the end of a text tells it.
+// finishCopilot decodes how a tool use ended. The exit code of a shell line appears only at the end of a
+// text.
 func finishCopilot(e *Event, v document.JSON) {
 	finishClaude(e, v)
 	if e.Phase != PhaseAfter {
@@ -198,17 +198,17 @@ func finishCopilot(e *Event, v document.JSON) {
 	case kind.Is("failure"):
 		e.Ended = EndedFailed
 	case e.Builtin != gate.BuiltinShell || e.Ended != EndedOK:
-	case exit == nil: // it goes on in the background
+	case exit == nil: // it continues in the background
 		e.leaveOpen()
 	case exit[1] != "0":
 		e.Ended = EndedFailed
 	}
 }
 
-// gemini speaks the hooks of Gemini CLI (0.61.0). They take JSON with any exit code; without JSON, 2
-// and more deny, 0, 1 and an end by a signal do not. It reads stderr where stdout is empty: the
-// neutral answer has neither. Asking is not documented, and a session without a person hangs on it. To
-// deny after a tool would hide the result.
+// gemini supports the hooks of Gemini CLI (0.61.0). It accepts JSON with any exit code. Without JSON, exit
+// codes from 2 on deny; 0, 1 and an end by a signal do not. It reads stderr if stdout is empty, so the
+// neutral answer has neither. Asking is undocumented, and hangs a session without a person. A denial after
+// a tool would hide the result.
 var gemini = Adapter{
 	Client: "gemini", ProjectVariable: "GEMINI_PROJECT_DIR", toolPrefix: "mcp_gavel_",
 	members: claudeMembers("tool_response", "dir_path"),
@@ -240,7 +240,8 @@ var gemini = Adapter{
 	},
 }
 
-// finishGemini reads the address of a fetch, and how a use ended. Of a shell line only a text tells it.
+// finishGemini decodes the address of a fetch, and how a tool use ended. The result of a shell line appears
+// only in a text.
 func finishGemini(e *Event, v document.JSON) {
 	finishClaude(e, v)
 	if e.Tool == "web_fetch" {
@@ -264,8 +265,8 @@ func finishGemini(e *Event, v document.JSON) {
 
 var geminiURL = regexp.MustCompile(`(?i)https?://[^\s"'<>\x60)\]}]+`)
 
-// findGeminiURL finds the address that a web_fetch is about in its prompt, which may name up to twenty.
-// Several hosts cannot be told as one address: the use counts as unknown.
+// findGeminiURL takes the address of a web_fetch from its prompt, which may name up to twenty. Several
+// hosts do not fit into one address, so the use then counts as unknown.
 func findGeminiURL(e *Event) {
 	for _, found := range geminiURL.FindAllString(e.Input.Get("prompt").Text(), -1) {
 		if e.URL == "" {

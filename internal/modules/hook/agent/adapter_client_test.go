@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
-// bashEvents are uses of a shell as three clients write them, with an id where %s is.
+// bashEvents are shell uses in the formats of several clients, with %s in place of the id.
 var bashEvents = map[string]string{
 	"claude-code": `{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"Bash","tool_use_id":%s,"tool_input":{"command":"git push"}}`,
 	"cursor":      `{"conversation_id":"s","workspace_roots":["/p"],"hook_event_name":"preToolUse","tool_name":"Shell","tool_use_id":%s,"tool_input":{"command":"git push"}}`,
@@ -17,7 +17,7 @@ var bashEvents = map[string]string{
 	"opencode":    `{"hook":"tool.execute.before","sessionID":"s","directory":"/p","tool":"bash","callID":%s,"args":{"command":"git push"}}`,
 }
 
-// TestByteOrderMarks has the marks that Cursor writes before an event on Windows.
+// TestByteOrderMarks covers the marks that Cursor writes before an event on Windows.
 func TestByteOrderMarks(t *testing.T) {
 	const mark = "\xef\xbb\xbf"
 	for client, event := range bashEvents {
@@ -36,7 +36,7 @@ func TestByteOrderMarks(t *testing.T) {
 	}
 }
 
-// TestNumbersForIDs refuses ids that are no strings: a use is found again by its id.
+// TestNumbersForIDs rejects ids that are not strings, because a use is found again by its id.
 func TestNumbersForIDs(t *testing.T) {
 	for client, event := range bashEvents {
 		a, _ := FindAdapter(client)
@@ -57,7 +57,7 @@ func TestNumbersForIDs(t *testing.T) {
 	}
 }
 
-// TestAskWithoutPerson has what becomes of a question: only clients that show it to a person get it.
+// TestAskWithoutPerson: only clients that show a question to a person receive it.
 func TestAskWithoutPerson(t *testing.T) {
 	asking := map[string]bool{"claude-code": true, "copilot": true}
 	for _, a := range adapters {
@@ -79,7 +79,7 @@ func TestAskWithoutPerson(t *testing.T) {
 	}
 }
 
-// TestIsHeadless has what the clients' hooks find in their environment.
+// TestIsHeadless covers the environments in which clients run hooks.
 func TestIsHeadless(t *testing.T) {
 	for _, c := range []struct {
 		client string
@@ -106,7 +106,7 @@ func TestIsHeadless(t *testing.T) {
 	}
 }
 
-// TestAnswersNameTools has the names of gavel's tools in what an agent reads.
+// TestAnswersNameTools: answers use the tool names that the client's agent sees.
 func TestAnswersNameTools(t *testing.T) {
 	for _, a := range adapters {
 		want := a.nameTools("workflow.advance")
@@ -127,7 +127,7 @@ func TestAnswersNameTools(t *testing.T) {
 	}
 }
 
-// TestAnswerUnreadable has the answer to an event that cannot be read, in each client's form.
+// TestAnswerUnreadable covers the answer to an undecodable event in each client's format.
 func TestAnswerUnreadable(t *testing.T) {
 	for _, a := range adapters {
 		for _, how := range []gate.OnFailure{"", gate.OnFailureDeny} {
@@ -142,7 +142,7 @@ func TestAnswerUnreadable(t *testing.T) {
 	}
 }
 
-// TestToolName has the names that real clients gave to a tool of gavel's server, or document.
+// TestToolName covers the names that real clients show, or document, for a tool of gavel's server.
 func TestToolName(t *testing.T) {
 	for client, want := range map[string]string{
 		"claude-code": "mcp__gavel__workflow_advance", // seen in requests of 2.1.330

@@ -7,14 +7,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The clients in this file have events of their own form.
+// The clients in this file have their own event formats.
 
-// cursor speaks the hooks of Cursor (its documentation of October 2026). They take JSON with exit code 0,
-// or exit code 2; with failClosed, any other exit code, no output and no JSON deny too, so the neutral
-// answer is an empty object. preToolUse takes "ask", and runs the tool: so it is denied.
+// cursor supports the hooks of Cursor (documentation of October 2026). They return JSON with exit code 0,
+// or exit code 2. With failClosed, any other exit code, missing output and invalid JSON deny too, so the
+// neutral answer is an empty object. preToolUse accepts "ask" but then runs the tool, so gavel denies
+// instead.
 //
-// The hooks before one kind of tool (beforeShellExecution) are no events: they come in addition to
-// preToolUse, and a use would be decided twice.
+// Hooks for one kind of tool (beforeShellExecution) are not supported: they run in addition to preToolUse,
+// so a use would be decided twice.
 var cursor = Adapter{
 	Client: "cursor", ProjectVariable: "CURSOR_PROJECT_DIR",
 	members: members{
@@ -50,13 +51,13 @@ var cursor = Adapter{
 	},
 }
 
-// finishCursor reads how a use or a turn ended. The output of a tool is a string with JSON in it.
+// finishCursor decodes how a tool use or a turn ended. The output of a tool is a string that contains JSON.
 func finishCursor(e *Event, v document.JSON) {
 	loops := v.Get("loop_count")
 	e.Subagent, e.Continued = e.Hook == "subagentStop", loops.Kind() == document.Number && string(loops.Raw()) != "0"
 	failure := v.Get("failure_type")
 	switch status := v.Get("status"); {
-	case e.Phase == PhaseStop && status.Kind() != 0 && !status.Is("completed"): // the person ended it, or it broke
+	case e.Phase == PhaseStop && status.Kind() != 0 && !status.Is("completed"): // cancelled by the user, or failed
 		e.leaveOpen()
 	case e.Phase != PhaseAfter:
 	case e.Ended == EndedFailed && failure.Is("permission_denied"):
@@ -72,10 +73,10 @@ func finishCursor(e *Event, v document.JSON) {
 	}
 }
 
-// kiro speaks the hooks of Kiro (its documentation of October 2026), both of its command line and of its
-// editor, in older and newer versions. Only exit code 2 of preToolUse refuses something; every other
-// failure is a warning. An agent that stops cannot be sent back. The plain output is for an agent that
-// begins. The tool that calls AWS is unknown on purpose: it does what a shell line could.
+// kiro supports the hooks of Kiro (documentation of October 2026), in its command line and its editor, in
+// older and newer versions. Only exit code 2 of preToolUse denies; any other failure is a warning. An agent
+// that stops cannot be made to continue. Plain output is for an agent that starts. The tool that calls AWS
+// is unknown on purpose: it can do anything that a shell line can.
 var kiro = Adapter{
 	Client: "kiro", toolPrefix: "@gavel/",
 	members: claudeMembers("tool_response", "working_dir"), noSession: true,
@@ -105,8 +106,8 @@ var kiro = Adapter{
 	},
 }
 
-// finishKiro reads how a use ended. A shell line's exit code is not documented: where it is not told,
-// the call stays open.
+// finishKiro decodes how a tool use ended. The exit code of a shell line is undocumented; without it, the
+// call stays open.
 func finishKiro(e *Event, v document.JSON) {
 	response := v.Get("tool_response")
 	if e.Phase == PhaseAfter && response.Get("success").Kind() == document.False {
@@ -115,9 +116,9 @@ func finishKiro(e *Event, v document.JSON) {
 	e.endLine(response.At("result", "0", "exit_status"))
 }
 
-// opencode speaks with the plugin that gavel installs in opencode (1.18.33): opencode has no hooks
-// that are commands. The plugin throws whatever goes wrong, and opencode does not run the tool then; a
-// tool that fails has no hook after it. The plugin lists the servers of MCP, whose tools are called SERVER_TOOL.
+// opencode supports the plugin that gavel installs in opencode (1.18.33), which has no command hooks. The
+// plugin throws on any failure, and opencode then does not run the tool. A tool that fails has no hook
+// after it. The plugin lists the MCP servers, whose tools are named SERVER_TOOL.
 var opencode = Adapter{
 	Client: "opencode", toolPrefix: "gavel_",
 	members: members{

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// recorded are the inputs of testdata, by client.
+// recorded returns the inputs in testdata of a client.
 func recorded(t testing.TB, client string) []string {
 	files, err := filepath.Glob(filepath.Join("testdata", client, "*.json"))
 	if err != nil || len(files) == 0 {
@@ -26,7 +26,7 @@ func recorded(t testing.TB, client string) []string {
 	return files
 }
 
-// TestAdapters reads every recorded input and writes every verdict on it.
+// TestAdapters decodes every recorded input, and encodes every verdict for it.
 func TestAdapters(t *testing.T) {
 	for _, a := range adapters {
 		for _, file := range recorded(t, a.Client) {
@@ -102,8 +102,8 @@ func compareGolden(t *testing.T, file string, got []byte) {
 	}
 }
 
-// TestAdaptersRefuse spoils every recorded input in each way that a client, or somebody between, could:
-// all must be errors, since what is not read is denied.
+// TestAdaptersRefuse damages every recorded input in each way that a client or an intermediary could. All
+// must be errors, because undecodable events are denied.
 func TestAdaptersRefuse(t *testing.T) {
 	padding := bytes.Repeat([]byte("x"), 50<<20)
 	spoil := map[string]func(b []byte) []byte{
@@ -143,8 +143,8 @@ func TestAdaptersRefuse(t *testing.T) {
 	}
 }
 
-// TestAdaptersRefuseMembers gives each adapter an input that lacks, doubles or misspells what a decision
-// needs. WORD in an error must name what is wrong.
+// TestAdaptersRefuseMembers gives each adapter inputs that lack, duplicate or misspell what a decision
+// needs. The error must contain word.
 func TestAdaptersRefuseMembers(t *testing.T) {
 	const claudeBash = `{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"Bash","tool_use_id":"u","tool_input":{"command":"ls"}}`
 	const geminiShell = `{"session_id":"s","cwd":"/p","hook_event_name":"BeforeTool","tool_name":"run_shell_command","tool_input":{"command":"ls"}}`
@@ -239,7 +239,7 @@ func TestUnknownTools(t *testing.T) {
 	}
 }
 
-// TestToolForms has tools whose input says what they are, or names what they are about in its own way.
+// TestToolForms covers tools whose input decides their form, or names their subject in its own way.
 func TestToolForms(t *testing.T) {
 	for _, test := range []struct {
 		client, tool, input string
@@ -278,7 +278,8 @@ func TestToolForms(t *testing.T) {
 	}
 }
 
-// FuzzDecode gives every adapter the same input. What is read must be whole: a gate decides by it.
+// FuzzDecode gives the same input to every adapter. Decoded events must be complete, because gates use
+// them.
 func FuzzDecode(f *testing.F) {
 	for _, a := range adapters {
 		for _, file := range recorded(f, a.Client) {
@@ -312,7 +313,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestCodexOpenShell has lines of Codex that start a shell to type into, and others.
+// TestCodexOpenShell covers lines of Codex that start an interactive shell, and others.
 func TestCodexOpenShell(t *testing.T) {
 	for line, want := range map[string]bool{
 		"bash": true, "bash -i": true, "cd x && /bin/sh -l": true, "env A=1 zsh": true, "sudo su": true, "exec bash": true,

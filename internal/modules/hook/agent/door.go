@@ -19,7 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
-// Calls records the uses of tools that have gates.
+// Calls records the uses of gated tools.
 type Calls interface {
 	FindCall(ctx context.Context, p engine.Principal, id, key string) (callID string, err error)
 	BeginCall(ctx context.Context, p engine.Principal, req engine.CallRequest) (engine.CallResult, error)
@@ -27,31 +27,31 @@ type Calls interface {
 	SettleOverdue(ctx context.Context) (int, error)
 }
 
-// Engine is what a door asks: an *engine.Engine.
+// Engine is the engine that a door uses; *engine.Engine implements it.
 type Engine interface {
 	gate.Subjects
 	Calls
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
 	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
-	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error) // whether an agent may end
+	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error) // decides whether an agent may stop
 }
 
-// Rules are what an operator configured for hooks.
+// Rules is the operator's configuration for hooks.
 type Rules struct {
 	Gates gate.Config
 	Hooks gate.Hooks
 }
 
-// IsIdle reports whether there is nothing for hooks to decide.
+// IsIdle reports whether hooks have nothing to decide.
 func (r Rules) IsIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil }
 
-// DoorConfig is what a Door is made of.
+// DoorConfig configures a Door.
 type DoorConfig struct {
-	// Rules are asked for with each event, so that a server can take over others.
+	// Rules returns the current rules. It is called for each event, so that a server can replace them.
 	Rules func() Rules
-	// Engine opens what decides. It is asked for where something has to be decided, and not before.
+	// Engine opens the engine. It is called only when something must be decided.
 	Engine func(context.Context) (Engine, error)
-	// Answered is told of each answer; nil tells nobody.
+	// Answered, if not nil, is called with the verdict of each answer.
 	Answered func(client string, v Verdict)
 	Logger   *slog.Logger
 }
@@ -59,25 +59,25 @@ type DoorConfig struct {
 // Door answers the events of all clients.
 type Door struct {
 	DoorConfig
-	late sync.WaitGroup // decisions that nobody waits for any longer
+	late sync.WaitGroup // decisions that outlive their request
 }
 
-// NewDoor returns a Door. It opens nothing.
+// NewDoor returns a Door. It does not open the engine.
 func NewDoor(cfg DoorConfig) *Door { return &Door{DoorConfig: cfg} }
 
-// ruleReader reads definitions for the door itself: what of them a caller may see does not matter to
-// whether a gate fits.
+// ruleReader is the principal with which the door itself reads definitions. Whether a gate applies does not
+// depend on what a caller may see.
 var ruleReader = engine.Principal{ID: "local:hook", Role: engine.RoleOperator}
 
 const (
-	// callTimeout is how long a recorded use may take: longer than clients let a command run.
+	// callTimeout is how long a recorded use may take. It exceeds the time that clients let a command run.
 	callTimeout = 15 * time.Minute
-	// undoTimeout bounds taking back what was begun for nobody.
+	// undoTimeout limits undoing a call for an answer that came too late.
 	undoTimeout = 5 * time.Second
 )
 
-// Answer decides about an event of p's agent within ctx. It has no error: what could not be decided
-// is denied, with what to do about it.
+// Answer decides about an event of p's agent within ctx. It returns no error: undecided events are denied,
+// with advice for the agent.
 func (d *Door) Answer(ctx context.Context, p engine.Principal, e Event) Answer {
 	began := time.Now()
 	a := d.decideInTime(ctx, p, e)
@@ -88,24 +88,24 @@ func (d *Door) Answer(ctx context.Context, p engine.Principal, e Event) Answer {
 	return a
 }
 
-// Wait waits for what is still being taken back.
+// Wait waits until late decisions have been undone.
 func (d *Door) Wait() { d.late.Wait() }
 
-// decision is one event being decided about.
+// decision is the state of deciding one event.
 type decision struct {
 	Event
 	door      *Door
 	rules     Rules
 	principal engine.Principal
 	engine    Engine
-	// undo takes back what was recorded for an answer that comes too late; nil for nothing.
+	// undo reverts what was recorded if the answer comes too late; nil if nothing was.
 	undo func(context.Context)
 }
 
-// decideInTime answers when ctx ends, whatever the decision waits for.
+// decideInTime answers when ctx ends at the latest.
 func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) Answer {
 	c := &decision{Event: e, door: d, principal: p}
-	done := make(chan Answer) // without a buffer: what is sent is also taken
+	done := make(chan Answer) // unbuffered, so that a sent answer was also received
 	d.late.Go(func() {
 		a := c.decide(ctx)
 		select {
@@ -126,7 +126,7 @@ func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) An
 	}
 }
 
-// decide never panics.
+// decide recovers from panics.
 func (c *decision) decide(ctx context.Context) (a Answer) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -161,23 +161,23 @@ func (c *decision) decide(ctx context.Context) (a Answer) {
 	return a
 }
 
-// fail is the answer where nothing could be decided.
+// fail returns the answer for an event that could not be decided.
 func (c *decision) fail(err error) Answer {
-	if engine.CodeOf(err) == engine.CodeBusy { // evidence that is being fetched
+	if engine.CodeOf(err) == engine.CodeBusy { // evidence is still being fetched
 		return Refuse(c.Event, describeError(err))
 	}
 	c.door.Logger.Error("a hook could not be answered", "client", c.Client, "phase", string(c.Phase), "tool", c.Tool, "error", err, "cause", errors.Unwrap(err))
 	return Refuse(c.Event, DescribeFailure(c.Client, err))
 }
 
-// DescribeFailure tells an agent that gavel could not decide about what it asked.
+// DescribeFailure returns the text for an agent whose event gavel could not decide.
 func DescribeFailure(client string, err error) string {
 	return fmt.Sprintf(CouldNotDecide+" about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s says more.", describeError(err), client)
 }
 
-// Refuse says no to an event, or where nothing can be refused any longer, says why to the agent. A stop
-// without a decision is refused once: an agent that went on because of it has told its person, and can
-// do no more.
+// Refuse denies an event; if it can no longer be denied, it passes the reason to the agent. An undecided
+// stop is refused only once: an agent that continued because of it has informed its user, and can do
+// nothing more.
 func Refuse(e Event, reason string) Answer {
 	switch {
 	case e.Phase == PhaseStop && !e.Continued && !e.Subagent:
@@ -202,7 +202,7 @@ func describeError(err error) string {
 	}
 }
 
-// EndSentence puts a period where a text has no end.
+// EndSentence adds a period to a text that does not end with punctuation.
 func EndSentence(text string) string {
 	if text = strings.TrimSpace(text); text == "" || strings.ContainsAny(text[len(text)-1:], ".?!") {
 		return text
@@ -210,7 +210,7 @@ func EndSentence(text string) string {
 	return text + "."
 }
 
-// open opens what decides, once.
+// open opens the engine once.
 func (c *decision) open(ctx context.Context) (err error) {
 	if c.engine == nil {
 		c.engine, err = c.door.Engine(ctx)
@@ -218,7 +218,7 @@ func (c *decision) open(ctx context.Context) (err error) {
 	return err
 }
 
-// key is what a use is known by when it is asked about again, "" where the client has no id for it.
+// key returns the idempotency key of a use, or "" if the client has no id for it.
 func (c *decision) key() string {
 	if c.CallID == "" {
 		return ""
@@ -227,11 +227,11 @@ func (c *decision) key() string {
 	return "hook:" + hex.EncodeToString(sum[:])
 }
 
-// mayUse reports whether a tool can be meant as a next step: of the tools with gates, an agent has
-// its own and those that its client lists.
+// mayUse reports whether a tool can be suggested as a next step: an agent has its own gated tools, and
+// those that its client lists.
 func mayUse(string) bool { return true }
 
-// explain is a refusal in words: what is wrong, what to do first, and what is possible.
+// explain phrases a refusal: the problem, the next step, and what is possible.
 func (c *decision) explain(r gate.Refusal, at engine.Position) string {
 	text := strings.TrimSpace(r.Message + " " + r.Hint)
 	if at.ID == "" {
@@ -243,7 +243,7 @@ func (c *decision) explain(r gate.Refusal, at engine.Position) string {
 	return text + c.describePossible(at.ID, r.Actions, r.Tools)
 }
 
-// describePossible says what an agent can do now, and how; "" where that is nothing.
+// describePossible describes what the agent can do now and how, or returns "".
 func (c *decision) describePossible(id string, actions, tools []string) (text string) {
 	if len(actions) > 0 {
 		text += fmt.Sprintf(" Possible with workflow.advance (id %s): %s.", id, strings.Join(actions, ", "))

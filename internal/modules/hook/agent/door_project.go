@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// NewUse makes of an event what gates look at. script is what its command runs. Where nobody looked
-// up the event's names (Places is empty), they are taken as written.
+// NewUse converts an event to the form that gates use. script is the parsed command. If the names in the
+// event were not looked up (Places is empty), they are used as written.
 func NewUse(e Event, script shell.Script) gate.Use {
 	u := gate.Use{Tool: e.Builtin, Script: script, URL: e.URL, Working: cleanPath(e.Folder), Home: e.Places.Home, Named: e.Places.Files}
 	for _, folder := range []string{e.project(), e.Folder} {
@@ -30,7 +30,7 @@ func NewUse(e Event, script shell.Script) gate.Use {
 	return u
 }
 
-// projectAt is the project of a folder: as it was looked up, or the folder itself.
+// projectAt returns the project of a folder as it was looked up, or the folder itself.
 func (e Event) projectAt(folder string) Project {
 	folder = cleanPath(folder)
 	if p, ok := e.Places.Projects[folder]; ok {
@@ -39,23 +39,23 @@ func (e Event) projectAt(folder string) Project {
 	return Project{Root: folder}
 }
 
-// isInside reports whether a folder is another one, or in it.
+// isInside reports whether folder is outer or inside it.
 func isInside(folder, outer string) bool {
 	return strings.HasPrefix(strings.TrimSuffix(folder, "/")+"/", strings.TrimSuffix(outer, "/")+"/")
 }
 
-// site is where a use acts: the subjects that its workflow may be about, from the outside in. The
-// last one is what a new instance is about.
+// site is where a use acts: the possible subjects of its workflow, from the outside in. A new instance gets
+// the last one.
 type site struct {
 	subjects []string
-	// elsewhere is the folder that is not in the session's project, "" in it. nearest takes the
-	// innermost instance; otherwise the oldest counts, so that a repository that an agent makes
-	// inside or around leads out of no workflow.
+	// elsewhere is the folder outside the session's project, or "". If nearest is set, the innermost
+	// instance counts, otherwise the oldest. An agent therefore cannot leave a workflow by creating a
+	// repository inside or around it.
 	elsewhere string
 	nearest   bool
 }
 
-// home is the site of the session's own project.
+// home returns the site of the session's own project.
 func (c *decision) home() site {
 	if c.rules.Hooks.Instance == gate.InstanceSession {
 		return site{subjects: []string{"session:" + c.Client + ":" + c.Session}}
@@ -70,7 +70,7 @@ func siteOf(p Project) (s site) {
 	return s
 }
 
-// siteAt is the site of a folder that a use acts in.
+// siteAt returns the site of a folder in which a use acts.
 func (c *decision) siteAt(folder string) site {
 	home := c.home()
 	if c.rules.Hooks.Instance == gate.InstanceSession {
@@ -85,7 +85,7 @@ func (c *decision) siteAt(folder string) site {
 		s.elsewhere = project.Root
 		return s
 	}
-	s := site{elsewhere: project.Root, nearest: true} // which folders above it are projects is unknown
+	s := site{elsewhere: project.Root, nearest: true} // it is not known which parent folders are projects
 	for at := project.Root; ; at = path.Dir(at) {
 		s.subjects = slices.Insert(s.subjects, 0, "folder:"+at)
 		if at == path.Dir(at) {
@@ -94,7 +94,7 @@ func (c *decision) siteAt(folder string) site {
 	}
 }
 
-// siteOfMatch is where a use acts that belongs to a gate. The problem is why that is not one place.
+// siteOfMatch returns where a gated use acts, or the problem if that is not a single place.
 func (c *decision) siteOfMatch(m gate.Match, script shell.Script) (s site, problem string) {
 	folders := c.listFolders(m, script)
 	for i, folder := range folders {
@@ -113,8 +113,8 @@ func (c *decision) siteOfMatch(m gate.Match, script shell.Script) (s site, probl
 	return s, ""
 }
 
-// listFolders are the folders that a use acts in: those of the files that the gate is about, or of
-// its commands. One that cannot be known is "".
+// listFolders returns the folders in which a use acts: those of the gated files, or of the gated commands.
+// An unknown folder is "".
 func (c *decision) listFolders(m gate.Match, script shell.Script) (folders []string) {
 	for _, p := range m.Anchored {
 		switch {
@@ -141,13 +141,13 @@ func (c *decision) listFolders(m gate.Match, script shell.Script) (folders []str
 	return folders
 }
 
-// isMine reports whether a folder is one that the event's credential is for.
+// isMine reports whether the event's credential covers a folder.
 func (e Event) isMine(folder string) bool {
 	return e.Within == "" || isInside(cleanPath(folder), cleanPath(e.Within))
 }
 
-// checkSession says why the event's credential is not for its session, "" where it is. It compares names,
-// those of a worktree elsewhere and of a folder with a link too where they were looked up.
+// checkSession returns why the event's credential does not cover its session, or "". It compares names, and
+// for worktrees and linked folders also the names that were looked up.
 func (e Event) checkSession() string {
 	if e.isMine(e.project()) || e.isMine(e.projectAt(e.project()).Root) {
 		return ""
@@ -155,7 +155,7 @@ func (e Event) checkSession() string {
 	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", e.Within, cleanPath(e.project()), e.Client)
 }
 
-// find finds the instance of a workflow at a site, or begins it. tool is what needs it.
+// find finds the instance of a workflow at a site, or starts it. tool is the use that needs it.
 func (c *decision) find(ctx context.Context, s site, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
 	own := s.subjects[len(s.subjects)-1]
 	isForeign := func(subject string) bool {
@@ -179,7 +179,7 @@ func (c *decision) find(ctx context.Context, s site, name, tool string, start bo
 		case engine.CodeOf(err) == engine.CodeUnknownInstance:
 		case err != nil:
 			return at, nil, err
-		case s.nearest || found.ID == "" || at.ID < found.ID: // ids grow with time
+		case s.nearest || found.ID == "" || at.ID < found.ID: // ids grow over time
 			found = at
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
-// begin tells a session where its workflows stand.
+// begin describes to a new session the state of its workflows.
 func (c *decision) begin(ctx context.Context) (Answer, error) {
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
@@ -40,12 +40,12 @@ func (c *decision) begin(ctx context.Context) (Answer, error) {
 	return Answer{Context: strings.Join(out, "\n")}, nil
 }
 
-// startsAtUse reports whether a gate begins the workflow at the first use that it matches.
+// startsAtUse reports whether a gate starts the workflow at the first use that it matches.
 func (c *decision) startsAtUse(name string) bool {
 	return slices.ContainsFunc(c.rules.Gates.Gates, func(g gate.Gate) bool { return g.Builtin != "" && g.Workflow == name && g.Start })
 }
 
-// describe says where a workflow stands, and what can be done next.
+// describe describes the state of a workflow and the possible next steps.
 func (c *decision) describe(ctx context.Context, at engine.Position) string {
 	if at.Status != record.Running {
 		return fmt.Sprintf("The workflow %s (%s) has ended in %q.", at.Workflow, at.ID, at.State)
@@ -58,7 +58,8 @@ func (c *decision) describe(ctx context.Context, at engine.Position) string {
 	return text + c.describePossible(at.ID, actions, tools)
 }
 
-// stop decides whether the agent may end. A part of its work may: the whole is asked when it ends.
+// stop decides whether the agent may stop. A subagent always may: the decision is made when the whole agent
+// stops.
 func (c *decision) stop(ctx context.Context) (Answer, error) {
 	finish := c.rules.Hooks.Finish
 	if finish == nil || c.Subagent {
@@ -68,7 +69,7 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	}
 	at, refusal, err := c.find(ctx, c.home(), finish.Workflow, "The end of the work", false)
-	if err != nil || refusal != nil { // it came to its good end, or nothing was begun
+	if err != nil || refusal != nil { // the workflow has already ended well, or was never started
 		return Answer{}, err
 	}
 	r, err := c.engine.Finish(ctx, c.principal, engine.FinishRequest{ID: at.ID, States: finish.States, Attempts: finish.Attempts, Session: c.Client + ":" + c.Session})
@@ -80,7 +81,7 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	}
 	first := r.Hint
-	if r.Next != "" && strings.Contains(first, gate.BuiltinPrefix) { // a gate's name, to somebody who knows none
+	if r.Next != "" && strings.Contains(first, gate.BuiltinPrefix) { // the hint names a gate, which the agent does not know
 		if step, own := c.rules.Gates.NextStep(finish.States, d, r.Position, c.principal.Role, mayUse); own {
 			first = step
 		}

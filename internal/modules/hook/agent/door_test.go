@@ -30,7 +30,7 @@ var (
 	reviewer = engine.Principal{ID: "ann", Role: engine.RoleReviewer}
 )
 
-// releaseFlow tests, pushes, and deletes where a person allows it.
+// releaseFlow tests, pushes, and deletes if a person allows it.
 const releaseFlow = `
 name: release
 initialState: open
@@ -67,19 +67,19 @@ func readRules(t testing.TB, text string) (r agent.Rules) {
 	return r
 }
 
-// doorBench is a door to a real engine, and an agent's project.
+// doorBench is a door to a real engine, with a project.
 type doorBench struct {
 	t      testing.TB
 	engine *engine.Engine
 	folder string
 	rules  agent.Rules
 	opened atomic.Int64
-	ahead  atomic.Int64 // of the engine's clock before the right time
+	ahead  atomic.Int64 // offset of the engine's clock
 	counts sync.Map
-	// asked is what the door asks; the engine, unless a test sets it.
+	// asked is the Engine that the door uses: the engine, unless a test replaces it.
 	asked agent.Engine
-	fault error // of opening it
-	// lexical leaves the names of events as they are written, as a server does.
+	fault error // the error of opening the engine
+	// lexical leaves the names in events unresolved, as on a server.
 	lexical bool
 	log     strings.Builder
 	door    *agent.Door
@@ -121,7 +121,7 @@ func (b *doorBench) event(phase agent.Phase) agent.Event {
 func (b *doorBench) shell(phase agent.Phase, call, command string) agent.Event {
 	e := b.event(phase)
 	e.Tool, e.Builtin, e.CallID, e.Command = "Bash", gate.BuiltinShell, call, command
-	e.Input = document.Known(document.AppendQuote(nil, call)) // another each time, as descriptions are
+	e.Input = document.Known(document.AppendQuote(nil, call)) // differs each time, as descriptions do
 	return e
 }
 
@@ -137,7 +137,7 @@ func (b *doorBench) edit(path string) agent.Event {
 	return e
 }
 
-// answer asks the door, and compares the verdict and parts of what is said.
+// answer passes an event to the door, and compares the verdict and parts of the text.
 func (b *doorBench) answer(e agent.Event, want agent.Verdict, parts ...string) agent.Answer {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -193,7 +193,7 @@ func TestSession(t *testing.T) {
 	b.answer(b.ended("5", "make test", agent.EndedFailed), agent.Neutral, `is in "open"`)
 	b.answer(b.shell(before, "6", "make test"), agent.Neutral)
 	b.answer(b.ended("6", "make test", agent.EndedOK), agent.Neutral, `is in "tested"`, "run `git push`")
-	b.answer(b.ended("6", "make test", agent.EndedFailed), agent.Neutral) // told twice, and otherwise
+	b.answer(b.ended("6", "make test", agent.EndedFailed), agent.Neutral) // reported twice, with a different result
 	b.answer(b.edit("src/a.go"), agent.Deny, "`src/a.go` needs the state \"open\"", "Next: perform the action edit.", "workflow.advance (id "+b.at().ID+"): edit")
 	b.answer(b.event(agent.PhaseStop), agent.GoOn, `in "tested"`, "Next: run `git push`.")
 	b.answer(b.shell(before, "7", "git push"), agent.Neutral)
@@ -206,7 +206,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// What the configuration alone decides opens nothing.
+// TestNeutralOpensNothing: decisions that need only the configuration do not open the engine.
 func TestNeutralOpensNothing(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -238,7 +238,7 @@ func TestNeutralOpensNothing(t *testing.T) {
 	}
 }
 
-// brokenEngine fails where a test says so.
+// brokenEngine fails in the functions that a test sets.
 type brokenEngine struct {
 	agent.Engine
 	begin  func(context.Context, engine.CallRequest) (engine.CallResult, error)
@@ -261,7 +261,7 @@ func (e brokenEngine) Status(ctx context.Context, p engine.Principal, id string)
 	return e.Engine.Status(ctx, p, id)
 }
 
-// What should have been decided and could not is denied, whatever the reason.
+// TestFailuresDeny: events that should have been decided and could not are denied, for any reason.
 func TestFailuresDeny(t *testing.T) {
 	t.Parallel()
 	gone := &engine.Error{Code: engine.CodeUnavailable, Message: "The store cannot be written.", Hint: "Look at the disk.", Err: errors.New("disk I/O error")}
@@ -284,7 +284,7 @@ func TestFailuresDeny(t *testing.T) {
 		{"no engine", func(b *doorBench) { b.asked = nil }, "gavel crashed while it decided"},
 		{"a slow store", func(b *doorBench) {
 			b.asked = brokenEngine{Engine: b.engine, status: func(ctx context.Context) error {
-				<-b.t.Context().Done() // and does not notice that nobody waits
+				<-b.t.Context().Done() // does not notice that the caller is gone
 				return ctx.Err()
 			}}
 		}, "The time that the client gives to hooks was over."},
@@ -306,7 +306,8 @@ func TestFailuresDeny(t *testing.T) {
 	}
 }
 
-// A failure at the end refuses it once: more would keep an agent for ever that can do nothing about it.
+// TestFailuresOfOtherPhases: a failure refuses a stop only once. Otherwise it would hold an agent forever
+// that can do nothing about it.
 func TestFailuresOfOtherPhases(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -322,7 +323,7 @@ func TestFailuresOfOtherPhases(t *testing.T) {
 	}
 }
 
-// What is begun for an answer that comes too late is taken back.
+// TestALateAnswerIsTakenBack: a call that was begun for a late answer is undone.
 func TestALateAnswerIsTakenBack(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -337,12 +338,13 @@ func TestALateAnswerIsTakenBack(t *testing.T) {
 	b.compare(b.door.Answer(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, "time")
 	close(answered)
 	b.door.Wait()
-	if s := b.at(); len(s.Calls) != 0 || s.State != "open" || s.Revision != 3 { // begun, and failed
+	if s := b.at(); len(s.Calls) != 0 || s.State != "open" || s.Revision != 3 { // the call was begun, and failed
 		t.Errorf("it stays: %+v %+v", s.Position, s.Calls)
 	}
 }
 
-// While one is open nothing else happens, and the same use asked about again is answered as before.
+// TestAnOpenCall: while a call is open, nothing else is allowed. A repeated request for the same use gets
+// the same answer.
 func TestAnOpenCall(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -353,7 +355,7 @@ func TestAnOpenCall(t *testing.T) {
 	b.answer(b.shell(before, "2", "make test"), agent.Deny, wait...)
 	b.answer(b.shell(before, "", "make test"), agent.Deny, wait...)
 	b.answer(b.shell(before, "3", "git push"), agent.Deny, wait...)
-	b.answer(b.shell(before, "1", "git push"), agent.Deny, wait...) // ids that come again pass for nothing else
+	b.answer(b.shell(before, "1", "git push"), agent.Deny, wait...) // a reused id does not permit another use
 	b.answer(b.shell(before, "1", "make test FORCE=1"), agent.Deny, wait...)
 	b.answer(b.edit("src/a.go"), agent.Deny, wait...)
 	patch := b.shell(before, "4", "apply_patch")
@@ -375,7 +377,8 @@ func TestAnOpenCall(t *testing.T) {
 	b.answer(noID, agent.Neutral, `is in "tested"`)
 }
 
-// An end that nobody reports is unknown after a while, and a person says what happened.
+// TestAnEndThatIsNeverReported: a use without a reported end becomes unknown after its deadline, and a
+// person decides what happened.
 func TestAnEndThatIsNeverReported(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -395,7 +398,7 @@ func TestAnEndThatIsNeverReported(t *testing.T) {
 	}
 }
 
-// A use that a person has to decide is denied until they have.
+// TestAPersonDecides: a use that needs a person's decision is denied until it is decided.
 func TestAPersonDecides(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -406,12 +409,12 @@ func TestAPersonDecides(t *testing.T) {
 	if _, err := b.engine.Resolve(t.Context(), reviewer, engine.ResolveRequest{ID: id, Decision: judge.Approve, Reason: "Fine.", Channel: record.ChannelCLI}); err != nil {
 		t.Fatal(err)
 	}
-	b.answer(b.shell(before, "3", "rm -rf /"), agent.Deny, "a person has to decide it first") // another one
+	b.answer(b.shell(before, "3", "rm -rf /"), agent.Deny, "a person has to decide it first") // a different use
 	b.answer(b.shell(before, "4", "rm -rf build"), agent.Neutral)
 	b.answer(b.ended("4", "rm -rf build", agent.EndedOK), agent.Neutral, `is in "open"`)
 }
 
-// Edits that a gate lets happen are not recorded, and run at the same time.
+// TestParallelEdits: edits that a gate allows are not recorded, and run concurrently.
 func TestParallelEdits(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -426,17 +429,17 @@ func TestParallelEdits(t *testing.T) {
 	}
 }
 
-// A stop is refused until the work is done, or so often that a person is told.
+// TestStop: a stop is refused until the work is done, or until a person is informed after several attempts.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
-	b.answer(b.event(agent.PhaseStop), agent.Neutral) // nothing was begun
+	b.answer(b.event(agent.PhaseStop), agent.Neutral) // no workflow was started
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	stop := b.event(agent.PhaseStop)
 	b.answer(stop, agent.GoOn, `may end in "done"`, "Next: run `make test`.")
 	stop.Continued = true
 	b.answer(stop, agent.GoOn)
-	b.answer(stop, agent.Neutral) // the third
+	b.answer(stop, agent.Neutral) // the third attempt
 	if s := b.at(); len(s.Reviews) != 1 {
 		t.Errorf("nobody is told: %+v", s.Reviews)
 	}
@@ -447,7 +450,7 @@ func TestStop(t *testing.T) {
 	b.answer(b.event(agent.PhaseStop), agent.Neutral)
 }
 
-// A repository that an agent makes inside of the project does not lead out of its workflow.
+// TestFolders: a repository that an agent creates inside the project does not leave its workflow.
 func TestFolders(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -463,7 +466,7 @@ func TestFolders(t *testing.T) {
 	b.answer(e, agent.Deny, b.at().ID)
 	b.rules.Hooks.Instance = gate.InstanceSession
 	b.answer(b.shell(before, "2", "git push"), agent.Deny, `type "release", subject "session:claude-code:s1"`)
-	b.answer(b.shell(before, "3", "make test"), agent.Neutral) // begins one
+	b.answer(b.shell(before, "3", "make test"), agent.Neutral) // starts one
 	b.answer(b.ended("3", "make test", agent.EndedOK), agent.Neutral, `is in "tested"`)
 	other := b.shell(before, "4", "git push")
 	other.Session = "s2"
@@ -473,7 +476,8 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// Whoever goes elsewhere with a shell stays in the project that the session began in.
+// TestWorkingFolderElsewhere: after changing the working folder, a session remains in the project in which
+// it began.
 func TestWorkingFolderElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -486,13 +490,13 @@ func TestWorkingFolderElsewhere(t *testing.T) {
 		return e
 	}
 	b.answer(there(b.edit(filepath.Join(b.folder, "src/a.go"))), agent.Deny, `is in "tested"`)
-	b.answer(there(b.shell(before, "2", "chmod -R a+x "+b.folder)), agent.Ask, `is in "tested"`) // src may be in it
+	b.answer(there(b.shell(before, "2", "chmod -R a+x "+b.folder)), agent.Ask, `is in "tested"`) // src may be inside
 	e := b.event(agent.PhaseStop)
 	e.Project, e.Folder = b.folder, elsewhere
 	b.answer(e, agent.GoOn, "`git push`")
 }
 
-// What is judged, and what a person approves: of a line of shell nothing but the line and its folder.
+// TestArguments: of a shell line, only the line and its folder are judged and shown to a person.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, `gates: [{tool: "builtin:shell", workflow: release, states: open, maxCalls: 9, start: true}, {tool: "builtin:edit", workflow: release, states: open, maxCalls: 9, start: true}]`)
@@ -513,7 +517,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Nor does one that an agent makes around the project, with a workflow that it begins there.
+// TestFoldersMadeAround: the same holds for a repository around the project, even with its own workflow.
 func TestFoldersMadeAround(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -534,8 +538,8 @@ func TestFoldersMadeAround(t *testing.T) {
 	b.answer(b.edit(filepath.Join(b.folder, "src/a.go")), agent.Deny, b.at().ID)
 }
 
-// A line that may belong to a gate is asked about, denied or let through, as the gate says; where the
-// state allows the use and nothing of it is recorded, nobody is asked.
+// TestUnknownLines: a line that may belong to a gate is asked about, denied or allowed, as the gate
+// configures. If the state allows the use and nothing needs recording, there is no question.
 func TestUnknownLines(t *testing.T) {
 	t.Parallel()
 	const rules = `gates: [{tool: "builtin:shell", when: [{program: git, args: [push]}], workflow: release, states: STATE, start: true, unknown: ANSWER}]`
@@ -553,7 +557,7 @@ func TestUnknownLines(t *testing.T) {
 		{"tested", "ask", "x=$(cat y); make $x", agent.Neutral},
 	} {
 		b := newDoorBench(t, strings.NewReplacer("STATE", "open", "ANSWER", c.answer).Replace(rules))
-		b.answer(b.shell(before, "0", "git push"), agent.Neutral) // starts the server
+		b.answer(b.shell(before, "0", "git push"), agent.Neutral) // starts the workflow
 		b.rules = readRules(t, strings.NewReplacer("STATE", c.state, "ANSWER", c.answer).Replace(rules))
 		var parts []string
 		if c.want == agent.Ask {
@@ -563,7 +567,8 @@ func TestUnknownLines(t *testing.T) {
 	}
 }
 
-// A line settles a gate only where it is that one command; others may run, and say so.
+// TestOnlyTheCommandItselfSettles: a line settles a gate only if it consists of that command. Other lines
+// may run, with a note.
 func TestOnlyTheCommandItselfSettles(t *testing.T) {
 	t.Parallel()
 	const flow = "name: release\ninitialState: open\nstates:\n  open: {transitions: {pass: tested}}\n  tested: {transitions: {push: pushing}}\n  pushing: {transitions: {pushed: done}}\n  done: {final: true}\n"
@@ -600,7 +605,7 @@ gates:
 	b.answer(b.ended("s", "git push -u origin main", agent.EndedOK), agent.Neutral, `has ended in "done"`)
 }
 
-// A linked worktree asks the workflow of its repository.
+// TestWorktreeIsTheSameProject: a linked worktree uses the workflow of its repository.
 func TestWorktreeIsTheSameProject(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
@@ -628,7 +633,7 @@ func TestWorktreeIsTheSameProject(t *testing.T) {
 	b.answer(there, agent.Deny, b.at().ID)
 }
 
-// The permission of one project is none for another.
+// TestProjects: a permission in one project does not apply to another.
 func TestProjects(t *testing.T) {
 	t.Parallel()
 	for _, lexical := range []bool{false, true} {
@@ -656,9 +661,9 @@ func TestProjects(t *testing.T) {
 		for i, line := range lines {
 			b.answer(in(a, b.shell(before, fmt.Sprint("o", i), line)), agent.Deny, `is in "open"`)
 		}
-		b.answer(in(other, b.shell(before, "2", "git -C "+a+" push")), agent.Neutral) // it is that project's turn
+		b.answer(in(other, b.shell(before, "2", "git -C "+a+" push")), agent.Neutral) // it applies to that project
 		b.answer(in(other, b.ended("2", "git -C "+a+" push", agent.EndedFailed)), agent.Neutral)
 		edit := b.edit(filepath.Join(other, "src", "x"))
-		b.answer(in(a, edit), agent.Neutral) // open there
+		b.answer(in(a, edit), agent.Neutral) // the workflow is open there
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// before decides about a use of a tool.
+// before decides about the use of a tool.
 func (c *decision) before(ctx context.Context) (Answer, error) {
 	if !c.rules.Gates.HasBuiltin() {
 		return Answer{}, nil
@@ -39,7 +39,7 @@ func (c *decision) before(ctx context.Context) (Answer, error) {
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	var at place // of the gate that records
+	var at place // the place of the gate that records
 	for _, u := range uses {
 		if u.Unknown != "" {
 			continue
@@ -62,8 +62,8 @@ func (c *decision) before(ctx context.Context) (Answer, error) {
 	return c.beginCall(ctx, recording[0], at)
 }
 
-// decideUnknown answers a line that may belong to gates. It needs no answer where their states let
-// it happen and nothing of it is recorded.
+// decideUnknown decides about a line that may belong to gates. It returns no verdict if their states allow
+// the line and nothing needs recording.
 func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer, err error) {
 	for _, u := range uses {
 		if u.Unknown == "" || u.Gate.Unknown == gate.UnknownLineAllow {
@@ -92,7 +92,7 @@ func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer
 	return a, nil
 }
 
-// answerUnknown decides about a tool that no version of the adapter knows: it may be a shell.
+// answerUnknown decides about a tool that the adapter does not know: it may be a shell.
 func (c *decision) answerUnknown() Answer {
 	reason := fmt.Sprintf("gavel does not know the tool %.80q of %s, so it cannot say what gates it belongs to. Use another tool; a newer gavel may know it, or hooks.unknownTools decides.", c.Tool, c.Client)
 	switch c.rules.Hooks.UnknownTools {
@@ -105,19 +105,19 @@ func (c *decision) answerUnknown() Answer {
 	}
 }
 
-// gatedUse is the event's use of a tool, as one gate sees it.
+// gatedUse is the use of a tool as one gate sees it.
 type gatedUse struct {
 	gate.Match
-	// named is the gate in the words of this use.
+	// named is the gate, phrased for this use.
 	named gate.Gate
-	// site is where it acts; problem says why that cannot be told.
+	// site is where the use acts; problem is why that is unknown.
 	site    site
 	problem string
-	// settles reports that the end of the use says how the gate's command ended.
+	// settles reports that the end of the use shows how the gated command ended.
 	settles bool
 }
 
-// match finds the gates that the use belongs to, or may belong to.
+// match returns the gates that the use belongs to, or may belong to.
 func (c *decision) match() (uses []gatedUse) {
 	if c.Builtin == "" || c.Unknown {
 		return nil
@@ -138,11 +138,11 @@ func (c *decision) match() (uses []gatedUse) {
 	return uses
 }
 
-// maxNamed bounds the words of a use in a sentence, in bytes.
+// maxNamed limits how much of a use a sentence quotes, in bytes.
 const maxNamed = 80
 
-// nameUse is what a sentence calls the use: the file that the gate is about, else the command, the
-// first file or the address.
+// nameUse returns the name of the use for messages: the gated file, or else the command, the first file or
+// the address.
 func (c *decision) nameUse(m gate.Match, script shell.Script) string {
 	text := c.URL
 	switch {
@@ -169,7 +169,7 @@ func (c *decision) nameUse(m gate.Match, script shell.Script) string {
 	return text
 }
 
-// nameFile is a file's name from the project's folder on, where it is in it.
+// nameFile returns a file's name relative to the project, if it is inside.
 func (c *decision) nameFile(name string) string {
 	name = cleanPath(name)
 	for _, folder := range []string{cleanPath(c.project()), c.projectAt(c.project()).Root} {
@@ -178,19 +178,19 @@ func (c *decision) nameFile(name string) string {
 	return name
 }
 
-// refuseCall records a use that the state does not allow, and says why.
+// refuseCall records a use that the state does not allow, and returns the reason.
 func (c *decision) refuseCall(ctx context.Context, u gatedUse, at place) (reason string, err error) {
 	reason, err = c.record(ctx, u, at)
-	if err == nil && reason == "" { // it moved meanwhile
+	if err == nil && reason == "" { // the workflow has moved since
 		c.undo(ctx)
 		reason = fmt.Sprintf("The workflow %s (%s) moved meanwhile. Do the same again.", at.Workflow, at.ID)
 	}
 	return reason, err
 }
 
-// beginCall has a use judged and recorded before it happens. A line that is more than the gate's
-// command says nothing about how that command ended: it is not recorded, and where an action is
-// performed before the call, it is refused.
+// beginCall has a use judged and recorded before it happens. If a line contains more than the gated
+// command, its result does not show how the command ended. Such a line is not recorded, and it is refused
+// if an action must be performed before the call.
 func (c *decision) beginCall(ctx context.Context, u gatedUse, at place) (a Answer, err error) {
 	var reason string
 	switch g := u.Gate; {
@@ -209,21 +209,21 @@ func (c *decision) beginCall(ctx context.Context, u gatedUse, at place) (a Answe
 	return Answer{}, nil
 }
 
-// sayAlone says how to run a gate's command so that its end counts.
+// sayAlone explains how to run a gated command so that its result counts.
 func sayAlone(g gate.Gate) string {
 	return fmt.Sprintf("Run %s alone: without other commands, options that change what it does, or a pipe (`set -o pipefail &&` before it allows a pipe).", g.Uses())
 }
 
-// place is where a workflow stands that a gate asks about.
+// place is the state of the workflow that a gate uses.
 type place struct {
 	engine.Position
 	definition *workflow.Definition
-	// wait is what a use is told that has the id of the open one, and is another; "" where none is open.
+	// wait is the message for any use other than the open one; "" if no call is open.
 	wait string
 }
 
-// enter finds the instance of a gate, and keeps everybody out of one with an open call: its state is
-// that of a use that has not ended. The reason is why the gate cannot be asked, "" where it can.
+// enter finds the instance of a gate. While it has an open call, other uses are refused, because the state
+// belongs to a use that has not ended. reason is why the gate cannot be used, or "".
 func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason string, err error) {
 	if u.problem != "" {
 		return at, u.problem, nil
@@ -258,7 +258,7 @@ func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason stri
 	return at, "", nil
 }
 
-// findCall is the id of the call that this use began, "" for none.
+// findCall returns the id of the call that this use began, or "".
 func (c *decision) findCall(ctx context.Context, id string) (call string, err error) {
 	if key := c.key(); key != "" {
 		call, err = c.engine.FindCall(ctx, c.principal, id, key)
@@ -269,7 +269,7 @@ func (c *decision) findCall(ctx context.Context, id string) (call string, err er
 	return call, err
 }
 
-// findOpen is the call of an instance that is open, nil for none. One whose time is over is settled.
+// findOpen returns the open call of an instance, or nil. It settles a call whose deadline has passed.
 func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary, error) {
 	for try := 0; ; try++ {
 		status, err := c.engine.Status(ctx, c.principal, at.ID)
@@ -279,7 +279,7 @@ func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary
 		at.Position = status.Position
 		i := slices.IndexFunc(status.Calls, func(call engine.CallSummary) bool { return !call.Unknown })
 		if i < 0 {
-			return nil, nil //nolint:nilnil // no open call: a valid, common answer
+			return nil, nil //nolint:nilnil // no open call is a valid result
 		}
 		if try > 0 || time.Now().Before(status.Calls[i].Deadline) {
 			return &status.Calls[i], nil
@@ -290,8 +290,8 @@ func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary
 	}
 }
 
-// record asks the engine. The reason is why it refuses, "" where the use may happen: then undo takes
-// it back.
+// record asks the engine to begin the call. reason is why it refuses, or ""; then the use may happen, and
+// undo reverts it.
 func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason string, err error) {
 	g := u.Gate
 	values := c.values()
@@ -305,7 +305,7 @@ func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason str
 		return at.wait, nil
 	case err != nil:
 		return "", err
-	case at.wait != "" && r.Answer == engine.CallKnown && r.Outcome == "": // this very use
+	case at.wait != "" && r.Answer == engine.CallKnown && r.Outcome == "": // this is the open use itself
 		return "", nil
 	}
 	var refusal gate.Refusal
@@ -334,8 +334,8 @@ func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason str
 	return c.explain(refusal, r.Position), nil
 }
 
-// values are what templates of gates see of the use. A line of shell is all that the tool is about;
-// what else an agent writes there differs each time it asks for the same.
+// values returns the data for the gate's templates. For a shell, it contains only the line: the other
+// fields differ each time an agent repeats the same request.
 func (c *decision) values() gate.Values {
 	arguments := struct {
 		Tool    string          `json:"tool"`
@@ -350,7 +350,7 @@ func (c *decision) values() gate.Values {
 	}
 	raw, err := document.Marshal(arguments)
 	if err != nil {
-		panic(err) // texts, and JSON that was read
+		panic(err) // strings and parsed JSON always encode
 	}
 	return gate.Values{Arguments: document.Known(raw), Principal: gate.PrincipalValue(c.principal), Result: c.Result}
 }
@@ -360,7 +360,7 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 	uses := slices.DeleteFunc(c.match(), func(u gatedUse) bool {
 		return u.Unknown != "" || u.Gate.IsPlain() || !u.settles && (u.Gate.Success != "" || u.Gate.Error != "")
 	})
-	if len(uses) != 1 { // of several, none was begun
+	if len(uses) != 1 { // a use with several gates was never begun
 		return Answer{}, nil
 	}
 	u := uses[0]
@@ -382,7 +382,7 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	i := slices.IndexFunc(status.Calls, func(call engine.CallSummary) bool { // of a client without ids, the open one
+	i := slices.IndexFunc(status.Calls, func(call engine.CallSummary) bool { // without call ids, take the open call
 		return call.Tool == u.Gate.Tool && (call.CallID == begun || c.CallID == "" && !call.Unknown)
 	})
 	if i < 0 {

@@ -1,100 +1,104 @@
-// Package agent answers the hooks of coding agents: before a tool of the agent's own runs, after it
-// ran, when a session begins, and when the agent wants to stop.
+// Package agent answers the hooks of coding agents: before and after the agent's own tools run, when a
+// session begins, and when the agent wants to stop.
 //
-// It promises that the rules are those of the gates, whatever the client; that it never allows
-// what the client's own rules would ask about or deny: where it has nothing to say, it gives the
-// client's neutral answer; and that it denies where it should have decided and could not.
+// It promises:
+//   - The rules are those of the gates, for every client.
+//   - It never allows what the client's own rules would deny or ask about. If it has nothing to decide, it
+//     returns the client's neutral answer.
+//   - It denies any event that it should decide and cannot.
 //
-// It must never run a tool, trust a name that it does not know, or let a failure of its own pass
-// for a decision.
+// It must never:
+//   - run a tool,
+//   - trust a name that it does not know,
+//   - let its own failure pass for a decision.
 package agent
 
 import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Phase is when a hook is asked.
+// Phase is the point at which a hook is called.
 type Phase string
 
 // The phases.
 const (
-	PhaseStart  Phase = "start"  // a session begins or goes on
+	PhaseStart  Phase = "start"  // a session begins or continues
 	PhaseBefore Phase = "before" // a tool is about to run
-	PhaseAfter  Phase = "after"  // a tool ran, or did not after all
-	PhaseStop   Phase = "stop"   // the agent wants to end
-	PhaseOther  Phase = "other"  // anything else: gavel has nothing to say
+	PhaseAfter  Phase = "after"  // a tool ran, or was prevented from running
+	PhaseStop   Phase = "stop"   // the agent wants to stop
+	PhaseOther  Phase = "other"  // anything else, which gavel does not decide
 )
 
-// Ended says what came of a use of a tool, in the phase after it.
+// Ended is how the use of a tool ended, in PhaseAfter.
 type Ended string
 
 // The ways in which a use ends.
 const (
 	EndedOK     Ended = "ok"
 	EndedFailed Ended = "failed"
-	EndedNotRun Ended = "not_run" // somebody else refused it
+	EndedNotRun Ended = "not_run" // another party denied it
 )
 
-// Event is what a client tells, in one form.
+// Event is a client's event in a common form.
 type Event struct {
-	Client  string // its name: claude-code
+	Client  string // such as claude-code
 	Hook    string // the client's name of the hook
 	Phase   Phase
 	Session string // the client's session
 	Folder  string // the working folder, absolute
-	// Project is the folder that the session began in, absolute, "" where the client does not say it:
-	// the working folder is the agent's to change.
+	// Project is the absolute folder in which the session began, or "" if the client does not provide it.
+	// Unlike the working folder, the agent cannot change it.
 	Project string
-	// Places is what the client's side found out about the names in the event, without Projects where
-	// nobody looked: then the names are taken as written.
+	// Places is what the client's side looked up about the names in the event. If Projects is nil, nothing
+	// was looked up, and names are used as written.
 	Places Places
-	// Within is the folder for whose sessions the credential is that the event came with, "" for any.
+	// Within is the folder to which the event's credential is limited, or "".
 	Within string
-	// Tool is the client's name of the tool. Builtin is what it is to gates, "" for a tool of an
-	// MCP server, for one of which the adapter knows that no gate can be on it, and for an unknown one.
+	// Tool is the client's name of the tool. Builtin is the gate builtin that it corresponds to. It is ""
+	// for a tool of an MCP server, a known tool that no gate can cover, and an unknown tool.
 	Tool, Builtin string
 	// Unknown reports that the adapter does not know the tool.
 	Unknown bool
-	// CallID is the client's id of the use, "" where it has none.
+	// CallID is the client's id of the use, or "".
 	CallID string
-	// Use is what gates look at, before and after, where Builtin is set. The adapter fills in what
-	// the client says: Command, Paths as given, URL.
+	// Command, Paths and URL are what gates inspect before and after a tool, if Builtin is set. The adapter
+	// fills in what the client provides; Paths are as given.
 	Command string
 	Paths   []string
 	URL     string
-	// Input is what the client gives the tool, Result what came of it.
+	// Input is the input of the tool, and Result its result.
 	Input, Result document.JSON
 	Ended         Ended
-	// Continued reports that the agent goes on because a hook did not let it stop.
+	// Continued reports that the agent continues because a hook did not let it stop.
 	Continued bool
-	// Headless reports that no person is at the client: nobody can be asked.
+	// Headless reports that no person is at the client to be asked.
 	Headless bool
-	// Subagent reports that a part of the agent's work wants to stop, and not the agent.
+	// Subagent reports that a subagent wants to stop, not the whole agent.
 	Subagent bool
 }
 
-// Verdict is what a client is told.
+// Verdict is the decision for a client.
 type Verdict string
 
-// The verdicts. None allows.
+// The verdicts. None of them allows a tool.
 const (
-	Neutral Verdict = "neutral" // nothing to say: the client's own rules hold
-	Deny    Verdict = "deny"    // a tool
-	Ask     Verdict = "ask"     // the person at the client; denies where the client cannot ask
-	GoOn    Verdict = "go_on"   // the agent may not stop yet
+	Neutral Verdict = "neutral" // no decision: the client's own rules apply
+	Deny    Verdict = "deny"    // denies a tool
+	Ask     Verdict = "ask"     // asks the person at the client; denies if the client cannot ask
+	GoOn    Verdict = "go_on"   // the agent must not stop yet
 )
 
-// Answer is what gavel says.
+// Answer is gavel's answer to an event.
 type Answer struct {
 	Verdict Verdict `json:"verdict"`
-	// Reason is for the agent: what is wrong, and what to do next.
+	// Reason is for the agent: the problem, and the next step.
 	Reason string `json:"reason,omitempty"`
-	// Context is told to the agent without a verdict, where the client can.
+	// Context is passed to the agent without a verdict, if the client supports it.
 	Context string `json:"context,omitempty"`
 }
 
-// Output is what a hook's process writes, and how it ends. Stdout is the body where the client asks
-// over http.
+// Output is what a hook's process writes, and its exit code. Stdout is the response body if the client asks
+// over HTTP.
 type Output struct {
 	Stdout, Stderr []byte
 	Exit           int

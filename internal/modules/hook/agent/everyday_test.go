@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// everydayLines are what agents run all day, in a project of Python, Go and JavaScript.
+// everydayLines are lines that agents run all day, in projects of Python, Go and JavaScript.
 const everydayLines = `
 git status --short
 git diff HEAD~1 --stat
@@ -83,7 +83,7 @@ jq .version package.json
 which python3 && python3 --version
 `
 
-// A template gets in the way of few everyday lines, and says why of each.
+// TestTemplatesLetEverydayLinesPass: a template affects few everyday lines, and explains each.
 func TestTemplatesLetEverydayLinesPass(t *testing.T) {
 	lists := map[string]string{"ours": everydayLines}
 	if text, err := os.ReadFile("../../../../../shared/hooklines/everyday.txt"); err == nil {

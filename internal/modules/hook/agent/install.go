@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Scope is whose settings of a client hooks are written to.
+// Scope selects the settings of a client into which hooks are written.
 type Scope string
 
 // The scopes.
@@ -23,28 +23,29 @@ const (
 	ScopeProject Scope = "project" // one project, on this machine
 )
 
-// installer says where and how a client keeps its hooks.
+// installer describes where and how a client stores its hooks.
 type installer struct {
-	user, project string   // the settings file, below the home and below the project's folder
-	homeVar       string   // the variable that names a folder in place of the first element of user
-	events        []string // those that gavel answers, the one before a tool first
-	// hook is what is added to the list of an event. Words that begin with $ are replaced: see Installation.hookAt.
-	// It has no matcher, so that a tool that is new reaches the hook.
+	user, project string   // the settings file, relative to the home folder and to the project's folder
+	homeVar       string   // the environment variable that overrides the first element of user
+	events        []string // the events that gavel answers, the one before a tool first
+	// hook is added to the list of each event. Words that begin with $ are replaced; see
+	// Installation.hookAt. It has no matcher, so that new tools reach the hook too.
 	hook       string
-	failClosed string // what $FAILCLOSED is before a tool: the setting that blocks a tool whose hook fails
-	oneList    bool   // hooks is one list, not an object with a list for each event
+	failClosed string // the value of $FAILCLOSED before a tool: blocks a tool whose hook fails
+	oneList    bool   // hooks is a single list, not an object with a list for each event
 	version    string // the member version of the file
-	comments   bool   // the client reads comments and trailing commas
+	comments   bool   // the client accepts comments and trailing commas
 	powershell bool   // it runs commands with PowerShell on Windows
-	failing    string // what the client does where the hook before a tool fails
-	after      string // what the user has to do or to know after an installation
-	// switchFiles may have switches, settings that switch hooks off: a JSON pointer and its value. "~" is the
-	// folder of the user's settings, "." the project's.
+	failing    string // what the client does if the hook before a tool fails
+	after      string // what the user must do or know after an installation
+	// switchFiles are the files that may contain switches: settings that disable hooks, as a JSON pointer
+	// and its value. "~" is the folder of the user's settings, "." the project's.
 	switchFiles, switches []string
 }
 
 var installers = map[string]installer{
-	// https://code.claude.com/docs/en/hooks. The local settings, because the paths are this machine's.
+	// https://code.claude.com/docs/en/hooks. It uses the local settings, because the paths are specific to
+	// this machine.
 	"claude-code": {
 		user: ".claude/settings.json", project: ".claude/settings.local.json", homeVar: "CLAUDE_CONFIG_DIR", powershell: true,
 		events:     []string{"PreToolUse", "SessionStart", "PostToolUse", "PostToolUseFailure", "PermissionDenied", "Stop", "SubagentStop"},
@@ -75,7 +76,8 @@ var installers = map[string]installer{
 		switchFiles: []string{"~/settings.json", "./.gemini/settings.json", "/etc/gemini-cli/settings.json"},
 		switches:    []string{"/hooksConfig/enabled=false", "/hooks/enabled=false", `/hooksConfig/disabled="gavel"`, `/hooks/disabled="gavel"`},
 	},
-	// https://developers.openai.com/codex/hooks. Codex itself says which hooks it runs: gavel hook doctor asks it.
+	// https://developers.openai.com/codex/hooks. Codex itself reports which hooks it runs; gavel hook
+	// doctor asks it.
 	"codex": {
 		user: ".codex/hooks.json", project: ".codex/hooks.json", homeVar: "CODEX_HOME",
 		events:  []string{"PreToolUse", "SessionStart", "PostToolUse", "Stop", "SubagentStop"},
@@ -83,7 +85,8 @@ var installers = map[string]installer{
 		failing: "fails open: a tool whose hook crashes, hangs past its timeout, is missing or was never trusted runs",
 		after:   "Codex skips a new or changed hook until you trust it: type /hooks in it.",
 	},
-	// https://docs.github.com/en/copilot/reference/hooks-reference. In capitals, an event is named in its input.
+	// https://docs.github.com/en/copilot/reference/hooks-reference. Events whose names are capitalised are
+	// named in their input.
 	"copilot": {
 		user: ".copilot/hooks/gavel.json", project: ".github/hooks/gavel.json", homeVar: "COPILOT_HOME", powershell: true, version: "1",
 		events:      []string{"PreToolUse", "SessionStart", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop"},
@@ -100,7 +103,7 @@ var installers = map[string]installer{
 		hook:    `{"name": "gavel $EVENT", "trigger": "$EVENT", "action": {"type": "command", "command": $COMMAND}, "timeout": $SECONDS, "enabled": true}`,
 		failing: "fails open: a tool whose hook crashes, hangs past its timeout or is missing runs",
 	},
-	// opencode has no hooks that are commands: see installPlugin.
+	// opencode has no command hooks: see installPlugin.
 	"opencode": {
 		user: ".config/opencode/plugins/gavel.js", project: ".opencode/plugins/gavel.js", homeVar: "XDG_CONFIG_HOME",
 		events:  []string{"tool.execute.before", "tool.execute.after", "session.created", "session.idle"},
@@ -109,7 +112,7 @@ var installers = map[string]installer{
 	},
 }
 
-// InstallClients are the names of the clients whose settings gavel can write.
+// InstallClients returns the names of the clients whose settings gavel can write.
 func InstallClients() (names []string) {
 	for name := range installers {
 		names = append(names, name)
@@ -118,7 +121,7 @@ func InstallClients() (names []string) {
 	return names
 }
 
-// SettingsFile is where a client keeps its hooks. lookup finds a variable of the environment.
+// SettingsFile returns the path of a client's hooks. lookup returns the value of an environment variable.
 func SettingsFile(client string, scope Scope, home, project string, lookup func(string) string) string {
 	in := installers[client]
 	if scope == ScopeProject {
@@ -132,26 +135,26 @@ func SettingsFile(client string, scope Scope, home, project string, lookup func(
 	return filepath.Join(folder, filepath.FromSlash(rest))
 }
 
-// InstalledEvents are the hooks that gavel answers in a client, the one before a tool first.
+// InstalledEvents returns the hooks that gavel answers in a client, the one before a tool first.
 func InstalledEvents(client string) []string { return installers[client].events }
 
-// DescribeFailing says what a client does where the hook before a tool fails, with gavel's settings.
+// DescribeFailing describes what a client does if the hook before a tool fails, with gavel's settings.
 func DescribeFailing(client string) string { return installers[client].failing }
 
-// AfterInstall is what the user of a client has to do or to know after an installation, "" for nothing.
+// AfterInstall returns what the user of a client must do or know after an installation, or "".
 func AfterInstall(client string) string { return installers[client].after }
 
-// OnWindows reports whether commands are written for a shell of Windows.
+// OnWindows reports whether commands are written for a Windows shell.
 const OnWindows = runtime.GOOS == "windows"
 
-// Installation is what gavel writes into the settings of a client.
+// Installation is what gavel writes into a client's settings.
 type Installation struct {
-	Program string        // gavel, absolute
-	Args    []string      // after "hook CLIENT": --config and its file
-	Limit   time.Duration // the client's and gavel's, whole seconds
-	// FailClosed asks the client to block a tool when its hook fails, where it has a setting for that.
+	Program string        // the absolute path of gavel
+	Args    []string      // arguments after "hook CLIENT": --config and its file
+	Limit   time.Duration // the time limit of both the client and gavel, in whole seconds
+	// FailClosed asks the client to block a tool if its hook fails, where the client supports that.
 	FailClosed bool
-	// Windows says how the client's shell reads a command.
+	// Windows selects the quoting of the client's shell.
 	Windows bool
 }
 
@@ -159,7 +162,7 @@ func (in Installation) words(client string) []string {
 	return slices.Concat([]string{in.Program, "hook", client}, in.Args, []string{"--limit", fmt.Sprintf("%ds", in.Limit/time.Second)})
 }
 
-// command is the command line that the client runs.
+// command returns the command line that the client runs.
 func (in Installation) command(client string) string {
 	words := in.words(client)
 	for i, word := range words {
@@ -167,12 +170,12 @@ func (in Installation) command(client string) string {
 	}
 	line := strings.Join(words, " ")
 	if in.Windows && strings.HasPrefix(line, `"`) && installers[client].powershell {
-		return "& " + line // else PowerShell prints the name
+		return "& " + line // without it, PowerShell would print the name
 	}
 	return line
 }
 
-// hookAt is what is added to the list of an event, as JSON.
+// hookAt returns the JSON that is added to the list of an event.
 func (in Installation) hookAt(client, event string) (string, error) {
 	command, err := document.Marshal(in.command(client))
 	sh, failClosed, c := "bash", "", installers[client]
@@ -188,7 +191,7 @@ func (in Installation) hookAt(client, event string) (string, error) {
 	).Replace(c.hook), err
 }
 
-// quoteWord writes a word of a command so that the client's shell reads it as it is.
+// quoteWord quotes a word for the client's shell.
 func quoteWord(word string, windows bool) string {
 	plain := func(r rune) bool {
 		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("-_./:=+,@", r) || windows && r == '\\'
@@ -197,7 +200,7 @@ func quoteWord(word string, windows bool) string {
 	case word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0:
 		return word
 	case windows:
-		return `"` + word + `"` // no path of Windows has a quote in it
+		return `"` + word + `"` // Windows paths cannot contain quotes
 	default:
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
@@ -208,7 +211,7 @@ var (
 	windowsWord    = regexp.MustCompile(`"([^"]*)"|([^\s"]+)`)
 )
 
-// splitWords reads the words of a command that is nothing but a program with arguments; nil for any other.
+// splitWords splits a command that is a single program with arguments; nil for any other command.
 func splitWords(command string) (words []string) {
 	if windowsCommand.MatchString(command) {
 		for _, m := range windowsWord.FindAllStringSubmatch(strings.TrimPrefix(command, "& "), -1) {
@@ -229,8 +232,8 @@ func splitWords(command string) (words []string) {
 	return words
 }
 
-// ownWords are the words of a command that gavel has written for a client, also an older gavel or one
-// at another place; nil for any other command.
+// ownWords returns the words of a command that any version of gavel, at any path, has written for a client;
+// nil for any other command.
 func ownWords(client, command string) []string {
 	words := splitWords(command)
 	if len(words) < 3 || words[1] != "hook" || words[2] != client {

@@ -17,17 +17,17 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// InstalledHook is a hook in the settings of a client that runs gavel for it.
+// InstalledHook is a hook in a client's settings that runs gavel.
 type InstalledHook struct {
 	Event   string
-	Command string   // "" in a plugin
-	Words   []string // of the command, the program first
-	at      []string // where it is in the settings
-	element string   // of the event's list, which holds it
+	Command string   // "" for a plugin
+	Words   []string // the words of the command, the program first
+	at      []string // its path in the settings
+	element string   // the element of the event's list that contains it
 	off     bool
 }
 
-// Option is the value of a flag of the command, "" for none.
+// Option returns the value of a flag of the command, or "".
 func (h InstalledHook) Option(name string) string {
 	if at := slices.Index(h.Words, "--"+name); at >= 0 && at+1 < len(h.Words) {
 		return h.Words[at+1]
@@ -35,13 +35,13 @@ func (h InstalledHook) Option(name string) string {
 	return ""
 }
 
-// Limit is what the command has as --limit, 0 for none.
+// Limit returns the value of --limit in the command, or 0.
 func (h InstalledHook) Limit() time.Duration {
 	d, _ := time.ParseDuration(h.Option("limit"))
 	return d
 }
 
-// Installation is what writes hooks with the same command.
+// Installation returns an Installation that writes the same command.
 func (h InstalledHook) Installation() Installation {
 	args := slices.Clone(h.Words[3:])
 	if at := slices.Index(args, "--limit"); at >= 0 {
@@ -50,9 +50,9 @@ func (h InstalledHook) Installation() Installation {
 	return Installation{Program: h.Words[0], Args: args, Limit: cmp.Or(h.Limit(), time.Minute), FailClosed: true, Windows: OnWindows}
 }
 
-// Install writes gavel's hooks into the text of a client's settings, in place of those that are gavel's already. Other
-// hooks, settings and comments stay. A text that has just these hooks stays as it is. An empty text is a file that is
-// not there.
+// Install returns a client's settings with gavel's hooks, which replace earlier ones of gavel's. Other
+// hooks, settings and comments are kept. A text that already has these hooks is returned unchanged. An
+// empty text is a missing file.
 func Install(client string, before []byte, in Installation) ([]byte, error) {
 	if client == "opencode" {
 		return installPlugin(before, in)
@@ -109,8 +109,8 @@ func Install(client string, before []byte, in Installation) ([]byte, error) {
 	return s.pack(), err
 }
 
-// Uninstall removes gavel's hooks from the text of a client's settings. The result is nil where nothing else was in it,
-// so that the file can go.
+// Uninstall returns a client's settings without gavel's hooks. The result is nil if nothing else was in
+// them, so that the file can be removed.
 func Uninstall(client string, before []byte) ([]byte, error) {
 	if client == "opencode" {
 		_, err := readPlugin(before)
@@ -129,7 +129,7 @@ func Uninstall(client string, before []byte) ([]byte, error) {
 	return s.pack(), nil
 }
 
-// ReadHooks lists gavel's hooks in a client's settings, without those that are switched off.
+// ReadHooks returns gavel's enabled hooks in a client's settings.
 func ReadHooks(client string, text []byte) ([]InstalledHook, error) {
 	if client == "opencode" {
 		return readPlugin(text)
@@ -146,8 +146,8 @@ type settings struct {
 	installer
 	client   string
 	text     hujson.Value
-	root     document.JSON // of text
-	indented bool          // by two spaces, as most clients write it
+	root     document.JSON // the parsed text
+	indented bool          // by two spaces, as most clients do
 }
 
 var byteOrderMark = []byte("\ufeff")
@@ -164,7 +164,7 @@ func parseSettings(client string, source []byte) (*settings, error) {
 	return s, nil
 }
 
-// read reads a text, and refuses one that the client reads differently or not at all.
+// read parses a text, and rejects one that the client would read differently or not at all.
 func (s *settings) read(text []byte) (err error) {
 	plain := slices.Clone(text)
 	if s.comments {
@@ -179,7 +179,7 @@ func (s *settings) read(text []byte) (err error) {
 	return err
 }
 
-// patch changes one value of the text.
+// patch changes one value in the text.
 func (s *settings) patch(op, at, value string) error {
 	path, err := document.Marshal(at)
 	if err == nil {
@@ -199,7 +199,7 @@ func (s *settings) pack() []byte {
 	return text
 }
 
-// indentJSON is nil for what has comments.
+// indentJSON returns nil for a text with comments.
 func indentJSON(text []byte) []byte {
 	var b bytes.Buffer
 	if json.Indent(&b, bytes.TrimSpace(text), "", "  ") != nil {
@@ -208,7 +208,7 @@ func indentJSON(text []byte) []byte {
 	return b.Bytes()
 }
 
-// findOwn lists gavel's hooks.
+// findOwn returns gavel's hooks.
 func (s *settings) findOwn() (all []InstalledHook) {
 	add := func(event string, element, v document.JSON, at ...string) {
 		command := cmp.Or(v.Get("command").Text(), v.Get("bash").Text(), v.Get("powershell").Text(), v.At("action", "command").Text())
@@ -232,11 +232,11 @@ func (s *settings) findOwn() (all []InstalledHook) {
 	return all
 }
 
-// removeOwn removes gavel's hooks, and what holds nothing else.
+// removeOwn removes gavel's hooks, and groups that become empty.
 func (s *settings) removeOwn() error {
 	for own := s.findOwn(); len(own) > 0; own = s.findOwn() {
 		at := own[0].at
-		for n := len(at) - 1; n > 0 && (n == 3 || s.root.At(at[:n]...).Len() == 1); n-- { // a group without its member hooks is nothing
+		for n := len(at) - 1; n > 0 && (n == 3 || s.root.At(at[:n]...).Len() == 1); n-- { // a group without its member hooks is useless
 			at = at[:n]
 		}
 		if err := s.patch("remove", string(document.PointerOf(at...)), "null"); err != nil {
@@ -264,7 +264,7 @@ func installPlugin(before []byte, in Installation) ([]byte, error) {
 	return fmt.Appendf(nil, "%s\n%s%s\nconst limit = %d\n%s", pluginMark, pluginCommand, line, in.Limit.Milliseconds(), pluginSource), err
 }
 
-// readPlugin lists the hooks of the plugin, which are those that its source has.
+// readPlugin returns the hooks of the plugin, which are fixed in its source.
 func readPlugin(text []byte) (all []InstalledHook, err error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -276,7 +276,7 @@ func readPlugin(text []byte) (all []InstalledHook, err error) {
 	line, _, _ = strings.Cut(line, "\n")
 	var words []string
 	if json.Unmarshal([]byte(line), &words) != nil || len(words) < 3 {
-		return nil, nil // to be written again
+		return nil, nil // it will be rewritten
 	}
 	for _, event := range InstalledEvents("opencode") {
 		all = append(all, InstalledHook{Event: event, Words: words})

@@ -15,12 +15,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Sample is what a client writes to the hook before a shell runs a line: the members of all clients.
+// Sample returns what a client writes to the hook before a shell runs a line. It contains the members of
+// all clients.
 func Sample(client, folder, line string) []byte {
 	const id = "gavel-doctor"
 	event, input := InstalledEvents(client)[0], map[string]string{"command": line}
 	shell := map[string]string{"cursor": "Shell", "gemini": "run_shell_command", "kiro": "execute_bash", "opencode": "bash"}
-	raw, _ := document.Marshal(map[string]any{ // texts always encode
+	raw, _ := document.Marshal(map[string]any{ // strings always encode
 		"hook_event_name": event, "session_id": id, "cwd": folder, "tool_use_id": id, "tool_name": cmp.Or(shell[client], "Bash"), "tool_input": input,
 		"turn_id": id, "transcript_path": "", "model": id, "permission_mode": "default", "timestamp": "2026-01-01T00:00:00Z",
 		"conversation_id": id, "generation_id": id, "cursor_version": "", "workspace_roots": []string{folder},
@@ -29,7 +30,7 @@ func Sample(client, folder, line string) []byte {
 	return raw
 }
 
-// SampleLine is a line that a gate on the shell is about, "" where its patterns do not show one.
+// SampleLine returns a shell line that the gate covers, or "" if its patterns do not allow to derive one.
 func SampleLine(g gate.Gate) string {
 	if g.Builtin != gate.BuiltinShell || len(g.When) == 0 || len(g.When[0].Programs) == 0 || len(g.When[0].Paths)+len(g.When[0].Hosts) > 0 {
 		return ""
@@ -41,10 +42,10 @@ func SampleLine(g gate.Gate) string {
 	return line
 }
 
-// CouldNotDecide is in what an agent reads where gavel denies because of a failure.
+// CouldNotDecide is part of each denial that is caused by a failure.
 const CouldNotDecide = "gavel could not decide"
 
-// Reading is how a client takes what a hook answers before a tool.
+// Reading is how a client interprets a hook's answer before a tool.
 type Reading string
 
 // The readings.
@@ -56,11 +57,12 @@ const (
 	ReadFailure Reading = "failed" // the hook failed: see DescribeFailing
 )
 
-// ReadAnswer reads an answer as the client does, by its documentation and not by the adapter.
+// ReadAnswer interprets an answer as the client does. It follows the client's documentation, independently
+// of the adapter.
 func ReadAnswer(client string, exit int, stdout []byte) Reading {
 	empty := len(bytes.TrimSpace(stdout)) == 0
 	if client == "gemini" && json.Valid(stdout) {
-		exit = 0 // Gemini CLI reads JSON whatever the exit code
+		exit = 0 // Gemini CLI reads JSON with any exit code
 	}
 	switch {
 	case exit == 2, exit != 0 && (client == "copilot" || client == "opencode"), exit > 2 && client == "gemini":
@@ -68,13 +70,14 @@ func ReadAnswer(client string, exit int, stdout []byte) Reading {
 	case exit != 0, empty && client == "cursor":
 		return ReadFailure
 	case client == "kiro", empty:
-		return ReadNeutral // Kiro takes the output for context
+		return ReadNeutral // Kiro treats the output as context
 	}
 	v, err := document.ReadJSON(stdout, document.Limits{Bytes: MaxInput, Depth: 256, Lax: true})
 	if err != nil {
 		return ReadFailure
 	}
-	// Cursor; Copilot; Gemini CLI and the older form of Claude Code and Codex; these two now; the plugin of opencode.
+	// In order: Cursor; Copilot; Gemini CLI and the older form of Claude Code and Codex; their current
+	// form; the plugin of opencode.
 	said := []string{v.Get("permission").Text(), v.Get("permissionDecision").Text(), v.Get("decision").Text(), v.At("hookSpecificOutput", "permissionDecision").Text()}
 	switch {
 	case v.Get("deny").Text() != "" && client == "opencode", slices.Contains(said, "deny"), slices.Contains(said, "block"):
@@ -89,7 +92,8 @@ func ReadAnswer(client string, exit int, stdout []byte) Reading {
 	return ReadNeutral
 }
 
-// FindSwitches names the settings of a client that switch its hooks off, with their files. user is the user's SettingsFile.
+// FindSwitches returns the settings that disable a client's hooks, with their files. user is the path of
+// the user's SettingsFile.
 func FindSwitches(client, user, project string) (found []string) {
 	folders := map[string]string{"~": filepath.Dir(user), ".": project}
 	for _, path := range installers[client].switchFiles {

@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
-// The forms are those of the clients' documentation; see ReadAnswer.
+// TestReadAnswer uses the formats in the clients' documentation; see ReadAnswer.
 func TestReadAnswer(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -108,7 +108,7 @@ func TestSampleLine(t *testing.T) {
 	}
 }
 
-// What doctor asks is what the client would ask.
+// TestSamplesAreRead: doctor sends the events that the client would send.
 func TestSamplesAreRead(t *testing.T) {
 	t.Parallel()
 	for _, client := range agent.Clients() {
@@ -120,8 +120,8 @@ func TestSamplesAreRead(t *testing.T) {
 	}
 }
 
-// Each hook that gavel is installed at is one that the adapter reads, and each that it decides about is
-// installed.
+// TestInstalledEventsAreThoseOfTheAdapters: the adapter decodes each installed hook, and each hook that it
+// decides is installed.
 func TestInstalledEventsAreThoseOfTheAdapters(t *testing.T) {
 	t.Parallel()
 	for _, client := range agent.Clients() {

@@ -21,7 +21,8 @@ var testInstallation = agent.Installation{
 	Program: "/opt/gavel bin/gavel", Args: []string{"--config", "/home/ada/it's here/gavel.yaml"}, Limit: time.Minute, FailClosed: true,
 }
 
-// Each file in testdata/install is the settings of the client that its name begins with.
+// TestInstallKeepsWhatIsThere: each file in testdata/install contains settings of the client that its name
+// begins with.
 func TestInstallKeepsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/install/*.before")
@@ -97,7 +98,8 @@ func TestInstallRefusesBadSettings(t *testing.T) {
 	}
 }
 
-// A user's own hooks are never taken for gavel's, and gavel's by whatever form of its command.
+// TestOwnHooksAreRecognized: gavel's hooks are recognised in any form of the command, and a user's own
+// hooks never are.
 func TestOwnHooksAreRecognized(t *testing.T) {
 	t.Parallel()
 	for command, own := range map[string]bool{
@@ -129,7 +131,8 @@ func TestOwnHooksAreRecognized(t *testing.T) {
 	}
 }
 
-// A group that gavel's hook shares with another one keeps that one; a group of gavel's alone goes with its matcher.
+// TestUninstallKeepsOthersOfAGroup: another hook in the same group is kept; a group with only gavel's hook
+// is removed with its matcher.
 func TestUninstallKeepsOthersOfAGroup(t *testing.T) {
 	t.Parallel()
 	const own, other = `{"type": "command", "command": "gavel hook claude-code"}`, `{"type": "command", "command": "audit"}`
@@ -192,7 +195,7 @@ func TestSettingsFile(t *testing.T) {
 	}
 }
 
-// minimize is JSON with comments without its layout.
+// minimize removes the layout of JSON with comments.
 func minimize(t *testing.T, text []byte) string {
 	t.Helper()
 	if text = bytes.TrimPrefix(text, []byte("\ufeff")); len(bytes.TrimSpace(text)) == 0 {
@@ -207,7 +210,8 @@ func minimize(t *testing.T, text []byte) string {
 	return v.String()
 }
 
-// Whatever is in a file that can be read, other hooks stay, and the removal leaves none of gavel's.
+// FuzzInstallRoundTrip: in any readable file, other hooks are kept, and uninstalling removes all of
+// gavel's.
 func FuzzInstallRoundTrip(f *testing.F) {
 	files, err := filepath.Glob("testdata/install/*.before")
 	if err != nil {
@@ -233,7 +237,7 @@ func FuzzInstallRoundTrip(f *testing.F) {
 		}
 		plain, err := agent.Uninstall(client, before)
 		if err != nil || plain == nil || strings.Contains(string(plain), "gavel") {
-			return // unreadable, or has nothing but gavel's
+			return // unreadable, or contains nothing else
 		}
 		after, err := agent.Install(client, plain, testInstallation)
 		if err != nil {
@@ -255,7 +259,8 @@ func FuzzInstallRoundTrip(f *testing.F) {
 	})
 }
 
-// withoutEmptyHooks are settings without the version that an installation adds, and the empty lists that a removal takes along.
+// withoutEmptyHooks parses settings, without the version that an installation adds, and the empty lists
+// that a removal drops.
 func withoutEmptyHooks(t *testing.T, text []byte) (settings map[string]any) {
 	t.Helper()
 	if plain := minimize(t, text); plain != "" {

@@ -13,36 +13,36 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// Places is what the client-side command found in the file system about the names in an event. It
-// travels to a server, which itself looks up nothing that a caller names.
+// Places is what the command on the client's machine looked up about the names in an event. It is sent to a
+// server, which never looks up names given by a caller.
 type Places struct {
-	// Home replaces ~, "" where it is unknown.
+	// Home replaces ~; "" if unknown.
 	Home string `json:"home,omitempty"`
-	// Projects are those of the folders that the event or its line acts in, by the folder's absolute
-	// name as written.
+	// Projects holds the projects of the folders in which the event or its line acts, by the absolute name
+	// of the folder as written.
 	Projects map[string]Project `json:"projects,omitempty"`
-	// Files are the names of files, by the name as written.
+	// Files holds the resolved names of files, by the name as written.
 	Files map[string][]gate.Path `json:"files,omitempty"`
 }
 
 // Project is the folder that a workflow is about.
 type Project struct {
-	// Root is the main worktree of the repository that contains the folder, or the folder itself
-	// where none does.
+	// Root is the main worktree of the repository that contains the folder, or the folder itself if there
+	// is none.
 	Root string `json:"root"`
-	// Around are the repositories that contain Root, from the inside out.
+	// Around lists the repositories that contain Root, from the inside out.
 	Around []string `json:"around,omitempty"`
 	// Repository reports that Root is a repository.
 	Repository bool `json:"repository,omitempty"`
 }
 
-// FindPlaces looks up the names in an event. It opens no file that the event names: it resolves
-// symbolic links and finds repositories. Only the command that a client starts may call it.
+// FindPlaces looks up the names in an event. It resolves symbolic links and finds repositories, but opens
+// no file that the event names. Only the command that a client starts may call it.
 //
-// Files are named as the file system has them now: one that another program moves meanwhile, or that
-// has a second name (a hard link), is not seen.
+// It reflects the file system at this moment: it cannot detect a file that another program moves
+// concurrently, or a second name of a file (a hard link).
 func FindPlaces(e Event) Places {
-	home, _ := os.UserHomeDir() // without one, ~ is a name like any other
+	home, _ := os.UserHomeDir() // without a home folder, ~ is an ordinary name
 	p := Places{Projects: map[string]Project{}, Files: map[string][]gate.Path{}}
 	if home != "" {
 		p.Home = filepath.ToSlash(resolveLinks(home))
@@ -53,7 +53,7 @@ func FindPlaces(e Event) Places {
 	}
 	for _, name := range e.Paths {
 		p.Files[name] = r.listNames(name)
-		if trimmed := strings.TrimFunc(name, isBlank); trimmed != name && trimmed != "" { // as some clients do
+		if trimmed := strings.TrimFunc(name, isBlank); trimmed != name && trimmed != "" { // some clients trim names
 			p.Files[name] = append(p.Files[name], r.listNames(trimmed)...)
 		}
 	}
@@ -78,7 +78,7 @@ func FindPlaces(e Event) Places {
 			}
 		}
 	}
-	for _, paths := range p.Files { // a gate on a file asks the workflow of the file's own repository
+	for _, paths := range p.Files { // a gate on a file uses the workflow of the file's own repository
 		for _, file := range paths {
 			if len(file.Roots) > 0 {
 				p.Projects[file.Roots[0]] = findProject(filepath.FromSlash(file.Roots[0]))
@@ -88,7 +88,7 @@ func FindPlaces(e Event) Places {
 	return p
 }
 
-// locate is the absolute name of a folder that a line names.
+// locate returns the absolute name of a folder that a line names.
 func (e Event) locate(name, home string) string {
 	if rest, ok := strings.CutPrefix(name+"/", "~/"); ok && home != "" {
 		name = home + "/" + rest
@@ -101,10 +101,10 @@ func (e Event) locate(name, home string) string {
 
 func cleanPath(name string) string { return path.Clean(filepath.ToSlash(name)) }
 
-// project is the folder that the work of a session is about.
+// project returns the folder that a session's work is about.
 func (e Event) project() string { return cmp.Or(e.Project, e.Folder) }
 
-// findProject finds the repository that a folder is in. All worktrees of a repository are one project.
+// findProject finds the repository that contains a folder. All worktrees of a repository are one project.
 func findProject(folder string) Project {
 	folder = resolveLinks(filepath.Clean(folder))
 	roots := listRepositories(folder)
@@ -114,8 +114,8 @@ func findProject(folder string) Project {
 	return Project{Root: filepath.ToSlash(findMainWorktree(roots[0])), Around: toSlashes(roots[1:]), Repository: true}
 }
 
-// listRepositories returns the folders of the repositories that contain a folder without links, from
-// the inside out.
+// listRepositories returns the repositories that contain a folder, from the inside out. The folder must not
+// contain symbolic links.
 func listRepositories(folder string) (roots []string) {
 	for at := folder; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
@@ -127,11 +127,11 @@ func listRepositories(folder string) (roots []string) {
 	}
 }
 
-// maxGitFile bounds what is read of a file .git, which holds one name.
+// maxGitFile limits how much of a .git file is read; it holds a single name.
 const maxGitFile = 4096
 
-// findMainWorktree is the main worktree of the repository that a linked worktree belongs to; the
-// folder itself where it is no linked worktree, or the repository does not know it.
+// findMainWorktree returns the main worktree of the repository to which a linked worktree belongs. It
+// returns root itself if it is not a linked worktree, or the repository does not list it.
 func findMainWorktree(root string) string {
 	admin := readPointer(filepath.Join(root, ".git"), "gitdir: ") // MAIN/.git/worktrees/NAME
 	if admin == "" {
@@ -151,7 +151,7 @@ func findMainWorktree(root string) string {
 	return resolveLinks(filepath.Dir(common))
 }
 
-// readPointer reads the name behind a prefix in one of git's own small files, "" for any other content.
+// readPointer returns the name after a prefix in one of git's small files, or "" for any other content.
 func readPointer(file, prefix string) string {
 	info, err := os.Lstat(file)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxGitFile {
@@ -175,16 +175,16 @@ func toSlashes(names []string) (out []string) {
 	return out
 }
 
-// isBlank reports whether JavaScript trims a character.
+// isBlank reports whether JavaScript's trim removes a character.
 func isBlank(r rune) bool { return unicode.IsSpace(r) || r == '\uFEFF' }
 
-// resolver finds files by the names that are used in a working folder.
+// resolver resolves names of files as seen from a working folder.
 type resolver struct {
 	working, home string
 }
 
-// listNames returns the names that a file has: as it is written, with the links of its folder
-// resolved (what is removed or replaced), and with its own (what is written).
+// listNames returns the names of a file: as written; with the links of its folder resolved, as for a
+// removal; and with its own link resolved, as for a write.
 func (r resolver) listNames(name string) (paths []gate.Path) {
 	if name = filepath.ToSlash(name); name == "~" {
 		name = "~/"
@@ -195,7 +195,7 @@ func (r resolver) listNames(name string) (paths []gate.Path) {
 	if !filepath.IsAbs(name) {
 		name = filepath.ToSlash(r.working) + "/" + name
 	}
-	if len(name) > gate.MaxName { // a client that opens it cleans it first
+	if len(name) > gate.MaxName { // a client that opens it cleans the name first
 		name = path.Clean(name)
 	}
 	if len(name) > gate.MaxName {
@@ -215,7 +215,7 @@ func (r resolver) listNames(name string) (paths []gate.Path) {
 	return paths
 }
 
-// listMatches returns the names of a pattern of files: those of its folder, with the pattern in it.
+// listMatches returns the names of a file pattern: the names of its folder, with the pattern appended.
 func (r resolver) listMatches(pattern string) (paths []gate.Path) {
 	folder, base := path.Split(pattern)
 	if strings.ContainsAny(folder, "*?[") {
@@ -233,22 +233,22 @@ func resolveLinks(name string) string {
 	return followLinks(volume+string(filepath.Separator), name[len(volume):])
 }
 
-// maxLinks is how many links a name may lead over; no system opens a file after more.
+// maxLinks limits how many links are followed; no system opens a file after more.
 const maxLinks = 255
 
-// followLinks is resolveLinks for a name in a folder without links.
+// followLinks is like resolveLinks for a name in a folder without links.
 func followLinks(folder, name string) string {
 	parts := strings.Split(filepath.ToSlash(name), "/")
 	for links := 0; len(parts) > 0; {
 		part := parts[0]
 		parts = parts[1:]
-		next := filepath.Join(folder, part) // of "" and ".", the folder; of "..", the one around it
+		next := filepath.Join(folder, part) // "" and "." give the folder, ".." its parent
 		if part == "" || part == "." || part == ".." {
 			folder = next
 			continue
 		}
 		target, err := os.Readlink(next)
-		if err != nil || links == maxLinks { // no link, or no such file
+		if err != nil || links == maxLinks { // not a link, or no such file
 			folder = next
 			continue
 		}

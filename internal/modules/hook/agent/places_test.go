@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// newProject makes a project with protected tests and ways around them, and returns its folder.
+// newProject creates a project with protected tests and other paths to them, and returns its folder.
 func newProject(t *testing.T) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -51,13 +51,13 @@ func parseGates(t *testing.T, text string) gate.Config {
 	return c
 }
 
-// newUse is what gates look at, with the names looked up as the client's side does.
+// newUse returns the use that gates see, with the names looked up as on the client's machine.
 func newUse(e agent.Event) gate.Use {
 	e.Places = agent.FindPlaces(e)
 	return agent.NewUse(e, shell.Read(e.Command))
 }
 
-// A file is found by whatever name it is called.
+// TestNamesOfFiles: a file is recognised by any of its names.
 func TestNamesOfFiles(t *testing.T) {
 	p := newProject(t)
 	gates := parseGates(t, `
@@ -66,7 +66,7 @@ func TestNamesOfFiles(t *testing.T) {
 `)
 	for _, c := range []struct {
 		folder, name string
-		want         string // of the gate
+		want         string // of the matching gate
 	}{
 		{"", "tests/a", "tests"},
 		{"", "tests/new/file", "tests"},
@@ -83,24 +83,24 @@ func TestNamesOfFiles(t *testing.T) {
 		{"", "short/new/file", "tests"},
 		{"", "absolute/a", "tests"},
 		{"", "src/file", "tests"},
-		{"", "src/new", "tests"},     // where the link leads there is no file yet
-		{"", "tests/out/a", "tests"}, // what a link in the folder is replaced by
-		{"", "short/out", "tests"},   // under another name
-		{"", "deep/../a", "tests"},   // .. leaves what the link leads to
+		{"", "src/new", "tests"},     // the link's target does not exist yet
+		{"", "tests/out/a", "tests"}, // replaces a link in the folder
+		{"", "short/out", "tests"},   // by another name
+		{"", "deep/../a", "tests"},   // .. is applied after following the link
 		{"", "deep/../../src/a", ""},
 		{"", "no/such/../../tests", "tests"},
 		{"", "loop/a", ""},
 		{"", strings.Repeat("./", gate.MaxName) + "tests/a", "tests"},
-		{"", "tests/" + strings.Repeat("a/", gate.MaxName), ""}, // no name of a file
+		{"", "tests/" + strings.Repeat("a/", gate.MaxName), ""}, // too long for a file name
 		{"", "TESTS/A", "tests"},
 		{"", "~/.ssh/key", "keys"},
 		{"", "key", "keys"},
 		{"", "~", "keys"},
 		{"", "~bob/.ssh/key", ""},
-		{"", "", "tests"}, // the folder, with all in it
+		{"", "", "tests"}, // the folder with everything in it
 		{"", "/", "tests keys"},
-		{"vendor/lib", "../../tests/a", "tests"}, // from a repository inside
-		{"vendor/lib", "tests/a", "tests"},       // of that repository
+		{"vendor/lib", "../../tests/a", "tests"}, // from an inner repository
+		{"vendor/lib", "tests/a", "tests"},       // of the inner repository
 		{"[odd]", "../tests/a", "tests"},
 	} {
 		u := newUse(agent.Event{Builtin: gate.BuiltinEdit, Folder: filepath.Join(p, c.folder), Paths: []string{c.name}})
@@ -156,7 +156,7 @@ func TestFoldersOfProjects(t *testing.T) {
 	}
 }
 
-// A program is known by the file that a link leads to, too.
+// TestLinkedPrograms: a program is also recognised by the target of its link.
 func TestLinkedPrograms(t *testing.T) {
 	p := newProject(t)
 	if err := os.Symlink("/usr/bin/git", filepath.Join(p, "g")); err != nil {
@@ -171,10 +171,10 @@ func TestLinkedPrograms(t *testing.T) {
 	}
 }
 
-// hooksPage has tables that tests hold.
+// hooksPage contains tables that tests check.
 const hooksPage = "../../../../docs/hooks.md"
 
-// readTable returns the cells of a table of the page, each as the texts in backquotes in it.
+// readTable returns the cells of a table of the page, each as the list of its texts in backquotes.
 func readTable(t *testing.T, name string) (rows [][][]string) {
 	t.Helper()
 	page, err := os.ReadFile(hooksPage)
@@ -200,7 +200,7 @@ func readTable(t *testing.T, name string) (rows [][][]string) {
 	return rows
 }
 
-// useOf is an entry of a table: a line of shell, or a use of another tool (edit FILE).
+// useOf converts an entry of a table: a shell line, or the use of another tool (edit FILE).
 func useOf(project, entry string) gate.Use {
 	builtin := map[string]string{"edit": gate.BuiltinEdit, "read": gate.BuiltinRead, "fetch": gate.BuiltinFetch}
 	if word, rest, _ := strings.Cut(entry, " "); builtin[word] != "" {
@@ -209,7 +209,7 @@ func useOf(project, entry string) gate.Use {
 	return newUse(agent.Event{Builtin: gate.BuiltinShell, Folder: project, Command: entry})
 }
 
-// The table of the page is what gates match.
+// TestMatchesOfThePage compares the table on the page with what gates match.
 func TestMatchesOfThePage(t *testing.T) {
 	p := newProject(t)
 	rows := readTable(t, "matches")
@@ -234,7 +234,7 @@ func TestMatchesOfThePage(t *testing.T) {
 	}
 }
 
-// The table of the page says which lines settle a gate.
+// TestSettlesOfThePage compares the table on the page with the lines that settle a gate.
 func TestSettlesOfThePage(t *testing.T) {
 	p := newProject(t)
 	gates := parseGates(t, `[{tool: "builtin:shell", workflow: w, states: s, success: x, when: [{program: make, args: [test]}]}]`)
@@ -252,7 +252,8 @@ func TestSettlesOfThePage(t *testing.T) {
 	}
 }
 
-// Worktrees of one repository are one project, and patterns begin in the file's own worktree.
+// TestWorktrees: worktrees of one repository are one project, and patterns start in the file's own
+// worktree.
 func TestWorktrees(t *testing.T) {
 	p := newProject(t)
 	real, err := filepath.EvalSymlinks(p)
@@ -292,7 +293,7 @@ func TestWorktrees(t *testing.T) {
 	if got := find(beside); got.Root != real || !got.Repository {
 		t.Errorf("the project of a worktree: %+v", got)
 	}
-	write(filepath.Join(admin, "gitdir"), "/elsewhere/.git\n") // the repository does not know it
+	write(filepath.Join(admin, "gitdir"), "/elsewhere/.git\n") // the repository does not list it
 	if got := find(beside); got.Root != beside {
 		t.Errorf("a folder that only claims to be a worktree: %+v", got)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// relayed is what gavel hook --server sends: the client's event, and what only that machine knows. The
-// server opens, lists and resolves no file that an event names.
+// relayed is what gavel hook --server sends: the client's event, and what only the client's machine knows.
+// The server opens, lists and resolves no file that an event names.
 type relayed struct {
 	Event    json.RawMessage `json:"event"`
 	Project  string          `json:"project,omitempty"`
@@ -19,13 +19,13 @@ type relayed struct {
 	Headless bool            `json:"headless,omitempty"`
 }
 
-// EncodeRelayed writes an event, as the client wrote it and with what was found out about it, for a server.
+// EncodeRelayed encodes an event for a server, as the client wrote it and with what was looked up about it.
 func EncodeRelayed(e Event, input []byte) ([]byte, error) {
-	input = bytes.TrimLeft(input, "\ufeff") // as readInput
+	input = bytes.TrimLeft(input, "\ufeff") // like readInput
 	return document.Marshal(relayed{Event: input, Project: e.Project, Places: e.Places, Headless: e.Headless})
 }
 
-// DecodeRelayed reads what EncodeRelayed wrote.
+// DecodeRelayed decodes the output of EncodeRelayed.
 func (a *Adapter) DecodeRelayed(body []byte) (Event, error) {
 	v, err := readInput(body)
 	if err != nil {

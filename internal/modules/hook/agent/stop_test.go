@@ -6,7 +6,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
-// Each session is held as often as is configured, whatever the sessions before it did.
+// TestStopsOfSessions: each session is held for the configured number of attempts, independently of earlier
+// sessions.
 func TestStopsOfSessions(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
