@@ -31,7 +31,7 @@ them in the section upstreams of the file that --config names, and pin what they
 that is not pinned, or no longer as it was pinned, is neither listed nor callable.`
 }
 
-// upstreamFlags name the servers that a command is about.
+// upstreamFlags select the servers of a command.
 type upstreamFlags struct {
 	Names []string `arg:"" optional:"" name:"upstream" help:"Names of upstreams; all when there is none."`
 	JSON  bool     `name:"json" help:"Print JSON."`
@@ -45,8 +45,8 @@ type openedUpstreams struct {
 	names []string
 }
 
-// openUpstreams opens the declared servers. Pins are not compared with what is declared: a
-// command that mends them must not fail for what it mends.
+// openUpstreams opens the declared servers. It does not compare pins with the declaration: a command that
+// fixes pins must not fail because of wrong pins.
 func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, error) {
 	if f.Config == "" {
 		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "upstreams are declared in a configuration file, and none was given")
@@ -60,7 +60,7 @@ func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, err
 		return nil, module.BadConfig(err)
 	}
 	for name, s := range declared.Servers {
-		s.Pinning = upstream.PinningFile // nothing is learned by a command
+		s.Pinning = upstream.PinningFile // commands do not pin on first use
 		declared.Servers[name] = s
 	}
 	o := &openedUpstreams{names: f.Names}
@@ -127,7 +127,7 @@ func (c *listCommand) Run(con *module.Console) error {
 	return con.List(c.JSON, map[string]any{"items": items, "count": len(items), "unpinned": unpinned}, rows, "nothing is pinned in "+upstream.PinsPath(c.Config))
 }
 
-// checkedUpstream is what is found of a server that was asked.
+// checkedUpstream is the result of inspecting a server.
 type checkedUpstream struct {
 	Name        string                `json:"name"`
 	OK          bool                  `json:"ok"`
@@ -142,7 +142,7 @@ type checkedUpstream struct {
 	report      upstream.Report
 }
 
-// inspect asks the servers, and says what of theirs was repaired or left out.
+// inspect connects to the servers, and reports which of their items were repaired or left out.
 func (o *openedUpstreams) inspect(ctx context.Context, con *module.Console) []checkedUpstream {
 	out := make([]checkedUpstream, len(o.names))
 	var asked sync.WaitGroup
@@ -174,7 +174,7 @@ func (o *openedUpstreams) inspectOne(ctx context.Context, name string) checkedUp
 	}
 }
 
-// listUnreachable is the error where servers could not be asked.
+// listUnreachable returns the error for servers that could not be reached.
 func listUnreachable(checked []checkedUpstream, code int) error {
 	var lines []string
 	for _, c := range checked {
@@ -188,7 +188,7 @@ func listUnreachable(checked []checkedUpstream, code int) error {
 	return &term.ExitError{Code: code, Err: errors.New("servers could not be asked"), Lines: lines}
 }
 
-// differenceRows is one line for each difference.
+// differenceRows returns one row for each difference.
 func differenceRows(checked []checkedUpstream) [][]string {
 	rows := [][]string{{"UPSTREAM", "KIND", "NAME", "CHANGE", "IN"}}
 	for _, c := range checked {
@@ -281,18 +281,18 @@ func (c *diffCommand) Run(ctx context.Context, con *module.Console) error {
 	return err
 }
 
-// printChecked prints what was found as JSON, or as rows below their heading, if there are any.
+// printChecked prints the results as JSON, or as a table if there are rows below the heading.
 func printChecked(con *module.Console, asJSON bool, checked []checkedUpstream, rows [][]string) error {
 	switch {
 	case asJSON:
-		return con.Out.JSON(map[string]any{"upstreams": checked}) //nolint:wrapcheck // of the output
+		return con.Out.JSON(map[string]any{"upstreams": checked}) //nolint:wrapcheck // of the terminal
 	case len(rows) > 1:
 		con.Out.Table(rows)
 	}
 	return nil
 }
 
-// printTexts shows what a description was and is: that is what speaks to the model.
+// printTexts shows the previous and the current description: it is the text that the model reads.
 func printTexts(con *module.Console, d upstream.Difference) {
 	if !slices.Contains(d.Members, "description") {
 		return

@@ -10,16 +10,16 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// exposure offers MCP clients workflows and chains of the operator's as tools of their own.
+// exposure offers MCP clients the operator's workflows and chains as separate tools.
 type exposure struct {
-	*expose.Tools // nil before there is an engine
+	*expose.Tools // nil until there is an engine
 
 	log *slog.Logger
 	mu  sync.Mutex
 	cfg expose.Config
 }
 
-// prepare reads and checks the section; take has it in force.
+// prepare parses and checks the section; take applies it.
 func (x *exposure) prepare(ctx context.Context, change *module.Change) (take func(), err error) {
 	cfg, err := expose.ParseConfig(change.File.Section(sectionExpose))
 	if err != nil {
@@ -46,7 +46,7 @@ func (x *exposure) connect(s module.System) {
 	}
 }
 
-// check compares the section with the definitions that there are now.
+// check compares the section with the current definitions.
 func (x *exposure) check(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package gateway is the module that lists tools, resources and prompts of other MCP servers next to
-// gavel's own, with gates before their tools, and offers workflows and chains as tools of their own: the
+// Package gateway is the module for other MCP servers. It lists their tools, resources and prompts next to
+// gavel's own, applies gates to their tools, and offers workflows and chains as separate tools. It owns the
 // sections "upstreams", "gates" and "expose" of the configuration file.
 package gateway
 
@@ -97,8 +97,8 @@ func check(c module.Check) error {
 	return errors.Join(err, gates.Check(c.Definitions, false), checkExposure(c))
 }
 
-// checkExposure warns of workflows and chains that are not there: a store may hold more definitions than
-// the files do.
+// checkExposure only warns of missing workflows and chains, because a store may hold more definitions than
+// the files.
 func checkExposure(c module.Check) error {
 	cfg, err := expose.ParseConfig(c.File.Section(sectionExpose))
 	if err != nil {
@@ -116,7 +116,7 @@ func checkExposure(c module.Check) error {
 	return nil
 }
 
-// showExposure shows what is exposed, without the modes of single workflows.
+// showExposure shows the section, without the modes of individual workflows.
 func showExposure(section *document.Node) ([]module.Shown, error) {
 	cfg, err := expose.ParseConfig(section)
 	nameListed := func(list []expose.Listed) []string {

@@ -9,48 +9,48 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Mode says when a call is answered.
+// Mode is when a call returns.
 type Mode string
 
 // The modes.
 const (
-	Standard Mode = "standard" // once the instance has started
-	Express  Mode = "express"  // once it has ended, or Config.Wait is over
+	Standard Mode = "standard" // as soon as the instance has started
+	Express  Mode = "express"  // when it has ended, or after Config.Wait
 )
 
-// DefaultWait is how long an express call waits, and maxWait how long one may.
+// DefaultWait is how long an express call waits by default, and maxWait the maximum.
 const (
 	DefaultWait = 30 * time.Second
 	maxWait     = 5 * time.Minute
 )
 
-// Config selects workflows of the operator's and chains: those whose name has the prefix or is listed;
-// of these, those that have the tag. Where nothing is named those are all workflows, and with a tag all chains. The
-// zero Config selects none, and so does half of a filter.
+// Config selects the operator's workflows and chains: those that are listed or whose name has the prefix,
+// and of these only those with the tag. Without a prefix and lists it selects all workflows, and with a tag
+// also all chains. The zero Config selects none, and neither does an incomplete filter.
 type Config struct {
 	Prefix            string
 	Workflows, Chains []Listed
-	// TagKey and TagValue are a filter where TagKey is not "".
+	// TagKey and TagValue are a filter if TagKey is not "".
 	TagKey, TagValue string
 	Mode             Mode
 	Wait             time.Duration
 
-	section *document.Node // where it was parsed, for messages
-	// half is the one key of the filter that is there without the other; nil for none.
+	section *document.Node // the parsed section, for messages
+	// half is the only key of an incomplete filter; nil if it is complete or absent.
 	half                *document.Node
 	halfKey, missingKey string
 }
 
-// Listed is a workflow or a chain that is listed.
+// Listed is a listed workflow or chain.
 type Listed struct {
 	Name string
-	Mode Mode // "" for that of the Config
+	Mode Mode // "" for the mode of the Config
 
 	node *document.Node
 }
 
-// ParseConfig reads the section "expose" of a configuration file. The error is document.Errors,
-// one issue for each mistake, with its line. nil, no section, is the zero Config.
+// ParseConfig parses the section "expose" of a configuration file. The error is document.Errors, with one
+// issue and its line for each mistake. A nil section gives the zero Config.
 func ParseConfig(section *document.Node) (Config, error) {
 	if section == nil {
 		return Config{}, nil
@@ -70,7 +70,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 	return cfg, o.Err()
 }
 
-// readText reads a string that selects everything where it is absent, and so must not be empty.
+// readText reads a string that selects everything if absent, and must therefore not be empty.
 func readText(o *document.ObjectReader, key string) string {
 	text := o.StringPtr(key)
 	if text == nil {
@@ -98,10 +98,10 @@ func readWait(o *document.ObjectReader) time.Duration {
 	return wait
 }
 
-// What is exposed, in messages.
+// The words for exposed things in messages.
 const nounWorkflow, nounChain = "workflow", "chain"
 
-// readListed reads the list of names, and of objects with a name and a mode.
+// readListed reads a list of names, and of objects with a name and a mode.
 func readListed(o *document.ObjectReader, key, noun string) (list []Listed) {
 	items := o.Items(key)
 	if n := o.Value(key); n != nil && n.Kind == document.Array && len(items) == 0 {
@@ -127,8 +127,8 @@ func findListed(list []Listed, name string) int {
 	return slices.IndexFunc(list, func(one Listed) bool { return one.Name == name })
 }
 
-// selectNamed returns the mode of a workflow or a chain; false if it is not selected. all says that every name is where
-// nothing is named.
+// selectNamed returns the mode of a workflow or chain; false if it is not selected. all means that every
+// name is selected if nothing is listed.
 func (c Config) selectNamed(name string, tags map[string]string, list []Listed, all bool) (Mode, bool) {
 	listed := findListed(list, name)
 	all = all && c.Prefix == "" && c.Workflows == nil && c.Chains == nil

@@ -1,11 +1,12 @@
-// Package expose makes workflows and chains of the operator's tools of their own: it chooses them,
-// names them, and describes them from their definitions.
+// Package expose offers workflows and chains of the operator as separate tools: it selects them, names
+// them, and describes them from their definitions.
 //
-// It promises that one is listed only for principals who may start it, that no two tools
-// have one name and none that of a tool of gavel's own or of another server's, and that a change
-// is announced to those principals only whose list it changes.
+// It promises:
+//   - A tool is listed only for principals who may start its workflow or chain.
+//   - No two tools have the same name, and none has the name of gavel's own tools or of another server's.
+//   - A change is announced only to principals whose list it changes.
 //
-// It must never decide who may do what, or expose what an agent defined. Only the module imports it.
+// It must never decide who may do what, or expose an agent's definitions. Only the module imports it.
 package expose
 
 import (
@@ -26,44 +27,44 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// reader reads the definitions. Nothing is done on its behalf.
+// reader is the principal that reads definitions; it is used for nothing else.
 var reader = engine.Principal{ID: "local:expose", Role: engine.RoleOperator}
 
-// ownPrincipal begins the names of gavel itself, whose workflows are records and not to be started.
+// ownPrincipal is the prefix of gavel's own principals, whose workflows are records and must not be
+// started.
 const ownPrincipal = "gavel:"
 
-// lookEvery is how often definitions are compared while a client waits for changes.
+// lookEvery is the interval for comparing definitions while a client waits for changes.
 const lookEvery = time.Second
 
-// Tools are the exposed workflows of one engine, and the exposed chains. They are safe for concurrent
-// use.
+// Tools holds the exposed workflows of one engine, and the exposed chains. It is safe for concurrent use.
 type Tools struct {
 	engine *engine.Engine
 	log    *slog.Logger
-	chains atomic.Pointer[operation.Procedures] // nil: there are none
+	chains atomic.Pointer[operation.Procedures] // nil if there are no chains
 
 	reading sync.Mutex            // held while definitions are read
-	rules   record.Head           // those that the tools are from
-	known   []operation.Procedure // and the chains
-	warned  []string              // what was said of them
+	rules   record.Head           // the definitions from which the tools were made
+	known   []operation.Procedure // the chains from which the tools were made
+	warned  []string              // the issues that were logged
 
 	mu      sync.Mutex
 	cfg     Config
 	tools   []Tool
 	waiting map[engine.Principal]chan struct{}
-	stop    context.CancelFunc // ends the looking; nil while nobody waits
+	stop    context.CancelFunc // ends the polling; nil while no client waits
 	looking sync.WaitGroup
 }
 
-// New returns the Tools of an engine. Close them before it.
+// New returns the Tools of an engine. Callers must close them before the engine.
 func New(e *engine.Engine, cfg Config, log *slog.Logger) *Tools {
 	return &Tools{engine: e, cfg: cfg, log: log, waiting: map[engine.Principal]chan struct{}{}}
 }
 
-// UseChains has chains exposed, too, from the next Use on.
+// UseChains adds chains, from the next Use on.
 func (t *Tools) UseChains(chains operation.Procedures) { t.chains.Store(&chains) }
 
-// Use takes a Config. With an error the one before stays: document.Errors where names collide.
+// Use applies a Config. On an error the previous Config stays; colliding names give document.Errors.
 func (t *Tools) Use(ctx context.Context, cfg Config) error {
 	take, err := t.Prepare(ctx, cfg, nil)
 	if err == nil {
@@ -72,8 +73,8 @@ func (t *Tools) Use(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// Prepare is Use in two parts: it checks, and take takes. chains are those that there will be then; nil for those
-// that there are.
+// Prepare is the first half of Use: it checks, and take applies. chains are the future chains; nil means
+// the current ones.
 func (t *Tools) Prepare(ctx context.Context, cfg Config, chains []operation.Procedure) (take func(), err error) {
 	head, err := t.engine.RuleHead(ctx)
 	if err == nil && chains == nil {
@@ -126,7 +127,7 @@ func (t *Tools) selectTools(ctx context.Context, cfg Config, chains []operation.
 	return tools, bad, missing, nil
 }
 
-// warn logs what was not wrong before.
+// warn logs the issues that were not logged before.
 func (t *Tools) warn(issues document.Errors) {
 	before := t.warned
 	t.warned = nil
@@ -138,13 +139,12 @@ func (t *Tools) warn(issues document.Errors) {
 	}
 }
 
-// refresh reads the definitions if there are others than before. What cannot be read is not
-// exposed.
+// refresh reads the definitions if they have changed. Unreadable ones are not exposed.
 func (t *Tools) refresh(ctx context.Context) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
 	cfg, _ := t.inForce()
-	if cfg.Mode == "" { // it selects none
+	if cfg.Mode == "" { // selects none
 		return
 	}
 	head, err := t.engine.RuleHead(ctx)
@@ -178,7 +178,7 @@ func (t *Tools) inForce() (Config, []Tool) {
 	return t.cfg, t.tools
 }
 
-// replace puts tools in place of those before, and tells the principals who see a difference.
+// replace replaces the tools, and notifies the principals whose list changes.
 func (t *Tools) replace(ctx context.Context, cfg Config, tools []Tool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,18 +192,18 @@ func (t *Tools) replace(ctx context.Context, cfg Config, tools []Tool) {
 	}
 }
 
-// subtractTools returns the tools that are not the same among others.
+// subtractTools returns the tools that are not also in others.
 func subtractTools(tools, others []Tool) []Tool {
 	return slices.DeleteFunc(slices.Clone(tools), func(tool Tool) bool {
 		return slices.ContainsFunc(others, func(other Tool) bool { return reflect.DeepEqual(tool, other) })
 	})
 }
 
-// keepVisible returns the tools of what a principal may start.
+// keepVisible returns the tools that a principal may start.
 func (t *Tools) keepVisible(ctx context.Context, p engine.Principal, tools []Tool) []Tool {
 	var chains []operation.Procedure
 	if engine.Authorize(p, engine.RightStart) == nil && slices.ContainsFunc(tools, func(tool Tool) bool { return tool.Chain != "" }) {
-		chains, _ = t.listChains(ctx, p) // those that cannot be read are not seen
+		chains, _ = t.listChains(ctx, p) // chains that cannot be read are hidden
 	}
 	return slices.DeleteFunc(slices.Clone(tools), func(tool Tool) bool {
 		if tool.Chain != "" {
@@ -214,7 +214,7 @@ func (t *Tools) keepVisible(ctx context.Context, p engine.Principal, tools []Too
 	})
 }
 
-// List returns what a principal may call, by name.
+// List returns the tools that a principal may call, by name.
 func (t *Tools) List(ctx context.Context, p engine.Principal) []Tool {
 	t.refresh(ctx)
 	_, tools := t.inForce()
@@ -232,8 +232,7 @@ func (t *Tools) Find(ctx context.Context, p engine.Principal, name string) (Tool
 	return tools[i], true
 }
 
-// Changed returns a channel that is closed once List may answer the principal something else
-// than now.
+// Changed returns a channel that is closed when the principal's list may have changed.
 func (t *Tools) Changed(p engine.Principal) <-chan struct{} {
 	t.refresh(context.Background())
 	t.mu.Lock()
@@ -249,7 +248,7 @@ func (t *Tools) Changed(p engine.Principal) <-chan struct{} {
 	return t.waiting[p]
 }
 
-// look compares the definitions until ctx ends: another process may change them.
+// look compares the definitions until ctx ends, because another process may change them.
 func (t *Tools) look(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -263,7 +262,7 @@ func (t *Tools) look(ctx context.Context) {
 	}
 }
 
-// Close ends the announcing.
+// Close ends the announcements.
 func (t *Tools) Close() {
 	t.mu.Lock()
 	stop := t.stop

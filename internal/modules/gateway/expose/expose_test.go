@@ -83,7 +83,7 @@ func linesOf(issues document.Errors) string {
 	return strings.Join(lines, "\n")
 }
 
-// define is a small workflow with more of its top level.
+// define returns a small workflow with additional top-level members.
 func define(name, more string) string {
 	return fmt.Sprintf(`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true,"outcome":"success"}}%s}`, name, more)
 }
@@ -170,7 +170,7 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// Chains are selected by name, and named as workflows are.
+// TestSelectChains: chains are selected by name, and named like workflows.
 func TestSelectChains(t *testing.T) {
 	t.Parallel()
 	all := parseAll(t, define("a.b", ""), define("c", `,"tags":{"mcp":"yes"}`))
@@ -207,7 +207,7 @@ func TestSelectChains(t *testing.T) {
 	}
 }
 
-// chainList is chains that those see whose scope has them; they can be replaced.
+// chainList holds chains that are visible to principals with a matching scope; they can be replaced.
 type chainList struct {
 	all atomic.Pointer[[]operation.Procedure]
 }
@@ -216,8 +216,8 @@ func (c *chainList) ListProcedures(_ context.Context, p engine.Principal) ([]ope
 	return slices.DeleteFunc(slices.Clone(*c.all.Load()), func(v operation.Procedure) bool { return !p.InScope("chain." + v.Name) }), nil
 }
 
-// Each principal sees the chains that it may run, and hears of changes. What gavel keeps for itself is
-// no tool.
+// TestListProcedures: each principal sees the chains that it may run, and is notified of changes. gavel's
+// internal workflows are not tools.
 func TestListProcedures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := enginetest.New(t, judge.Config{})
@@ -245,7 +245,7 @@ func TestListProcedures(t *testing.T) {
 		list("pay", "pay", "", "")
 		changed, not := tools.Changed(agent), tools.Changed(limited)
 		chains.all.Store(&[]operation.Procedure{{Name: "pay", Hash: "2", Description: "Pays."}})
-		<-time.After(2 * time.Second) // of the bubble
+		<-time.After(2 * time.Second) // the fake clock of synctest
 		select {
 		case <-changed:
 		default:
@@ -318,8 +318,8 @@ func defineAs(t testing.TB, e *engine.Engine, p engine.Principal, doc string) {
 	}
 }
 
-// Each principal sees what it may start of the operator's workflows, and hears of changes to that,
-// whichever process makes them.
+// TestListAndChanges: each principal sees which of the operator's workflows it may start, and is notified
+// of changes by any process.
 func TestListAndChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memory.New()
@@ -330,7 +330,7 @@ func TestListAndChanges(t *testing.T) {
 		defer tools.Close()
 		changed := map[engine.Principal]<-chan struct{}{}
 		everybody := []engine.Principal{operator, agent, limited, reviewer}
-		// sees compares what everybody sees, and who heard of it.
+		// sees compares the lists of all principals, and who was notified.
 		sees := func(step string, want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -362,7 +362,7 @@ func TestListAndChanges(t *testing.T) {
 				changed[p] = tools.Changed(p)
 			}
 		}
-		look := func() { <-time.After(2 * time.Second) } // of the bubble
+		look := func() { <-time.After(2 * time.Second) } // the fake clock of synctest
 		sees("nothing is defined", "", "", "", "")
 		defineAs(t, e, agent, define("relay", ""))
 		look()

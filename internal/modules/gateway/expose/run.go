@@ -17,13 +17,13 @@ import (
 // endAnswer answers an express call.
 type endAnswer struct {
 	engine.StartResult
-	Context json.RawMessage `json:"context,omitempty"` // where it has ended
+	Context json.RawMessage `json:"context,omitempty"` // set if the instance has ended
 	Note    string          `json:"note,omitempty"`
 }
 
 // ListExtras implements operation.Extras.
 func (t *Tools) ListExtras(ctx context.Context, p engine.Principal) (extras []operation.Extra) {
-	chains, _ := t.listChains(ctx, p) // List leaves out those that cannot be read
+	chains, _ := t.listChains(ctx, p) // List omits those that cannot be read
 	for _, tool := range t.List(ctx, p) {
 		if x, ok := describeTool(tool, chains); ok {
 			extras = append(extras, x)
@@ -42,7 +42,7 @@ func (t *Tools) FindExtra(ctx context.Context, p engine.Principal, name string) 
 	return describeTool(tool, chains)
 }
 
-// describeTool is a tool as MCP clients get it; false for a chain that is gone.
+// describeTool describes a tool for MCP clients; false if its chain no longer exists.
 func describeTool(tool Tool, chains []operation.Procedure) (operation.Extra, bool) {
 	x := operation.Extra{Name: tool.Name, InputSchema: tool.InputSchema}
 	var wait time.Duration
@@ -85,7 +85,7 @@ func describeTool(tool Tool, chains []operation.Procedure) (operation.Extra, boo
 	return x, true
 }
 
-// start starts an instance of a workflow as workflow.start does, and waits for its end, unless wait is 0.
+// start starts an instance of a workflow as workflow.start does. Unless wait is 0, it waits for the end.
 func start(ctx context.Context, workflow string, call operation.ExtraCall, wait time.Duration) (answer any, refused bool, err error) {
 	start, err := operation.Start.Do(ctx, call.Call, engine.StartRequest{Type: workflow, Context: call.Arguments, Key: call.Key})
 	if refused = err == nil && operation.Start.Refused(start); err != nil || refused || wait == 0 {
@@ -104,8 +104,8 @@ func start(ctx context.Context, workflow string, call operation.ExtraCall, wait 
 
 func hasEnded(s engine.StatusResult) bool { return s.Complete || s.Status == record.Cancelled }
 
-// waitForEnd returns where an instance is once it has ended, the time is over, or the client gave
-// up, none of which ends the instance. The client hears of each move.
+// waitForEnd waits until an instance has ended, the time is over, or the client has cancelled, and returns
+// its state. It never ends the instance. It reports each move to the client.
 func waitForEnd(ctx context.Context, start engine.Position, limit time.Duration, call operation.ExtraCall) engine.StatusResult {
 	feed, caller := call.Engine.Feed(), call.Caller.Principal
 	following := feed.Follow(-1)
@@ -128,7 +128,7 @@ func waitForEnd(ctx context.Context, start engine.Position, limit time.Duration,
 		if reports == 0 || !known || slices.ContainsFunc(changes, func(c engine.Change) bool { return c.Instance == start.ID }) {
 			then, err := call.Engine.StatusAt(ctx, caller, start.ID, engine.When{})
 			switch {
-			case err != nil: // it has started, which the client must hear
+			case err != nil: // the instance has started, so the client must get its id
 				call.Log(operation.Status.Operation, err)
 				return now
 			case hasEnded(then):

@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// inputSchema is the schema of the start context, or else that of the initial state, as a tool
-// has it, and whether it is wrapped.
+// inputSchema returns the schema of the start context, or else of the initial state, in the form for tools,
+// and whether it is wrapped.
 func inputSchema(d *workflow.Definition) (schema json.RawMessage, wrapped bool) {
 	of := document.Known(d.InputSchema)
 	if len(d.InputSchema) == 0 {
@@ -19,7 +19,7 @@ func inputSchema(d *workflow.Definition) (schema json.RawMessage, wrapped bool) 
 	return toolSchema(of, topLevelFields(d.StartFields(), of.Get("required")), nounWorkflow)
 }
 
-// chainSchema is the schema of a chain's input as a tool has it, and whether it is wrapped.
+// chainSchema returns the schema of a chain's input in the form for tools, and whether it is wrapped.
 func chainSchema(input json.RawMessage) (schema json.RawMessage, wrapped bool) {
 	of := document.Known(input)
 	var required []string
@@ -29,11 +29,12 @@ func chainSchema(input json.RawMessage) (schema json.RawMessage, wrapped bool) {
 	return toolSchema(of, required, nounChain)
 }
 
-// WrapKey is the argument that has the whole input of a tool whose schema strict clients would not take as it is.
+// WrapKey is the argument that holds the whole input if strict clients would not accept its schema.
 const WrapKey = "input"
 
-// toolSchema is a schema as strict clients accept it: of the type "object", without anyOf, oneOf or allOf at the top, and
-// every required field one of the properties. One that cannot be written so is wrapped, as the property WrapKey.
+// toolSchema converts a schema to a form that strict clients accept: type "object", no anyOf, oneOf or
+// allOf at the top, and every required field among the properties. A schema that cannot be converted is
+// wrapped in the property WrapKey.
 func toolSchema(of document.JSON, required []string, noun string) (schema json.RawMessage, wrapped bool) {
 	inner := of.Raw()
 	if takesObject(of) {
@@ -59,7 +60,7 @@ func toolSchema(of document.JSON, required []string, noun string) (schema json.R
 	b.End()
 	b.End()
 	for name, value := range of.Members() {
-		if isShared(name) { // references name them from the top
+		if isShared(name) { // references address them from the top
 			b.Name(name)
 			b.Copy(value)
 		}
@@ -74,7 +75,7 @@ func toolSchema(of document.JSON, required []string, noun string) (schema json.R
 	return b.JSON().Raw(), true
 }
 
-// takesObject reports whether the type of a schema, where it has one, has objects among it.
+// takesObject reports whether the type of a schema is absent or includes objects.
 func takesObject(of document.JSON) bool {
 	kind := of.Get("type")
 	for _, one := range kind.Elements() {
@@ -87,8 +88,8 @@ func takesObject(of document.JSON) bool {
 
 func isShared(name document.JSON) bool { return name.Is("$defs") || name.Is("definitions") }
 
-// objectSchema makes a schema one of type "object" in which every required field is one of the properties: some
-// providers of models refuse others.
+// objectSchema converts a schema to type "object", with every required field among the properties: some
+// model providers reject others.
 func objectSchema(of document.JSON, required []string, noun string) json.RawMessage {
 	b := document.NewBuilder(of)
 	b.Begin(document.Object)
@@ -114,7 +115,7 @@ func objectSchema(of document.JSON, required []string, noun string) json.RawMess
 	return b.JSON().Raw()
 }
 
-// topLevelFields leaves paths out: "required" of a schema holds names of properties.
+// topLevelFields removes paths, because "required" in a schema holds property names.
 func topLevelFields(fields []string, ofSchema document.JSON) []string {
 	return slices.DeleteFunc(slices.Clone(fields), func(field string) bool {
 		for _, name := range ofSchema.Elements() {

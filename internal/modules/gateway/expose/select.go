@@ -17,22 +17,22 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Tool is a workflow or a chain as a tool of its own.
+// Tool is a workflow or a chain as a separate tool.
 type Tool struct {
 	Name string
-	// Workflow and Chain name what it is; one of them is "".
+	// Workflow or Chain names the source; the other is "".
 	Workflow, Chain string
-	// Description is that of the workflow, with its comment and its states, or of the chain.
+	// Description is the description of the chain, or of the workflow with its comment and states.
 	Description string
-	// InputSchema is that of the start context or the input, always of type "object".
+	// InputSchema is the schema of the start context or the input, always of type "object".
 	InputSchema json.RawMessage
-	// Wrapped says that the context or input is the argument WrapKey.
+	// Wrapped reports that the context or input is the argument WrapKey.
 	Wrapped bool
 	Mode    Mode
 	Wait    time.Duration // of an express call
 }
 
-// of is the name of what it is, and whether that is a workflow or a chain.
+// of returns the name of the source and whether it is a workflow or a chain.
 func (t Tool) of() (name, noun string) {
 	if t.Chain != "" {
 		return t.Chain, nounChain
@@ -40,9 +40,9 @@ func (t Tool) of() (name, noun string) {
 	return t.Workflow, nounWorkflow
 }
 
-// Select returns the tools of the definitions and chains that the Config selects, by name. bad names
-// those that are left out, because two have one name or one has the name of a tool of gavel's own;
-// missing are what is listed and not there, or that nothing is selected.
+// Select returns the tools for the selected definitions and chains, by name. bad reports tools that are
+// left out because their name collides with another one or with gavel's own tools. missing reports listed
+// names that do not exist, and an empty selection.
 func (c Config) Select(definitions []*workflow.Definition, chains []operation.Procedure) (tools []Tool, bad, missing document.Errors) {
 	named := map[string][]Tool{}
 	var workflowNames, chainNames []string
@@ -106,7 +106,7 @@ func (c Config) missing(t Tool, what string, names []string) *document.Issue {
 	return i
 }
 
-// issue is at the place where a workflow or a chain is listed, or at the section.
+// issue returns an issue at the place where a workflow or chain is listed, or at the section.
 func (c Config) issue(t Tool, format string, args ...any) *document.Issue {
 	at, list := c.section, c.Workflows
 	name, noun := t.of()
@@ -123,7 +123,8 @@ func (c Config) issue(t Tool, format string, args ...any) *document.Issue {
 	return i
 }
 
-// nameTools names what would be one tool, by name, and returns the second, at which that is wrong.
+// nameTools lists all sources of the same tool name. It returns the second one, where the collision is
+// reported.
 func nameTools(same []Tool) (second Tool, all string) {
 	same = slices.Clone(same)
 	sort.Slice(same, func(i, j int) bool {
@@ -145,13 +146,13 @@ func nameTools(same []Tool) (second Tool, all string) {
 
 var underscores = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`_{2,}`) })
 
-// toolName makes a workflow's name safe. It never holds "__", with which the tools of other
-// servers are named.
+// toolName makes a workflow's name safe for tools. It never contains "__", which is used in the names of
+// other servers' tools.
 func toolName(workflow string) string {
 	return underscores().ReplaceAllString(upstream.SafeName("", workflow), "_")
 }
 
-// ownNames are the names of gavel's own tools, in the characters of toolName.
+// ownNames holds the names of gavel's own tools, as toolName writes them.
 var ownNames = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
 	for _, op := range operation.All() {
@@ -162,13 +163,13 @@ var ownNames = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// The bounds of a description, which every client puts before its model.
+// Limits for descriptions, because every client puts them into its model's context.
 const (
-	maxDescription = 2000 // bytes of the description and of the comment, each
+	maxDescription = 2000 // bytes, for each of description and comment
 	maxStates      = 30
 )
 
-// describeWorkflow is what a definition says of itself, and its states in the order of the document.
+// describeWorkflow returns the description and comment of a definition, and its states in document order.
 func describeWorkflow(d *workflow.Definition) string {
 	var parts []string
 	for _, text := range []string{d.Description, d.Comment} {

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/config"
-	_ "github.com/gavel-mcp/gavel/internal/modules/gateway" // which the system serves
+	_ "github.com/gavel-mcp/gavel/internal/modules/gateway" // served by the system
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -23,9 +23,9 @@ gates:
   - {tool: s0__tool1, workflow: gated, states: [ready], action: deploy, success: finish}
 `
 
-// BenchmarkGatewayGated calls a tool through a gate with an action before the call and one after it,
-// over stdio and with a store in a file. The ratio is to a direct call and the two moves without it,
-// measured in the same run. GAVEL_LONG=1 puts the store on the disk.
+// BenchmarkGatewayGated calls a tool through a gate with an action before and one after the call, over
+// stdio and with a store in a file. The ratio compares it with a direct call plus the two moves without a
+// gate, measured in the same run. GAVEL_LONG=1 puts the store on the disk.
 func BenchmarkGatewayGated(b *testing.B) {
 	dir := b.TempDir()
 	path := filepath.Join(dir, "gavel.yaml")
@@ -49,7 +49,7 @@ func BenchmarkGatewayGated(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer sys.Close()
-	// start begins instances of a workflow, so that none has a long history.
+	// start starts instances of a workflow, so that none has a long history.
 	start := func(b *testing.B, name string) (ids []string) {
 		b.Helper()
 		doc := fmt.Sprintf(`{"name":%q,"initialState":"ready","states":{"ready":{"transitions":{"deploy":"deploying"}},"deploying":{"transitions":{"finish":"ready"}}}}`, name)

@@ -29,7 +29,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/config"
-	_ "github.com/gavel-mcp/gavel/internal/modules/gateway" // which the system serves
+	_ "github.com/gavel-mcp/gavel/internal/modules/gateway" // served by the system
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -58,11 +58,11 @@ func killCaseOf(round int) killCase {
 }
 
 const (
-	// gavelVariable makes this program a gavel over the store in a folder, effectsVariable a server
-	// whose tool writes a line there for each call.
+	// gavelVariable makes this program a gavel over the store in a folder. effectsVariable makes it a
+	// server whose tool writes a line there for each call.
 	gavelVariable   = "GAVEL_TEST_GAVEL"
 	effectsVariable = "GAVEL_TEST_EFFECTS"
-	// aheadVariable puts the clock of gavel forward.
+	// aheadVariable sets gavel's clock forward.
 	aheadVariable = "GAVEL_TEST_AHEAD"
 )
 
@@ -273,7 +273,7 @@ func (k *killed) end() {
 	_ = k.cmd.Wait() // an error if it was killed
 }
 
-// killOnce kills in a call, has the client try again as often as it likes, and returns the instance.
+// killOnce kills during a call, retries as a client might, and returns the instance.
 func killOnce(t *testing.T, dir string, n int, c killCase) (instance string) {
 	t.Helper()
 	k := startGavel(t, dir, "")
@@ -293,13 +293,13 @@ func killOnce(t *testing.T, dir string, n int, c killCase) (instance string) {
 	if _, err := os.Stat(filepath.Join(dir, "plan")); err == nil {
 		t.Error("nobody was killed")
 	}
-	for _, ahead := range []string{"", "1h"} { // while a call may be open, and when it no longer is
+	for _, ahead := range []string{"", "1h"} { // while the call may be open, and after its deadline
 		if c.victim != "upstream" || ahead != "" {
 			k.end()
 			k = startGavel(t, dir, ahead)
 		}
 		for i := range 3 {
-			if line, ok := try(i == 2); !ok || strings.Contains(line, "internal error") { // with other arguments, too
+			if line, ok := try(i == 2); !ok || strings.Contains(line, "internal error") { // also with other arguments
 				t.Errorf("the answer to the next try: %s", line)
 			}
 		}
@@ -354,7 +354,7 @@ func TestKill(t *testing.T) {
 		moves, first, others := c.tool == "effect", 0, 0
 		for _, e := range done[n] {
 			if e.again {
-				others++ // with other arguments: a call of its own
+				others++ // other arguments make a separate call
 			} else {
 				first++
 			}
@@ -398,7 +398,7 @@ func TestKilledCallIsAsked(t *testing.T) {
 		_, ok := k.call("fx__effect", map[string]any{"workflowId": instance, "n": 1})
 		answered <- ok
 	}()
-	if _, err := os.ReadFile(pause); err != nil { // the server has the call
+	if _, err := os.ReadFile(pause); err != nil { // the server has received the call
 		t.Fatal(err)
 	}
 	sys := open()
