@@ -15,7 +15,7 @@ type Check struct {
 	File *config.File
 	// Definitions are the parsable workflows that the file names. A store may have others.
 	Definitions map[string]*workflow.Definition
-	// Procedures are those that the file declares.
+	// Procedures are the procedures that the file declares.
 	Procedures []operation.Procedure
 	// Log receives warnings.
 	Log *slog.Logger
@@ -23,7 +23,8 @@ type Check struct {
 
 // LintRule compares definitions with a configuration file.
 type LintRule struct {
-	// Name identifies the rule in gavel lint. Modules that share a section may both have its rule: it runs once.
+	// Name identifies the rule in gavel lint. Modules that share a section may both have its rule; it runs
+	// only once.
 	Name string
 	// Read reads the part of the configuration to compare with definitions. check returns document.Errors.
 	Read func(*config.File) (check func(*workflow.Definition) error, err error)

@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// DefinitionFiles expands patterns to files: a file, a folder (its .json, .yaml
-// and .yml files) or a glob. Sorted, each once, without files of tests; a pattern without a
+// DefinitionFiles expands patterns to a sorted list of files without duplicates. A pattern is a file, a
+// folder (its .json, .yaml and .yml files) or a glob. Test files are left out. A pattern that matches no
 // file is an error.
 func DefinitionFiles(patterns []string) ([]string, error) {
 	all, err := CollectFiles(patterns, FilesIn)
@@ -26,15 +26,15 @@ func DefinitionFiles(patterns []string) ([]string, error) {
 	return files, err
 }
 
-// TestEndings are how the names of files of tests end; such files lie next to definitions.
+// TestEndings are the file name endings of tests, which are stored next to definitions.
 var TestEndings = []string{".test.yaml", ".test.yml", ".test.json"}
 
-// IsTestFile reports whether a file next to definitions has tests.
+// IsTestFile reports whether a file next to definitions contains tests.
 func IsTestFile(path string) bool {
 	return slices.ContainsFunc(TestEndings, func(end string) bool { return strings.HasSuffix(strings.ToLower(path), end) })
 }
 
-// CollectFiles expands patterns; inFolder lists the files of one that is a folder.
+// CollectFiles expands patterns; inFolder lists the files if a pattern is a folder.
 func CollectFiles(patterns []string, inFolder func(dir string) ([]string, error)) ([]string, error) {
 	var out []string
 	for _, pattern := range patterns {
@@ -100,8 +100,8 @@ func HasDefinitionEnding(path string) bool {
 	return slices.Contains([]string{".json", ".yaml", ".yml"}, strings.ToLower(filepath.Ext(path)))
 }
 
-// IsEmptyFolder reports whether a pattern is a folder in which there is no definition: one
-// that something else will fill.
+// IsEmptyFolder reports whether a pattern is a folder without definitions, such as one that another program
+// will fill.
 func IsEmptyFolder(pattern string) bool {
 	info, err := os.Stat(pattern)
 	if err != nil || !info.IsDir() {
@@ -112,7 +112,7 @@ func IsEmptyFolder(pattern string) bool {
 	return err == nil && none != nil && len(files) == 0
 }
 
-// IssueLine is an issue as compilers write them: file:line: severity: message.
+// IssueLine formats an issue as compilers do: file:line: severity: message.
 func IssueLine(file string, i workflow.Issue) string {
 	at := file
 	if i.Line > 0 {
@@ -125,7 +125,7 @@ func IssueLine(file string, i workflow.Issue) string {
 	return fmt.Sprintf("%s: %s: %s%s [%s]", at, i.Severity, path, i.Message, i.Rule)
 }
 
-// IssueLines are issues in their order, a line each.
+// IssueLines formats issues in the order of their lines, one per line.
 func IssueLines(file string, issues []workflow.Issue) []string {
 	SortIssues(issues)
 	lines := make([]string, len(issues))
@@ -135,7 +135,7 @@ func IssueLines(file string, issues []workflow.Issue) []string {
 	return lines
 }
 
-// SortIssues puts issues in the order of their lines.
+// SortIssues sorts issues by line.
 func SortIssues(issues []workflow.Issue) {
 	slices.SortStableFunc(issues, func(a, b workflow.Issue) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path))

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Setup is what a module gets to extend a system that is being opened.
+// Setup is the input of a module's Extend, while a system is being opened.
 type Setup struct {
 	// File is the configuration file; nil without one.
 	File *config.File
@@ -40,14 +40,14 @@ type Extension struct {
 	Configure func(*engine.Config)
 	// Connect is called once the engine exists.
 	Connect func(System) error
-	// Vet refuses a definition that a server loads.
+	// Vet rejects definitions that a server must not load.
 	Vet func(*workflow.Definition) error
-	// Check compares the configuration with the definitions, once those are loaded. Begin begins what the system
-	// does by itself, once nothing is wrong.
+	// Check compares the configuration with the definitions, once those are loaded. Begin starts the
+	// system's background work, once all checks have passed.
 	Check, Begin func(context.Context) error
 	// Foreign offers MCP clients the tools, resources and prompts of other servers. Only one module may set it.
-	Foreign wire.Foreign
-	// Extras are more tools for MCP clients. One module may have them.
+	Foreign mcpwire.Foreign
+	// Extras are additional tools for MCP clients. Only one module may set it.
 	Extras operation.Extras
 	// Routes are additional routes of gavel serve.
 	Routes []Route
@@ -55,9 +55,9 @@ type Extension struct {
 	Metrics func(telemetry.Tell)
 	// Provides implements interfaces that other modules and the program declare; see Find.
 	Provides any
-	// Services are what operations of the module ask, by operation.Operation.Service.
+	// Services are the services that the module's operations use, by operation.Operation.Service.
 	Services map[string]any
-	// Health are parts of what a server says of its health.
+	// Health are parts of a server's health report.
 	Health []telemetry.Part
 	// Run starts work next to a server. stop waits until it has ended.
 	Run func(context.Context) (stop func())
@@ -70,28 +70,31 @@ type Part struct {
 	Sections []string
 	// Files lists the other files; nil for none.
 	Files func(*config.File) []string
-	// Prepare reads and checks it; take has it in force. nil: it counts from the next start on.
+	// Prepare reads and checks the part; take applies it. If Prepare is nil, changes take effect at the
+	// next start.
 	Prepare func(context.Context, *Change) (take func(), err error)
-	// Settled gets why it is not in force as its files are, nil once it is; nil for nobody.
+	// Settled is called with the error that keeps the current files from being applied, and with nil once
+	// they are. It may be nil.
 	Settled func(error)
 }
 
 // Change is a configuration that is about to be applied.
 type Change struct {
 	File *config.File // nil for none
-	// Procedures are those that there will be, for the modules that come after the one that sets them; nil where
-	// they stay.
+	// Procedures are the procedures after the change. The module that declares them sets them for later
+	// modules; nil means that they stay the same.
 	Procedures []operation.Procedure
 }
 
-// System is an opened system that an extension belongs to.
+// System is the opened system to which an extension belongs.
 type System struct {
 	Engine *engine.Engine
 	Store  store.Store
-	// Path is the store: a file, or the address of a database; "" for one that keeps nothing.
+	// Path is the store: a file, or the address of a database; "" if it keeps nothing on disk.
 	Path    string
 	Scripts *script.Pool
-	// Asker asks the model for something else than a judgement; nil without one. Models are all that are configured.
+	// Asker sends the model requests other than judgements; nil without a model. Models lists all
+	// configured models.
 	Asker  judge.Asker
 	Models []string
 	// DeriveKey derives a key for a purpose from the store's secret.
@@ -158,7 +161,7 @@ func (all Extensions) Connect(s System) error {
 	return nil
 }
 
-// Vet refuses a definition that an extension refuses.
+// Vet rejects a definition that any extension rejects.
 func (all Extensions) Vet(d *workflow.Definition) error {
 	for _, x := range all {
 		if x.Vet != nil {
@@ -170,7 +173,8 @@ func (all Extensions) Vet(d *workflow.Definition) error {
 	return nil
 }
 
-// Check compares the configuration of every extension with the definitions, and begins what they do.
+// Check compares the configuration of every extension with the definitions. If all checks pass, it starts
+// the extensions' background work.
 func (all Extensions) Check(ctx context.Context) error {
 	for _, x := range all {
 		if x.Check != nil {
@@ -199,7 +203,7 @@ func (all Extensions) Foreign() wire.Foreign {
 	return nil
 }
 
-// Extras are more tools for MCP clients; nil for none.
+// Extras returns the first extension's Extras; nil if no extension has any.
 func (all Extensions) Extras() operation.Extras {
 	for _, x := range all {
 		if x.Extras != nil {
@@ -224,7 +228,7 @@ func (all Extensions) Run(ctx context.Context) (stop func()) {
 	}
 }
 
-// Tell writes the figures of every extension.
+// Tell writes the metrics of every extension.
 func (all Extensions) Tell(tell telemetry.Tell) {
 	for _, x := range all {
 		if x.Metrics != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// LintReport is what is wrong with files of definitions.
+// LintReport holds the problems found in definition files.
 type LintReport struct {
 	OK       bool       `json:"ok"`
 	Errors   int        `json:"errors"`
@@ -18,20 +18,20 @@ type LintReport struct {
 	Files    []LintFile `json:"files"`
 }
 
-// LintFile is what is wrong with one.
+// LintFile holds the problems found in one file.
 type LintFile struct {
 	File   string           `json:"file"`
-	Name   string           `json:"name,omitempty"` // of the workflow, when it parses
+	Name   string           `json:"name,omitempty"` // of the workflow, if it parses
 	Hash   string           `json:"hash,omitempty"`
 	Issues []workflow.Issue `json:"issues"`
-	// Schemas say where each runs; none where the definition does not parse.
+	// Schemas lists where each schema runs; empty if the definition does not parse.
 	Schemas []workflow.SchemaPlace `json:"schemas"`
 
-	// Definition is nil when it does not parse.
+	// Definition is nil if the file does not parse.
 	Definition *workflow.Definition `json:"-"`
 }
 
-// Finish prints the issues, and where schemas run, and returns the verdict.
+// Finish prints the issues and, if schemas is set, where schemas run. It returns the verdict.
 func (r *LintReport) Finish(out *term.Terminal, strict, asJSON, schemas bool) error {
 	for _, f := range r.Files {
 		r.count(f.Issues)
@@ -69,7 +69,7 @@ func (r *LintReport) count(issues []workflow.Issue) {
 	}
 }
 
-// verdict says how much is wrong, behind all that is.
+// verdict returns the error with the number of problems, which is printed after them.
 func (r *LintReport) verdict() error {
 	found := term.Count(r.Warnings, "warning")
 	if r.Errors > 0 {
@@ -85,7 +85,7 @@ func describePlace(s workflow.SchemaPlace) string {
 	return "runs in this process: " + s.Why
 }
 
-// AddMisfits adds what of the configuration does not fit the definition.
+// AddMisfits adds the mismatches between the configuration and the definition.
 func (f *LintFile) AddMisfits(rule string, check func(*workflow.Definition) error) {
 	if f.Definition == nil {
 		return

@@ -38,7 +38,7 @@ type Module struct {
 	Sections []Section
 	// Schemas is a JSON object with a JSON Schema for each section.
 	Schemas []byte
-	// Procedures are those that a configuration file declares.
+	// Procedures returns the procedures that a configuration file declares.
 	Procedures func(*config.File) []operation.Procedure
 	// Formats are its other file formats.
 	Formats []Format
@@ -64,16 +64,17 @@ type Module struct {
 // Command is a command of the command line.
 type Command struct {
 	Name, Help string
-	// Parent is the program's command that this is a subcommand of; "" for none.
+	// Parent is the name of the command to which this subcommand belongs; "" for a top-level command.
 	Parent string
 	// First describes the result for a newcomer. The overview begins with such commands. Usually "".
 	First string
 	// New returns a pointer to a struct. Its tags declare the flags; its method Run gets a context.Context and a
 	// *Console.
 	New func() any
-	// Operation is what it performs, in place of New; commands below it take the place of both.
+	// Operation is the operation that the command performs, instead of New. A command with subcommands
+	// needs neither.
 	Operation *OperationCommand
-	// Detail is what --help says, where New has no method Help.
+	// Detail is the text of --help, if New has no method Help.
 	Detail string
 	// Unconfigured commands have no flags that are settings of the configuration file.
 	Unconfigured bool
@@ -84,7 +85,8 @@ type Section struct {
 	Name string
 	// About introduces it on the reference page.
 	About string
-	// Show returns what gavel config print shows of it; nil for the names of its keys.
+	// Show returns what gavel config print shows for the section. If nil, only the names of its keys are
+	// shown.
 	Show func(*document.Node) ([]Shown, error)
 }
 
@@ -151,9 +153,9 @@ type Opened struct {
 // Process runs instead of the program and returns the exit code.
 type Process func(ctx context.Context, args []string, in io.Reader, out io.Writer) int
 
-// Console holds a command's input and output, and what the program provides to every command.
+// Console holds a command's input and output, and the functions that the program provides to every command.
 type Console struct {
-	// Out is for results, Err for all other text that a person reads.
+	// Out is for results, Err for all other text for a person.
 	Out, Err *term.Terminal
 	// Open opens an existing store, for writing if write is set.
 	Open func(ctx context.Context, flags StoreFlags, write bool) (*Opened, error)
@@ -195,16 +197,17 @@ type Console struct {
 	ReadToken   func(file string) (string, error)
 	// Tokens opens the tokens of a store. Callers must call release when done.
 	Tokens func(context.Context, TokensFlag, StoreFlags) (tokens *auth.Tokens, release func() error, err error)
-	// Page is List of a page: more is the flag that continues it, "" at the end. A narrow terminal does without the
-	// spare columns.
+	// Page is List for one page: more is the flag that continues it, or "" at the end. A narrow terminal
+	// omits the spare columns.
 	Page func(asJSON bool, result any, rows [][]string, none, more string, spare ...string) error
-	// Place is what Asking.Open returns.
+	// Place implements Asking.Open.
 	Place func(context.Context, Asking) (operation.Caller, func(), error)
-	// Failure gives an error of the engine its exit code: 1 for some codes.
+	// Failure maps an engine's error to its exit code; the codes in bad give exit code 1.
 	Failure func(err error, bad ...engine.Code) error
-	// Object reads a JSON object of a flag, or of the file that it names.
+	// Object reads a JSON object from a flag, or from the file that the flag names.
 	Object func(flag, value string) (json.RawMessage, error)
-	// Watcher is Setup.Watcher. HideSecrets keeps secrets of the environment from programs that are started.
+	// Watcher is Setup.Watcher. HideSecrets hides secrets in the environment from programs that are
+	// started.
 	Watcher     string
 	HideSecrets func()
 	Args        []string // of the program

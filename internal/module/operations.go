@@ -12,41 +12,43 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Asking are the flags of a command that performs operations: at a server, or over a store of this machine.
-// A field of this type, tagged embed, is set by the program.
+// Asking holds the flags of a command that performs operations, at a server or over a store on this
+// machine. The program sets fields of this type that are tagged embed.
 type Asking interface {
-	// Open returns what to ask, and what to call at the end.
+	// Open returns what performs the operations. Callers must call end when done.
 	Open(context.Context, *Console) (ask operation.Caller, end func(), err error)
 	// Again repeats the flags on another command line.
 	Again() string
-	// LocalConfig is the configuration file of a store of this machine, "" for none.
+	// LocalConfig returns the configuration file of a store on this machine, or "".
 	LocalConfig() string
 }
 
-// Models are the flags of a command that asks a model for something else than a judgement. A field of this type,
-// tagged embed, is set by the program.
+// Models holds the flags of a command that sends a model requests other than judgements. The program sets
+// fields of this type that are tagged embed.
 type Models interface {
-	// Open makes the client of the configured models. The asker is nil where none is configured.
+	// Open creates the client of the configured models. The asker is nil if none is configured.
 	Open(*slog.Logger) (asker judge.Asker, names []string, end func(), err error)
 }
 
-// OperationCommand is a command that performs an operation: its fields are the arguments and flags.
+// OperationCommand is a command that performs an operation: the fields of the operation are its arguments
+// and flags.
 type OperationCommand struct {
 	Operation *operation.Operation
-	// Positional names the fields that are arguments, in their order.
+	// Positional names the fields that are positional arguments, in order.
 	Positional []string
-	// Bad are the errors that say nothing against the command: exit code 1.
+	// Bad lists the codes of errors that are a negative result, not a failure of the command: exit code 1.
 	Bad []engine.Code
-	// Rows is the table of a list with its heading, None what to say of an empty one, Spare the columns that a
-	// narrow terminal omits.
+	// Rows returns the table of a list with its heading. None is printed for an empty list. Spare are the
+	// columns that a narrow terminal omits.
 	Rows  func(res any) [][]string
 	None  string
 	Spare []string
-	// Text prints the result where Rows is nil.
+	// Text prints the result if Rows is nil.
 	Text func(con *Console, res any)
 }
 
-// TokenUser is what an extension provides that asks for tokens: nil where callers need none.
+// TokenUser is implemented by Extension.Provides if the extension uses tokens. The function is nil if
+// callers need no tokens.
 type TokenUser interface {
 	UseTokens(func() (*auth.Tokens, error))
 }
@@ -65,7 +67,7 @@ func Formats() (all []Format) {
 	return all
 }
 
-// Services are what the operations of modules ask.
+// Services returns the services that the operations of all modules use.
 func (all Extensions) Services() map[string]any {
 	services := map[string]any{}
 	for _, x := range all {
@@ -74,7 +76,7 @@ func (all Extensions) Services() map[string]any {
 	return services
 }
 
-// Procedures are those that a configuration file declares, of all modules.
+// Procedures returns the procedures that a configuration file declares, for all modules.
 func Procedures(file *config.File) (all []operation.Procedure) {
 	for _, m := range modules {
 		if m.Procedures != nil {
@@ -84,7 +86,7 @@ func Procedures(file *config.File) (all []operation.Procedure) {
 	return all
 }
 
-// Print prints a result: as JSON, or as text does.
+// Print prints a result as JSON, or by calling text.
 func (c *Console) Print(asJSON bool, result any, text func()) error {
 	if asJSON {
 		return c.Out.JSON(result)

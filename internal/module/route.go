@@ -14,13 +14,13 @@ type Route struct {
 	Form func(http.ResponseWriter, *http.Request) http.ResponseWriter
 }
 
-// Routes are those of extensions.
+// Routes holds the routes of all extensions.
 type Routes struct {
 	mux       *http.ServeMux
 	byPattern map[string]Route
 }
 
-// Routes returns those of every extension.
+// Routes returns the routes of every extension.
 func (all Extensions) Routes() Routes {
 	r := Routes{http.NewServeMux(), map[string]Route{}}
 	for _, x := range all {
@@ -32,20 +32,20 @@ func (all Extensions) Routes() Routes {
 	return r
 }
 
-// Mount has a mux answer at all of them.
+// Mount adds all routes to a mux.
 func (r Routes) Mount(mux *http.ServeMux) {
 	for pattern, route := range r.byPattern {
 		mux.Handle(pattern, route.Handler)
 	}
 }
 
-// Has reports whether a request is for one.
+// Has reports whether a request matches one of the routes.
 func (r Routes) Has(req *http.Request) bool {
 	_, ok := r.find(req)
 	return ok
 }
 
-// Form has problems with a request written as the callers of its route read them.
+// Form returns a response writer that writes problems in the format of the matching route's callers.
 func (r Routes) Form(w http.ResponseWriter, req *http.Request) http.ResponseWriter {
 	if route, ok := r.find(req); ok && route.Form != nil {
 		return route.Form(w, req)
