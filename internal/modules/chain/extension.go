@@ -283,8 +283,8 @@ func (c *chains) isRepeatable(server, tool string) bool {
 //   - A principal with stored tokens needs a valid one, as when the run began.
 //   - For a principal named by an issuer, the configuration must still name the issuer. Issuer tokens are
 //     not stored, so nothing more can be checked.
-//   - For the run of a schedule, or of a chain that acts for its owner, the configuration must still name
-//     the principal.
+//   - For the run of a schedule, or of a chain that acts for the configured principal (chains.runAs), the
+//     configuration must still name that principal.
 func (c *chains) rights(_ context.Context, do Command) (engine.Principal, error) {
 	if do.Chain != "" || IsTickRun(do.Run) {
 		who, ok := c.runAs()

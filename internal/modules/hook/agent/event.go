@@ -47,7 +47,7 @@ type Event struct {
 	Session string // the client's session
 	Folder  string // the working folder, absolute
 	// Project is the absolute folder in which the session began, or "" if the client does not provide it.
-	// Unlike the working folder, the agent cannot change it.
+	// The agent can change its working folder, but not this one.
 	Project string
 	// Places is what the client's side looked up about the names in the event. If Projects is nil, nothing
 	// was looked up, and names are used as written.
