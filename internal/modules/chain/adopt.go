@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// maxTakenUp limits how often a run is adopted after its process ended before any step of it finished.
-// After that the run is paused, because it may be the cause of the crashes.
+// maxTakenUp limits how often in a row a run is adopted because its process ended before any step of the run
+// did. After that the run is paused, because it may be the cause of the crashes.
 const maxTakenUp = 20
 
 // adoptPage is how many runs are adopted per query.

@@ -156,7 +156,7 @@ var requests = map[Kind]upstream.Request{
 	KindPrompt:   {Method: "prompts/get", Kind: upstream.KindPrompt},
 }
 
-// call makes a call. A parked call is sent once a person has approved it. A call that its gate has already
+// call makes a call. A parked call is made once a person has approved it. A call that its gate has already
 // recorded is not sent again.
 func (d Door) call(ctx context.Context, c Command) Outcome {
 	key := idempotencyKey(c.Run, c.Key)

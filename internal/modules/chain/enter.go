@@ -33,7 +33,7 @@ const (
 )
 
 // EntryRun returns the id of the run of an entry. It is derived from the instance and revision, so an entry
-// has one run regardless of which process starts it, and how often.
+// has one run, however often and by whichever process it is started.
 func EntryRun(instance string, revision int64) string {
 	id := entryPrefix + instance + "-" + strconv.FormatInt(revision, 10)
 	if runID.MatchString(id) {

@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// objectGrammar is the single description of an object in a definition. The parser takes the allowed keys
-// from it, and FormatSchema the descriptions.
+// The grammar of the document is described only here: the parser takes the allowed keys from it, and
+// FormatSchema the descriptions.
 
 type objectGrammar struct {
 	name     string // name of the $defs entry; "" for the document itself

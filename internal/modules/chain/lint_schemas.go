@@ -19,8 +19,8 @@ func checkKeywords(l *linter) {
 	l.visitSteps(func(s *Step) { check(s.path+"/outputSchema", s.OutputSchema) })
 }
 
-// checkNeverTrue uses pinned output schemas only if they are unambiguous: with alternatives or references,
-// a condition may be true.
+// The rule about conditions uses pinned output schemas only if they are unambiguous: with alternatives or
+// references, a condition may be true.
 
 func checkNeverTrue(l *linter) {
 	check := func(path string, c *Condition) {

@@ -100,7 +100,7 @@ func findChains(ctx context.Context, c operation.Call, runs bool) (Chains, error
 	return source(ctx, runs)
 }
 
-// addChange registers an operation that changes a run, and records who asked and why.
+// addChange registers an operation that changes a run, with a reason for the record.
 func addChange(o operation.Operation, change func(s Chains, ctx context.Context, p engine.Principal, run, why string) (RunView, error)) operation.Typed[ChangeRunRequest, RunView] {
 	verb, _, _ := strings.Cut(o.ID, "Run")
 	o.Fields, o.Routes = []operation.Field{fieldRun, fieldReason}, []operation.Route{{At: "POST /v1/runs/{run}/" + verb}}
@@ -109,7 +109,7 @@ func addChange(o operation.Operation, change func(s Chains, ctx context.Context,
 	})
 }
 
-// addScheduleChange registers an operation that changes a schedule, and records who asked and why.
+// addScheduleChange registers an operation that changes a schedule, with a reason for the record.
 func addScheduleChange[Res any](o operation.Operation, change func(s Chains, ctx context.Context, p engine.Principal, chain, why string) (Res, error)) operation.Typed[ChangeScheduleRequest, Res] {
 	verb, _, _ := strings.Cut(o.ID, "Schedule")
 	o.Right, o.Routes = engine.RightOperate, []operation.Route{{At: "POST /v1/schedules/{chain}/" + verb}}

@@ -48,8 +48,8 @@ func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
 	return reusedInput(req)
 }
 
-// readBegun returns the input with which a run was started, and its chainOwner, which is set even if the
-// rest cannot be read. The error is ErrUnknownRun if there is no such run.
+// readBegun returns the record with which a run began, and its chainOwner, which is set even if the record
+// cannot be read. The error is ErrUnknownRun if there is no such run.
 func (r *Runs) readBegun(ctx context.Context, run string) (begun recordedRun, owner string, err error) {
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true))
 	if err != nil {

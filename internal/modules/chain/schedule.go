@@ -119,7 +119,7 @@ func (s *Schedule) startOf(chain string, tick time.Time) time.Time {
 }
 
 // TickRun returns the id of the run of a tick. It is derived from the chain and the tick, so a tick has one
-// run regardless of which process starts it, and how often.
+// run, however often and by whichever process it is started.
 func TickRun(chain string, tick time.Time) string {
 	h := hashTick(chain, tick)
 	id := binary.BigEndian.AppendUint64(nil, uint64(tick.UnixMilli())<<16) //nolint:gosec // any bits will do

@@ -17,7 +17,7 @@ import (
 
 // A run that only waits is suspended: its function returns errSuspended, so the run uses no memory. DBOS
 // records this with the status ERROR, but only for an execution that still owns the run. An attribute of
-// the row marks the run as waiting. To wake a run, it is rewound to the end of its records. DBOS refuses to
+// the row marks the run as waiting. A run is woken by rewinding it to the end of its records. DBOS refuses to
 // rewind an active run, so only one of several concurrent attempts succeeds. A run that is woken too early
 // waits again. Each execution clears the attribute before it does anything else.
 
@@ -154,7 +154,7 @@ func (b board) hasPassed() bool {
 type sleeper struct {
 	board
 	// settled reports that the run was suspended in the tables, and none of its signals had arrived after
-	// that. Signals sent later wake the run themselves.
+	// that. The sender of a later signal wakes the run.
 	settled bool
 }
 

@@ -141,8 +141,8 @@ const (
 	boundsEvery = time.Second
 )
 
-// RunSweeps deletes runs whose retention is over, now and then hourly, and keeps the queues of runs in line
-// with the definitions, until ctx ends.
+// RunSweeps deletes runs whose retention is over, immediately and then hourly. It also keeps the queues of
+// runs in line with the definitions. It returns when ctx ends.
 func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration, log *slog.Logger) {
 	var bounds map[string]int
 	failing := false
