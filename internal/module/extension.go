@@ -46,7 +46,7 @@ type Extension struct {
 	// system's background work, once all checks have passed.
 	Check, Begin func(context.Context) error
 	// Foreign offers MCP clients the tools, resources and prompts of other servers. Only one module may set it.
-	Foreign mcpwire.Foreign
+	Foreign wire.Foreign
 	// Extras are additional tools for MCP clients. Only one module may set it.
 	Extras operation.Extras
 	// Routes are additional routes of gavel serve.
