@@ -34,12 +34,12 @@ func Dial(cfg ClientConfig) (*Client, error) {
 // Close releases the Client's connections.
 func (c *Client) Close() { c.close() }
 
-// Operation is something that a Client can be asked for: Do asks with a Req, and the answer is a Res.
+// Operation is an operation of a Client: Do takes a Req and returns a Res.
 type Operation[Req, Res any] = operation.Typed[Req, Res]
 
-// The requests of operations that package engine has none for.
+// Requests of operations for which package engine has no type.
 type (
-	// StatusRequest asks where an instance is, or was.
+	// StatusRequest asks for an instance, as it is or as it was.
 	StatusRequest = operation.StatusRequest
 	// IDRequest names an instance or a review.
 	IDRequest = operation.IDRequest

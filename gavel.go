@@ -1,12 +1,14 @@
-// Package gavel checks the moves that agents ask for before they happen. Open wires a store, a
-// sandbox, a judge, evidence and an engine; a Handler serves them over MCP and REST, a Client asks
-// them, and Middleware gates the tools of a server built with mcp-go. The command gavel is wired by
-// this package, too; docs/embedding.md shows other programs.
+// Package gavel checks the moves that agents ask for, before they happen. Open opens a store and creates a sandbox, a
+// judge, evidence and an engine. A Handler serves them over MCP and REST, a Client calls them, and Middleware gates
+// the tools of a server built with mcp-go. The command gavel uses this package too; docs/embedding.md describes other
+// programs.
 //
-// It promises that a decision is the same in every program, that what a System made it also
-// closes, and that a main without worker.Main is refused when it is opened, with the line that
-// is missing. It must never decide anything, read flags or variables, listen, or end the
-// process. Only programs import it.
+// It promises:
+//   - A decision is the same in every program.
+//   - A System closes everything that it created.
+//   - Open returns an error for a main without worker.Main, with the missing line.
+//
+// It must never decide anything, read flags or variables, listen, or end the process. Only programs import it.
 package gavel
 
 import (
@@ -37,62 +39,63 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Memory is the Config.Store that keeps nothing.
+// Memory is the Config.Store for a store in memory.
 const Memory = "memory"
 
-// The usual names of a store and of its key, which lies next to it.
+// The usual file names of a store and of its key, which is in the same folder.
 const (
 	StoreFile = "gavel.db"
 	KeyFile   = "gavel.key"
 )
 
-// KeyBeside is where the key of a store is.
+// KeyBeside returns the path of a store's key.
 func KeyBeside(path string) string { return filepath.Join(filepath.Dir(path), KeyFile) }
 
-// Operator is whose the definitions of Config.Definitions are: agents follow them, and cannot
-// loosen them.
+// Operator is the principal that owns the definitions of Config.Definitions. Agents follow these definitions and
+// cannot loosen them.
 var Operator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
 
-// Config is what a System is made of. The zero value judges fields, schemas and scripts, and
-// keeps nothing.
+// Config configures a System. The zero value judges fields, schemas and scripts, and stores nothing permanently.
 type Config struct {
-	// Store is the file of the store, made where it is missing; the address of a database that
-	// InitDatabase made ready and the program has a driver for; Memory, or "", for none.
+	// Store is the file of the store, which is created if it is missing. It can also be the address of a database
+	// that InitDatabase has initialised and for which the program has a driver. Memory or "" keeps the store in
+	// memory.
 	Store string
-	// StoreKey opens the secrets of a database; a file has its key next to it.
+	// StoreKey opens the secrets of a database. A file store has its key in the same folder.
 	StoreKey []byte
-	// Folder has what lies next to a file and is of this machine alone, for a database: results of
-	// commands in the background. "": such commands run while their callers wait.
+	// Folder is used with a database for the local files that a file store has in its folder: results of background
+	// commands. If it is "", such commands run while their callers wait.
 	Folder string
-	// Definitions are files of workflows, loaded as Operator's.
+	// Definitions are files with workflows, which are loaded as Operator's.
 	Definitions []string
-	// File is a configuration file, of which the modules in the program take their sections; "" for none.
+	// File is a configuration file, from which the program's modules read their sections; "" for none.
 	File string
-	// OnDemand starts nothing that File declares before it is needed: for a program that asks once and ends.
+	// OnDemand delays the start of anything that File declares until it is needed, for programs that make one
+	// request and exit.
 	OnDemand bool
-	// Watcher is a program that ends the commands of modules when this one is killed, as gavel does for
-	// itself; "" leaves them to the kernel, on Linux.
+	// Watcher is a program that ends the commands of modules when this program is killed, as gavel does for itself.
+	// If it is "", the kernel does so, on Linux only.
 	Watcher string
-	// Model makes the layer that asks a model, from what was judged before; see judge.NewModel.
-	// nil: moves that ask for a model are decided as onJudgeUnavailable says.
+	// Model creates the layer that asks a model, given the memory of earlier judgements; see judge.NewModel. If it is
+	// nil, moves that ask for a model are decided according to onJudgeUnavailable.
 	Model func(judge.Memory) (judge.Layer, error)
-	// Fetcher fetches evidence: OpenFetcher's, or the program's own. nil: there is none.
+	// Fetcher fetches evidence: a Fetcher from OpenFetcher, or the program's own. nil disables evidence.
 	Fetcher judge.Fetcher
-	// NoReviews refuses the moves that would otherwise wait for a person.
+	// NoReviews rejects moves that would otherwise wait for a person.
 	NoReviews bool
 	// Signer signs anchors; nil disables anchoring.
 	Signer audit.Signer
-	// Sandbox is shared with others and stays open; nil makes one.
+	// Sandbox is shared and not closed by the System; nil creates one.
 	Sandbox *Sandbox
-	// Configure changes the engine's configuration last: limits, quotas, an observer, a clock.
+	// Configure makes the final changes to the engine's configuration: limits, quotas, an observer, a clock.
 	Configure func(*engine.Config)
-	// Version is the program's, for MCP clients.
+	// Version is the program's version, as MCP clients see it.
 	Version string
-	// Logger is slog.Default() when nil.
+	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// Sandbox runs scripts, and compiles what definitions check.
+// Sandbox runs scripts, and compiles the checks of definitions.
 type Sandbox struct {
 	Pool     *script.Pool
 	Compiler *validators.Compiler
@@ -113,13 +116,13 @@ func (s *Sandbox) Close() error { return s.Pool.Close() }
 // Engine decides and records moves; package engine has its requests and results.
 type Engine = engine.Engine
 
-// System is everything below the faces.
+// System holds everything below the faces.
 type System struct {
 	*Sandbox
 	Engine  *Engine
 	Store   store.Store
 	Auditor *audit.Auditor
-	// Tokens opens those of a database; nil for other stores.
+	// Tokens opens the tokens of a database; nil for other stores.
 	Tokens func() (*auth.Tokens, error)
 
 	cfg                    Config
@@ -128,7 +131,7 @@ type System struct {
 	extensions             module.Extensions
 }
 
-// Part is what of a System could not be opened.
+// Part is a part of a System that can fail to open.
 type Part string
 
 // The parts of a System.
@@ -140,8 +143,8 @@ const (
 	PartModel   Part = "model"
 )
 
-// OpenError says which part of a System could not be opened. Errors of the engine are
-// *engine.Error, as everywhere.
+// OpenError reports which part of a System could not be opened. Errors of the engine are *engine.Error, as
+// everywhere.
 type OpenError struct {
 	Part Part
 	Err  error
@@ -152,8 +155,8 @@ func (e *OpenError) Error() string { return fmt.Sprintf("cannot use the %s: %v",
 // Unwrap returns the cause.
 func (e *OpenError) Unwrap() error { return e.Err }
 
-// Open opens the store, or makes it, wires everything over it and loads the definitions. Close
-// it after what uses it.
+// Open opens the store, or creates it, builds the System over it and loads the definitions. Callers must close
+// everything that uses the System before they close it.
 func Open(ctx context.Context, cfg Config) (*System, error) {
 	s, err := prepareSystem(ctx, cfg) // the sandbox first: a worker whose main is wrong opens no store
 	if err != nil {
@@ -180,17 +183,16 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 	return s, nil
 }
 
-// Check compares what the configuration file declares with the definitions. Open does it after it has
-// loaded some; others call it once all are loaded. The error is document.Errors where something does
-// not fit.
+// Check checks the configuration file against the definitions. Open calls it if it has loaded definitions; other
+// callers must call it once all definitions are loaded. Contradictions are returned as document.Errors.
 func (s *System) Check(ctx context.Context) error { return s.extensions.Check(ctx) }
 
-// Extensions are what modules added to the system.
+// Extensions returns what modules added to the system.
 func (s *System) Extensions() module.Extensions { return s.extensions }
 
-// New wires everything over an open store, which is the System's from then on, also where there
-// is an error. Without a key nothing is sealed. Config.Store only says where the store is, Config.Definitions does not
-// count.
+// New builds a System over an open store. The System owns the store from then on, even if New returns an error.
+// Without a key nothing is sealed. Config.Store is used only as the store's location, and Config.Definitions is
+// ignored.
 func New(db store.Store, key []byte, cfg Config) (*System, error) {
 	s, err := prepareSystem(context.Background(), cfg)
 	if err != nil {
@@ -230,8 +232,7 @@ func prepareSystem(ctx context.Context, cfg Config) (*System, error) {
 	return s, nil
 }
 
-// Close ends the workers, unless they are shared, and then the store, so that nothing reads or
-// writes a closed one.
+// Close ends the workers, unless they are shared, and then closes the store, so that nothing uses a closed store.
 func (s *System) Close() (err error) {
 	s.extensions.Close()
 	if s.cfg.Sandbox == nil {
@@ -245,7 +246,7 @@ func (s *System) Close() (err error) {
 
 func (s *System) keepsNothing() bool { return s.cfg.Store == "" || s.cfg.Store == Memory }
 
-// besideStore is a path in the folder of the store, which may be in Config.Folder; "" for none.
+// besideStore returns a path in the folder of the store, which may be Config.Folder; "" for none.
 func (s *System) besideStore() string {
 	switch {
 	case s.keepsNothing(), IsDatabase(s.cfg.Store) && s.cfg.Folder == "":
@@ -295,7 +296,7 @@ func newKey() ([]byte, error) {
 	return key, err
 }
 
-// wire makes judge, engine and auditor over the store.
+// wire creates the judge, the engine and the auditor over the store.
 func (s *System) wire(key []byte) error {
 	config := engine.Config{Store: s.Store, Compiler: s.Compiler, Reader: s.Pool, RuleKey: key, ValueKey: key, ReviewPath: !s.cfg.NoReviews}
 	judging := judge.Config{Compiler: s.Compiler, Memory: engine.NewMemory(s.Store), Fetcher: s.cfg.Fetcher}
@@ -355,7 +356,7 @@ func (s *System) wire(key []byte) error {
 	return err
 }
 
-// LogBadSeals logs a message where a definition or judge configuration is not as it was sealed.
+// LogBadSeals logs a message if a definition or judge configuration differs from its sealed form.
 func (s *System) LogBadSeals(ctx context.Context, level slog.Level, message string) {
 	if err := s.Engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
 		s.cfg.Logger.Log(ctx, level, message, "cause", errors.Unwrap(err), //nolint:sloglint // a constant of the caller's

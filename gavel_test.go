@@ -26,7 +26,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// forgetful is set for a process that is a program without worker.Main.
+// forgetful is set for a process that acts as a program without worker.Main.
 const forgetful = "EMBED_TEST_FORGETFUL"
 
 func TestMain(m *testing.M) {
@@ -81,7 +81,7 @@ func open(t *testing.T, cfg gavel.Config) *gavel.System {
 	return gate
 }
 
-// walk takes a release to where a person decides, and returns that decision.
+// walk advances a release to the step that a person decides, and returns that decision.
 func walk(t *testing.T, c *gavel.Client) engine.AdvanceResult {
 	t.Helper()
 	s, err := gavel.Start.Do(t.Context(), c, engine.StartRequest{Type: "release"})
@@ -103,7 +103,7 @@ func walk(t *testing.T, c *gavel.Client) engine.AdvanceResult {
 	return last
 }
 
-// callerHeader is how the program of the tests knows its callers.
+// callerHeader identifies callers in the tests.
 func callerHeader(r *http.Request) (engine.Principal, error) {
 	id, role, ok := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), "/")
 	if !ok {
@@ -133,7 +133,7 @@ func dial(t *testing.T, server, token string) *gavel.Client {
 	return c
 }
 
-// A Client answers the same here and over the network, and knows who asks.
+// A Client gives the same answers locally and over the network, and its caller is identified.
 func TestClientHereAndThere(t *testing.T) {
 	t.Parallel()
 	gate := open(t, gavel.Config{Definitions: []string{release}})
@@ -161,8 +161,8 @@ func TestClientHereAndThere(t *testing.T) {
 	}
 }
 
-// A move that would wait for a person is refused where reviews are off, and says so; a decision
-// without an instance could not wait and says nothing of it.
+// If reviews are off, a move that would wait for a person is refused, with a message that explains it. A decision
+// without an instance could not wait, so it has no such message.
 func TestNoReviews(t *testing.T) {
 	t.Parallel()
 	ada := open(t, gavel.Config{Definitions: []string{release}, NoReviews: true}).As(gavel.LocalAgent)
@@ -175,7 +175,7 @@ func TestNoReviews(t *testing.T) {
 	}
 }
 
-// Without a way to tell callers apart, only this machine may call, and no page of another site.
+// If callers cannot be distinguished, only this machine may call, and no web page of another site can.
 func TestHandlerKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	gate := open(t, gavel.Config{})
@@ -209,7 +209,7 @@ func TestHandlerKeepsOthersOut(t *testing.T) {
 	}
 }
 
-// What cannot be opened says which part of it, and where.
+// An error of Open names the part that could not be opened, and its location.
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -240,14 +240,14 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A program that forgot worker.Main is told the line when it opens, and leaves nothing behind.
+// A program without worker.Main gets the missing line when it calls Open, and nothing is left behind.
 func TestForgottenMain(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, argv := range []string{program, script.WorkerName} { // also as its own worker
+	for _, argv := range []string{program, script.WorkerName} { // also if it runs as its own worker
 		cmd := exec.CommandContext(t.Context(), program)
 		cmd.Args[0], cmd.Dir, cmd.Env = argv, t.TempDir(), append(os.Environ(), forgetful+"=1")
 		out, err := cmd.CombinedOutput()
@@ -260,8 +260,8 @@ func TestForgottenMain(t *testing.T) {
 	}
 }
 
-// The program of docs/embedding.md is the one in testdata: it imports nothing internal, and answers
-// over MCP and to the Go client.
+// The program in docs/embedding.md is the one in testdata. It imports nothing internal, and answers over MCP and to
+// the Go client.
 func TestProgramOfThePage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/embedding.md")
@@ -303,7 +303,7 @@ func TestProgramOfThePage(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Wait() }) // it was killed
 
-	c := dial(t, "http://"+address, "") // which asks again until the program listens
+	c := dial(t, "http://"+address, "") // it retries until the program listens
 	if all, err := gavel.List.Do(t.Context(), c, struct{}{}); err != nil || all.Count != 1 {
 		t.Fatalf("%v, %v", all, err)
 	}
@@ -316,7 +316,7 @@ func TestProgramOfThePage(t *testing.T) {
 	}
 }
 
-// post sends one message in a new session of MCP, and returns the answer.
+// post sends one message in a new MCP session, and returns the answer.
 func post(t *testing.T, url, message string) string {
 	t.Helper()
 	session := ""
@@ -347,10 +347,10 @@ func post(t *testing.T, url, message string) string {
 	return ""
 }
 
-// A store of which only the log is left is refused, and nothing else is said: no new one is made.
+// If only the log of a store is left, Open fails, logs nothing else, and creates no new store.
 func TestALogAloneIsOnlyRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
-		log  string // beside the key
+		log  string // next to the key
 		warn bool
 	}{"the log is there": {"gavel.db-wal", false}, "nothing is left": {"other", true}} {
 		dir := t.TempDir()

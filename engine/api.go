@@ -11,8 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Role is what a principal may do. Authorisation is the engine's, once, for
-// every face.
+// Role determines what a principal may do. The engine alone checks it, for every face.
 type Role string
 
 // The roles.
@@ -23,38 +22,36 @@ const (
 	RoleAuditor  Role = "auditor"
 )
 
-// Principal is who calls.
+// Principal is a caller.
 type Principal struct {
 	ID   string // for example "local:agent"
 	Role Role
-	// Workflows are the names that it may deal with, separated by spaces, each exact or
-	// with * for any run of characters ("deploy refund-*"); "" is all. What it may not
-	// deal with is to it as if it did not exist.
+	// Workflows lists the names that it may use, separated by spaces. Each is exact, or has * for any run of
+	// characters ("deploy refund-*"); "" means all. To this principal, other workflows do not exist.
 	Workflows string
-	// Alias is another principal that may be the same person, "" for none: what it performed
-	// counts where notBy says who may not decide a review.
+	// Alias is another principal that may be the same person, "" for none. The actions that it performed count for
+	// notBy when this principal decides a review.
 	Alias string
 }
 
-// Answers of tools leave out what is as usual, and what they say elsewhere. So the JSON of what
-// has omitzero is there in every other answer.
+// Results of tools omit usual values and values that other fields already show. So fields that every other result
+// always has are marked omitzero.
 
-// Position is where an instance stands: part of every answer about one.
+// Position is the state of an instance and what is possible there. Every result about an instance contains it.
 type Position struct {
 	ID       string `json:"id,omitzero"`
 	Workflow string `json:"workflow,omitzero"`
 	Version  int    `json:"version,omitzero"`
-	// DefinitionOwner says whose this version of the workflow is.
+	// DefinitionOwner is the owner of this version of the workflow.
 	DefinitionOwner DefinitionOwner `json:"definitionOwner,omitzero"`
 	State           string          `json:"state"`
-	NextActions     []string        `json:"nextActions"` // never nil; without those that only a gate performs
-	// NextTools are the tools with gates that the caller may call now.
+	NextActions     []string        `json:"nextActions"` // never nil; without actions that only a gate performs
+	// NextTools lists the gated tools that the caller may call now.
 	NextTools []string `json:"nextTools,omitempty"`
-	// Next says what the first of them take; MoreActions counts the rest. Lists of
-	// instances leave them out.
+	// Next describes the input of the first actions; MoreActions counts the others. Lists of instances omit both.
 	Next        []workflow.NextAction `json:"next,omitempty"`
 	MoreActions int                   `json:"moreActions,omitempty"`
-	// Progress is one sentence for a person or a model.
+	// Progress describes the position in one sentence, for a person or a model.
 	Progress string        `json:"progress,omitzero"`
 	Complete bool          `json:"complete"` // a final state was reached
 	Status   record.Status `json:"status,omitzero"`
@@ -63,8 +60,8 @@ type Position struct {
 	Seq      int64         `json:"seq,omitzero"`
 }
 
-// DefinitionOwner says to a caller whose a version of a workflow is. Names are global: who
-// reads one has to know whose rules an instance follows.
+// DefinitionOwner is the owner of a version of a workflow, relative to the caller. Names are global, so a reader of a
+// name must know whose rules an instance follows.
 type DefinitionOwner string
 
 // The owners.
@@ -74,8 +71,7 @@ const (
 	OwnedByOther    DefinitionOwner = "other"
 )
 
-// Decision is a recorded decision as callers see it. Violations, Findings and
-// the rest never hold sensitive values.
+// Decision is a recorded decision as callers see it. None of its fields holds sensitive values.
 type Decision struct {
 	ID          string               `json:"decisionId,omitempty"` // "" when nothing was recorded
 	Outcome     judge.Outcome        `json:"outcome"`
@@ -94,11 +90,10 @@ type Decision struct {
 	Findings    []validators.Finding `json:"findings,omitempty"`
 	Suggestions []string             `json:"suggestions,omitzero"`
 	Warnings    []string             `json:"warnings,omitempty"`
-	// RetryAfterMs goes with judge_unavailable; 0 when unknown.
+	// RetryAfterMs is set for judge_unavailable; 0 if unknown.
 	RetryAfterMs int64    `json:"retryAfterMs,omitempty"`
 	Sandbox      []string `json:"sandbox,omitempty"`
-	// Evidence is what the gate fetched itself. What it holds is shown to operators,
-	// reviewers and auditors only.
+	// Evidence lists what the gate fetched itself. Only operators, reviewers and auditors see its content.
 	Evidence []Evidence `json:"evidence,omitempty"`
 }
 
@@ -110,8 +105,8 @@ type DefineRequest struct {
 	Document []byte
 	// Name, when not "", is the name that the definition must have.
 	Name string
-	// Files reads what {file: NAME} in the document names; nil refuses such names. It counts
-	// for operators only, and no face sets it.
+	// Files resolves {file: NAME} in the document; nil rejects such names. It is used for operators only, and no face
+	// sets it.
 	Files workflow.Files
 }
 
@@ -136,7 +131,7 @@ type DefinitionSummary struct {
 	Hash        string `json:"hash,omitzero"`
 	Owner       string `json:"owner,omitzero"`
 	Operator    bool   `json:"operatorOwned,omitempty"`
-	// Shared says that an operator lets every agent see and start an agent's workflow.
+	// Shared reports that an operator lets every agent see and start an agent's workflow.
 	Shared bool `json:"shared,omitempty"`
 	// StartRequires are the fields that a start context must have.
 	StartRequires []string  `json:"startRequires,omitempty"`
@@ -150,18 +145,18 @@ type DefinitionView struct {
 	Definition json.RawMessage `json:"definition"`
 	// Judge is the judge configuration in force, revisions applied.
 	Judge RubricView `json:"judge"`
-	// Withheld names the settings of the judge that only those are told who may change the
-	// definition, or see everybody's instances. They are in neither Definition nor Judge.
+	// Withheld names the judge settings that are missing from Definition and Judge. Only callers who may change the
+	// definition, or who see all instances, get them.
 	Withheld []string `json:"withheld,omitempty"`
 }
 
 // RubricView is a judge configuration as a caller may see it.
 type RubricView struct {
 	judge.Rubric
-	// MinConfidence is 0..1; it is absent where it is withheld.
+	// MinConfidence is 0..1; it is absent if it is withheld.
 	MinConfidence *float64 `json:"minConfidence,omitempty"`
-	// LoopGuard says after how many refusals a person has to decide, and how that is lifted; it
-	// is absent where no model is asked.
+	// LoopGuard describes after how many refusals a person has to decide, and how to lift that. It is absent if no
+	// model is asked.
 	LoopGuard string `json:"loopGuard,omitempty"`
 }
 
@@ -170,45 +165,44 @@ type StartRequest struct {
 	Type    string
 	Context json.RawMessage // a JSON object; nil is {}
 	Key     string          // idempotency key, "" for none
-	// Subject, when not "", is what the instance is about: no other instance of the workflow may
-	// be about the same until this one reaches a final state with outcome success, or an operator
-	// releases it.
+	// Subject, if not "", is what the instance is about. No other instance of the workflow may have the same subject
+	// until this one reaches a final state with outcome success, or an operator releases it.
 	Subject string
 }
 
-// StartResult answers a StartRequest. When the start was refused, Decision says
-// why, Position is zero but for Workflow and Version, and nothing was recorded.
+// StartResult answers a StartRequest. If the start was refused, Decision gives the reason, Position holds only
+// Workflow and Version, and nothing was recorded.
 type StartResult struct {
 	Position
 	Decision Decision `json:"decision"`
 	Replayed bool     `json:"replayed,omitempty"`
 }
 
-// AdvanceRequest asks for an action; Validate takes it too (and ignores Key).
+// AdvanceRequest asks for an action. Validate takes it too, and ignores Key.
 type AdvanceRequest struct {
 	ID     string
 	Action string
-	Data   document.JSON // a JSON object, as it was read; absent is {}
+	Data   document.JSON // a JSON object, already parsed; absent is {}
 	// ExpectedRevision, when not nil, must be the instance's revision.
 	ExpectedRevision *int64
 	Key              string
 }
 
-// AdvanceResult answers an AdvanceRequest: the position after the move, or the
-// unchanged one when the move was refused.
+// AdvanceResult answers an AdvanceRequest. Position is the one after the move, or the unchanged one if the move was
+// refused.
 type AdvanceResult struct {
 	Position
 	From     string   `json:"from,omitzero"`
 	Action   string   `json:"action,omitzero"`
 	Decision Decision `json:"decision"`
-	// Note says what became of a question that a face put to a person.
+	// Note describes the outcome of a question that a face asked a person.
 	Note string `json:"note,omitempty"`
-	// Review waits for a person to decide the move; nil unless it was parked.
+	// Review is the review in which a person decides the move; nil unless the move was parked.
 	Review   *ReviewSummary `json:"review,omitempty"`
 	Replayed bool           `json:"replayed,omitempty"`
 }
 
-// ValidateResult answers a pre-check: the position is the present one.
+// ValidateResult answers a pre-check. Position is the present one.
 type ValidateResult struct {
 	Position
 	Action   string   `json:"action,omitzero"`
@@ -224,13 +218,13 @@ type StatusResult struct {
 	Visited   []string        `json:"visited"`
 	CreatedAt time.Time       `json:"createdAt"`
 	UpdatedAt time.Time       `json:"updatedAt"`
-	// Warnings tell of what keeps moves from being judged as the definition wants.
+	// Warnings describe what prevents moves from being judged as the definition requires.
 	Warnings []string `json:"warnings,omitempty"`
-	// Reviews are the moves that wait for a person, and those that one rejected in this state.
+	// Reviews lists the moves that wait for a person, and those that a person rejected in this state.
 	Reviews []ReviewSummary `json:"reviews,omitempty"`
-	// Calls are calls of other servers' tools that are open, or whose outcome nobody knows.
+	// Calls lists calls of other servers' tools that are open or have an unknown outcome.
 	Calls []CallSummary `json:"calls,omitempty"`
-	// Past is set when this is how it was, and not how it is.
+	// Past is set if the result describes a point in the past.
 	Past *Past `json:"past,omitempty"`
 }
 
@@ -240,13 +234,13 @@ type CancelRequest struct {
 	ExpectedRevision *int64
 }
 
-// MovedResult answers what changes an instance without a judgement.
+// MovedResult answers a request that changes an instance without a judgement.
 type MovedResult struct {
 	Position
-	// Of an undo and a redo: the move that was taken back, or made again, and the state before that.
+	// For an undo or a redo: the move that was undone or redone, and the state before it.
 	Action string `json:"action,omitempty"`
 	From   string `json:"from,omitempty"`
-	// Context is the one that a rollback, an undo or a redo restored.
+	// Context is the context that a rollback, an undo or a redo restored.
 	Context  json.RawMessage `json:"context,omitempty"`
 	Message  string          `json:"message"`
 	Replayed bool            `json:"replayed,omitempty"`
@@ -277,7 +271,7 @@ type RollbackRequest struct {
 	ExpectedRevision      *int64
 }
 
-// UndoRequest takes the last move back, or makes the last undone one again.
+// UndoRequest undoes the last move, or redoes the last undone one.
 type UndoRequest struct {
 	ID, Key          string
 	ExpectedRevision *int64
@@ -290,7 +284,7 @@ type CheckpointsResult struct {
 	Count       int                `json:"count"`
 }
 
-// JudgeConfigRequest changes the fields that are not nil.
+// JudgeConfigRequest changes the judge settings that are not nil.
 type JudgeConfigRequest struct {
 	Name     string
 	Settings workflow.JudgeSettings
@@ -311,11 +305,11 @@ type HistoryRequest struct {
 	ID       string
 	AfterSeq int64 // 0 from the start
 	Limit    int   // 0 is 100; at most 1000
-	// Until ends it in the past; zero is now.
+	// Until is the point in the past at which the history ends; zero is now.
 	Until When
 }
 
-// HistoryEntry is one decision with what it was about.
+// HistoryEntry is one decision with the request that it answered.
 type HistoryEntry struct {
 	Seq       int64           `json:"seq"`
 	Time      time.Time       `json:"time"`
@@ -328,15 +322,15 @@ type HistoryEntry struct {
 	To        string          `json:"to,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"` // sensitive values masked
 	Decision
-	// Took is how long the layers took together; CostUSD what the model cost, as far as prices are
-	// configured, for operators, reviewers and auditors.
+	// Took is how long all layers took together. CostUSD is the cost of the model, if prices are configured; only
+	// operators, reviewers and auditors get it.
 	Took    document.Milliseconds `json:"tookMs,omitempty"`
 	CostUSD *float64              `json:"costUSD,omitempty"`
-	// Opinions of the layers that spoke, with their times.
+	// Opinions are those of the layers that gave one, with their durations.
 	Opinions []Opinion `json:"opinions,omitzero"`
-	// ReviewID is the review that the decision opened, or that resolved it.
+	// ReviewID is the review that the decision opened, or that the decision resolved.
 	ReviewID string `json:"reviewId,omitempty"`
-	// Tool is the one that a gate guards, where the decision was about a call of it.
+	// Tool is the gated tool, if the decision was about a call.
 	Tool string `json:"tool,omitempty"`
 	Hash string `json:"hash"`
 }
@@ -346,7 +340,7 @@ type HistoryResult struct {
 	Instance  string         `json:"id,omitzero"`
 	Decisions []HistoryEntry `json:"decisions"` // never nil
 	Count     int            `json:"count"`     // of this page
-	// Total is how many there are on all pages; absent beyond 1,000.
+	// Total is the number of decisions on all pages; absent above 1,000.
 	Total *int `json:"total,omitempty"`
 	// NextAfter continues the listing; 0 at the end.
 	NextAfter int64 `json:"nextAfter,omitempty"`

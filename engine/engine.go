@@ -42,8 +42,7 @@ import (
 // nothing is recorded.
 type Judge interface {
 	Decide(ctx context.Context, c judge.Case) (judge.Verdict, error)
-	// Approve judges a case again after a person approved it: a rejection by the deterministic layers
-	// stands.
+	// Approve judges a case again after a person approved it. A rejection by the deterministic layers remains final.
 	Approve(ctx context.Context, c judge.Case, by judge.Review) (judge.Verdict, error)
 }
 
@@ -206,7 +205,7 @@ type Engine struct {
 	feed        *Feed
 }
 
-// library is which definitions and judge configurations there are, whose they are, and what they let whom do.
+// library holds the definitions and judge configurations, their owners, and the rights that they give.
 type library struct {
 	rules       *rules
 	definitions *sharedcache.Cache[definitionKey, definition]
@@ -214,7 +213,7 @@ type library struct {
 	gates       gates
 }
 
-// history is what was recorded, with sensitive values opened.
+// history reads recorded events, instances and reviews, with sensitive values opened.
 type history struct {
 	store  store.Store
 	values *values.Keyring

@@ -108,7 +108,7 @@ func (f *Feed) readNew(ctx context.Context) (int64, error) {
 	last, err := f.readStore(store.BulkRead(ctx))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if ctx.Err() == nil { // else the last follower has left, and the error says nothing about the store
+	if ctx.Err() == nil { // otherwise the last follower has left, and the error is not about the store
 		f.err = err
 	}
 	return last, err

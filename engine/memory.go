@@ -67,8 +67,8 @@ func appendCall(parts []string, c *judge.Case, form func(document.JSON) []byte) 
 	return append(parts, "call", c.Call.Tool, string(form(c.Call.Arguments)))
 }
 
-// bindGuard says what refusals of the case are counted by: the data alone where they are the
-// question, otherwise the data of one instance. Short data ("squash") are sent to many.
+// bindGuard sets the key by which refusals of the case are counted. If the data are the question, the key covers the
+// data alone, otherwise also the instance: short data ("squash") are sent to many instances.
 func bindGuard(keyed Digester, c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return
@@ -81,8 +81,8 @@ func bindGuard(keyed Digester, c *judge.Case, instance string) {
 	c.Guard = keyed.Digest([]byte(digestParts(parts...)))
 }
 
-// bindRefusal says what a refusal of the case binds to: the question about an instance, from any
-// caller and under any configuration of the judge.
+// bindRefusal sets the key that a refusal of the case binds to: the question about an instance, from any caller and
+// under any configuration of the judge.
 func bindRefusal(keyed Digester, c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return
@@ -240,7 +240,7 @@ type ClearRefusalsResult struct {
 	Message  string `json:"message"`
 }
 
-// describeLoopGuard says when the loop guard of a definition steps in and how it is lifted, "" when it
+// describeLoopGuard describes when the loop guard of a definition steps in and how to lift it; it returns "" if it
 // never does.
 func describeLoopGuard(j Judge, l definition, overlays []workflow.Overlay) string {
 	counts, ok := j.(interface{ LoopGuard() (int, time.Duration) })

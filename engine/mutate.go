@@ -10,15 +10,15 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// instance is an instance as a caller deals with it, with the definition version that it is pinned to.
+// instance is an instance as a caller uses it, with the definition version that it is pinned to.
 type instance struct {
 	record.Instance
 	definition
 	by      Principal
-	request *mutation // that changes it, nil for none
+	request *mutation // the request that changes it; nil for none
 }
 
-// key is the idempotency key that the answer to the request is bound to, nil without one.
+// key returns the idempotency key that the result of the request is bound to; nil for none.
 func (i instance) key() *record.Key {
 	if i.request == nil {
 		return nil
@@ -26,45 +26,47 @@ func (i instance) key() *record.Key {
 	return i.request.bound
 }
 
-// mutation is a request to change an instance: what it needs. mutate does what all of them have in common.
+// mutation describes a request to change an instance. mutate does what all such requests have in common.
 type mutation struct {
-	right Right // "" for what only gavel itself asks
-	scope Right // of the key, where that is not the right
+	right Right // "" for requests of gavel itself
+	scope Right // scope of the key, if it differs from right
 	id    string
 	key   string
-	says  func() []string // all that the request says; needed only where there is a key
-	check func() error    // looks at the request alone
+	says  func() []string // everything in the request; only needed if there is a key
+	check func() error    // checks the request alone
 
 	load     func(context.Context, *instance) error // nil loads the instance by its id
-	permit   func(context.Context, instance) error  // this caller, on this instance
-	moves    bool                                   // it follows the rules of the definition
-	revision *int64                                 // the one that the caller expects
-	verb     string                                 // what a cancelled instance cannot be; "" allows it
-	running  bool                                   // nor can one that is complete
-	counted  bool                                   // it uses the caller's quota of events
-	settled  bool                                   // it waits until no call is open
-	action   string                                 // the one that it performs, where it is settled
+	permit   func(context.Context, instance) error  // whether this caller may change this instance
+	moves    bool                                   // it must follow the rules of the definition
+	revision *int64                                 // the revision that the caller expects
+	verb     string                                 // for the error about a cancelled instance; "" allows one
+	running  bool                                   // reject complete instances too
+	counted  bool                                   // it counts against the caller's quota of events
+	settled  bool                                   // it requires that no call is open
+	action   string                                 // the action that it performs, for settled requests
 
-	judged bool // a model may be asked, so that tries take turns
-	once   bool // it is not tried again when another request overtakes it
+	judged bool // a model may be asked, so retries wait in line
+	once   bool // it is not retried if another request overtakes it
 
-	// How it fares.
+	// Progress of the request.
 	bound *record.Key // the key
-	lost  int         // tries that were overtaken
-	asked int         // tries for which a model was asked
-	over  bool        // another try cannot succeed
+	lost  int         // attempts that were overtaken
+	asked int         // attempts for which a model was asked
+	over  bool        // another attempt cannot succeed
 }
 
-// The most tries of a request that others overtake, and how many of them may ask a model.
-// Another one always got through then, so that it takes many callers to use them up.
+// The maximum number of attempts of a request that others overtake, and of those that may ask a model. Each lost
+// attempt means that another request succeeded, so it takes many callers to use them up.
 const (
 	mostTries      = 50
 	mostModelTries = 4
 )
 
-// mutate answers a request to change an instance. perform gets the instance as it was loaded, once all that
-// mutation names allows it. A key that was used is answered by replay, with the instance as it is now and the event that was committed then,
-// and concurrent duplicates wait for the first; errors bind no key.
+// mutate performs a request to change an instance. It calls perform with the loaded instance once all checks of the
+// mutation have passed.
+//
+// If the key was used before, it calls replay with the present instance and the event that was committed then.
+// Concurrent duplicates wait for the first request. Errors bind no key.
 func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
 	perform func(context.Context, *instance) (T, error), replay func(context.Context, instance, record.Event) (T, error),
 ) (T, error) {
@@ -100,8 +102,8 @@ func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
 	if err == nil {
 		return out, nil
 	}
-	// Another process may have answered the same key between our look and our
-	// write: then this is a replay, whatever our own attempt met.
+	// Another process may have answered the same key between the read and the write. Then this is a replay, whatever
+	// error this attempt got.
 	if now, ev, kerr := e.findAnswer(ctx, p, m, key); kerr == nil && ev.Seq > 0 {
 		return replay(ctx, now, ev)
 	} else if CodeOf(kerr) == CodeKeyReused {
@@ -110,8 +112,8 @@ func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
 	return zero, err
 }
 
-// answered is what an answer is made of: an event and what the instance was right after it, now or, for a key
-// that was used before, then.
+// answered holds the data for a result: an event, and the instance right after it. The event is new or, for a key
+// that was used before, the earlier one.
 type answered struct {
 	Position
 	event    record.Event
@@ -119,7 +121,7 @@ type answered struct {
 	replayed bool
 }
 
-// commitOnce is mutate of a request that nothing judges: plan says what to commit.
+// commitOnce is mutate for a request that is not judged: plan returns what to commit.
 func commitOnce[T any](ctx context.Context, e *Engine, p Principal, m mutation, plan func(context.Context, *instance) (change, error), answer func(answered) T) (T, error) {
 	perform := func(ctx context.Context, inst *instance) (out T, err error) {
 		do, err := plan(ctx, inst)
@@ -155,7 +157,7 @@ func (e *Engine) checkMutation(p Principal, m mutation) (*record.Key, error) {
 	return e.newKey(p, m)
 }
 
-// begin loads the instance, and refuses what the caller may not do to it as it is.
+// begin loads the instance, and rejects the request if the caller may not make it on the instance as it is.
 func (e *Engine) begin(ctx context.Context, inst *instance, m mutation) (err error) {
 	if m.load == nil {
 		inst.ID = m.id
@@ -188,14 +190,13 @@ func (e *Engine) begin(ctx context.Context, inst *instance, m mutation) (err err
 	return nil
 }
 
-// retryOvertaken tries a request that names no revision again when the instance moved
-// between the look and the write: the caller asked for the action in whatever state it
-// finds. A try that was overtaken is recorded and counted nowhere but in the caller's
-// quotas.
+// retryOvertaken retries a request without an expected revision if the instance moved between the read and the write.
+// The caller asked for the action in whatever state the instance is. Overtaken attempts are not recorded and count
+// only against the caller's quotas.
 //
-// Those tries of one caller at one instance take turns, and its later requests wait
-// behind them, so that they do not overtake each other again and a model is not asked
-// about states that are past. Callers do not wait for each other.
+// The attempts of one caller on one instance run one at a time, and its later requests wait in line. So they do not
+// overtake each other again, and a model is not asked about outdated states. Different callers do not wait for each
+// other.
 func retryOvertaken[T any](ctx context.Context, e *Engine, p Principal, m *mutation, do func() (T, error)) (T, error) {
 	var zero T
 	m.over = m.once || m.revision != nil
@@ -229,13 +230,13 @@ func retryOvertaken[T any](ctx context.Context, e *Engine, p Principal, m *mutat
 	}
 }
 
-// countLost counts a try that was overtaken, and reports whether another one makes sense.
+// countLost counts an attempt that was overtaken, and reports whether another one makes sense.
 func (m *mutation) countLost() (retry bool) {
 	m.lost++
 	return !m.over && m.lost < mostTries && m.asked < mostModelTries
 }
 
-// turnError is the answer to a request that did not get its turn in time, or whose caller left.
+// turnError returns the error for a request that waited too long in line, or whose caller left.
 func turnError(ctx context.Context, about string) error {
 	if ctx.Err() != nil {
 		return judgeError(ctx.Err())

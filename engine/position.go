@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// loadInstance loads an instance that the caller may see, with the definition
-// version that it is pinned to. One that it may not see does not exist for it.
+// loadInstance loads an instance with the definition version that it is pinned to. If the caller may not see the
+// instance, the error is that of a missing one.
 func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (instance, error) {
 	if id == "" {
 		return instance{}, MissingField("id", "The id that start returned.")
@@ -39,7 +39,7 @@ func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (inst
 	return instance{Instance: inst, definition: l, by: p}, err
 }
 
-// see is loadInstance for a caller that only looks.
+// see is loadInstance for a caller that only reads.
 func (e *Engine) see(ctx context.Context, p Principal, id string) (instance, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return instance{}, err
@@ -47,7 +47,7 @@ func (e *Engine) see(ctx context.Context, p Principal, id string) (instance, err
 	return e.loadInstance(ctx, p, id)
 }
 
-// reload loads an instance anew.
+// reload loads an instance again.
 func (e *Engine) reload(ctx context.Context, inst *instance) error {
 	now, err := e.loadInstance(ctx, inst.by, inst.ID)
 	if err == nil {
@@ -70,9 +70,8 @@ func (lib *library) loadPinned(ctx context.Context, inst record.Instance) (defin
 	return l, err
 }
 
-// mayMove refuses what moves an instance along the rules of an agent after an operator took
-// their name over: who reads the name is to know whose rules were passed. And it refuses to judge
-// by values that were destroyed.
+// mayMove rejects moves under an agent's rules after an operator has taken over the workflow's name: a reader of the
+// name must know whose rules were applied. It also rejects judging by values that were destroyed.
 func (i instance) mayMove() error {
 	switch {
 	case i.IsDestroyed():
@@ -85,13 +84,13 @@ func (i instance) mayMove() error {
 		hint("Cancel the instance and start a new one, or ask an operator to migrate it.").at(i.position())
 }
 
-// mostNext is of how many actions an answer says what they take.
+// mostNext limits how many next actions a position describes.
 const mostNext = 8
 
-// position is where an instance is, with what the next actions take.
+// position returns the position of an instance, with a description of the next actions.
 func (i instance) position() Position {
 	pos := i.place()
-	if i.Context == nil { // it is not known any more
+	if i.Context == nil { // it is no longer known
 		return pos
 	}
 	first := pos.NextActions[:min(len(pos.NextActions), mostNext)]
@@ -100,7 +99,7 @@ func (i instance) position() Position {
 	return pos
 }
 
-// place is a position without what the next actions take.
+// place returns a position without a description of the next actions.
 func (i instance) place() Position {
 	pos := Position{
 		ID: i.ID, Workflow: i.Workflow, Version: i.Version, DefinitionOwner: definitionOwner(i.stored, i.by), State: i.State,
@@ -125,13 +124,13 @@ func (i instance) place() Position {
 	return pos
 }
 
-// gates are what positions need to know of them.
+// gates holds the gate functions that positions need.
 type gates struct {
 	performedBy func(workflow, action string) string
 	next        func(Principal, Position) []string
 }
 
-// leaveOut removes the actions that only a gate performs.
+// leaveOut returns the actions without those that only a gate performs.
 func (g gates) leaveOut(workflow string, actions []string) []string {
 	if g.performedBy == nil {
 		return actions
@@ -150,9 +149,8 @@ func definitionOwner(s store.Definition, p Principal) DefinitionOwner {
 	}
 }
 
-// describeProgress is one sentence that says where the instance is and what can be done.
-// What it counts are changes, as the revision does: an undo takes a move back and is one
-// more of them, and so is a cancel.
+// describeProgress describes in one sentence where the instance is and what can be done. Like the revision, it counts
+// changes: an undo takes a move back and adds one change, and so does a cancel.
 func describeProgress(p Position) string {
 	switch {
 	case p.Status == record.Cancelled:
@@ -170,7 +168,7 @@ func describeProgress(p Position) string {
 	}
 }
 
-// describeNext says which actions and tools are possible now.
+// describeNext lists the actions and tools that are possible now.
 func describeNext(p Position) (text string) {
 	if len(p.NextTools) > 0 {
 		text = fmt.Sprintf(" Tools: %s.", strings.Join(p.NextTools, ", "))
@@ -188,8 +186,8 @@ func countChanges(n int64) string {
 	return fmt.Sprintf("%d changes", n)
 }
 
-// instanceAfter is what an instance was right after an event, for replays: its position and its context. Where
-// the history no longer has the context, it has none.
+// instanceAfter returns an instance as it was right after an event, for replays. It has no context if the history no
+// longer holds it.
 func (e *Engine) instanceAfter(ctx context.Context, now instance, ev record.Event) (instance, error) {
 	l, err := e.loadDefinition(ctx, ev.Workflow, ev.Version)
 	if err != nil {
@@ -210,7 +208,7 @@ func (e *Engine) instanceAfter(ctx context.Context, now instance, ev record.Even
 	return instance{Instance: then, definition: l, by: now.by}, err
 }
 
-// decisionView is a decision as callers see it; nil is an event without one.
+// decisionView returns a decision as callers see it; d is nil for an event without one.
 func decisionView(d *record.Decision) Decision {
 	if d == nil {
 		d = &record.Decision{}
@@ -224,8 +222,8 @@ func decisionView(d *record.Decision) Decision {
 	}
 }
 
-// withoutPlainDigests removes digests without a key: who may not see a content could have guesses
-// at it digested.
+// withoutPlainDigests removes digests without a key: a caller that may not see the content could test guesses against
+// them.
 func withoutPlainDigests(all []Evidence) []Evidence {
 	for i := range all {
 		if ev := &all[i]; strings.HasPrefix(ev.Digest, "sha256:") {
@@ -235,7 +233,8 @@ func withoutPlainDigests(all []Evidence) []Evidence {
 	return all
 }
 
-// withoutContent is evidence without what it holds: that it was fetched, when, and its digest.
+// withoutContent returns evidence without its content and arguments. That it was fetched, when, and its digest
+// remain.
 func withoutContent(all []Evidence) []Evidence {
 	out := slices.Clone(all)
 	for i := range out {
@@ -244,8 +243,8 @@ func withoutContent(all []Evidence) []Evidence {
 	return out
 }
 
-// suggestionsOf are the layers' own, else the findings' hints, else what always
-// helps: a refusal never leaves the caller without a next step. Never nil.
+// suggestionsOf returns the suggestions of the layers, else the hints of the findings, else a generic one: every
+// refusal has a next step. Never nil.
 func suggestionsOf(v judge.Verdict) []string {
 	out := append([]string{}, v.Suggestions...)
 	if v.Outcome == judge.Approve {
@@ -265,11 +264,11 @@ func suggestionsOf(v judge.Verdict) []string {
 	return out
 }
 
-// The suggestions of decisions that have none of their own.
+// The generic suggestions, for decisions without any of their own.
 const (
 	waitForPerson     = "Wait for the person who decides this, or choose another action; asking again with the same data changes nothing."
 	correctViolations = "Correct what the violations name and ask again, or choose another action."
 )
 
-// IsUsualSuggestion reports whether a suggestion is one that a decision has for want of its own.
+// IsUsualSuggestion reports whether a suggestion is a generic one, used because the decision had none of its own.
 func IsUsualSuggestion(s string) bool { return s == waitForPerson || s == correctViolations }

@@ -15,39 +15,39 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// ReviewSummary is a review as everybody sees it who may see the instance.
+// ReviewSummary is a review as everyone who may see the instance sees it.
 type ReviewSummary struct {
 	ID     string              `json:"reviewId"`
 	Status record.ReviewStatus `json:"status"`
 	// Instance is the instance's id.
 	Instance string `json:"id,omitzero"`
-	// Tool is the one that a gate guards, where the review is about a call of it. CallID is the
-	// call that a person has to say of whether it happened.
+	// Tool is the gated tool, if the review is about a call of it. CallID is the call, if a person has to decide
+	// whether it happened.
 	Tool   string `json:"tool,omitempty"`
 	CallID string `json:"callId,omitempty"`
-	// Kind is step where the review is of what became of a chain's step, input where the server of one
-	// asks for it, "" for every other.
+	// Kind is "step" for a review of the outcome of a chain's step, "input" for a review of input that the step's
+	// server asks for, and "" for all others.
 	Kind string `json:"kind,omitempty"`
-	// EndedEarly says that the review is about no action: the agent ended where it may not, after
-	// as many refused stops as the operator allows.
+	// EndedEarly reports that the review is not about an action: the agent ended in a state in which it may not,
+	// after as many refused stops as the operator allows.
 	EndedEarly bool   `json:"endedEarly,omitempty"`
 	Workflow   string `json:"workflow,omitzero"`
 	Action     string `json:"action,omitzero"`
 	From       string `json:"from,omitzero"`
 	Target     string `json:"target,omitempty"`
-	// RequestedBy asked for the move.
+	// RequestedBy is the principal that asked for the move.
 	RequestedBy string          `json:"requestedBy,omitzero"`
 	Priority    record.Priority `json:"priority"`
 	ParkedAt    time.Time       `json:"parkedAt,omitzero"`
 	ExpiresAt   time.Time       `json:"expiresAt,omitzero"`
 	Revision    int64           `json:"revision,omitzero"`
-	// How it ended; empty while it is open.
+	// The resolution; empty while the review is open.
 	Decision judge.Outcome  `json:"decision,omitempty"`
 	By       string         `json:"by,omitempty"`
 	Channel  record.Channel `json:"channel,omitempty"`
 	Reason   string         `json:"reason,omitempty"`
 	ClosedAt time.Time      `json:"closedAt,omitzero"`
-	// Next says in one sentence what that means for the caller that asked.
+	// Next describes in one sentence what the review means for the requester.
 	Next string `json:"next"`
 }
 
@@ -57,10 +57,10 @@ const (
 	reviewOfInput = "input"
 )
 
-// recordedContent is how much of one piece of evidence an event keeps, in bytes.
+// recordedContent limits how many bytes of one piece of evidence an event keeps.
 const recordedContent = 4 << 10
 
-// forEvent is evidence as events keep it: of what is large, the digest stays.
+// forEvent returns evidence as events keep it. If the content is too large, only its digest remains.
 func forEvent(all []judge.Evidence) []judge.Evidence {
 	out := slices.Clone(all)
 	for i := range out {
@@ -71,9 +71,9 @@ func forEvent(all []judge.Evidence) []judge.Evidence {
 	return out
 }
 
-// bindReview is what ties a review to exactly what was asked: who asked for what, with which
-// data, about which context and evidence, of which revision and definition. It is kept as
-// a digest in its scope.
+// bindReview returns the scope and the text whose digest ties a review to exactly one request. The text covers who
+// asked for what, with which data, context and evidence, at which revision and under which definition. Only the
+// digest is kept.
 func bindReview(inst record.Instance, who, action string, data json.RawMessage, evidence []judge.Evidence, call *record.Call) (record.Scope, []byte) {
 	parts := []string{
 		"gavel/review/v1", inst.ID, fmt.Sprint(inst.Revision), inst.State, inst.DefinitionHash, who, action,
@@ -88,18 +88,18 @@ func bindReview(inst record.Instance, who, action string, data json.RawMessage, 
 	return scopeOf(purposeReview, inst.Owner, inst.Workflow), []byte(digestParts(parts...))
 }
 
-// parked is a move that waits for a person already.
+// parked is a move that already waits for a person.
 type parked struct {
 	review store.Review
-	// unjudged is the code of a decision that waits only because no model could be asked: to ask
-	// again is no second try.
+	// unjudged is the code of a decision that waits only because no model could be asked. A repeated request is then
+	// not a second attempt.
 	unjudged string
-	// reconfigured says that it was judged with another configuration of the judge.
+	// reconfigured reports that it was judged with another configuration of the judge.
 	reconfigured bool
 }
 
-// joins reports whether a request is answered with the review that waits for the same; v is
-// what the judge says now, or nothing yet.
+// joins reports whether a request is answered with the open review of the same request. v is the present verdict, or
+// zero before there is one.
 func (w *parked) joins(v judge.Verdict) bool {
 	return w != nil && !w.reconfigured && w.unjudged == v.Code
 }
@@ -111,8 +111,8 @@ func (w *parked) id() string {
 	return w.review.ID
 }
 
-// findParked finds the review of a request whose move waits for a person already: the
-// same data get the same review. A review that nobody decided in time ends here.
+// findParked returns the open review of a request: the same data get the same review. It first ends a review that is
+// overdue.
 func (e *Engine) findParked(ctx context.Context, inst *instance, ask workflow.CaseInput, call *gatedCall) (*parked, error) {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == ask.Action })
 	if at < 0 {
@@ -162,8 +162,8 @@ func (past history) loadOpeningEvent(ctx context.Context, instance string, seq i
 	return ev, nil
 }
 
-// parkMove lets an escalated move wait for a person, unless too much of what this
-// principal asked for waits already: then it is refused.
+// parkMove opens a review of an escalated move. It refuses the move instead if too many of the principal's requests
+// already wait.
 func (e *Engine) parkMove(ctx context.Context, j judgement) (AdvanceResult, error) {
 	release, err := e.counting.lockCounts(ctx, j.by, "reviews")
 	if err != nil {
@@ -188,8 +188,8 @@ func (e *Engine) parkMove(ctx context.Context, j judgement) (AdvanceResult, erro
 	return e.commitMove(ctx, j, ev, &row)
 }
 
-// supersedesOwn reports whether a review of the action takes the place of one that the
-// same principal asked for: then there will not be more of them.
+// supersedesOwn reports whether a review of the action would replace one that the same principal asked for. Then the
+// number of reviews does not grow.
 func (past history) supersedesOwn(ctx context.Context, inst instance, action string) (bool, error) {
 	for _, open := range inst.Facts.Reviews {
 		if open.Action != action {
@@ -204,7 +204,7 @@ func (past history) supersedesOwn(ctx context.Context, inst instance, action str
 	return false, nil
 }
 
-// newOpenReview is a review that the caller's request opens at an instance.
+// newOpenReview returns a review that the caller's request opens for an instance.
 func (e *Engine) newOpenReview(inst instance, priority record.Priority, at time.Time) store.Review {
 	return store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
@@ -213,7 +213,7 @@ func (e *Engine) newOpenReview(inst instance, priority record.Priority, at time.
 	}
 }
 
-// openedBy is what the event says that opens a review.
+// openedBy returns the part of an event that opens a review.
 func openedBy(row store.Review) *record.Review {
 	return &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
 }
@@ -234,8 +234,8 @@ func (e *Engine) newReviewRow(j judgement) store.Review {
 	return row
 }
 
-// isReviewQueueFull reports whether as much as may waits of what a principal asked for. What has
-// expired does not count, whether or not somebody has noticed, nor do early ends: they wait for nothing.
+// isReviewQueueFull reports whether a principal has Limits.OpenReviews open reviews. Expired reviews do not count,
+// even if their end is not recorded yet. Early ends do not count either: nothing waits for them.
 func (e *Engine) isReviewQueueFull(ctx context.Context, p Principal) (bool, error) {
 	n := 0
 	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Principal: p.ID, Status: record.ReviewOpen}) {

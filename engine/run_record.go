@@ -321,7 +321,7 @@ func answerScope(run, call string) string {
 func (past history) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
 	ev, err := past.store.ByKey(ctx, answerScope(run, call))
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil //nolint:nilnil // nobody has answered
+		return nil, nil //nolint:nilnil // there is no answer yet
 	}
 	if err == nil {
 		ev, _, err = past.values.OpenEvent(ctx, ev)

@@ -5,13 +5,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Records have times in nanoseconds, and keep the bytes that they were sealed with. Answers have
-// them in milliseconds.
+// Records hold times in nanoseconds and keep the bytes that they were sealed with. Results show milliseconds.
 
 // Opinion is a recorded judge.Opinion as callers see it.
 type Opinion struct {
 	judge.Opinion
-	Recorded   struct{}              `json:"tookNs,omitzero"` // hides the one of the record
+	Recorded   struct{}              `json:"tookNs,omitzero"` // hides the recorded field
 	RetryAfter document.Milliseconds `json:"retryAfterMs,omitempty"`
 	Took       document.Milliseconds `json:"tookMs"`
 }
@@ -22,7 +21,7 @@ func viewOpinion(o judge.Opinion) Opinion {
 	return out
 }
 
-// costOf is what the model's opinion cost, nil where that is unknown or not shown.
+// costOf returns the cost of the model's opinion; nil if it is unknown or hidden.
 func costOf(opinions []Opinion) *float64 {
 	for _, o := range opinions {
 		if o.Model != nil {
@@ -35,12 +34,12 @@ func costOf(opinions []Opinion) *float64 {
 // Evidence is a recorded judge.Evidence as callers see it.
 type Evidence struct {
 	judge.Evidence
-	Recorded struct{}              `json:"tookNs,omitzero"` // hides the one of the record
+	Recorded struct{}              `json:"tookNs,omitzero"` // hides the recorded field
 	Took     document.Milliseconds `json:"tookMs"`
 	MaxAge   document.Milliseconds `json:"maxAgeMs,omitempty"`
 }
 
-// ViewEvidence is recorded evidence as callers see it.
+// ViewEvidence returns recorded evidence as callers see it.
 func ViewEvidence(all []judge.Evidence) []Evidence {
 	if len(all) == 0 {
 		return nil

@@ -13,16 +13,16 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// canaryFlags have the judge asked known cases while it decides.
+// canaryFlags configure canaries: known cases that the judge is asked while it decides.
 type canaryFlags struct {
 	Canaries   string  `name:"llm-canaries" placeholder:"FILE" help:"Golden cases (JSON Lines) that the model is known to judge right, bad twins among them: asked again in the background while it judges, so that a drift is seen."`
 	CanaryRate float64 `name:"llm-canary-rate" default:"0.05" placeholder:"SHARE" help:"How many of them are asked for each judgement. Default: 0.05, one for twenty."`
 }
 
-// canaryCaller is whose share of the model canaries use.
+// canaryCaller is the caller under which canaries use the model.
 const canaryCaller = "gavel:canaries"
 
-// background asks behind the questions of decisions.
+// background gives requests a lower priority than those of decisions.
 type background struct{ *llm.Client }
 
 func (b background) Complete(ctx context.Context, req llm.Request) (llm.Reply, error) {
@@ -52,7 +52,7 @@ func (f canaryFlags) start(ctx context.Context, log *slog.Logger, sys *system) e
 	cfg := eval.CanaryConfig{Rate: f.CanaryRate, Watch: func(d eval.Drift) { logDrift(log, d) }}
 	cfg.Ask = func(ctx context.Context, c eval.Case) eval.Result {
 		question, err := builder.build(c)
-		question.Caller, question.Identity = canaryCaller, "" // nothing of it is remembered
+		question.Caller, question.Identity = canaryCaller, "" // the answer is not remembered
 		if err == nil {
 			var v judge.Verdict
 			if v, err = decide(ctx, c, question); err == nil {
@@ -89,7 +89,7 @@ func logDrift(log *slog.Logger, d eval.Drift) {
 	log.Warn("the judge has drifted: it answers cases wrong that it is known to answer right", append(fields, "hint", "look whether the model behind the name has changed; gavel eval run says how it judges now")...)
 }
 
-// drift says that canaries show one; nil while they do not, and without any.
+// drift returns an error while the canaries show a drift; nil otherwise, and if there are no canaries.
 func (m *model) drift() error {
 	c := m.canaries.Load()
 	if c == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// TestADriftIsSeen: a judge that approves a bad twin which it is known to refuse shows in the log,
-// the figures and readiness, and goes on judging.
+// TestADriftIsSeen: a judge approves a bad twin that it is known to refuse. The log, the metrics and readiness show
+// that, and the judge keeps working.
 func TestADriftIsSeen(t *testing.T) {
 	t.Parallel()
 	endpoint := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Gullible))
@@ -37,7 +37,7 @@ func TestADriftIsSeen(t *testing.T) {
 		})
 	}
 	s.sees("the judge has drifted")
-	s.until("the drift to be seen", func() bool { // an answer may be a second old
+	s.until("the drift to be seen", func() bool { // the answer may be a second old
 		ready := s.must("", http.MethodGet, "/readyz", "")
 		parts, _ := ready["parts"].([]any)
 		part, _ := parts[len(parts)-1].(object)

@@ -24,7 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// bench is an engine with its store.
+// recordBench is an engine with its store.
 type recordBench struct {
 	*engine.Engine
 	store store.Store
@@ -37,7 +37,7 @@ func newRecordBench(t *testing.T) *recordBench {
 	return &b
 }
 
-// history is what became of a run: the actions with the key of the step, in their order.
+// readSteps returns the record of a run: the actions with the keys of the steps, in order.
 func readSteps(t *testing.T, e *recordBench, run string) (out []string) {
 	t.Helper()
 	h, err := e.History(context.Background(), operator, engine.HistoryRequest{ID: engine.RunInstance(run), Limit: 1000})
@@ -67,7 +67,7 @@ func openLedger(t *testing.T, folder string, l chain.Ledger, e chain.Effects) *c
 	return r
 }
 
-// People of the tests.
+// Principals of the tests.
 var (
 	owner    = engine.Principal{ID: "a", Role: engine.RoleAgent}
 	operator = engine.Principal{ID: "ann", Role: engine.RoleOperator}
@@ -79,7 +79,7 @@ type effectsFunc func(ctx context.Context, c chain.Command) chain.Outcome
 
 func (f effectsFunc) Do(ctx context.Context, c chain.Command) chain.Outcome { return f(ctx, c) }
 
-// fakeServers answer "ok" unless they know better, and count.
+// fakeServers answer "ok" unless a test sets another answer, and count calls.
 type fakeServers struct {
 	answers map[string]chain.Outcome
 	mu      sync.Mutex
@@ -128,7 +128,7 @@ func startAs(t *testing.T, r *chain.Runs, d *chain.Definition, run, input string
 	}
 }
 
-// TestRecordOfARun takes a run to its end, kills nothing, and reads its record as any other.
+// TestRecordOfARun takes a run to its end without kills, and reads its record like any other history.
 func TestRecordOfARun(t *testing.T) {
 	e := newRecordBench(t)
 	r := openLedger(t, t.TempDir(), e, &fakeServers{})
@@ -139,7 +139,7 @@ func TestRecordOfARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitRun(t, r, "one")
-	steps := slices.DeleteFunc(readSteps(t, e, "one"), func(line string) bool { return strings.HasPrefix(line, "note ") }) // the signal may come first
+	steps := slices.DeleteFunc(readSteps(t, e, "one"), func(line string) bool { return strings.HasPrefix(line, "note ") }) // the signal may be recorded first
 	want := []string{" running", "step running a done", "wait waiting", "continue running w done", "step running b done", "finish done"}
 	if diff := cmp.Diff(want, steps); diff != "" {
 		t.Error(diff)
@@ -165,7 +165,7 @@ func verifyClean(t *testing.T, e *recordBench) {
 	}
 }
 
-// TestOnlyTheInterpreterMovesARun tries what everybody else can ask for.
+// TestOnlyTheInterpreterMovesARun tries everything that other principals can request.
 func TestOnlyTheInterpreterMovesARun(t *testing.T) {
 	e := newRecordBench(t)
 	r := openLedger(t, t.TempDir(), e, &fakeServers{})
@@ -220,7 +220,7 @@ func TestOnlyTheInterpreterMovesARun(t *testing.T) {
 	}
 }
 
-// TestRecordSaysWho reads who did what to a run, and why.
+// TestRecordSaysWho checks that the record of a run names who did what, and why.
 func TestRecordSaysWho(t *testing.T) {
 	e, ctx := newRecordBench(t), context.Background()
 	f := &fakeServers{answers: map[string]chain.Outcome{"pay": {Err: &chain.StepError{Code: chain.CodeToolError, Message: "the bank is down", Final: true}}}}
@@ -257,8 +257,8 @@ func TestRecordSaysWho(t *testing.T) {
 	verifyClean(t, e)
 }
 
-// killer is a ledger whose process ends at the n-th write: before it, or after it and before
-// anybody knew.
+// killer is a ledger whose process ends at the n-th write: either before it, or after it but before the result is
+// known.
 type killer struct {
 	chain.Ledger
 	left  atomic.Int64
@@ -290,12 +290,12 @@ func (k *killer) RecordStep(ctx context.Context, req engine.StepRecord) error {
 	return k.do(func() error { return k.Ledger.RecordStep(ctx, req) })
 }
 
-// TestRecordSurvivesKills ends the process at each write of the record: what is recorded in the end
-// is what is recorded without.
+// TestRecordSurvivesKills ends the process at each write of the record. The final record is the same as without
+// kills.
 func TestRecordSurvivesKills(t *testing.T) {
 	d := parseSteps(t, "", `{id: a, type: tool, server: s, action: look}`, `{id: p, type: parallel, tasks: [{id: b, type: tool, server: s, action: look}]}`, `{id: c, type: tool, server: s, action: look}`)
 	want := []string{" running", "step running a done", "step running p/b done", "step running c done", "finish done"}
-	for at := int64(1); at <= int64(len(want))+1; at++ { // the beginning is written twice
+	for at := int64(1); at <= int64(len(want))+1; at++ { // the first event is written twice
 		for _, after := range []bool{false, true} {
 			folder, e := t.TempDir(), newRecordBench(t)
 			k := &killer{Ledger: e, after: after, dead: make(chan struct{})}
@@ -315,7 +315,7 @@ func TestRecordSurvivesKills(t *testing.T) {
 	}
 }
 
-// TestCancelClosesQuestions: a run that is cancelled leaves nobody a question whose answer is for nobody.
+// TestCancelClosesQuestions: a cancelled run leaves no open question, because its answer would be of no use.
 func TestCancelClosesQuestions(t *testing.T) {
 	ctx, folder, e := context.Background(), t.TempDir(), newRecordBench(t)
 	begun := make(chan struct{}, 2)
@@ -364,7 +364,7 @@ func TestCancelClosesQuestions(t *testing.T) {
 	verifyClean(t, e)
 }
 
-// TestDoubtIsAReview interrupts a call, and has a reviewer say what became of it.
+// TestDoubtIsAReview interrupts a call, and has a reviewer decide whether it happened.
 func TestDoubtIsAReview(t *testing.T) {
 	for name, tc := range map[string]struct {
 		decision judge.Outcome
@@ -393,7 +393,7 @@ func TestDoubtIsAReview(t *testing.T) {
 			l := asking{e, make(chan string)}
 			r = openLedger(t, folder, l, f)
 			review := openReview(t, e, l.reviews)
-			r.Close() // the review is there after the next kill, too, once
+			r.Close() // the review still exists after the next kill, once
 			r = openLedger(t, folder, l, f)
 			defer r.Close()
 			if again := openReview(t, e, l.reviews); again.ID != review.ID {
@@ -440,7 +440,7 @@ func TestDoubtIsAReview(t *testing.T) {
 	}
 }
 
-// TestAnswerAfterTheEnd: the call of a run that was cancelled is nobody's to answer any more, and who tries is told why.
+// TestAnswerAfterTheEnd: once a run is cancelled, no one can answer for its call, and an attempt gets the reason.
 func TestAnswerAfterTheEnd(t *testing.T) {
 	folder, e, ctx := t.TempDir(), newRecordBench(t), context.Background()
 	begun := make(chan struct{}, 1)
@@ -466,7 +466,7 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 	verifyClean(t, e)
 }
 
-// TestInputIsAReview has a server ask for input, and a reviewer give or decline it.
+// TestInputIsAReview: a server asks for input, and a reviewer gives or declines it.
 func TestInputIsAReview(t *testing.T) {
 	for name, tc := range map[string]struct {
 		decision judge.Outcome
@@ -513,7 +513,7 @@ func TestInputIsAReview(t *testing.T) {
 	}
 }
 
-// asking is a ledger that says which review was opened.
+// asking is a ledger that reports the reviews that it opens.
 type asking struct {
 	chain.Ledger
 	reviews chan string
@@ -530,7 +530,7 @@ func (a asking) AskStep(ctx context.Context, q engine.StepQuestion) (string, *en
 	return review, answer, err
 }
 
-// openReview waits for the one review that is open.
+// openReview waits for the only open review.
 func openReview(t *testing.T, e *recordBench, reviews <-chan string) engine.ReviewSummary {
 	t.Helper()
 	id := <-reviews
@@ -541,7 +541,7 @@ func openReview(t *testing.T, e *recordBench, reviews <-chan string) engine.Revi
 	return list.Reviews[0]
 }
 
-// refusing is a ledger that takes no step.
+// refusing is a ledger that rejects every step.
 type refusing struct {
 	chain.Ledger
 	err error
@@ -549,7 +549,7 @@ type refusing struct {
 
 func (r refusing) RecordStep(context.Context, engine.StepRecord) error { return r.err }
 
-// TestRefusedRecordEndsTheRun: a run does not go on without its record.
+// TestRefusedRecordEndsTheRun: a run does not continue without its record.
 func TestRefusedRecordEndsTheRun(t *testing.T) {
 	f := &fakeServers{}
 	ended := refusing{newRecordBench(t), &engine.Error{Code: engine.CodeInstanceEnded, Message: "It has ended."}}
@@ -566,7 +566,7 @@ func TestRefusedRecordEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestSensitiveValuesOfARun looks for a secret everywhere in the record.
+// TestSensitiveValuesOfARun searches the whole record for a secret.
 func TestSensitiveValuesOfARun(t *testing.T) {
 	const secret = "hunter2-canary"
 	e := newRecordBench(t)
@@ -596,8 +596,8 @@ func TestSensitiveValuesOfARun(t *testing.T) {
 	}
 }
 
-// TestNoSecretInTheFiles looks for a secret in all that a run leaves on the disk: in the file of the
-// runs, in its log, and in the store; and destroys its key.
+// TestNoSecretInTheFiles searches everything that a run leaves on disk for a secret: the file of the runs, its log,
+// and the store. It then destroys the secret's key.
 func TestNoSecretInTheFiles(t *testing.T) {
 	const secret = "hunter2-canary"
 	folder, e := t.TempDir(), newRecordBench(t)

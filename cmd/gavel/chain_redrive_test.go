@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// silentServer serves MCP without sessions: tools pay and send, which do what they are asked for, and do not answer the first
-// call, nor the next one after silence. calls are how often each was called.
+// silentServer serves MCP without sessions. Its tools pay and send perform each call, but do not answer the first one,
+// nor the next one after silence. calls returns how often a tool was called.
 func silentServer(t *testing.T) (url string, calls func(tool string) int, silence func(tool string)) {
 	t.Helper()
 	var mu sync.Mutex
@@ -66,8 +66,8 @@ const (
 	sentOrder = `{"name":"order","initialState":"open","states":{"open":{"transitions":{"sent":"gone"}},"gone":{"final":true,"outcome":"success"}}}`
 )
 
-// TestRedriveAsksFirst: a call whose server did not answer in time is made again only once a person says so, over
-// either face. One behind a gate is not made again while the gate does not know what became of it.
+// TestRedriveAsksFirst: a call that its server did not answer in time is repeated only after a person allows it, over
+// either face. A gated call is not repeated while its outcome is unknown to the gate.
 func TestRedriveAsksFirst(t *testing.T) {
 	t.Parallel()
 	url, calls, silence := silentServer(t)
@@ -82,7 +82,7 @@ gates: [{tool: far__send, workflow: order, states: open, success: sent}]
 	s := serveGavel(t, "--config", config)
 	there := []string{"--server", s.url, "--token-file", tokenFile(t, s.owner)}
 	gavel := func(args ...string) string { return string(runGavel(t, append(args, there...)...)) }
-	reviewer := s.token("rita", "--role", "reviewer") // who acts for the run may not answer
+	reviewer := s.token("rita", "--role", "reviewer") // the principal that the run acts for may not answer
 	read := func(run string) object { return s.must(s.owner, http.MethodGet, "/v1/runs/"+run, "") }
 	until := func(run, status string) object {
 		t.Helper()

@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// TestServersShareRuns: of two servers over one database, either answers for the runs of both, and one goes on with
-// those of one that was killed.
+// TestServersShareRuns: two servers over one database both answer for all runs. If one is killed, the other continues
+// its runs.
 func TestServersShareRuns(t *testing.T) {
 	t.Parallel()
 	store, key := makeStore(t)
@@ -41,8 +41,8 @@ func TestServersShareRuns(t *testing.T) {
 	}
 }
 
-// TestSecondProcess: next to the process that executes the runs of a file another one starts and controls them, and takes
-// over when that one is killed.
+// TestSecondProcess: while one process executes the runs of a file, another can start and control runs. It takes over
+// when the first is killed.
 func TestSecondProcess(t *testing.T) {
 	t.Parallel()
 	config := writeChains(t, `{"name":"ask","steps":[{"id":"w","type":"wait","signal":"go","save_output_to":"variables.output.said"}]}`)
@@ -70,8 +70,8 @@ func TestSecondProcess(t *testing.T) {
 	end(start())
 }
 
-// TestChainsThatCannotRun: what is wrong with the database of the runs is said in one sentence, without the password,
-// and no server starts.
+// TestChainsThatCannotRun: an unusable database of runs is reported in one sentence, without the password, and no
+// server starts.
 func TestChainsThatCannotRun(t *testing.T) {
 	needsProgram(t)
 	server := pgtest.Shared(t)

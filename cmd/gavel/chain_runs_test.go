@@ -11,13 +11,13 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// The chains of the tests: one waits for a word, the other fails without another server.
+// The chains of the tests: one waits for a signal, the other fails without another server.
 const (
 	asksChain  = `{"name":"asks","description":"Waits for a word.","steps":[{"id":"nap","type":"wait","seconds":0},{"id":"word","type":"wait","signal":"go","save_output_to":"variables.output.word"}]}`
 	failsChain = `{"name":"fails","steps":[{"id":"open","type":"workflow","workflow":"nope","action":"start"}]}`
 )
 
-// TestRunCommands: what the commands on runs say, over a server and over its store.
+// TestRunCommands checks the output of the commands on runs, with a server and with its store.
 func TestRunCommands(t *testing.T) {
 	t.Parallel()
 	config := writeChains(t, asksChain, failsChain)
@@ -28,11 +28,11 @@ func TestRunCommands(t *testing.T) {
 	} {
 		t.Run(who, func(t *testing.T) { checkRunCommands(t, s, who, there) })
 	}
-	// An agent sees its own.
+	// An agent sees only its own runs.
 	if out := runGavel(t, "chain", "list", "--server", s.url, "--token-file", tokenFile(t, s.agent)); len(out) != 0 {
 		t.Errorf("an agent sees others' runs:\n%s", out)
 	}
-	// What needs no definition needs no configuration.
+	// Commands that need no definition need no configuration.
 	if out := string(runGavel(t, "chain", "list", "--store", s.store, "--chain", "fails")); !strings.Contains(out, "local:operator-bad") {
 		t.Errorf("without a configuration:\n%s", out)
 	}
@@ -50,7 +50,7 @@ func putDefinition(t *testing.T) string {
 	return file
 }
 
-// checkRunCommands asks for runs as somebody, with the flags that say where.
+// checkRunCommands runs the commands as a principal, with the flags that select the server or the store.
 func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	gavel := func(args ...string) string { return string(runGavel(t, append(args, there...)...)) }
 	fails := func(code int, says string, args ...string) {
@@ -83,7 +83,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 		return strings.Contains(gavel("chain", "show", mine), "the signal go") && strings.Contains(gavel("chain", "show", run), "the signal go")
 	})
 	holds(gavel("chain", "show", run), run, who, "wf-"+run, "running")
-	// The id may be cut, and be without its prefix, too.
+	// The id may be shortened, and may omit its prefix.
 	fails(term.ExitUsage, "is the beginning of more than one run", "chain", "show", run[len("run-"):len(run)-2])
 	holds(gavel("chain", "pause", mine, "--reason", "Lunch."), mine+" is paused")
 	holds(gavel("chain", "list", "--status", "paused"), mine, "by "+who+": Lunch.")
@@ -112,7 +112,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	fails(term.ExitUsage, "There is no run", "chain", "show", "other")
 }
 
-// TestScheduleCommands: what the commands on schedules say, over a server and over its store.
+// TestScheduleCommands checks the output of the commands on schedules, with a server and with its store.
 func TestScheduleCommands(t *testing.T) {
 	t.Parallel()
 	config := writeChains(t, matrixChain)
@@ -142,7 +142,7 @@ func TestScheduleCommands(t *testing.T) {
 	})
 }
 
-// TestRunEvents: what becomes of a run is on the stream of events, as of any instance.
+// TestRunEvents: the stream of events includes the events of a run, like those of any instance.
 func TestRunEvents(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--config", writeChains(t, asksChain))

@@ -12,15 +12,15 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// moving is a chain that moves a workflow, once each second.
+// moving is a chain that moves a workflow once each second.
 const moving = `{"name":"moving","schedule":{"type":"interval","seconds":1},"steps":[
 	{"id":"open","type":"workflow","workflow":"ticket","action":"start"},
 	{"id":"close","type":"workflow","action":"advance","instance":"{{open.output.id}}","perform":"close","save_output_to":"variables.output.ticket"}]}`
 
 const ticket = `{"name":"ticket","initialState":"open","states":{"open":{"transitions":{"close":"closed"}},"closed":{"final":true,"outcome":"success"}}}`
 
-// TestServerRunsSchedules: the runs of a schedule act for whom the configuration names, and only while
-// it does.
+// TestServerRunsSchedules: the runs of a schedule act for the principal in the configuration, as long as it names
+// one.
 func TestServerRunsSchedules(t *testing.T) {
 	t.Parallel()
 	config := writeChains(t, moving)
@@ -52,13 +52,13 @@ func TestServerRunsSchedules(t *testing.T) {
 	if one, _ := list[0].(object); one["owner"] != "nightly" || one["state"] != "closed" {
 		t.Errorf("%v", one)
 	}
-	// What it may not deal with any more its runs cannot do.
+	// Runs cannot use workflows that the principal may no longer use.
 	put(t, config, fmt.Sprintf(named, "chain.moving"))
 	s.until("a run that may not", func() bool { return len(runs("failed")) > 0 })
 }
 
-// TestChainActsForOwner: an agent runs a chain whose steps it may not do itself, because the operator has the chain act
-// for another principal. It reaches nothing else by that.
+// TestChainActsForOwner: the operator lets a chain act for another principal. So an agent can run it although it may
+// not perform its steps itself. That gives the agent no other access.
 func TestChainActsForOwner(t *testing.T) {
 	t.Parallel()
 	step := `,"steps":[{"id":"open","type":"workflow","workflow":"ticket","action":"start"}]}`
@@ -96,8 +96,8 @@ func TestChainActsForOwner(t *testing.T) {
 	}
 }
 
-// TestPromptsAreCompleted: a configured model answers the messages of a prompt, within the budget of
-// whom the run acts for.
+// TestPromptsAreCompleted: a configured model answers the messages of a prompt, within the budget of the principal
+// that the run acts for.
 func TestPromptsAreCompleted(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -125,8 +125,8 @@ func TestPromptsAreCompleted(t *testing.T) {
 	}
 }
 
-// TestUnknownChainOfStateIsRefused: a definition whose state starts a chain that the configuration does not have is
-// refused when it is loaded.
+// TestUnknownChainOfStateIsRefused: a definition is rejected on loading if one of its states starts a chain that the
+// configuration does not have.
 func TestUnknownChainOfStateIsRefused(t *testing.T) {
 	t.Parallel()
 	flow := filepath.Join(t.TempDir(), "job.json")
@@ -144,8 +144,8 @@ func TestUnknownChainOfStateIsRefused(t *testing.T) {
 	}
 }
 
-// TestServerStartsChainsOfStates: an instance that enters a state has its chain run, for its owner, and the end
-// of the run moves it on.
+// TestServerStartsChainsOfStates: when an instance enters a state, the state's chain runs for the instance's owner,
+// and the end of the run moves the instance.
 func TestServerStartsChainsOfStates(t *testing.T) {
 	t.Parallel()
 	config := writeChains(t, `{"name":"clean","variables":{"input":{"job":"none"}},"steps":[{"id":"nap","type":"wait","seconds":0.01},{"id":"open","type":"workflow","workflow":"ticket","action":"start"}]}`)
@@ -158,7 +158,7 @@ func TestServerStartsChainsOfStates(t *testing.T) {
 	id := s.begin(agent, "job")
 	s.must(agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"fail"}`)
 	if status, answer := s.ask(agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"skip"}`); status/100 == 2 {
-		if now := s.must(agent, http.MethodGet, "/v1/instances/"+id, ""); now["state"] != "over" { // it was cleaned by then
+		if now := s.must(agent, http.MethodGet, "/v1/instances/"+id, ""); now["state"] != "over" { // the chain has already ended
 			t.Errorf("%v, %v", answer, now)
 		}
 	} else if answer["code"] != "call_open" && answer["code"] != "instance_ended" {
@@ -166,7 +166,7 @@ func TestServerStartsChainsOfStates(t *testing.T) {
 	}
 	s.until("the end", func() bool { return s.must(agent, http.MethodGet, "/v1/instances/"+id, "")["state"] == "over" })
 	var run map[string]any
-	s.until("the end of the run", func() bool { // which is recorded behind that of its entry
+	s.until("the end of the run", func() bool { // it is recorded after the end of its entry
 		run = s.must(agent, http.MethodGet, "/v1/runs/enter-"+id+"-2", "")
 		return run["status"] != "running"
 	})

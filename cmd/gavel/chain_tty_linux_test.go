@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// On a terminal each step is one line, once it has ended, with how long it took; what is under way is
-// a line that is replaced and leaves nothing.
+// On a terminal, each step is one line once it has ended, with its duration. The step in progress is a line that is
+// replaced, and leaves nothing behind.
 func TestChainRunOnTerminal(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "naps.yaml")
@@ -29,7 +29,7 @@ steps:
 	if !strings.Contains(raw, "\runder way both/long, both/short") {
 		t.Errorf("it does not say what is under way: %q", raw)
 	}
-	var lines []string // as they are in the end: what follows the last carriage return
+	var lines []string // the final text: what follows the last carriage return
 	for line := range strings.Lines(strings.ReplaceAll(raw, "\r\n", "\n")) {
 		line = strings.TrimRight(line, "\n")
 		lines = append(lines, line[strings.LastIndex(line, "\r")+1:])

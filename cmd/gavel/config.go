@@ -55,13 +55,13 @@ type effective struct {
 	Key    string `json:"key"`
 	Value  any    `json:"value"`
 	Origin string `json:"origin"` // default, file, environment, flag
-	// Where is the flag, the variable, or the file with its line.
+	// Where is the flag, the variable, or the file with the line.
 	Where    string `json:"where,omitempty"`
 	Flag     string `json:"flag,omitempty"`
 	Variable string `json:"variable,omitempty"`
 }
 
-// The origins of settings, the weakest first.
+// The origins of settings, lowest precedence first.
 const (
 	fromDefault     = "default"
 	fromFile        = "file"
@@ -126,8 +126,7 @@ func (s *fileSettings) origin(ctx *kong.Context, flag *kong.Flag) (origin, where
 	return fromDefault, ""
 }
 
-// declared are the names of what the file's other sections declare. Their contents can hold
-// secrets.
+// declared returns the names declared in the other sections of the file. Their contents can hold secrets.
 func (s *fileSettings) declared() ([]effective, error) {
 	var list []effective
 	add := func(section, key string, value any) {
@@ -164,7 +163,7 @@ func (s *fileSettings) declared() ([]effective, error) {
 	return list, nil
 }
 
-// shownSetting is shownValue, but a store without its password.
+// shownSetting is shownValue, and removes the password of a store.
 func shownSetting(flag string, v any) any {
 	if text, ok := v.(string); ok && flag == "store" {
 		return nameStore(text)
@@ -172,7 +171,7 @@ func shownSetting(flag string, v any) any {
 	return shownValue(v)
 }
 
-// shownValue is a flag's value without secrets, in the form that the file would have it.
+// shownValue returns a flag's value without secrets, as the file would contain it.
 func shownValue(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -198,7 +197,7 @@ func shownValue(v any) any {
 	}
 }
 
-// shortSpan writes 2m and not 2m0s.
+// shortSpan formats a duration as 2m instead of 2m0s.
 func shortSpan(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -234,7 +233,7 @@ type checkedFile struct {
 
 func (c *configCheckCmd) Run(con *console) error {
 	server, err := checkConfig(filepath.Clean(c.File))
-	if err == nil { // what these find was found, but they warn now
+	if err == nil { // checkConfig already found their errors; these calls log the warnings
 		err = checkModules(c.File, parseAll(server.Definitions), con.log)
 		server.warnIdleStagesOf(con.log, server.Definitions)
 	}
@@ -252,8 +251,8 @@ func (c *configCheckCmd) Run(con *console) error {
 
 var issuesOf = term.ListLines
 
-// checkConfig finds all that can be told of a file, and returns the server that it makes. The
-// environment and flags do not count, so that what only they could make whole is let pass.
+// checkConfig returns all errors that the file alone shows, and the server that it configures. It ignores the
+// environment and flags, so it accepts what only they could complete.
 func checkConfig(path string) (*serveCmd, error) {
 	if _, err := config.Load(path); err != nil {
 		return nil, badConfig(err)
@@ -268,7 +267,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	for _, server := range servers {
 		parsed, settings, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
 		found = append(found, err)
-		if parsed == nil { // kong did not get to the end
+		if parsed == nil { // kong could not finish parsing
 			return nil, joinMistakes(found)
 		}
 		located[server] = func(section string, wrong ...error) {
@@ -285,7 +284,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	return f, joinMistakes(found)
 }
 
-// warnIdleStagesOf warns of the definitions of a configuration; what is wrong with them gavel lint says.
+// warnIdleStagesOf warns about the definitions of a configuration. gavel lint reports their mistakes.
 func (f *modelFlags) warnIdleStagesOf(log *slog.Logger, definitions []string) {
 	calibrations, err := f.openCalibrations()
 	if f.Model == "" || err != nil {
@@ -299,11 +298,11 @@ func (f *modelFlags) warnIdleStagesOf(log *slog.Logger, definitions []string) {
 	}
 }
 
-// readFiles are the flags whose files a server reads when it starts. Those of stores, tokens, anchors
-// and cassettes are made where they are missing.
+// readFiles lists the flags whose files a server reads when it starts. Missing files of stores, tokens, anchors and
+// cassettes are created.
 var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "llm-canaries", "anchor-key", "store-key"}
 
-// checkFiles finds the files that the file names and that cannot be read.
+// checkFiles returns an error for files that the configuration names and that cannot be read.
 func (s *fileSettings) checkFiles(ctx *kong.Context) error {
 	var wrong []error
 	add := func(flag *kong.Flag, err error) {
@@ -330,8 +329,7 @@ func (s *fileSettings) checkFiles(ctx *kong.Context) error {
 	return errors.Join(wrong...)
 }
 
-// joinMistakes is one error for all mistakes of a configuration file, each of them once; nil
-// where there is none.
+// joinMistakes joins all mistakes of a configuration file into one error without duplicates; nil if there are none.
 func joinMistakes(found []error) error {
 	var lines []string
 	for i := 0; i < len(found); i++ {
@@ -363,12 +361,11 @@ func ignoreEnvironment(parser *kong.Kong) error {
 	return nil
 }
 
-// configFlag is the --config flag of every command that judges, or looks at what a
-// judgement needs.
+// configFlag is the --config flag of every command that judges, or that inspects what a judgement needs.
 type configFlag module.ConfigFlag
 
-// open reads the configuration file; without one the result is nil. Nothing is
-// fetched. What would fail if it were fetched now is logged.
+// open opens the sources in the configuration file; nil without a file. It fetches nothing, and logs warnings about
+// sources that would fail now.
 func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
@@ -384,7 +381,7 @@ func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {
 	return manager, nil
 }
 
-// openAlone is open for a command without a system, with what modules have of the file. end closes both.
+// openAlone is open for a command without a system; it also opens the parts of modules. end closes both.
 func (f configFlag) openAlone(ctx context.Context, log *slog.Logger) (manager *evidence.Manager, end func(), err error) {
 	if manager, err = f.open(log); manager == nil {
 		return nil, func() {}, err
@@ -409,8 +406,8 @@ func openEvidence(path string) (*gavel.Fetcher, error) {
 	return declared, badConfig(err)
 }
 
-// thisProgram is where the running program lies; "" when that cannot be told. On Linux
-// the kernel's own link is right even after an upgrade.
+// thisProgram returns the path of the running program; "" if it is unknown. On Linux it uses the kernel's link, which
+// is correct even after an upgrade.
 func thisProgram() string {
 	const self = "/proc/self/exe"
 	if _, err := os.Stat(self); err == nil {

@@ -20,18 +20,18 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// fileSettings gives flags the values that the configuration file has for them, where
-// neither the command line nor the environment does. It implements kong.Resolver.
+// fileSettings provides the values of flags from the configuration file, if neither the command line nor the
+// environment sets them. It implements kong.Resolver.
 type fileSettings struct {
 	file   *config.File
 	values map[string]config.Value
-	list   []effective // the settings of the command, wherever they are from
+	list   []effective // the settings of the command, from any origin
 	read   bool
-	// approved finds what a person approved for a command to go by; it is nil where the file counts as it is.
+	// approved finds the version of the file that a person approved for a command; nil if the file is used as it is.
 	approved func(command string, flag func(name string) string) (module.Approval, error)
-	approval module.Approval // what it found, nil for nothing
+	approval module.Approval // what approved returned, nil for nothing
 	unpin    func()
-	err      error // why the file is refused; what it has right counts all the same, to find what else is wrong
+	err      error // why the file is rejected; its valid settings are still used, to find further mistakes
 }
 
 func (*fileSettings) Validate(*kong.Application) error { return nil }
@@ -70,14 +70,13 @@ func (s *fileSettings) valueOf(ctx *kong.Context, flag *kong.Flag) (config.Value
 	return v, ok
 }
 
-// flagWord is a flag in a message.
+// flagWord matches a flag in a message.
 var flagWord = regexp.MustCompile(`--([a-z][a-z-]*)`)
 
-// locate puts the file's line before each mistake that names a flag whose value is from there.
+// locate prefixes each mistake that names a flag from the file with its line in the file.
 func (s *fileSettings) locate(ctx *kong.Context, err error) error { return s.locateIn(ctx, "", err) }
 
-// locateIn is locate for mistakes in a section of the file, whose line stands before those that name
-// no flag.
+// locateIn is locate for mistakes in a section of the file. Mistakes that name no flag get the line of the section.
 func (s *fileSettings) locateIn(ctx *kong.Context, section string, err error) error {
 	if err == nil || s.file == nil {
 		return err
@@ -119,7 +118,8 @@ func (s *fileSettings) locateIn(ctx *kong.Context, section string, err error) er
 	return &located
 }
 
-// load reads the file that --config or its variable names. For a command that answers an agent it is the approved text.
+// load reads the file that --config or its variable names. For a command that answers an agent, it reads the approved
+// text.
 func (s *fileSettings) load(ctx *kong.Context) error {
 	text := map[string]string{}
 	for _, f := range ctx.Flags() {
@@ -145,7 +145,7 @@ func (s *fileSettings) open(path string) error {
 	if path == "" {
 		return nil
 	}
-	all, err := newParser(&settingCommands{}, io.Discard, io.Discard, func(int) {}) // the parser in use may have one command
+	all, err := newParser(&settingCommands{}, io.Discard, io.Discard, func(int) {}) // the current parser may have only one command
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (s *fileSettings) open(path string) error {
 	return nil
 }
 
-// logFormat is what the file says of it, also where something else in it is wrong.
+// logFormat returns the log format in the file, even if other settings in it are wrong.
 func (s *fileSettings) logFormat() string { return s.values[config.KeyLogFormat].Text }
 
 func commandOf(ctx *kong.Context) string { return commandName(ctx.Selected()) }
@@ -175,9 +175,9 @@ func commandName(node *kong.Node) string {
 	return strings.Join(words, " ")
 }
 
-// keepVariablesForSettings leaves variables to what says where and how gavel runs: flags with a
-// key in the configuration file, the file itself and the server. What one command is to do, why,
-// and for whom, only its caller says.
+// keepVariablesForSettings disables the automatic environment variables of flags that are not settings. Flags with a
+// key in the configuration file, --config and --server keep them, because they determine where and how gavel runs.
+// The task of a single command, its reason and its principal must be given on its command line.
 func keepVariablesForSettings(parser *kong.Kong) error {
 	var visit func(node *kong.Node)
 	visit = func(node *kong.Node) {
@@ -195,7 +195,7 @@ func keepVariablesForSettings(parser *kong.Kong) error {
 	return nil
 }
 
-// variableOf is the environment variable that a flag has its value from, "" for none.
+// variableOf returns the environment variable that sets a flag, "" for none.
 func variableOf(flag *kong.Flag) string {
 	for _, name := range flag.Envs {
 		if _, set := os.LookupEnv(name); set {
@@ -205,8 +205,8 @@ func variableOf(flag *kong.Flag) string {
 	return ""
 }
 
-// settingCommands are the commands whose flags are all the settings that there are: reading those of
-// the others would cost more than most commands do.
+// settingCommands has the commands whose flags cover all settings. Parsing the flags of the other commands would take
+// longer than most commands run.
 type settingCommands struct {
 	logFlags
 
@@ -214,21 +214,21 @@ type settingCommands struct {
 	Serve serveCmd `cmd:""`
 }
 
-// servers are the commands whose own flags have sections of the configuration file.
+// servers are the commands whose own flags have sections in the configuration file.
 var servers = []string{config.SectionServe, config.SectionMCP}
 
-// sharedKeys are the flags with one key for every command.
+// sharedKeys maps the flags that have one key for all commands.
 var sharedKeys = map[string]string{
 	"store": config.KeyStore, "store-key": config.KeyStoreKey, "definitions": config.KeyDefinitions,
 	"log-level": config.KeyLogLevel, "log-format": config.KeyLogFormat,
 	"llm-model": "model.name",
 }
 
-// sharedSections are the beginnings of flags that have a section for every command.
+// sharedSections maps prefixes of flags to sections that apply to all commands.
 var sharedSections = map[string]string{"llm-": config.SectionModel, "anchor-": config.SectionAnchors, "quota-": config.SectionQuotas}
 
-// keyOf is the section and key of a command's flag; false when it has none. The command is
-// written with the words before it, "token create".
+// keyOf returns the section and key of a command's flag; ok is false if it has none. The command includes its parent
+// commands, as in "token create".
 func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	words := strings.Fields(command)
 	if len(words) > 0 && slices.ContainsFunc(module.Commands(""), func(c module.Command) bool { return c.Unconfigured && c.Name == words[0] }) {
@@ -269,8 +269,7 @@ func camelCase(name string) string {
 	return strings.Join(words, "")
 }
 
-// listSettings are all that the file may have, in the order of the commands' flags, which they
-// are the same as.
+// listSettings returns all settings that the file may have, with their flags, in the order of the commands' flags.
 func listSettings(app *kong.Application) (all []config.Setting, flags []*kong.Flag) {
 	seen := map[string]bool{}
 	add := func(command string, of []*kong.Flag) {
@@ -323,13 +322,12 @@ func formOf(t reflect.Type) config.Form {
 	}
 }
 
-// isPath reports whether a flag's value is where something is: in the file, such a place is
-// seen from the file's folder.
+// isPath reports whether a flag's value is a path. In the file, paths are relative to the file's folder.
 func isPath(f *kong.Flag) bool {
 	return slices.Contains([]string{"FILE", "PATH", "GLOB"}, f.PlaceHolder)
 }
 
-// locatePath is a place as the file writes it, seen from where the program runs.
+// locatePath resolves a path from the file, relative to dir, the file's folder.
 func locatePath(dir, place string) string {
 	if place == "" || place == memoryStore || filepath.IsAbs(place) || gavel.IsDatabase(place) || isKeyText(place) || checkStore(place) != nil {
 		return place

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// TestJoinMistakes: what is said twice is said once, also where one error says it twice.
+// TestJoinMistakes: duplicate messages are removed, even within one error.
 func TestJoinMistakes(t *testing.T) {
 	t.Parallel()
 	one, twice := errors.New("a"), &term.ExitError{Err: errors.New("b"), Lines: []string{"a", "a"}}

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// sectionWords introduce the sections on the reference page.
+// sectionWords are the introductions of the sections on the reference page.
 var sectionWords = []struct{ section, words string }{
 	{"", "At the top of the file, for every command."},
 	{config.SectionServe, "What only `gavel serve` has."},
@@ -25,7 +25,7 @@ var sectionWords = []struct{ section, words string }{
 	{config.SectionAnchors, "Signing what was recorded."},
 }
 
-// writeConfig is the reference page of the configuration file.
+// writeConfig writes the reference page of the configuration file.
 func writeConfig(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	var cmds commands
@@ -107,7 +107,7 @@ Which tools of other MCP servers may be called in which states of a workflow, as
 	}
 }
 
-// newKeyWriter returns a function that writes the keys of a section's members as the schema has them.
+// newKeyWriter returns a function that writes the keys of a section according to the schema.
 func newKeyWriter(t *testing.T, b *bytes.Buffer) (write func(section string)) {
 	t.Helper()
 	type schema struct {
@@ -156,7 +156,7 @@ func newKeyWriter(t *testing.T, b *bytes.Buffer) (write func(section string)) {
 	}
 }
 
-// TestEveryKeyIsOnThePage: sections and bindings cannot drift apart.
+// TestEveryKeyIsOnThePage checks that sections and settings are all on the page.
 func TestEveryKeyIsOnThePage(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// TestPrecedence: of everything that sets a value the strongest does, and says so. Not in
-// parallel: it sets the environment.
+// TestPrecedence: the origin with the highest precedence sets the value, and is shown. It does not run in parallel,
+// because it sets environment variables.
 func TestPrecedence(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gavel.yaml")
 	put(t, file, "store: here.db\ndefinitions: [a, /b]\nserve: {maxConns: 5, elicit: true, idleTimeout: 90m, rate: 1.5}\nmodel: {name: filed, also: [x, 'y,z']}\n")
 	for _, c := range []struct {
 		name, key string
-		env       [2]string // a variable, and what it is set to
+		env       [2]string // a variable and its value
 		flags     []string
 		want      string
 		origin    string
@@ -62,7 +62,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestFileReachesTheFlags: what is printed is what a command gets.
+// TestFileReachesTheFlags: a command gets the values that config print shows.
 func TestFileReachesTheFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestFileReachesTheFlags(t *testing.T) {
 	}
 }
 
-// TestCheckIgnoresTheEnvironment: a variable neither spoils nor saves a file that is checked.
+// TestCheckIgnoresTheEnvironment: environment variables do not affect the check of a file.
 func TestCheckIgnoresTheEnvironment(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gavel.yaml")
 	put(t, file, "serve: {rate: 5}\n")

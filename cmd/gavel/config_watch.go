@@ -12,42 +12,44 @@ import (
 	"github.com/gavel-mcp/gavel/internal/module"
 )
 
-// configWatch has a running server follow its configuration file. A changed file is taken over whole or not at all:
-// every part that changed is checked before the first is taken.
+// configWatch reloads the configuration file of a running server. A changed file is applied completely or not at all:
+// every changed part is checked before the first one is applied.
 type configWatch struct {
 	log   *slog.Logger
 	path  string // "" for none
 	parts []*configPart
 
-	mu       sync.Mutex   // of what follows
-	file     *config.File // as it was read last, where it could be read
+	mu       sync.Mutex   // protects the fields below
+	file     *config.File // the last version that could be parsed
 	fileAt   stamp
 	inForce  string // the text of the file
 	lastSeen []stamp
 	lastRead []stamp
 }
 
-// configPart is what a server takes over of the configuration file: a section, with what else that depends on.
+// configPart is a part of the configuration that a server can reload: a section, and everything else that it depends
+// on.
 type configPart struct {
 	section string   // "" for the whole file
-	with    []string // sections that are taken over together with it
-	// files lists the other files that it depends on, as a configuration names them; nil for none.
+	with    []string // sections that are applied together with it
+	// files lists the other files that the part depends on, as the configuration names them; nil for none.
 	files func(*config.File) []string
-	// prepare reads and checks it; take has that in force. nil: it counts from the next start on.
+	// prepare reads and checks the part; take puts it in force. nil means that changes apply at the next start.
 	prepare func(ctx context.Context, next *configChange) (take func(), err error)
-	// settled gets why the part is not in force as its files are, nil once it is; nil for nobody.
+	// settled is called with the reason why the part's files are not in force, and with nil once they are; it may be
+	// nil.
 	settled func(error)
 
-	inForce string // the text of it
+	inForce string // the text in force
 }
 
-// configChange is a configuration that is about to be taken over.
+// configChange is a configuration that is about to be applied.
 type configChange struct {
 	module.Change
-	again bool // what did not change is read again, too
+	again bool // also reload unchanged parts
 }
 
-// newConfigWatch takes the files as they are for those in force.
+// newConfigWatch treats the present contents of the files as in force.
 func newConfigWatch(log *slog.Logger, path string, parts ...*configPart) *configWatch {
 	w := &configWatch{log: log, path: path, parts: parts}
 	if path == "" {
@@ -62,11 +64,11 @@ func newConfigWatch(log *slog.Logger, path string, parts ...*configPart) *config
 }
 
 func readText(path string) string {
-	text, _ := os.ReadFile(path) // without it, there is nothing in it
+	text, _ := os.ReadFile(path) // an unreadable file counts as empty
 	return string(text)
 }
 
-// stamps are those of the configuration file and of all that its parts depend on.
+// stamps returns the stamps of the configuration file and of all files that its parts depend on.
 func (w *configWatch) stamps() []stamp {
 	at := stampOf(w.path)
 	if !at.equal(w.fileAt) || w.file == nil {
@@ -90,7 +92,7 @@ func (w *configWatch) filesOf(p *configPart) []string {
 	return p.files(w.file)
 }
 
-// read is all that a part depends on, as the files are.
+// read returns the text of everything that a part depends on, as the files are now.
 func (w *configWatch) read(p *configPart) string {
 	if p.section == "" {
 		return readText(w.path)
@@ -107,7 +109,8 @@ func (w *configWatch) read(p *configPart) string {
 	return strings.Join(texts, "\n")
 }
 
-// look reads the files again when they changed and are not being written any more. At once reads them as they are.
+// look reloads files that changed and are completely written: unchanged since the previous look. With atOnce it skips
+// this wait.
 func (w *configWatch) look(ctx context.Context, atOnce bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +136,7 @@ func (w *configWatch) look(ctx context.Context, atOnce bool) {
 		switch {
 		case w.read(p) != p.inForce, atOnce && p.section == "":
 			changed = append(changed, p)
-		case p.settled != nil: // perhaps a mistake was undone
+		case p.settled != nil: // a mistake may have been corrected
 			p.settled(nil)
 		}
 	}
@@ -141,12 +144,12 @@ func (w *configWatch) look(ctx context.Context, atOnce bool) {
 		w.take(ctx, text, changed, atOnce)
 		return
 	}
-	for _, p := range changed { // a mistake in a file of one is none in those of others
+	for _, p := range changed { // a mistake in the files of one part does not affect the others
 		w.take(ctx, text, []*configPart{p}, atOnce)
 	}
 }
 
-// take has parts in force, all of them or none.
+// take applies all given parts, or none.
 func (w *configWatch) take(ctx context.Context, text string, parts []*configPart, again bool) {
 	next := &configChange{Change: module.Change{File: w.file}, again: again}
 	takes, read := make([]func(), len(parts)), make([]string, len(parts))
@@ -164,7 +167,7 @@ func (w *configWatch) take(ctx context.Context, text string, parts []*configPart
 			return
 		}
 	}
-	if readText(w.path) != text { // it was written meanwhile
+	if readText(w.path) != text { // it was written in the meantime
 		w.lastRead = nil
 		return
 	}
@@ -181,7 +184,7 @@ func (w *configWatch) take(ctx context.Context, text string, parts []*configPart
 	}
 }
 
-// refuse says why parts are not taken over, of which one has a mistake.
+// refuse reports why the parts are not applied; one part has a mistake.
 func (w *configWatch) refuse(ctx context.Context, parts []*configPart, section string, err error) {
 	if ctx.Err() != nil {
 		return

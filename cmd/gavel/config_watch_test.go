@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 )
 
-// TestConfigIsTakenWhole: a change of several sections is in force whole or not at all, also when a file that one of
-// them names changes meanwhile; the log names the fault in one line.
+// TestConfigIsTakenWhole: a change of several sections is applied completely or not at all, even if a file that one
+// of them names changes in the meantime. The log reports the mistake in one line.
 func TestConfigIsTakenWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -66,8 +66,8 @@ func TestConfigIsTakenWhole(t *testing.T) {
 	}
 }
 
-// TestConfigMistakeIsUndone: once a mistake is undone to the text that is in force, in the configuration or in another file,
-// or in one of two sections, readyz no longer tells of it.
+// TestConfigMistakeIsUndone: readyz stops reporting a mistake when the text in force is restored. The mistake may be
+// in the configuration, in another file, or in one of two sections.
 func TestConfigMistakeIsUndone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func TestConfigMistakeIsUndone(t *testing.T) {
 	}
 }
 
-// TestConfigParts: what is refused, written meanwhile, or of another file leaves the rest as it is.
+// TestConfigParts: a part that is rejected, is being written or belongs to another file does not affect the others.
 func TestConfigParts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -120,7 +120,7 @@ func TestConfigParts(t *testing.T) {
 		t.Helper()
 		log.Reset()
 		taken = nil
-		w.look(t.Context(), false) // it may be being written
+		w.look(t.Context(), false) // it may still be being written
 		if len(taken) > 0 || log.Len() > 0 {
 			t.Errorf("it was read at once: %v %s", taken, &log)
 		}
@@ -147,7 +147,7 @@ func TestConfigParts(t *testing.T) {
 		put(t, path, "expose: {prefix: dd}\nchains: {state: c}\nwebhooks: {}\nevidence: {}\n")
 	}
 	w.look(t.Context(), true)
-	if len(taken) != 2 { // of before
+	if len(taken) != 2 { // of the previous change
 		t.Errorf("what was written meanwhile is taken over: %v", taken)
 	}
 	look("chains expose", "section=expose")
@@ -163,6 +163,6 @@ func TestConfigParts(t *testing.T) {
 	if err := os.Remove(other); err != nil {
 		t.Fatal(err)
 	}
-	wrong["webhooks"] = true // its section is as it was
+	wrong["webhooks"] = true // its section is unchanged
 	look("chains", "section=chains")
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// What modules do with the files of definitions in the same way.
+// Functions that modules use in the same way.
 var (
 	definitionFiles, collectFiles, emptyFolder = module.DefinitionFiles, module.CollectFiles, module.IsEmptyFolder
 	isTestFile, hasDefinitionEnding            = module.IsTestFile, module.HasDefinitionEnding

@@ -131,10 +131,10 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) (err error) {
 	return c.conclude(con, bench.out, m, gates, before)
 }
 
-// lineFiles are the files of --out that get a line for each result as it comes.
+// lineFiles are the files of --out that get one line per result as soon as it is available.
 type lineFiles []*os.File
 
-// splitLineFiles creates them, and returns the other paths.
+// splitLineFiles creates these files, and returns the other paths.
 func splitLineFiles(paths []string) (files lineFiles, rest []string, err error) {
 	for _, path := range paths {
 		if filepath.Ext(path) != ".jsonl" {
@@ -170,7 +170,7 @@ func (f lineFiles) Close() (err error) {
 	return err
 }
 
-// readBaseline reads the earlier run, nil for none, before anything is spent on this one.
+// readBaseline reads the earlier run (nil for none) before this run costs anything.
 func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
 	if c.Baseline == "" {
 		return nil, nil
@@ -240,24 +240,24 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 		return nil, term.UsageErrorf("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
 	}
 	if c.Parallel == 0 {
-		c.Parallel = max(8, c.Workers) // no worker waits for another
+		c.Parallel = max(8, c.Workers) // so that no worker waits for another
 	}
 	return c.openMeasured(con.log, c.Mode, c.Tape)
 }
 
-// evalBench is what the cells of a run share.
+// evalBench is shared by the cells of a run.
 type evalBench struct {
 	cmd        *evalRunCmd
 	out        []string // paths of --out that are written at the end
 	set        goldenSet
 	options    eval.Options
-	model      *model // nil: none is asked
+	model      *model // nil if no model is asked
 	box        *gavel.Sandbox
 	lines      lineFiles
 	progress   *term.Progress
 	builder    *caseBuilder
 	cells      int
-	structural []eval.Result // of the pipeline without a model, once it has run
+	structural []eval.Result // results of the pipeline without a model, once it has run
 }
 
 func (c *evalRunCmd) openBench(con *console, set goldenSet, o eval.Options, cells int) (b *evalBench, err error) {
@@ -301,7 +301,7 @@ func (b *evalBench) run(ctx context.Context, cell evalCell, layer judge.Layer, r
 	return r.Run(ctx, b.set.all(ctx), add)
 }
 
-// measure runs the cases past the judge of a cell, and once past the pipeline without a model.
+// measure runs the cases through the judge of a cell, and once through the pipeline without a model.
 func (b *evalBench) measure(ctx context.Context, cell evalCell) (m eval.Measurement, err error) {
 	c := b.cmd
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: slices.Clone(c.Remarks)}
@@ -350,12 +350,12 @@ func (b *evalBench) measureModel(ctx context.Context, cell evalCell, keep func(e
 			return err
 		}
 	}
-	n := b.cells // share what may be spent equally
+	n := b.cells // divide the budget equally
 	budget := eval.Budget{Calls: (b.cmd.MaxCalls + n - 1) / n, CostUSD: b.cmd.MaxCost / float64(n), Time: b.cmd.MaxTime / time.Duration(n)}
 	return b.run(ctx, cell, layer, eval.Runner{Repeats: b.cmd.Repeat, Budget: budget}, keep)
 }
 
-// addUnjudged adds the cases that a stopped run did not come to: the report counts them as missing.
+// addUnjudged adds the cases that a stopped run did not reach; the report counts them as missing.
 func addUnjudged(ctx context.Context, set goldenSet, ledger *eval.Ledger, done int) error {
 	n := 0
 	for c, err := range set.all(ctx) {
@@ -369,7 +369,7 @@ func addUnjudged(ctx context.Context, set goldenSet, ledger *eval.Ledger, done i
 	return nil
 }
 
-// interruption keeps what is said of files; everything else ended the run from outside.
+// interruption keeps errors about files. All other errors mean that the run was interrupted.
 func interruption(err error) error {
 	if _, said := errors.AsType[*term.ExitError](err); err == nil || said {
 		return err
@@ -398,7 +398,7 @@ func (c *evalRunCmd) conclude(con *console, out []string, m eval.Measurement, ga
 	if c.Gates != "" {
 		m.Gates, _ = gates.Check(m.Report)
 	}
-	// Files come first: whoever reads the text may stop reading, and end this program.
+	// Write the files first: the reader of the text may close the pipe, which ends this program.
 	render := renderMeasurement(m)
 	if err := errors.Join(render.writeFiles(out), printOr(con, false, nil, render[".txt"])); err != nil {
 		return err
@@ -406,7 +406,7 @@ func (c *evalRunCmd) conclude(con *console, out []string, m eval.Measurement, ga
 	return exitWith(m.Conclude())
 }
 
-// exitWith is the exit code of a conclusion that was printed.
+// exitWith returns the exit error for a conclusion that was printed.
 func exitWith(c eval.Conclusion) error {
 	code := map[eval.Status]int{
 		eval.StatusNotEvaluated: term.ExitUnknown, eval.StatusGateFailed: term.ExitBad,
@@ -418,9 +418,8 @@ func exitWith(c eval.Conclusion) error {
 	return &term.ExitError{Code: code}
 }
 
-// independent asks a model about each case as if it were the first that anybody asks:
-// no answer is taken from the cache, or a judge that wavers would look steady, and no
-// earlier answer, good or garbled, keeps the next question from being asked.
+// independent asks the model about each case as if it were the first. It takes no answer from the cache, which would
+// make an inconsistent judge look consistent. No earlier answer, valid or not, prevents the next question.
 type independent struct {
 	*llm.Client
 	asked atomic.Uint64
@@ -434,8 +433,8 @@ func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply,
 	return reply, err
 }
 
-// measured is the model as the layer that an evaluation measures. Neither a loop guard
-// nor a principal's budget stands before it: --max-calls and its like bound what is spent.
+// measured returns the model as the layer that an evaluation measures. It has neither a loop guard nor a principal's
+// budget; --max-calls and similar flags limit the cost.
 func (m *model) measured() (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
 		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, Prompt: m.prompt(), RefusalLimit: -1, Stable: m.cassette != nil,

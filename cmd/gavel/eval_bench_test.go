@@ -16,9 +16,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// BenchmarkEvalRun: gavel eval run --structural over many cases of about 1 KB: read,
-// checked, judged by the real pipeline, all figures with 2000 resamples, the report and
-// the file of results. peak-MB is the most memory that was in use for objects, sampled.
+// BenchmarkEvalRun measures gavel eval run --structural over many cases of about 1 KB: reading, checking, judging by
+// the real pipeline, all figures with 2000 resamples, the report and the file of results. peak-MB is the sampled
+// maximum of heap memory in use.
 func BenchmarkEvalRun(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprintf("cases=%d", n), func(b *testing.B) {
@@ -42,7 +42,7 @@ func BenchmarkEvalRun(b *testing.B) {
 	}
 }
 
-// manyCases writes n cases of a workflow with fields and a schema, and gives their size.
+// manyCases writes n cases of a workflow with fields and a schema, and returns their size.
 func manyCases(tb testing.TB, dir string, n int) int64 {
 	tb.Helper()
 	const flow = `{"name": "many", "initialState": "open", "states": {"open": {"transitions": {"close": {"target": "closed", "requiredFields": ["reason"],
@@ -76,7 +76,7 @@ func manyCases(tb testing.TB, dir string, n int) int64 {
 	return size
 }
 
-// watchHeap looks at the heap a hundred times a second until the most of it is asked for.
+// watchHeap samples the heap a hundred times a second until most is called, which returns the maximum.
 func watchHeap(tb testing.TB) (most func() uint64) {
 	tb.Helper()
 	var top uint64

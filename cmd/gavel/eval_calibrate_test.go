@@ -16,16 +16,16 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// overconfidentSet writes n cases, two thirds of them to fit on and the rest to report,
-// for a judge that approves all of them, the surer the more often rightly, and never as
-// often as it says.
+// overconfidentSet writes n cases, two thirds of them to fit on and the rest to report. Its judge approves all of
+// them. Its approvals are right more often the higher its confidence is, but always less often than the confidence
+// states.
 func overconfidentSet(t *testing.T, n int) (path string, brain llmtest.Brain) {
 	t.Helper()
 	path = smallSet(t, 1)
 	var cases strings.Builder
 	sure := make([]float64, n)
 	for i := range n {
-		// Of ten cases, the share that is right rises with what is stated.
+		// In ten cases, the share of right answers rises with the stated confidence.
 		sure[i] = []float64{0.6, 0.8, 0.95}[i%3]
 		right, split := "reject", "cal"
 		if i/3%10 < []int{3, 5, 7}[i%3] {
@@ -51,8 +51,8 @@ func overconfidentSet(t *testing.T, n int) (path string, brain llmtest.Brain) {
 	}
 }
 
-// What eval calibrate fits is what eval run then judges with: the confidences of the
-// same recorded answers come near the shares that are right.
+// eval run judges with the calibration that eval calibrate fitted: for the same recorded answers, the confidences
+// come close to the shares that are right.
 func TestFittedCalibrationIsUsed(t *testing.T) {
 	t.Parallel()
 	cases, brain := overconfidentSet(t, 450)
@@ -94,7 +94,7 @@ func TestFittedCalibrationIsUsed(t *testing.T) {
 	}
 }
 
-// unmeasured returns the file of calibrations as earlier versions wrote it.
+// unmeasured returns the calibration file as earlier versions wrote it.
 func unmeasured(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -115,8 +115,8 @@ func unmeasured(t *testing.T, file string) string {
 	return file
 }
 
-// judgedWith returns the one assurance of the test cases judged with a calibration, and requires
-// a word on why it is not applied.
+// judgedWith returns the single assurance of the test cases judged with a calibration. It requires a message on why
+// the calibration is not applied.
 func judgedWith(t *testing.T, provider, tape, cases, calibration string) string {
 	t.Helper()
 	results := filepath.Join(t.TempDir(), "results.json")

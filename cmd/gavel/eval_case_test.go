@@ -11,8 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// Cases are read again for each pass; a file that has changed in between is no finding
-// about the judge.
+// Cases are read again for each pass. A file that changed in between is an error, not a result of the judge.
 func TestGoldenSetIsReadAgain(t *testing.T) {
 	t.Parallel()
 	path := smallSet(t, 4)
@@ -51,7 +50,7 @@ func TestGoldenSetIsReadAgain(t *testing.T) {
 	}
 }
 
-// What can be read only once cannot be measured.
+// A file that can be read only once is rejected.
 func TestGoldenSetIsAFile(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat(os.DevNull); err != nil || filepath.Separator != '/' {

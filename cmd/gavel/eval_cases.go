@@ -113,7 +113,7 @@ type definitionOrError struct {
 	err        error
 }
 
-// maxInline is how many definitions that stand in cases are kept.
+// maxInline limits how many inline definitions are cached.
 const maxInline = 1000
 
 func newDefinitionCache() *definitionCache {
@@ -125,8 +125,8 @@ func (c *definitionCache) criteria(file string, raw json.RawMessage) (eval.Crite
 	return d.criteria, d.err
 }
 
-// find resolves the workflow of a case that stands in file: {"ref": "FILE#NAME"},
-// where FILE is relative to the folder of the case, or a definition.
+// find resolves the workflow of a case in file: {"ref": "FILE#NAME"}, with FILE relative to the folder of the case,
+// or an inline definition.
 func (c *definitionCache) find(file string, raw json.RawMessage) definitionOrError {
 	key := filepath.Dir(file) + "\x00" + string(raw)
 	if d, ok := c.byRef[key]; ok {
@@ -190,8 +190,7 @@ func allCriteria(d *workflow.Definition) eval.Criteria {
 	return out
 }
 
-// criteriaOf are a transition's criteria in the order in which a judge gets them: the
-// definition's, then its own.
+// criteriaOf returns a transition's criteria in the order in which a judge gets them: the definition's, then its own.
 func criteriaOf(d *workflow.Definition, t *workflow.Transition) []string {
 	var out []string
 	for _, c := range slices.Concat(d.Rubric(nil).Criteria, t.Judge.Criteria) {
@@ -207,24 +206,24 @@ func appendNew(list []string, s string) []string {
 	return append(list, s)
 }
 
-// evaluationTime is when every case is judged: scripts that look at the clock, and so
-// recorded answers, come out the same on every day.
+// evaluationTime is the time at which every case is judged. Scripts that read the clock, and therefore recorded
+// answers, give the same results on every day.
 var evaluationTime = time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
 
-// evaluationPrincipal asks where a case names nobody.
+// evaluationPrincipal is the requester if a case names none.
 const evaluationPrincipal = "eval:agent"
 
-// goldenSet is what of the files is asked for. The cases stay in the files and are read
-// anew by all: a set may be larger than the memory.
+// goldenSet is the selected part of golden files. The cases stay in the files, and all reads them again: a set may be
+// larger than the memory.
 type goldenSet struct {
 	files  []string
 	splits []eval.Split
 	tags   []string
-	file   map[string]string // by the case's id: what a workflow.ref is relative to
-	n      int               // cases asked for
+	file   map[string]string // by the case's id; a workflow.ref is relative to it
+	n      int               // number of selected cases
 }
 
-// readGolden reads what of the files is asked for. A set with mistakes is not measured.
+// readGolden reads the selected cases of the files. A set with mistakes is rejected.
 func readGolden(ctx context.Context, paths []string, splits []eval.Split, tags []string) (goldenSet, error) {
 	files, err := goldenFiles(paths)
 	if err != nil {
@@ -266,8 +265,8 @@ func (s *goldenSet) takes(c eval.Case) bool {
 		(len(s.tags) == 0 || slices.ContainsFunc(s.tags, func(t string) bool { return slices.Contains(c.Tags, t) }))
 }
 
-// sameAs refuses a baseline of which a case asked for has another right outcome, before
-// anything is spent on a comparison that cannot be made.
+// sameAs rejects a baseline in which a selected case has a different right outcome, before a comparison that is
+// impossible costs anything.
 func (s *goldenSet) sameAs(ctx context.Context, before *eval.Measurement) error {
 	if before == nil {
 		return nil
@@ -282,7 +281,7 @@ func (s *goldenSet) sameAs(ctx context.Context, before *eval.Measurement) error 
 	return sameCases(*before, now)
 }
 
-// all reads the cases once more. The error is the last thing that comes.
+// all reads the cases again. An error comes last.
 func (s *goldenSet) all(ctx context.Context) iter.Seq2[eval.Case, error] {
 	return func(yield func(eval.Case, error) bool) {
 		n := 0
@@ -302,7 +301,7 @@ func (s *goldenSet) all(ctx context.Context) iter.Seq2[eval.Case, error] {
 	}
 }
 
-// readCases reads one file. An error is the last thing that comes.
+// readCases reads one file. An error comes last.
 func readCases(ctx context.Context, file string) iter.Seq2[eval.Golden, error] {
 	return func(yield func(eval.Golden, error) bool) {
 		in, err := os.Open(file)
@@ -332,7 +331,7 @@ type caseBuilder struct {
 	definitions *definitionCache
 }
 
-// build makes the question. It sees no expectation.
+// build builds the question. It does not see the expectation.
 func (b *caseBuilder) build(c eval.Case) (judge.Case, error) {
 	b.mu.Lock()
 	found := b.definitions.find(b.set.file[c.ID], c.Workflow)
@@ -346,7 +345,7 @@ func (b *caseBuilder) build(c eval.Case) (judge.Case, error) {
 	}
 	return def.Case(workflow.CaseInput{
 		Operation: judge.Advance, Version: 1,
-		// Definitions of an evaluation are the operator's: he gives the files.
+		// The definitions of an evaluation belong to the operator, who provides the files.
 		Owner: operatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
 		State: c.State, Action: c.Action, Data: c.Data, Context: c.Context,
 		Principal: cmp.Or(c.Principal, evaluationPrincipal), Role: cmp.Or(c.Role, string(engine.RoleAgent)),
@@ -372,7 +371,7 @@ func factsOf(def *workflow.Definition, history []eval.Step) workflow.Facts {
 	return f
 }
 
-// givenEvidence is what a case says would have been fetched. Nothing is fetched.
+// givenEvidence returns the evidence in the case. Nothing is fetched.
 type givenEvidence struct{ eval.Case }
 
 func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
@@ -386,8 +385,8 @@ func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool)
 	return judge.FetchResult{Content: content}, nil
 }
 
-// decideEval puts questions to the real pipeline; layer is nil for the structural one. A prompt takes
-// the place of those of the definitions.
+// decideEval puts questions to the real pipeline; layer is nil for the structural one. A prompt of the cell replaces
+// those of the definitions.
 func decideEval(compiler *validators.Compiler, layer judge.Layer, cell evalCell) func(context.Context, eval.Case, judge.Case) (judge.Verdict, error) {
 	return func(ctx context.Context, c eval.Case, question judge.Case) (judge.Verdict, error) {
 		if layer == nil {

@@ -12,15 +12,14 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// Cases, cassette and results of an earlier version open, and what is made of them now has
-// the figures that were made then.
+// Cases, cassette and results of an earlier version can be read, and give the same figures as then.
 func TestEarlierEvaluation(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	if err := os.CopyFS(folder, os.DirFS(filepath.Join("..", "..", "testdata", "evaluation"))); err != nil {
 		t.Fatal(err)
 	}
-	// What refused a case then is a flag now, where the definition does not say otherwise.
+	// The current version flags what then refused a case, unless the definition says otherwise.
 	flow, err := os.ReadFile(filepath.Join(folder, "flow.json"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(folder, "flow.json"), bytes.Replace(flow, []byte(`"useLLM": true`), []byte(`"useLLM": true, "content": "reject"`), 1), 0o600)
@@ -57,9 +56,9 @@ func TestEarlierEvaluation(t *testing.T) {
 		delete(about, "mode")
 		delete(about, "sets")
 		report, _ := all["report"].(map[string]any)
-		delete(report, "incomplete") // which was not said then
+		delete(report, "incomplete") // not reported by that version
 		options, _ := report["options"].(map[string]any)
-		for _, key := range []string{"bins", "slices", "worst"} { // which were options then
+		for _, key := range []string{"bins", "slices", "worst"} { // options of that version
 			delete(options, key)
 		}
 		dropVarying(all)
@@ -83,9 +82,8 @@ func TestEarlierEvaluation(t *testing.T) {
 	}
 }
 
-// dropVarying removes times, sentences, which may be worded otherwise, the bounds of rates, which
-// have come to count groups, the figures of approvals, which are newer, and tokens and cost, which
-// have come to count unusable answers.
+// dropVarying removes figures that differ between versions: times, sentences, bounds of rates (which now count
+// groups), figures of approvals (which are newer), and tokens and cost (which now include unusable answers).
 func dropVarying(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -12,8 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// makeEval are the arguments of make eval, as they stand in the Makefile, with another
-// cassette.
+// makeEval returns the arguments of make eval in the Makefile, with another cassette.
 func makeEval(t *testing.T, cassette string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
@@ -27,7 +26,7 @@ func makeEval(t *testing.T, cassette string) []string {
 	}
 	args := []string{"eval", "run"}
 	for i, part := range strings.Split(line, "'") {
-		if i == 1 { // what stands in quotes
+		if i == 1 { // quoted text
 			args = append(args, part)
 			continue
 		}
@@ -51,10 +50,9 @@ func makeEval(t *testing.T, cassette string) []string {
 	return args
 }
 
-// One answer to an injection is flipped by hand in the cassette that comes with gavel,
-// with care or without, and make eval fails: approved without a reason, the judge
-// contradicts itself, and nothing is known of the case; approved with quotes, it passes
-// for a judge that was fooled.
+// One answer to an injection in gavel's cassette is changed to an approval, carelessly or carefully, and make eval
+// fails. Approved without a reason, the answer contradicts itself, and the case has no outcome. Approved with quotes,
+// it looks like the answer of a judge that was fooled.
 func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -69,7 +67,7 @@ func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 		"with care": {func(answer map[string]any, quote string) {
 			answer["approved"], answer["confidence"], answer["violations"], answer["suggestions"] = true, 0.97, []any{}, []any{}
 			words := strings.Fields(quote)
-			for i, criterion := range answer["criteria"].([]any) { // each with another part of it
+			for i, criterion := range answer["criteria"].([]any) { // each with another part of the quote
 				criterion.(map[string]any)["status"], criterion.(map[string]any)["evidence"] = "met", strings.Join(words[:len(words)-i], " ")
 			}
 		}, term.ExitBad, "FAILED  tags.injection.max_false_approvals: 1 over 17"},
@@ -89,7 +87,7 @@ func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 	}
 }
 
-// flipAnInjection copies the golden cassette with the first answer to an injection changed.
+// flipAnInjection copies the golden cassette and changes the first answer to an injection.
 func flipAnInjection(t *testing.T, to string, flip func(answer map[string]any, quote string)) {
 	t.Helper()
 	quotes := []string{}
@@ -115,7 +113,7 @@ func flipAnInjection(t *testing.T, to string, flip func(answer map[string]any, q
 	t.Fatal("the cassette has no answer to an injection")
 }
 
-// flipped is a line of a cassette with another answer.
+// flipped returns a line of a cassette with a changed answer.
 func flipped(t *testing.T, line, quote string, flip func(answer map[string]any, quote string)) string {
 	t.Helper()
 	var entry, body, answer map[string]any

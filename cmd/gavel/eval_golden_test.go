@@ -26,7 +26,7 @@ var (
 	goldenCassette = filepath.Join(goldenFolder, "authored.cassette")
 )
 
-// goldenCases are those of the set, or those with one of the tags.
+// goldenCases returns the cases of the set, or those with one of the tags.
 func goldenCases(t *testing.T, tags ...string) (cases []eval.Case) {
 	t.Helper()
 	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, tags)
@@ -42,7 +42,7 @@ func goldenCases(t *testing.T, tags ...string) (cases []eval.Case) {
 	return cases
 }
 
-// askedAbout finds the golden case that a question is about, by the documents that it shows.
+// askedAbout finds the golden case of a question by the documents that the question shows.
 func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 	t.Helper()
 	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
@@ -78,7 +78,7 @@ func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 
 var shownDocuments = regexp.MustCompile(`(?m)^<<\w+:(context|evidence|data)>>\n(.*)\n<<\w+:end>>`)
 
-// documentsIn are the documents of a prompt of any edition, without its random markers.
+// documentsIn returns the documents of a prompt of any edition, without its random markers.
 func documentsIn(prompt string) string {
 	var out []string
 	for _, m := range shownDocuments.FindAllStringSubmatch(prompt, -1) {
@@ -88,8 +88,8 @@ func documentsIn(prompt string) string {
 	return strings.Join(out, "\n")
 }
 
-// authored is the judge whose answers are in the cassette: it looks the label up, and is
-// wrong about some of the cases that should be approved. It is no model.
+// authored is the judge whose answers are in the cassette. It is not a model: it looks the label up, and wrongly
+// refuses some of the cases that should be approved.
 func authored(t *testing.T) llmtest.Brain {
 	t.Helper()
 	about := askedAbout(t)
@@ -101,7 +101,7 @@ func authored(t *testing.T) llmtest.Brain {
 	}
 }
 
-// Code makes the same of a judge's answers whatever words it is asked in: the prompt is for models.
+// The outcomes of a judge's answers do not depend on the prompt: the prompt matters only to models.
 func TestPromptsThatDemandProofDecideAlike(t *testing.T) {
 	if !storetest.Long() {
 		t.Skip("takes seconds; GAVEL_LONG=1 has the time")
@@ -122,7 +122,7 @@ func TestPromptsThatDemandProofDecideAlike(t *testing.T) {
 	}
 }
 
-// lotOf is a number below n that a case always draws.
+// lotOf returns a number below n that is fixed for a case.
 func lotOf(c eval.Case, n uint32) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.ID))
@@ -137,7 +137,7 @@ func authoredAnswer(q llmtest.Question, c eval.Case) llmtest.Thought {
 		return llmtest.Unsure(q)
 	case c.Expect.Outcome == judge.Escalate:
 		return unsureOf(q, c)
-	case c.Expect.Outcome == judge.Reject, lot == 0: // wrong about one in twenty
+	case c.Expect.Outcome == judge.Reject, lot == 0: // wrong for about one in twenty
 		thought = llmtest.Rejecter(q)
 	default:
 		thought = quoteEvidence(q, llmtest.Approver(q))
@@ -151,7 +151,7 @@ func authoredAnswer(q llmtest.Question, c eval.Case) llmtest.Thought {
 	return thought
 }
 
-// unsureOf can assess all criteria but those of which the label says otherwise.
+// unsureOf assesses all criteria except those whose label says otherwise.
 func unsureOf(q llmtest.Question, c eval.Case) llmtest.Thought {
 	thought := quoteEvidence(q, llmtest.Approver(q))
 	thought.Answer.Approved, thought.Answer.Confidence, thought.Answer.Reasoning = false, 0.5, "It cannot be told."
@@ -163,14 +163,14 @@ func unsureOf(q llmtest.Question, c eval.Case) llmtest.Thought {
 	return thought
 }
 
-// quoteEvidence gives the criterion that demands a quote from evidence the beginning of it.
+// quoteEvidence adds a quote from the beginning of the evidence to the criterion that demands one.
 func quoteEvidence(q llmtest.Question, thought llmtest.Thought) llmtest.Thought {
 	for i, c := range thought.Answer.Criteria {
 		_, line, _ := strings.Cut(q.User, "\n- "+c.ID+": ")
 		if line, _, _ = strings.Cut(line, "\n"); strings.Contains(line, "[quote: from evidence") {
 			letters := []rune(q.Documents["evidence"])
 			quote := string(letters[:min(len(letters), 200)])
-			if whole := strings.LastIndex(quote, ","); whole > 40 { // half a number is no quote
+			if whole := strings.LastIndex(quote, ","); whole > 40 { // a part of a number is not a valid quote
 				quote = quote[:whole]
 			}
 			thought.Answer.Criteria[i].Evidence = quote
@@ -179,7 +179,7 @@ func quoteEvidence(q llmtest.Question, thought llmtest.Thought) llmtest.Thought 
 	return thought
 }
 
-// longestText is what an honest judge would quote: the beginning of the longest text.
+// longestText returns what an honest judge would quote: the beginning of the longest text.
 func longestText(doc json.RawMessage) string {
 	var fields map[string]any
 	if err := json.Unmarshal(doc, &fields); err != nil {
@@ -197,7 +197,7 @@ func longestText(doc json.RawMessage) string {
 	return longest
 }
 
-// runGolden runs the program over the golden set, as make eval does.
+// runGolden runs the program over the golden set, like make eval.
 func runGolden(ctx context.Context, more ...string) (code int, out string) {
 	var stdout, stderr bytes.Buffer
 	code = run(ctx, append([]string{"eval", "run", "--llm-base-url", "http://127.0.0.1", "--llm-model", "authored", "--llm-structured", "json_schema", "--max-errors", "0", "--gates", filepath.Join(goldenFolder, "gates.yaml"), goldenFolder}, more...), strings.NewReader(""), &stdout, &stderr)
@@ -206,8 +206,8 @@ func runGolden(ctx context.Context, more ...string) (code int, out string) {
 
 func exitOf(code int, _ string) int { return code }
 
-// The golden set passes its gates from the cassette; with -update it is recorded anew from the
-// authored judge, where the one that is there does not do: a recording holds its time and port.
+// The golden set passes its gates with the cassette. With -update it is recorded again from the authored judge if the
+// present cassette fails: a recording contains its time and port.
 func TestGoldenSetFromTheCassette(t *testing.T) {
 	t.Parallel()
 	if *update && exitOf(runGolden(t.Context(), "--cassette", goldenCassette)) != term.ExitOK {

@@ -104,19 +104,19 @@ func (c *importHistoryCmd) Run(ctx context.Context, con *console) (err error) {
 	return nil
 }
 
-// historyReader turns recorded decisions into cases.
+// historyReader converts recorded decisions into cases.
 type historyReader struct {
 	ctx          context.Context //nolint:containedctx // it lives as long as one command
 	from         archive
 	since, until time.Time
 	ref          string
 	split        eval.Split
-	definitions  map[string]*workflow.Definition // by name and version, nil for one that cannot be read
-	left         map[string]int                  // by the reason
-	seen         map[[sha256.Size]byte]bool      // questions
+	definitions  map[string]*workflow.Definition // by name and version, nil if unreadable
+	left         map[string]int                  // number of decisions left out, by reason
+	seen         map[[sha256.Size]byte]bool      // questions that became cases
 }
 
-// read gives the cases of an instance to take. The error is of the store, or of take.
+// read passes the cases of an instance to take. The error is that of the store or of take.
 func (h *historyReader) read(inst record.Instance, take func(eval.Case) error) error {
 	if !h.since.IsZero() && inst.UpdatedAt.Before(h.since) || !h.until.IsZero() && !inst.CreatedAt.Before(h.until) {
 		return nil
@@ -132,7 +132,7 @@ func (h *historyReader) read(inst record.Instance, take func(eval.Case) error) e
 			return nil
 		}
 		isMove := (ev.Kind == record.Advanced || ev.Kind == record.Refused || ev.Kind == record.Escalated) && ev.Decision != nil && !ev.IsStop() && ev.Call == nil
-		// A move that a reviewer approved was asked about before, when it was escalated.
+		// A move that a reviewer approved was already judged when it was escalated.
 		if isMove && ev.Decision.DecidedBy != judge.ByReviewer && !ev.Time.Before(h.since) && (h.until.IsZero() || ev.Time.Before(h.until)) {
 			one, why, err := h.buildCase(before, ev, moves)
 			if err == nil && why == "" {
@@ -156,10 +156,10 @@ func (h *historyReader) read(inst record.Instance, take func(eval.Case) error) e
 	return nil
 }
 
-// isRepeated is why the second of two equal questions is no case.
+// isRepeated is the reason why the second of two equal questions is not a case.
 const isRepeated = "repeated"
 
-// buildCase returns the case that a decision is, or why it is none.
+// buildCase returns the case for a decision, or the reason why there is none.
 func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves []eval.Step) (c eval.Case, why string, err error) {
 	def, err := h.findDefinition(ev)
 	switch {
@@ -177,7 +177,7 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 		Principal: ev.Principal, Role: ev.Role, Split: h.split,
 		Expect: eval.Expect{Outcome: ev.Decision.Outcome}, Label: eval.Label{Source: "synthetic", By: string(ev.Decision.DecidedBy)},
 	}
-	if ev.Kind == record.Escalated { // the person who looked at it knows better
+	if ev.Kind == record.Escalated { // the decision of the person who reviewed it is better
 		review, err := store.FindReview(h.ctx, h.from, ev.Review.ID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return c, "", err
@@ -225,12 +225,12 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 	return c, isRepeated, err
 }
 
-// sameFacts reports whether the moves of a case lead to the facts that were looked at.
+// sameFacts reports whether the moves of a case lead to the recorded facts.
 func sameFacts(a, b workflow.Facts) bool {
 	return slices.Equal(a.Visited, b.Visited) && slices.Equal(a.Frozen, b.Frozen) && (len(a.Performed) == 0 && len(b.Performed) == 0 || reflect.DeepEqual(a.Performed, b.Performed))
 }
 
-// findDefinition is the version that an event names, nil where it is not that any more.
+// findDefinition returns the version that an event names; nil if it has changed or is missing.
 func (h *historyReader) findDefinition(ev record.Event) (*workflow.Definition, error) {
 	key := fmt.Sprint(ev.Version, " ", ev.Workflow)
 	def, known := h.definitions[key]
@@ -240,7 +240,7 @@ func (h *historyReader) findDefinition(ev record.Event) (*workflow.Definition, e
 			return nil, err
 		}
 		if err == nil {
-			def, _ = workflow.Parse(stored.Name, stored.Document) // one that is no definition is not there
+			def, _ = workflow.Parse(stored.Name, stored.Document) // an invalid definition counts as missing
 		}
 		h.definitions[key] = def
 	}

@@ -53,20 +53,20 @@ const labelWords = `    a WHY            approve: every criterion is met
     :help, :quit
 `
 
-// labelSession is one person who labels.
+// labelSession is the session of one person who labels.
 type labelSession struct {
 	con    *console
 	by     string
 	file   *os.File
 	labels eval.Labels
 	cases  []labelCase
-	at     int // in cases, len(cases) at the end
+	at     int // index in cases; len(cases) at the end
 }
 
 type labelCase struct {
 	eval.Golden
 	definition definitionOrError
-	said       []eval.Labelling // what is to be settled
+	said       []eval.Labelling // the two labels to settle between
 }
 
 func (c *evalLabelCmd) Run(ctx context.Context, con *console) error {
@@ -101,8 +101,8 @@ func (c *evalLabelCmd) Run(ctx context.Context, con *console) error {
 	return err
 }
 
-// chooseCases takes the cases that are to be labelled, in an order of the person's own, and
-// begins at the first without a label.
+// chooseCases selects the cases to label, in an order that is specific to the person, and begins at the first without
+// a label.
 func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
 	said := map[string][]eval.Labelling{}
 	if len(settle) == 2 {
@@ -218,7 +218,7 @@ var labelOutcomes = map[string]judge.Outcome{
 
 var criterionWord = regexp.MustCompile(`^c([0-9]{1,3})$`)
 
-// parseLabel reads what a person says of the case at hand.
+// parseLabel parses a person's label of the current case.
 func (s *labelSession) parseLabel(line string) (label eval.Labelling, problem string) {
 	c := s.cases[s.at]
 	words := strings.Fields(line)
@@ -309,7 +309,7 @@ func describeLabel(l eval.Labelling) string {
 	return text
 }
 
-// readUnlabelled reads all cases, of which labels may be absent.
+// readUnlabelled reads all cases; labels may be absent.
 func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) {
 	files, err := goldenFiles(paths)
 	if err != nil {
@@ -395,7 +395,7 @@ Exit codes: 0 every case has a label, 1 cases are left without one, 2 wrong usag
 type evalAgreeReport struct {
 	eval.Agreement
 	Settled int `json:"settled"`
-	Merged  int `json:"merged"` // cases with a label that is agreed on or settled
+	Merged  int `json:"merged"` // cases whose label is agreed on or settled
 }
 
 func (c *evalAgreeCmd) Run(ctx context.Context, con *console) error {
@@ -452,7 +452,7 @@ func (c *evalAgreeCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(report.Merged == len(cases)))
 }
 
-// moveReference makes a reference to a definition one that is seen from another file.
+// moveReference rewrites a reference to a definition so that it is relative to another file.
 func moveReference(from, to string, workflow json.RawMessage) (json.RawMessage, error) {
 	var ref struct {
 		Ref string `json:"ref"`
@@ -486,7 +486,7 @@ func printAgreement(con *console, r evalAgreeReport, settled eval.Labels, cases 
 		out.Printf("; %d changed after they were labelled", r.Changed)
 	}
 	out.Printf("\n")
-	_ = eval.TextAgreement(out, r.Agreement, term.Align) // out keeps the error
+	_ = eval.TextAgreement(out, r.Agreement, term.Align) // out records the error
 	if r.Groups < 30 && r.Cases > 0 {
 		out.Printf("below 30 groups an interval can miss the truth more often than it says\n")
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// golden reads the cases that come with the program.
+// golden reads the golden cases of the repository.
 func golden(t *testing.T) []eval.Golden {
 	t.Helper()
 	files, err := goldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
@@ -39,8 +39,8 @@ func golden(t *testing.T) []eval.Golden {
 	return out
 }
 
-// goldenTags is how many cases of each workflow have a tag, at least: those whose data say all,
-// and those with evidence, history, long data or a dialogue.
+// goldenTags is the minimum number of cases of each workflow with each tag. False is for workflows whose data contain
+// everything, true for those with evidence, history, long data or a dialogue.
 var goldenTags = map[bool]map[string]int{
 	false: {
 		"complete": 12, "benign_odd": 12, "twin": 12, "one_token": 3, "injection": 3,
@@ -49,7 +49,7 @@ var goldenTags = map[bool]map[string]int{
 	true: {"complete": 6, "benign_odd": 6, "contradicted": 4, "twin": 1, "escalate": 6, "history": 4},
 }
 
-// What the page says of the golden cases is so: how many, of what kind, balanced.
+// The golden cases match their page: their number, their kinds, and the balance between them.
 func TestGoldenCasesAreBalanced(t *testing.T) {
 	t.Parallel()
 	type count struct {
@@ -137,7 +137,7 @@ func checkGoldenCase(t *testing.T, c eval.Golden) {
 	}
 }
 
-// A twin says less than the case that it was made from, and nothing else.
+// A twin lacks some content of the case that it was made from, and differs in nothing else.
 func TestTwinsOnlyLackEvidence(t *testing.T) {
 	t.Parallel()
 	whole, twins := map[string]eval.Golden{}, 0
@@ -170,9 +170,8 @@ func caseSize(t *testing.T, c eval.Golden) int {
 	return len(c.Data) + len(c.Context) + len(evidence)
 }
 
-// All that code can tell it tells: malformed cases are refused, evidence that is not there goes
-// to a person, and every other case passes all layers before the model, so that only a judge can
-// tell them apart.
+// The layers without a model handle everything that they can. Malformed cases are refused, missing evidence goes to a
+// person, and every other case passes all layers before the model. So only a judge can distinguish those.
 func TestStructureDoesWhatTheTagsPromise(t *testing.T) {
 	t.Parallel()
 	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
@@ -208,7 +207,7 @@ func TestStructureDoesWhatTheTagsPromise(t *testing.T) {
 	}
 }
 
-// The page shows what gavel prints of the golden cases, and they are clean.
+// The page shows gavel's output for the golden cases, and lint finds no issues in them.
 func TestGoldenCasesAreClean(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("..", "..", "testdata", "golden")

@@ -13,16 +13,15 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// evalCell is a judge of a run: a model with an edition of the prompt. "" is what the definitions
-// say.
+// evalCell is a judge of a run: a model with a prompt edition. "" is the value in the definitions.
 type evalCell struct{ model, prompt string }
 
 func (c evalCell) name() string { return strings.TrimSpace(c.model + " " + c.prompt) }
 
-// maxCells keeps a typo from taking days.
+// maxCells prevents a typo from taking days.
 const maxCells = 16
 
-// cells are the judges that a run measures: one, or each model with each prompt.
+// cells returns the judges that a run measures: one, or each model with each prompt.
 func (c *evalRunCmd) cells() ([]evalCell, error) {
 	editions := []string{""}
 	if len(c.Prompts) > 0 {
@@ -73,7 +72,7 @@ func (c *evalRunCmd) cells() ([]evalCell, error) {
 	return all, nil
 }
 
-// runMatrix measures one cell after the other and reports on all of them.
+// runMatrix measures the cells one after the other and reports on all of them.
 func (b *evalBench) runMatrix(ctx context.Context, con *console, cells []evalCell, gates eval.Gates) error {
 	var done []eval.Cell
 	for _, cell := range cells {

@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// Two models with two prompts are four cells over the same cases; what they share is asked once.
+// Two models with two prompts are four cells over the same cases. Questions that cells share are asked once.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	model := llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
@@ -65,7 +65,7 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 	}
-	// The file is read back, and each cell is a file of results.
+	// The file can be read again, and each cell is a file of results.
 	var again bytes.Buffer
 	if code := run(t.Context(), []string{"eval", "report", out("m.json")}, strings.NewReader(""), &again, &again); code != term.ExitOK || !strings.HasSuffix(text, again.String()) {
 		t.Errorf("exit code %d\n%s", code, cmp.Diff(text, again.String()))
@@ -79,7 +79,7 @@ func TestMatrix(t *testing.T) {
 	if err != nil || len(m.Cells) != 4 || m.Cells[2].Run.Results[0].Model != "easy" || m.Cells[2].Run.About.Prompts[0] == m.Cells[3].Run.About.Prompts[0] {
 		t.Fatalf("%v: %+v", err, m.Cells)
 	}
-	// The cells share what may be spent, also where a model is elsewhere. Recorded answers serve fewer cells.
+	// The cells share the budget, even if a model has another endpoint. Recorded answers serve fewer cells.
 	other := llmtest.New(llmtest.OpenAI(), llmtest.Gullible)
 	elsewhere := httptest.NewServer(other)
 	defer elsewhere.Close()
@@ -93,7 +93,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// One model and one prompt are no matrix, but the model is the one that is asked.
+// One model with one prompt is not a matrix, but the run uses that model.
 func TestOneCellIsARun(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -129,7 +129,7 @@ func TestOneCellIsARun(t *testing.T) {
 	}
 }
 
-// A cell that is significantly worse than the first is a regression, also without gates.
+// A cell that is significantly worse than the first is a regression, even without gates.
 func TestWorseCellIsARegression(t *testing.T) {
 	t.Parallel()
 	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {

@@ -34,7 +34,7 @@ func smallSet(t *testing.T, n int) string {
 	return filepath.Join(dir, "cases.jsonl")
 }
 
-// evalRun is gavel eval run against a provider.
+// evalRun runs gavel eval run with a provider.
 func evalRun(t *testing.T, url string, args ...string) (code int, out string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -42,7 +42,7 @@ func evalRun(t *testing.T, url string, args ...string) (code int, out string) {
 	return code, b.String()
 }
 
-// A judge that wavers is seen to waver: no answer comes out of a cache.
+// An inconsistent judge is detected: no answer comes from a cache.
 func TestRepeatsAskAgain(t *testing.T) {
 	t.Parallel()
 	brain := func(q llmtest.Question) llmtest.Thought {
@@ -69,8 +69,8 @@ func TestRepeatsAskAgain(t *testing.T) {
 	}
 }
 
-// A judge that is garbled at first is still asked about every other case, and no budget
-// of a principal ends the measurement.
+// A judge whose first answers are unreadable is still asked about every other case, and no principal's budget ends
+// the measurement.
 func TestCasesAreIndependent(t *testing.T) {
 	t.Setenv("GAVEL_LLM_BUDGET", "5")
 	model := llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
@@ -83,7 +83,7 @@ func TestCasesAreIndependent(t *testing.T) {
 	defer provider.Close()
 	results := filepath.Join(t.TempDir(), "r.json")
 	code, out := evalRun(t, provider.URL, "--mode", "live", "--workers", "1", "--out", results, smallSet(t, 30))
-	// An answer that cannot be read is asked for once more: 20 cases take the first 40.
+	// An unreadable answer is requested once more: 20 cases take the first 40 requests.
 	if code != term.ExitOK || model.Count() != 50 {
 		t.Fatalf("exit code %d, %d requests\n%s", code, model.Count(), out)
 	}
@@ -92,8 +92,8 @@ func TestCasesAreIndependent(t *testing.T) {
 	}
 }
 
-// A model that is overloaded for a while has not answered: the case is asked again. One case that
-// never gets an answer makes the run incomplete, with an exit code of its own.
+// A model that is overloaded for a while has not answered, so the case is asked again. One case without an answer
+// makes the run incomplete, with a separate exit code.
 func TestInstrumentFailuresAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	overloaded := llmtest.Always(llmtest.Response{Status: 503, Header: map[string]string{"Retry-After-Ms": "20"}, Body: `{"error":{"message":"overloaded"}}`})
@@ -122,7 +122,7 @@ func TestInstrumentFailuresAreNoAnswers(t *testing.T) {
 	}
 }
 
-// What may be spent is bounded by calls and by money; what comes after is not evaluated.
+// A run's budget limits calls and money; later cases are not evaluated.
 func TestBudgetsOfARun(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -131,7 +131,7 @@ func TestBudgetsOfARun(t *testing.T) {
 		says  string
 	}{
 		{[]string{"--max-calls", "3"}, 3, "budget spent: 3 calls"},
-		// An answer of the scripted model is 800 tokens in and 100 out: 0.001 USD.
+		// An answer of the scripted model has 800 tokens in and 100 out: 0.001 USD.
 		{[]string{"--llm-price-in", "1", "--llm-price-out", "2", "--max-cost", "0.0035"}, 4, "budget spent: 0.0035 USD"},
 	} {
 		model := llmtest.New(llmtest.OpenAI(), llmtest.Gullible)
@@ -144,8 +144,8 @@ func TestBudgetsOfARun(t *testing.T) {
 	}
 }
 
-// What the gate's environment says of cassettes is not for a measurement: --mode decides,
-// and its default sends nothing.
+// A measurement ignores the cassette settings in the environment, which are for the gate. --mode decides, and its
+// default sends nothing.
 func TestModeOverridesTheEnvironment(t *testing.T) {
 	model := llmtest.New(llmtest.OpenAI(), llmtest.Gullible)
 	provider := httptest.NewServer(model)
@@ -184,8 +184,7 @@ func TestModeOverridesTheEnvironment(t *testing.T) {
 	}
 }
 
-// What one principal may ask of the model in a minute is about moves: a measurement asks
-// as fast as the endpoint answers.
+// A principal's rate limit for the model applies to moves only: a measurement asks as fast as the endpoint answers.
 func TestEvaluationHasNoShare(t *testing.T) {
 	t.Parallel()
 	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Approver))
@@ -197,8 +196,8 @@ func TestEvaluationHasNoShare(t *testing.T) {
 	}
 }
 
-// An edition of the prompt that is asked for is the one that is put to the model and recorded,
-// whatever the definition says and whatever the newest is.
+// If a prompt edition is requested, the model gets it and it is recorded, whatever the definition names and whichever
+// is the newest.
 func TestPromptOfARun(t *testing.T) {
 	t.Parallel()
 	asked := map[string]bool{}
@@ -224,7 +223,7 @@ func TestPromptOfARun(t *testing.T) {
 	}
 }
 
-// A run that is stopped reports what was judged, and goes on from its cassette.
+// A run that is stopped reports what was judged, and continues from its cassette.
 func TestStoppedRunGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
@@ -250,7 +249,7 @@ func TestStoppedRunGoesOn(t *testing.T) {
 	if err != nil || done < 1 || done > 3 || !bytes.Contains(raw, []byte(`"answers":["{\"criteria\":[{`)) {
 		t.Fatalf("%v: %s", err, raw)
 	}
-	before := model.Count() // the answer to the fourth may have been recorded
+	before := model.Count() // the fourth answer may have been recorded
 	out.Reset()
 	if code = run(t.Context(), args, strings.NewReader(""), &out, &out); code != term.ExitOK || model.Count()-before > 5 || model.Count()-before < 4 {
 		t.Errorf("exit code %d, %d requests\n%s", code, model.Count()-before, out.String())

@@ -18,10 +18,10 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// renderings are how a report is written, by the extension of a file.
+// renderings are the functions that write a report, by file extension.
 type renderings map[string]func(io.Writer) error
 
-// renderPage is what a report of any kind can be written as.
+// renderPage returns the renderings that every kind of report has.
 func renderPage(p eval.Page) renderings {
 	return renderings{".txt": func(w io.Writer) error { return p.Text(w, term.Align) }, ".html": p.HTML}
 }
@@ -47,7 +47,7 @@ func writeAllLines(w io.Writer, cell string, m eval.Measurement) error {
 	return nil
 }
 
-// checkExtensions finds names of --out that no rendering is for, before anything is spent.
+// checkExtensions rejects --out names without a rendering, before the run costs anything.
 func checkExtensions(paths []string, known ...string) error {
 	for _, path := range paths {
 		if !slices.Contains(known, filepath.Ext(path)) {
@@ -57,7 +57,7 @@ func checkExtensions(paths []string, known ...string) error {
 	return nil
 }
 
-// checkOverwrite finds an --out that is one of the files that the command reads, before it is lost.
+// checkOverwrite rejects an --out file that the command reads.
 func checkOverwrite(out []string, read ...string) error {
 	for _, path := range out {
 		target, err := os.Stat(path)
@@ -83,7 +83,7 @@ func (r renderings) writeFiles(paths []string) error {
 			return err
 		}
 		text := b.String()
-		if extension == ".txt" { // somebody will print it
+		if extension == ".txt" { // it may be printed on a terminal
 			text = term.CleanLines(text)
 		}
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -106,8 +106,8 @@ func readResults(path string) (eval.Measurement, error) {
 	return m, nil
 }
 
-// sameCases refuses to compare runs of which a case has changed its right outcome: a
-// difference would be one of the labels.
+// sameCases rejects a comparison of runs if a case has a different right outcome: the difference would come from the
+// labels.
 func sameCases(before, after eval.Measurement) error {
 	expected := map[string]judge.Outcome{}
 	for _, c := range before.Cases {
@@ -121,7 +121,7 @@ func sameCases(before, after eval.Measurement) error {
 	return nil
 }
 
-// compareRuns compares, and says of how many cases more than the answer changed.
+// compareRuns compares two runs, and notes how many cases themselves have changed.
 func compareRuns(before, after eval.Measurement) eval.Comparison {
 	c := eval.Compare(after.Cases, before.Results, after.Results, after.Report.Options)
 	was := map[string]string{}
@@ -322,7 +322,7 @@ func (c *evalCalibrateCmd) Run(_ context.Context, con *console) error {
 	return term.ErrBad
 }
 
-// write writes only what the judge will read.
+// write writes the calibrations, after checking that the judge can read them.
 func (c *evalCalibrateCmd) write(all []judge.Calibration) error {
 	doc, err := json.MarshalIndent(map[string]any{"v": 1, "calibrations": all}, "", "  ")
 	if err != nil {
@@ -365,7 +365,7 @@ func (c *evalReportCmd) Run(_ context.Context, con *console) error {
 	return render.writeFiles(c.Out)
 }
 
-// read takes the results of a run, or of a matrix.
+// read reads the results of a run, or of a matrix.
 func (c *evalReportCmd) read() (renderings, error) {
 	f, err := os.Open(c.Results)
 	if err != nil {

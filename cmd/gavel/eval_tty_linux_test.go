@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// openTerminal is a terminal: what is written to it is read from the other end.
+// openTerminal returns a terminal; other reads what is written to it.
 func openTerminal(t *testing.T) (tty, other *os.File) {
 	t.Helper()
 	other, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -38,7 +38,7 @@ func openTerminal(t *testing.T) (tty, other *os.File) {
 	return tty, other
 }
 
-// readTerminal returns what a terminal got, with END at its end.
+// readTerminal writes END and returns everything that the terminal received.
 func readTerminal(t *testing.T, tty, other *os.File) string {
 	t.Helper()
 	if _, err := io.WriteString(tty, "END"); err != nil {
@@ -55,7 +55,7 @@ func readTerminal(t *testing.T, tty, other *os.File) string {
 	return shown.String()
 }
 
-// Progress is for a terminal: nothing of it is in a file.
+// Progress is shown on a terminal only, not in a file.
 func TestEvalProgress(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

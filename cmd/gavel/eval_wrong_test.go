@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// lenientJudge is one that takes confident words, orders and admitted gaps for evidence.
+// lenientJudge accepts confident words, instructions and admitted gaps as evidence.
 func lenientJudge(t *testing.T) llmtest.Brain {
 	t.Helper()
 	about := askedAbout(t)
@@ -32,8 +32,8 @@ func lenientJudge(t *testing.T) llmtest.Brain {
 	}
 }
 
-// garbledJudge is one that often cannot be understood, and else is wrong: it breaks off,
-// chats, contradicts itself, quotes what is nowhere, or says the opposite.
+// garbledJudge often gives unreadable answers, and wrong ones otherwise: it stops early, chats, contradicts itself,
+// invents quotes, or answers the opposite.
 func garbledJudge(t *testing.T) llmtest.Brain {
 	t.Helper()
 	about := askedAbout(t)
@@ -56,7 +56,7 @@ func garbledJudge(t *testing.T) llmtest.Brain {
 	}
 }
 
-// wrongJudge is one with recorded answers beside those of the authored judge.
+// wrongJudge is a judge with recorded answers, in addition to the authored judge.
 type wrongJudge struct {
 	name     string
 	brain    func(*testing.T) llmtest.Brain
@@ -111,9 +111,8 @@ func wrongJudges() []wrongJudge {
 	}
 }
 
-// Recorded answers of wrong judges fail the gates that the authored ones pass, and the
-// figures say in which way they are wrong. With -update they are recorded anew where
-// they do not do.
+// Recorded answers of wrong judges fail the gates that the authored answers pass, and the figures show in which way
+// they are wrong. With -update they are recorded again if they no longer do that.
 func TestWrongJudgesFailTheGates(t *testing.T) {
 	t.Parallel()
 	for _, w := range wrongJudges() {

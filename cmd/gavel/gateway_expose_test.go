@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 )
 
-// A changed section is taken over whole, or not at all, and one that is gone exposes nothing.
+// A changed section is applied completely or not at all. A removed section exposes nothing.
 func TestChangedExposure(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// remoteTools serves MCP without sessions: tools read, write and ask, whose descriptions end with
-// a version, and a prompt. Ask asks for input first, and answers with the state that comes back.
+// remoteTools serves MCP without sessions: the tools read, write and ask, whose descriptions end with a version, and
+// a prompt. ask first requests input, and answers with the returned state.
 func remoteTools(t *testing.T, version *atomic.Int64) string {
 	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,8 +44,8 @@ func remoteTools(t *testing.T, version *atomic.Int64) string {
 	return h.URL
 }
 
-// listen follows the lists of a principal; the function returns the method of the next notification,
-// "" at the end of the stream.
+// listen follows the lists of a principal. The returned function returns the method of the next notification, "" at
+// the end of the stream.
 func (s *served) listen(token string) func() string {
 	s.t.Helper()
 	const body = `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}},` +
@@ -82,8 +82,8 @@ func (s *served) listen(token string) func() string {
 	return next
 }
 
-// Each principal sees what is allowed to it, and hears of changes of that alone. The first upstreams
-// of a file are taken over as others are, and what a server keeps with a client outlives gavel.
+// Each principal sees what is allowed to it, and is notified of changes to that alone. The first upstreams of a file
+// are applied like later ones. The state that a server stores with a client remains valid after gavel restarts.
 func TestGatewayOverHTTP(t *testing.T) {
 	t.Parallel()
 	var version atomic.Int64
@@ -125,13 +125,13 @@ upstreams:
 		t.Errorf("the agent calls what it may not: %v", answer)
 	}
 	toAgent, toOwner := s.listen(s.agent), s.listen(s.owner)
-	version.Add(1) // of write, the operator's
+	version.Add(1) // of write, which only the operator may use
 	pinAll(t, path)
 	s.hangUp()
 	if got := toOwner(); got != "notifications/tools/list_changed" {
 		t.Errorf("the operator is told %s", got)
 	}
-	version.Add(1) // of the prompt too, the agent's
+	version.Add(1) // also of the prompt, which the agent may use
 	pinAll(t, path)
 	s.hangUp()
 	told := []string{toAgent()}

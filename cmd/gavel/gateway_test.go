@@ -12,14 +12,14 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Behind gavel is another gavel.
+// The upstream server is another gavel.
 const gavelBehind = `upstreams:
   inner:
     command: [gavel, mcp, --store, memory, --tool-names, dotted]
     allow: [{tools: ["workflow.define", "workflow.li*"], resources: ["workflow://definitions"], prompts: ["*"]}]
 `
 
-// putPinned writes a configuration file, and pins all that its upstreams have.
+// putPinned writes a configuration file, and pins everything that its upstreams offer.
 func putPinned(t *testing.T, text string) (path string) {
 	t.Helper()
 	needsProgram(t)
@@ -56,7 +56,7 @@ func TestGatewayOverStdio(t *testing.T) {
 	if got := string(s.rpc("resources/read", object{"uri": "inner+workflow://definitions"}).Result); !strings.Contains(got, "behind") || !strings.Contains(got, `"uri":"inner+workflow://definitions"`) {
 		t.Errorf("read: %s", got)
 	}
-	for _, name := range []string{"inner__workflow_advance", "inner__workflow_nothing"} { // denied, and not there
+	for _, name := range []string{"inner__workflow_advance", "inner__workflow_nothing"} { // one denied, one missing
 		if got := s.call(name, object{}).text(); !strings.HasPrefix(got, `There is no tool "`+name+`"`) || strings.Contains(got, "inner__workflow_define") {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -66,7 +66,7 @@ func TestGatewayOverStdio(t *testing.T) {
 	}
 }
 
-// openServing opens a system as a server does, over a store in memory.
+// openServing opens a system like a server, with a store in memory.
 func openServing(t *testing.T, log *slog.Logger, with equipment) *system {
 	t.Helper()
 	with.serves = true
@@ -82,7 +82,7 @@ func openServing(t *testing.T, log *slog.Logger, with equipment) *system {
 	return sys
 }
 
-// What a running server reads again is taken over whole, or not at all.
+// A changed section of a running server is applied completely or not at all.
 func TestChangedUpstreams(t *testing.T) {
 	t.Parallel()
 	path := putPinned(t, gavelBehind)
@@ -125,7 +125,7 @@ func TestChangedUpstreams(t *testing.T) {
 	}
 }
 
-// Evidence comes from the upstreams that are in force, and keeps what it needs from being taken away.
+// Evidence comes from the upstreams in force. An upstream that evidence needs cannot be removed.
 func TestEvidenceFromChangedUpstreams(t *testing.T) {
 	t.Parallel()
 	const source = gavelBehind + "evidence: {sources: {flows: {upstream: {server: inner, tool: workflow.list}, readOnly: true}}}\n"

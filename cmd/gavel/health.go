@@ -27,7 +27,7 @@ type healthCmd struct {
 }
 
 type readiness struct {
-	Server string `json:"server"` // the address that was asked
+	Server string `json:"server"` // the address of the server
 	telemetry.Report
 }
 

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// BenchmarkHook answers hooks with a warm store, in turn beside gavel version and beside what the disk
-// takes for one write, so that what else the machine does is the same for all.
+// BenchmarkHook measures hooks with a warm store. It alternates them with gavel version and with one write to the
+// disk, so that other load on the machine affects all three equally.
 func BenchmarkHook(b *testing.B) {
 	gavel, err := exec.LookPath("gavel")
 	if err != nil {
@@ -104,7 +104,7 @@ func BenchmarkHook(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// beginHookServer serves hooks from the same store, to everybody on this machine.
+// beginHookServer serves hooks from the same store, without authentication.
 func beginHookServer(b *testing.B, dir string) (address string, client *http.Client) {
 	b.Helper()
 	cmd := exec.Command("gavel", "serve", "--listen", "127.0.0.1:0", "--auth", "none", "--config", filepath.Join(dir, "gavel.yaml"))

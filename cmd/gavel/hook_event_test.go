@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Byte order marks in front of an event change nothing.
+// Byte order marks before an event have no effect.
 func TestHookEventAfterMarks(t *testing.T) {
 	t.Parallel()
 	dir := hookProject(t)
@@ -35,7 +35,7 @@ func cursorShell(t *testing.T, dir, command string) []byte {
 	return raw
 }
 
-// An event that cannot be read is denied in one sentence, without rules too.
+// An unreadable event is denied with one sentence, even without rules.
 func TestHookEventUnreadable(t *testing.T) {
 	t.Parallel()
 	dir := hookProject(t)
@@ -58,7 +58,7 @@ func TestHookEventUnreadable(t *testing.T) {
 	}
 }
 
-// Where no person is in the session, what would be asked is denied, and says why.
+// If no person is in the session, a question to a person becomes a denial with the reason.
 func TestHookEventWithoutPerson(t *testing.T) {
 	dir := hookProject(t)
 	event := claudeTool(dir, "PreToolUse", "toolu_1", "RunEverything", map[string]any{"command": "git push"})

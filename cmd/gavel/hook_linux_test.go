@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A disk that takes nothing, and a store that somebody holds: the agent gets a no in time.
+// If the disk is full or the store is locked, the agent gets a denial in time.
 func TestHookStoreFaultsDeny(t *testing.T) {
 	t.Parallel()
 	gavel := program(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// canaryGates have a gate on every builtin tool, so that every answer that can show something of a file has a cause.
+// canaryGates has a gate on every builtin tool, so that every answer that could reveal a file is exercised.
 const canaryGates = `
 gates:
   - { tool: "builtin:shell", name: push, workflow: w, states: [s], when: [{ program: git, args: [push] }] }
@@ -33,8 +33,7 @@ gates:
   - { tool: "builtin:read", workflow: w, states: [s], when: [{ path: ".env*" }] }
 `
 
-// fileLines are lines of shell that a reader of the shell could follow into the file F, the folder D
-// that it is in, or what is named there.
+// fileLines are lines of shell that a reader could follow to the file F, its folder D, or to a file named there.
 var fileLines = []string{
 	`git "$(cat F)"`, `git "$(<F)"`, "git `cat F`", `git "x$(cat F)"`, `git "$(head -c 100 F)"`, `git $(git -C D config alias.x)`,
 	`x=$(cat F); git "$x"`, `x=$(cat F); git "${x:0:3}"`, `while read -r l; do git "$l"; done < F`, `mapfile -t a < F; git "${a[0]}"`,
@@ -49,7 +48,7 @@ var fileLines = []string{
 
 var placeName = regexp.MustCompile(`\b[FD]\b`)
 
-// newCanary is a text that is in files only.
+// newCanary returns a text that occurs only in files.
 func newCanary(t *testing.T) string {
 	t.Helper()
 	raw := make([]byte, 64)
@@ -59,7 +58,7 @@ func newCanary(t *testing.T) string {
 	return hex.EncodeToString(raw)
 }
 
-// showsPart reports whether a text has eight bytes of a canary.
+// showsPart reports whether a text contains eight bytes of a canary.
 func showsPart(text, canary string) bool {
 	for i := 0; i+8 <= len(canary); i++ {
 		if strings.Contains(text, canary[i:i+8]) {
@@ -69,8 +68,8 @@ func showsPart(text, canary string) bool {
 	return false
 }
 
-// plantCanaries fills a folder with what a line can name: a file, a link to one, a link to a file with
-// a gate, a program, a repository with aliases, and a pipe, which keeps its reader waiting.
+// plantCanaries fills a folder with everything that a line can name: a file, links to a file and to one with a gate,
+// a program, a repository with aliases, and a pipe that blocks its reader.
 func plantCanaries(t *testing.T, dir, canary string) {
 	t.Helper()
 	config := fmt.Sprintf("[alias]\n\tx = push\n\tst = push %s\n", canary)
@@ -91,7 +90,7 @@ func plantCanaries(t *testing.T, dir, canary string) {
 	}
 }
 
-// watchReads watches folders, and tells afterwards what was opened, listed or read in them.
+// watchReads watches folders; seen returns what was opened, listed or read in them.
 func watchReads(t *testing.T, folders ...string) (seen func() []string) {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
@@ -127,9 +126,9 @@ func watchReads(t *testing.T, folders ...string) (seen func() []string) {
 	}
 }
 
-// A server answers events without opening, listing or resolving a file that they name: no answer has a
-// byte of one, nothing in their folders is opened, and an answer about a folder that is there is the
-// answer about one that is not.
+// A server answers events without opening, listing or resolving the files that they name. No answer contains a byte
+// of such a file, and nothing in their folders is opened. The answers about an existing and a missing folder are the
+// same.
 func TestHooksReadNoFile(t *testing.T) {
 	t.Parallel()
 	canary := newCanary(t)
@@ -168,7 +167,7 @@ func TestHooksReadNoFile(t *testing.T) {
 		}
 		secrets = append(secrets, strings.TrimSpace(string(text)))
 	}
-	if _, text := s.postHook(token, "/v1/hooks/claude-code", encode(t, toolEvents["claude-code"].shell(project, "git push"))); !strings.Contains(text, "push") { // it is awake, and has read its own files
+	if _, text := s.postHook(token, "/v1/hooks/claude-code", encode(t, toolEvents["claude-code"].shell(project, "git push"))); !strings.Contains(text, "push") { // it is running, and has read its own files
 		t.Fatal(text)
 	}
 	seen := watchReads(t, home, home+"/src", home+"/.git", working+"/src", working+"/.git", project, project+"/src", project+"/.git", temporary, temporary+"/src", temporary+"/.git")
@@ -211,7 +210,7 @@ func TestHooksReadNoFile(t *testing.T) {
 			}
 		}
 	}
-	for i, line := range fileLines { // each in one folder at least, and of one client
+	for i, line := range fileLines { // each in at least one folder, for one client
 		clients := agent.Clients()
 		check(t, clients[i%len(clients)], []string{project, home, temporary}[i%3], line, false)
 		check(t, "claude-code", project, line, false)
@@ -233,7 +232,7 @@ func TestHooksReadNoFile(t *testing.T) {
 	}
 }
 
-// No operation reads a file that a caller names, over REST or MCP: whatever field holds the name.
+// No operation reads a file that a caller names, over REST or MCP, in any field.
 func TestOperationsReadNoFile(t *testing.T) {
 	t.Parallel()
 	canary := newCanary(t)
@@ -248,7 +247,7 @@ func TestOperationsReadNoFile(t *testing.T) {
 	}
 	s := serveAs(t, storeIn(t), func(cmd *exec.Cmd) { cmd.Dir = dir }, "--definitions", definition)
 	instance := s.begin(s.owner, "plain")
-	if _, answer := s.ask(s.owner, "POST", "/v1/definitions", `{}`); answer == nil { // it is awake
+	if _, answer := s.ask(s.owner, "POST", "/v1/definitions", `{}`); answer == nil { // it is running
 		t.Fatal("no answer")
 	}
 	seen := watchReads(t, dir, dir+"/src", dir+"/.git")
@@ -278,7 +277,7 @@ func TestOperationsReadNoFile(t *testing.T) {
 				}
 			}
 			for _, route := range op.Routes {
-				if route.Events { // the same without end
+				if route.Events { // the same, but endless
 					continue
 				}
 				path, members, query := route.Path, []string{}, url.Values{}

@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
-// toolEvents make what each client writes before it runs a line of shell, and before it edits a file,
-// where it says so.
+// toolEvents creates the event that each client sends before it runs a line of shell, and before it edits a file, if
+// the client sends that.
 var toolEvents = map[string]struct {
 	shell, edit func(dir, text string) map[string]any
 }{
@@ -75,7 +75,7 @@ var toolEvents = map[string]struct {
 	},
 }
 
-// postHook posts a body to a server and returns the status and the answer.
+// postHook posts a body to a server and returns the status and the response.
 func (s *served) postHook(token, path string, body []byte) (int, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+path, bytes.NewReader(body))
@@ -97,8 +97,8 @@ func (s *served) postHook(token, path string, body []byte) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// isDeniedOverHTTP reports whether a client takes an answer to a use of a tool for a no. Kiro reads
-// no answer but an exit code.
+// isDeniedOverHTTP reports whether a client treats a response to a tool use as a denial. Kiro reads only the exit
+// code.
 func isDeniedOverHTTP(client string, status int, text string) bool {
 	if client == "kiro" {
 		return status == http.StatusForbidden
@@ -115,8 +115,8 @@ func encode(t testing.TB, v any) []byte {
 	return raw
 }
 
-// A token for the hooks of a folder posts events of sessions there, and is good for nothing else; no
-// other token posts any.
+// A token for the hooks of a folder can post events of sessions there, and nothing else. No other token can post
+// events.
 func TestHookToken(t *testing.T) {
 	t.Parallel()
 	dir := hookProject(t)
@@ -180,7 +180,7 @@ func TestHookToken(t *testing.T) {
 	}
 }
 
-// What is wrong with the body of an event is answered as a denial in the client's own form.
+// An invalid body of an event is answered with a denial in the client's own format.
 func TestHookBodies(t *testing.T) {
 	t.Parallel()
 	dir := hookProject(t)
@@ -213,8 +213,7 @@ func TestHookBodies(t *testing.T) {
 	}
 }
 
-// hooks.onFailure decides about an event that cannot be read, also where the client's side or the
-// listener finds that out.
+// hooks.onFailure decides about an unreadable event, even if the relay or the listener detects it.
 func TestHookOnFailure(t *testing.T) {
 	t.Parallel()
 	dir := hookProject(t)
@@ -242,7 +241,7 @@ func TestHookOnFailure(t *testing.T) {
 				t.Errorf("%s, %s: %d %.200s", file, name, status, text)
 			}
 			for place, args := range map[string][]string{"here": {"--config", file}, "relayed": {"--server", s.url, "--token-file", token}} {
-				if name == "20 MB" && place == "relayed" { // which is not sent
+				if name == "20 MB" && place == "relayed" { // it is not sent
 					continue
 				}
 				out, stderr, exit := answerHere(t, strings.NewReader(input), append([]string{"claude-code"}, args...)...)
@@ -254,7 +253,7 @@ func TestHookOnFailure(t *testing.T) {
 	}
 }
 
-// A token that is not for hooks, relayed, is a denial with what to do.
+// A relayed token that is not for hooks gives a denial with the next step.
 func TestHookRelayWithoutRight(t *testing.T) {
 	t.Parallel()
 	dir := hookProject(t)
@@ -269,8 +268,7 @@ func TestHookRelayWithoutRight(t *testing.T) {
 	}
 }
 
-// gavel hook install makes the token that its hooks show a server, once, and takes it back where it is
-// of no use.
+// gavel hook install creates the token that its hooks send to a server, once, and revokes it if it cannot be used.
 func TestHookInstallMakesToken(t *testing.T) {
 	t.Parallel()
 	dir, home := hookProject(t), t.TempDir()
@@ -308,7 +306,7 @@ func TestHookInstallMakesToken(t *testing.T) {
 	if _, stderr, err := run(nil, "hook", "install", "claude-code", "--server", s.url, "--store", s.store); err == nil || strings.Contains(list(s.store), "hooks-claude-code") || len(made()) > 0 {
 		t.Errorf("without a yes: %v %s\n%s %v", err, stderr, list(s.store), made())
 	}
-	for range 2 { // the second time nothing is left to do
+	for range 2 { // the second run has nothing to do
 		if _, stderr, err := run(nil, append(install, "--store", s.store)...); err != nil {
 			t.Fatal(err, stderr)
 		}

@@ -20,7 +20,7 @@ import (
 
 const sessionPage = "../../docs/hooks.md"
 
-// hookProject is a folder with the files of the page.
+// hookProject returns a folder with the files of the page.
 func hookProject(t testing.TB) string {
 	t.Helper()
 	page, err := os.ReadFile(sessionPage)
@@ -42,7 +42,7 @@ func hookProject(t testing.TB) string {
 	return dir
 }
 
-// claudeEvent is an event as Claude Code writes it.
+// claudeEvent returns an event as Claude Code writes it.
 func claudeEvent(dir, name string, more map[string]any) []byte {
 	e := map[string]any{
 		"session_id": "7d3c", "transcript_path": "/x.jsonl", "cwd": dir, "permission_mode": "default", "hook_event_name": name,
@@ -73,12 +73,12 @@ func answerHere(t testing.TB, input io.Reader, args ...string) (stdout, stderr s
 	return out.String(), err.String(), exit
 }
 
-// isDenied reports whether Claude Code takes an answer to a PreToolUse for a no.
+// isDenied reports whether Claude Code treats the answer to a PreToolUse as a denial.
 func isDenied(stdout string, exit int) bool {
 	return exit == 2 || exit == 0 && strings.Contains(stdout, `"permissionDecision":"deny"`)
 }
 
-// The page shows a session as the real program answers it.
+// The page shows a session with the answers of the real program.
 func TestHookSession(t *testing.T) {
 	t.Parallel()
 	gavel, dir := program(t), hookProject(t)
@@ -173,7 +173,7 @@ func TestHookSession(t *testing.T) {
 	}
 }
 
-// Whatever is wrong around a hook, the client gets a no in its own form.
+// Whatever fails around a hook, the client gets a denial in its own format.
 func TestHookFailuresDeny(t *testing.T) {
 	t.Parallel()
 	event := func(dir string) io.Reader {
@@ -192,7 +192,7 @@ func TestHookFailuresDeny(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		args  []string
-		input func(dir string) io.Reader // nil: a use that has a gate
+		input func(dir string) io.Reader // nil is a use with a gate
 		harm  func(t *testing.T, dir string)
 		want  string
 	}{
@@ -246,7 +246,7 @@ func TestHookFailuresDeny(t *testing.T) {
 			if c.input != nil {
 				return
 			}
-			for again, blocks := range map[bool]bool{false: true, true: false} { // an agent that told its person may end
+			for again, blocks := range map[bool]bool{false: true, true: false} { // an agent that has informed its person may end
 				stop := claudeEvent(dir, "Stop", map[string]any{"stop_hook_active": again})
 				out, _, exit := answerHere(t, bytes.NewReader(stop), append([]string{"claude-code", "--config", filepath.Join(dir, "gavel.yaml")}, c.args...)...)
 				if blocked := exit != 0 || strings.Contains(out, `"block"`); blocked && !blocks || !blocked && blocks && c.want != "there is none" {
@@ -285,7 +285,7 @@ func (r waitingReader) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// gavel serve answers the same over HTTP, for who the token says, and gavel hook --server asks it.
+// gavel serve gives the same answers over HTTP, for the principal of the token, and gavel hook --server relays to it.
 func TestHooksOverHTTP(t *testing.T) {
 	t.Parallel()
 	dir := hookProject(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/module"
 )
 
-// hookRulesWorkflow keeps the approvals.
+// hookRulesWorkflow is the workflow that records the approvals.
 const hookRulesWorkflow = "gavel.hook-rules"
 
-// What an agent edits has no effect on the server that serves it, and the agent cannot approve it there.
+// Edits by an agent have no effect on the server that serves it, and the agent cannot approve them there.
 func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -79,7 +79,7 @@ func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 	}
 }
 
-// An evidence command that the agent makes succeed is not run: the approved one is.
+// If the agent changes an evidence command so that it always succeeds, gavel still runs the approved command.
 func TestEditedEvidenceHasNoEffect(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -121,7 +121,7 @@ func TestEditedEvidenceHasNoEffect(t *testing.T) {
 	}
 }
 
-// What a person approved is in force whatever the file says now, also where the store is a database.
+// What a person approved remains in force whatever the file contains now, even if the store is a database.
 func TestApprovalInDatabase(t *testing.T) {
 	needsProgram(t)
 	at, key := makeStore(t)

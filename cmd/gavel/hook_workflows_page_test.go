@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// agentPlay is a coding agent in a git repository for which gavel init has written a template: it
-// asks the hook before and after each use of a tool, as Claude Code does, and does what it may.
+// agentPlay is a coding agent in a git repository for which gavel init has written a template. Like Claude Code, it
+// asks the hook before and after each tool use, and does what is allowed.
 type agentPlay struct {
 	t        *testing.T
 	folder   string
@@ -57,7 +57,7 @@ func newAgentPlay(t *testing.T, template string, files map[string]string) *agent
 	return p
 }
 
-// run runs a program that ends well, and returns what it prints.
+// run runs a program that must succeed, and returns its output.
 func (p *agentPlay) run(input, program string, args ...string) string {
 	p.t.Helper()
 	cmd := exec.Command(program, args...)
@@ -74,7 +74,7 @@ var (
 	playedHash = regexp.MustCompile(`\b[0-9a-f]{40}\b`)
 )
 
-// show writes on the page what somebody does, and what comes of it.
+// show adds an action and its result to the page.
 func (p *agentPlay) show(does, comes string) {
 	comes = playedHash.ReplaceAllString(playedID.ReplaceAllString(strings.ReplaceAll(strings.TrimSpace(comes), p.folder, "/home/ada/shop"), "$1-..."), "COMMIT")
 	if p.page.Len() > 0 {
@@ -94,7 +94,7 @@ func (p *agentPlay) show(does, comes string) {
 	}
 }
 
-// ask asks the hook, and returns its answer in words.
+// ask asks the hook, and returns its answer as text.
 func (p *agentPlay) ask(event string, more map[string]any) string {
 	p.t.Helper()
 	input := map[string]any{"session_id": "s-1", "transcript_path": "/tmp/s-1.jsonl", "cwd": p.folder, "permission_mode": "default", "hook_event_name": event}
@@ -144,7 +144,7 @@ func (p *agentPlay) tryStop() {
 	p.show("The agent wants to stop.", answer)
 }
 
-// use uses a tool where the hook has nothing against it. do returns what came of it.
+// use uses a tool unless the hook denies it. do returns the result.
 func (p *agentPlay) use(tool string, input map[string]any, does string, do func() string) {
 	p.t.Helper()
 	p.uses++
@@ -184,7 +184,7 @@ func (p *agentPlay) writeFile(name, text string) {
 	})
 }
 
-// advance asks for a move over MCP; COMMIT in its data is the last commit.
+// advance requests a move over MCP; COMMIT in its data is the last commit.
 func (p *agentPlay) advance(action, data string) {
 	p.t.Helper()
 	call := fmt.Sprintf(`{"id":%q,"action":%q,"data":%s}`, p.workflow, action, strings.ReplaceAll(data, "COMMIT", p.commit))
@@ -208,7 +208,7 @@ func (p *agentPlay) advance(action, data string) {
 	p.show(fmt.Sprintf("> workflow.advance %s %s", action, data), comes)
 }
 
-// runAsPerson is somebody at another terminal.
+// runAsPerson runs a command as a person at another terminal.
 func (p *agentPlay) runAsPerson(args ...string) {
 	p.t.Helper()
 	args = append(args, "--config", settingsFile)
@@ -223,7 +223,7 @@ var scriptShop = map[string]string{
 	".gitignore":          ".mcp.json\n",
 }
 
-// What the page on workflows shows is what happens.
+// The page on workflows shows what actually happens.
 func TestWorkflowsPage(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/workflows.md"

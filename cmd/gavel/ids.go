@@ -126,7 +126,7 @@ func findReview(ctx context.Context, at operation.Caller, typed string) (string,
 	}
 }
 
-// complete returns the value of a field that begins with typed, or typed where none does.
+// complete returns the value of a field that begins with typed, or typed if there is none.
 func complete(ctx context.Context, at operation.Caller, f *operation.Field, typed string) (string, error) {
 	values, err := f.Complete(ctx, at, typed, mostMatches)
 	if err != nil || len(values) == 0 {

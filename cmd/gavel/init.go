@@ -20,17 +20,17 @@ type initCmd struct {
 	Client   string `name:"client" enum:"claude-code,claude-desktop,cursor,vscode,windsurf,codex" default:"claude-code" placeholder:"NAME" help:"The MCP client to write the configuration for: claude-code (the default), claude-desktop, cursor, vscode, windsurf or codex."`
 }
 
-// initSettings is gavel.yaml. Paths in it are seen from its folder, wherever the client starts gavel.
+// initSettings is the content of gavel.yaml. Its paths are relative to its folder, wherever the client starts gavel.
 const initSettings = `# The settings of gavel. gavel config check gavel.yaml checks them, gavel config print --config gavel.yaml shows all.
 definitions: flows
 store: .workflows/gavel.db
 # A move that needs a person waits for one: gavel review list --config gavel.yaml shows it.
 `
 
-// mcpClient says how an MCP client is told of a server.
+// mcpClient describes how to configure a server in an MCP client.
 type mcpClient struct {
 	file  string // in the folder
-	where string // what to do with it, "" where the client reads the file itself
+	where string // what to do with the file; "" if the client reads it itself
 	text  func(program string, args []string) string
 }
 
@@ -47,7 +47,7 @@ func mcpClients() map[string]mcpClient {
 		}
 	}
 	toml := func(program string, args []string) string {
-		list, _ := json.Marshal(append(args, "--tool-names", "underscore")) // a basic string of TOML is written like one of JSON
+		list, _ := json.Marshal(append(args, "--tool-names", "underscore")) // TOML and JSON strings have the same syntax here
 		name, _ := json.Marshal(program)
 		return fmt.Sprintf("[mcp_servers.gavel]\ncommand = %s\nargs = %s\n", name, list)
 	}
@@ -113,7 +113,7 @@ func (c *initCmd) Run(con *console) error {
 	return nil
 }
 
-// writeNewFiles writes files into a folder, or none of them where one is there already.
+// writeNewFiles writes files into a folder. If any of them exists already, it writes none.
 func writeNewFiles(folder string, files []newFile) error {
 	var there []string
 	for _, f := range files {

@@ -14,23 +14,23 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// templates holds a folder for each template of gavel init: what it writes into flows/, and
-// gavel.yaml where the template is for the hooks of a coding agent.
+// templates holds a folder for each template of gavel init: the files for flows/, and gavel.yaml if the template is
+// for the hooks of a coding agent.
 //
 //go:embed templates
 var templates embed.FS
 
 const settingsFile = "gavel.yaml"
 
-// project is what templates have to know of the project in a folder.
+// project is what templates need to know about the project in a folder.
 type project struct {
 	name    string
-	markers []string // files that tell it
-	test    []string // the command
-	frozen  []string // patterns of its tests, and of what decides which run and how
+	markers []string // files that identify it
+	test    []string // the test command
+	frozen  []string // patterns of its tests, and of the files that decide which tests run and how
 }
 
-// projects are known by their markers; the first is the one that the templates are written for.
+// projects are identified by their markers. The templates are written for the first one.
 var projects = []project{
 	{"Go", []string{"go.mod"}, []string{"go", "test", "./..."}, []string{"**/*_test.go", "**/testdata/**", "**/.gitignore"}},
 	{"Node", []string{"package.json"}, []string{"npm", "test"}, []string{
@@ -41,12 +41,12 @@ var projects = []project{
 	}},
 }
 
-// otherProject is one without markers.
+// otherProject is a project without markers.
 var otherProject = project{"", nil, []string{"make", "test"}, []string{
 	"**/*_test.*", "**/test_*", "**/*.test.*", "**/*.spec.*", "**/testdata/**", "test/**", "tests/**", "Makefile", "**/.gitignore",
 }}
 
-// findProject tells what a folder holds.
+// findProject returns the kind of project in a folder.
 func findProject(folder string) project {
 	for _, p := range projects {
 		for _, marker := range p.markers {
@@ -58,7 +58,7 @@ func findProject(folder string) project {
 	return otherProject
 }
 
-// settingTexts are the project's command and patterns as settings have them.
+// settingTexts returns the project's command and patterns as they appear in settings.
 func (p project) settingTexts() []string {
 	quote := func(before string) string {
 		return `"` + before + strings.Join(p.frozen, `", "`+before) + `"`
@@ -66,7 +66,7 @@ func (p project) settingTexts() []string {
 	return []string{"[" + strings.Join(p.test, ", ") + "]", quote(""), quote(":(glob)"), quote(":(glob,exclude)")}
 }
 
-// fitSettings writes settings for the project that a template wrote for the first of projects.
+// fitSettings adapts the settings of a template, which are written for the first of projects.
 func (p project) fitSettings(settings string) string {
 	var pairs []string
 	for i, word := range projects[0].settingTexts() {
@@ -75,7 +75,7 @@ func (p project) fitSettings(settings string) string {
 	return strings.NewReplacer(pairs...).Replace(settings)
 }
 
-// readTemplate is what a template writes, the settings and the workflow first.
+// readTemplate returns the files of a template, with the settings and the workflow first.
 func readTemplate(name string, p project) (files []newFile, err error) {
 	root := path.Join("templates", name)
 	if !fs.ValidPath(root) || strings.Contains(name, "/") || name == "" {

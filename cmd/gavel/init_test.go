@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestFromAnEmptyFolder types the section Start of README into an empty folder, and then
-// is the MCP client that finds the configuration there: it starts what that says, in another
-// folder, and is refused until it does what the workflow asks.
+// TestFromAnEmptyFolder types the section Start of README into an empty folder. Then it acts as the MCP client that
+// finds the configuration there: it starts the configured server in another folder, and is refused until it does what
+// the workflow requires.
 func TestFromAnEmptyFolder(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -64,7 +64,7 @@ workflow.advance {"id":"$ID","action":"approve","data":{"comments":"LGTM"}}
 workflow.advance {"id":"$ID","action":"approve","data":{"comments":"Checked sections 1 to 4."}}
 workflow.judge.config {"name":"document-review","enabled":false}
 `)
-	// play is an MCP client; it starts gavel mcp with these arguments.
+	// play is an MCP client that starts gavel mcp with these arguments.
 	answers := strings.Split(run(elsewhere, "play", append([]string{"calls"}, server.Args[1:]...)...), "\n")
 	for i, want := range []string{
 		`"document-review"`, `"state":"draft"`, `"state":"draft"`, `reviewer`, `"state":"reviewing"`, "Say in a sentence", `"complete":true`, "forbidden",
@@ -87,8 +87,8 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// Each client's configuration holds a command line that gavel understands, and names the file
-// that gavel init writes.
+// Each client's configuration contains a command line that gavel can parse, and names the file that gavel init
+// writes.
 func TestClientConfigurations(t *testing.T) {
 	t.Parallel()
 	for name, c := range mcpClients() {
@@ -117,7 +117,7 @@ func TestClientConfigurations(t *testing.T) {
 	}
 }
 
-// parsesStrict is parses for a command line that is not that of a page: no file is read.
+// parsesStrict is parses for a command line that is not from a page: it reads no file.
 func parsesStrict(t *testing.T, args []string) {
 	t.Helper()
 	if len(args) < 3 || args[0] != "mcp" || args[1] != "--config" || args[2] != `C:\a "b"\gavel.yaml` {
@@ -127,8 +127,8 @@ func parsesStrict(t *testing.T, args []string) {
 	parses(t, append([]string{"mcp"}, args[3:]...))
 }
 
-// TestSnippetOfReadme starts what README tells clients to start: a move that needs a
-// person waits for one, and the settings of that snippet find it.
+// TestSnippetOfReadme starts the server that README tells clients to start. A move that needs a person waits, and the
+// settings of that snippet find it.
 func TestSnippetOfReadme(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)

@@ -86,7 +86,7 @@ func (c *lintCmd) readRules() (rules []lintRule, err error) {
 	return rules, nil
 }
 
-// lintOne examines a file; its error is that it could not be examined.
+// lintOne examines a file; its error means that the file could not be examined.
 func lintOne(ctx context.Context, o workflow.LintOptions, file string) (module.LintFile, error) {
 	out := module.LintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
 	d, err := parseDefinition(file)
@@ -139,8 +139,8 @@ func (c *graphCmd) draw(ctx context.Context, con *console) (engine.DiagramResult
 	return drawn, err
 }
 
-// looksLikeFile tells a file that is missing from a workflow's name: names hold
-// no separators, and the usual endings are not names that people choose.
+// looksLikeFile distinguishes a missing file from a workflow's name. Names contain no separators, and people do not
+// choose names with the usual file extensions.
 func looksLikeFile(subject string) bool {
 	return hasDefinitionEnding(subject) || strings.ContainsAny(subject, `/\`)
 }
@@ -155,7 +155,7 @@ func drawFile(file, format string) (engine.DiagramResult, error) {
 		return out, parseError(file, "workflow definition", err)
 	}
 	var b strings.Builder
-	// What parses can be drawn, and a picture helps to see what lint means.
+	// Any definition that parses can be drawn, and a drawing helps to understand the output of lint.
 	if format == "dot" {
 		err = d.WriteDOT(&b, workflow.Marks{})
 	} else {

@@ -93,8 +93,7 @@ type commands struct {
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`
 }
 
-// console is what a command may read from and write to. Commands get it
-// injected and touch no global stream.
+// console holds the streams of a command. Commands get it injected and use no global stream.
 type console struct {
 	stdin  io.Reader
 	out    *term.Terminal // results
@@ -103,18 +102,17 @@ type console struct {
 	log    *slog.Logger
 	level  *slog.LevelVar // of log
 
-	// unsure is set where the answer may be about another store than the one that is meant:
-	// then it is not exit code 0.
+	// unsure is set if the result may be about another store than the intended one. Then the exit code is not 0.
 	unsure bool
 
-	errors   *slog.Logger  // where they are JSON
+	errors   *slog.Logger  // the log for errors, if stderr is JSON lines
 	args     []string      // of the program
-	implied  bool          // args, because there were none
-	settings *fileSettings // what the configuration file had for them
+	implied  bool          // args were added because there were none
+	settings *fileSettings // the values from the configuration file
 }
 
-// run is the program: it parses args, runs one command and returns the exit
-// code. SIGINT and SIGTERM end ctx; a second one ends the process at once.
+// run is the program: it parses args, runs one command and returns the exit code. SIGINT and SIGTERM cancel ctx; a
+// second signal ends the process immediately.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	dropEmptySettings()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -160,8 +158,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return term.ExitOK
 }
 
-// isProgram reports whether a program is at the other end of stdin: not a terminal, nor the null
-// device that services and schedulers give.
+// isProgram reports whether stdin is connected to a program: not to a terminal, nor to the null device that services
+// and schedulers use.
 func isProgram(stdin io.Reader) bool {
 	file, ok := stdin.(*os.File)
 	if !ok {
@@ -171,7 +169,7 @@ func isProgram(stdin io.Reader) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice == 0
 }
 
-// asksForJSON reports whether args have --json, also where they could not be understood.
+// asksForJSON reports whether args contain --json, even if they cannot be parsed.
 func asksForJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
@@ -181,8 +179,7 @@ func asksForJSON(args []string) bool {
 
 const logJSON = "json"
 
-// asksForJSONLines reports whether args or the environment have --log-format json, also where
-// args could not be understood.
+// asksForJSONLines reports whether args or the environment contain --log-format json, even if args cannot be parsed.
 func asksForJSONLines(args []string) bool {
 	format := os.Getenv("GAVEL_LOG_FORMAT")
 	for i, arg := range args {
@@ -198,13 +195,13 @@ func asksForJSONLines(args []string) bool {
 	return format == logJSON
 }
 
-// logErrors makes all that goes to stderr lines of JSON.
+// logErrors makes all output to stderr lines of JSON.
 func (con *console) logErrors(stderr io.Writer) {
 	con.errors = telemetry.NewLogger(stderr, slog.LevelInfo, true)
 	con.err = term.New(logLines{con.errors})
 }
 
-// logError is term's PrintError where stderr is lines of JSON.
+// logError is term's PrintError for a stderr with lines of JSON.
 func logError(log *slog.Logger, err error) int {
 	f, ok := errors.AsType[*term.ExitError](err)
 	if !ok {
@@ -235,8 +232,7 @@ func isSetting(name string) bool {
 	return strings.HasPrefix(name, "GAVEL_") || strings.HasPrefix(name, "LLM_")
 }
 
-// dropEmptySettings makes an empty variable count as one that is not set: that is
-// how container files and service managers write "no value".
+// dropEmptySettings unsets empty variables: container files and service managers write "no value" that way.
 func dropEmptySettings() {
 	for _, pair := range os.Environ() {
 		if name, empty := strings.CutSuffix(pair, "="); empty && isSetting(name) {
@@ -245,7 +241,7 @@ func dropEmptySettings() {
 	}
 }
 
-// execute parses and dispatches. Its error is what the user is told.
+// execute parses args and runs the command. Its error is shown to the user.
 func execute(ctx context.Context, con *console, args []string, stderr io.Writer) error {
 	var cmds commands
 	var options []kong.Option
@@ -278,7 +274,7 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	return settings.locate(parsed, parsed.Run(con, con.forModules()))
 }
 
-// newParser is the command line without its arguments.
+// newParser returns the parser of the command line.
 func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
 	if _, all := grammar.(*commands); all {
 		for _, c := range module.Commands("") {
@@ -299,8 +295,8 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 	}, more...)...)
 }
 
-// parseArguments reads args into cmds, with what the environment and the configuration file say
-// for them. Help that args ask for is printed: then the result is nil.
+// parseArguments parses args into cmds, with values from the environment and the configuration file. If args ask for
+// help, it prints the help and returns nil.
 func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error) {
 	return parseWith(&fileSettings{}, cmds, args, stdout, stderr, options...)
 }
@@ -324,9 +320,8 @@ func parseWith(settings *fileSettings, cmds *commands, args []string, stdout, st
 	return parsed, settings, errors.Join(settings.err, settings.locate(parsed, checkFlags(parsed, settings)))
 }
 
-// grammarFor is the command line for args. kong reads every flag of every command by
-// reflection, a third of what a start costs: where args begin with a command, the others are
-// left out.
+// grammarFor returns the command line for args. kong reads every flag of every command by reflection, which is a
+// third of the startup time. If args begin with a command, the others are omitted.
 func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Option) {
 	all := reflect.ValueOf(cmds).Elem()
 	for i := range all.NumField() {
@@ -345,7 +340,7 @@ func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Opti
 	return cmds, nil
 }
 
-// helpWhenAsked turns a bare `gavel` and `gavel help COMMAND` into --help.
+// helpWhenAsked converts `gavel` without arguments and `gavel help COMMAND` into --help.
 func helpWhenAsked(args []string) []string {
 	switch {
 	case len(args) == 0:
@@ -358,8 +353,8 @@ func helpWhenAsked(args []string) []string {
 	return args
 }
 
-// logLines makes each line that is for a person a message of a log: where programs read stderr,
-// all of it has their form.
+// logLines converts each line for a person into a log message. If programs read stderr, all of its output must have
+// the form of their logs.
 type logLines struct{ log *slog.Logger }
 
 func (l logLines) Write(p []byte) (int, error) {
@@ -372,6 +367,6 @@ func (l logLines) Write(p []byte) (int, error) {
 }
 
 func logLevel(name string) (level slog.Level) {
-	_ = level.UnmarshalText([]byte(name)) // the flag takes no other names
+	_ = level.UnmarshalText([]byte(name)) // the flag allows only valid names
 	return level
 }

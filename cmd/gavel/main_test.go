@@ -25,12 +25,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// TestMain makes the test binary its own script worker and watcher, and the program "gavel"
-// for the scripts and for every test that starts a server.
+// TestMain makes the test binary its own script worker and watcher. It is also the program "gavel" for the scripts
+// and for every test that starts a server.
 //
-// With the race detector the program is not this binary: a worker that is many times slower
-// misses the limits that scripts have, and cannot have a limit on its address space. See
-// needsProgram.
+// With the race detector, the program is not this binary: a worker that is many times slower misses the limits of
+// scripts, and cannot have a limit on its address space. See needsProgram.
 func TestMain(m *testing.M) {
 	worker.Main(workflow.AnswerLintRequest)
 	if process.Watch(os.Args, os.Stdin) {
@@ -46,18 +45,18 @@ func TestMain(m *testing.M) {
 	testscript.Main(sized{m}, programs)
 }
 
-// programs are what this binary is, by the names that it is called with.
+// programs are the functions that this binary runs, by the name that it is called with.
 var programs = map[string]func(){}
 
 func init() { programs["gavel"], programs["play"] = main, playSession }
 
-// raceDetector reports whether this test binary looks for data races.
+// raceDetector reports whether this test binary detects data races.
 func raceDetector() bool {
 	info, _ := debug.ReadBuildInfo()
 	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// sized runs the tests at the sizes that the flags ask for.
+// sized runs the tests at the sizes that the flags set.
 type sized struct{ m *testing.M }
 
 // Run implements testscript.TestingM.
@@ -65,7 +64,7 @@ func (s sized) Run() int {
 	flag.Parse()
 	defer pgtest.StopShared()
 	storetest.UseMemory()
-	for _, v := range os.Environ() { // what is set up on this machine has no part in the tests
+	for _, v := range os.Environ() { // settings of this machine must not affect the tests
 		if name, _, _ := strings.Cut(v, "="); isSetting(name) && name != "GAVEL_LONG" && name != pgtest.Variable {
 			if err := os.Unsetenv(name); err != nil {
 				panic(err)
@@ -79,7 +78,7 @@ func (s sized) Run() int {
 			}
 		}
 	}
-	unless("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // many wait for a server, or for a time-out that is tested
+	unless("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // many tests wait for a server or for a timeout
 	if storetest.Long() {
 		unless("load.clients", "50")
 		unless("load.time", "2s")
@@ -91,9 +90,8 @@ func (s sized) Run() int {
 	return s.m.Run()
 }
 
-// needsProgram leaves a test out under the race detector, which would watch the test and not the
-// program, built without it: what runs in the program is raced by its own packages' tests. With
-// GAVEL_LONG=1 it runs all the same.
+// needsProgram skips a test under the race detector. The detector would watch only the test, not the program, which
+// is built without it; the tests of the program's packages cover races there. With GAVEL_LONG=1 the test runs anyway.
 func needsProgram(t testing.TB) {
 	t.Helper()
 	if raceDetector() && !storetest.Long() {
@@ -101,7 +99,7 @@ func needsProgram(t testing.TB) {
 	}
 }
 
-// runBuilt runs tests with a gavel in the PATH that was built as for a release.
+// runBuilt runs tests with a gavel in the PATH that was built like a release.
 func (s sized) runBuilt() int {
 	dir, err := os.MkdirTemp("", "gavel-test-")
 	if err != nil {
@@ -122,7 +120,7 @@ func (s sized) runBuilt() int {
 	return s.m.Run()
 }
 
-// program is gavel as for a release: without the race detector, and under its own name.
+// program returns the path of a gavel built like a release: without the race detector, and with its own name.
 func program(t *testing.T) string {
 	t.Helper()
 	needsProgram(t)
@@ -133,7 +131,7 @@ func program(t *testing.T) string {
 	return path
 }
 
-// plainSandbox runs scripts in that program.
+// plainSandbox returns a compiler whose scripts run in that program.
 func plainSandbox(t *testing.T) *validators.Compiler {
 	t.Helper()
 	pool, err := script.NewPool(script.Config{WorkerPath: program(t)})

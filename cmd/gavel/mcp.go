@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// toolFlags are what MCP clients are shown, and how they are answered.
+// toolFlags configure which tools MCP clients see, and how they are answered.
 type toolFlags struct {
 	ToolNames     string `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
 	Toolset       string `name:"toolset" enum:"core,seed,all" default:"all" placeholder:"SET" help:"Which tools are offered: core (list, describe, start, advance, status, judge.validate), seed (the eleven of the Generic DFA server) or all, the default."`
@@ -29,7 +29,7 @@ func (f *toolFlags) tools() gavel.Tools {
 	return gavel.Tools{Names: f.ToolNames, Set: f.Toolset, OutputSchemas: f.OutputSchemas}
 }
 
-// reviewFlags say whether moves wait for a person, and who may ask that person.
+// reviewFlags configure whether moves wait for a person, and who may ask that person.
 type reviewFlags struct {
 	Reviews bool `name:"reviews" default:"true" negatable:"" help:"Let moves that need a person wait for one; reviewers decide them with gavel review, over MCP or over REST. --no-reviews refuses such moves. Default: on."`
 	Elicit  bool `name:"elicit" help:"Let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
@@ -51,9 +51,8 @@ type mcpCmd struct {
 	systemFlags
 }
 
-// closeLimit bounds what comes after the last answer, so that all of it stays
-// within a second where requests end when they are cancelled. What was acknowledged is durable already: a store that is slow
-// to close loses nothing.
+// closeLimit limits the shutdown after the last answer, so that it takes less than a second if requests end when they
+// are cancelled. Acknowledged writes are already durable: a store that closes slowly loses nothing.
 const closeLimit = 250 * time.Millisecond
 
 func (c *mcpCmd) Run(ctx context.Context, con *console) error {
@@ -68,9 +67,9 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
-		err = nil // told to stop, perhaps in the middle of the start
+		err = nil // stopped by a signal, perhaps during startup
 	}
-	sys.Extensions().Close() // before the limit: other servers have seconds to save what they hold
+	sys.Extensions().Close() // before the limit: connections to other servers get seconds to save their state
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
@@ -91,8 +90,8 @@ func checkPrincipal(id string) error {
 	return nil
 }
 
-// checkAgent is checkPrincipal for a client of this machine, whose runs of chains go on only under a name that no token
-// and no issuer could have given it.
+// checkAgent is checkPrincipal for a local client. It also rejects ids that a token or an issuer could have: runs of
+// chains for such a principal would need that token or issuer to continue.
 func checkAgent(id string) error {
 	if err := checkPrincipal(id); err != nil {
 		return err
@@ -137,15 +136,15 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	return nil
 }
 
-// outliveClient keeps a client that is gone from ending the process in mid-write. It
-// takes SIGPIPE and does not ignore it: what is ignored stays ignored in commands that
-// fetch evidence, which would write other things here than under gavel review.
+// outliveClient prevents a client that has gone away from ending the process in the middle of a write. It handles
+// SIGPIPE instead of ignoring it: commands that fetch evidence would inherit an ignored signal, and would write
+// different output here than under gavel review.
 func outliveClient() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel is never read, so further signals are dropped
 }
 
-// forgiveOnHangup lets every quarantined script run again whenever the operator
-// sends SIGHUP. The returned function ends that.
+// forgiveOnHangup lets every quarantined script run again when the operator sends SIGHUP. The returned function stops
+// that.
 func forgiveOnHangup(log *slog.Logger, pool *script.Pool) (stop func()) {
 	return onHangup(func() {
 		pool.ResetQuarantine("")
@@ -170,7 +169,7 @@ func onHangup(f func()) (stop func()) {
 	}
 }
 
-// warnMissing says once what definitions ask for and nobody configured.
+// warnMissing logs once what definitions require and the configuration lacks.
 func warnMissing(ctx context.Context, log *slog.Logger, sys *system) error {
 	stored, err := sys.Store.Definitions(ctx)
 	if err != nil {

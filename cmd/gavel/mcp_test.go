@@ -18,8 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// spinning is a workflow with an action whose script takes a moment, and one whose
-// script never ends.
+// spinning is a workflow with two actions: the script of one takes a moment, the script of the other never ends.
 const spinning = `{"name":"gate","initialState":"open","states":{
 	"open":{"transitions":{
 		"spin":{"target":"open","validator":"(data) => { let x = 0; for (let i = 0; i < 2000; i++) x += i; return x > 0; }"},
@@ -27,7 +26,7 @@ const spinning = `{"name":"gate","initialState":"open","states":{
 		"close":"shut"}},
 	"shut":{"final":true}}}`
 
-// soon is a second with the slack that a shared machine under the race detector needs.
+// soon is a second plus the slack that a shared machine under the race detector needs.
 const soon = patience
 
 func storeIn(t *testing.T) string {
@@ -35,7 +34,7 @@ func storeIn(t *testing.T) string {
 	return filepath.Join(t.TempDir(), storeFile)
 }
 
-// begun is a server with some instances of spinning.
+// begun returns a server with some instances of spinning.
 func begun(t *testing.T, store string) (*server, []string) {
 	t.Helper()
 	s := launch(t, "--store", store, "--tool-names", "dotted")
@@ -44,7 +43,7 @@ func begun(t *testing.T, store string) (*server, []string) {
 	for range 10 {
 		ids = append(ids, s.must("workflow.start", object{"type": "gate"}).field("id"))
 	}
-	s.must("workflow.advance", object{"id": ids[0], "action": "spin"}) // the worker is up
+	s.must("workflow.advance", object{"id": ids[0], "action": "spin"}) // so that the worker is running
 	return s, ids
 }
 
@@ -76,7 +75,7 @@ func TestServerEndsWithItsInput(t *testing.T) {
 				for i := range 4 * len(ids) {
 					pending = append(pending, s.beginCall("workflow.advance", fmt.Sprintf(`{"id":%q,"action":%q,"data":{"on":true}}`, ids[i%len(ids)], action)))
 				}
-				first := s.await(pending[0]) // they have begun
+				first := s.await(pending[0]) // so that they have begun
 				pending[0] <- first
 				checkEnd(t, s, end)
 				checkAccounted(t, store, ids, pending)
@@ -104,8 +103,8 @@ func checkEnd(t *testing.T, s *server, end func(*server) (time.Duration, error))
 	}
 }
 
-// checkAccounted compares what was acknowledged with what another process finds
-// in the store: every acknowledged advance, each once.
+// checkAccounted compares the acknowledged advances with those that another process finds in the store: each of them
+// exactly once.
 func checkAccounted(t *testing.T, store string, ids []string, pending []chan reply) {
 	t.Helper()
 	moved := map[string]int{ids[0]: 1} // from begun
@@ -142,8 +141,7 @@ func checkAccounted(t *testing.T, store string, ids []string, pending []chan rep
 	t.Logf("%d of %d answered, %d moved", answered, len(pending), len(seen))
 }
 
-// childrenOfProcess lists the children of every thread of a process; nothing
-// where the system does not tell.
+// childrenOfProcess lists the children of all threads of a process; nil if the system does not show them.
 func childrenOfProcess(pid int) (out []string) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
@@ -154,7 +152,7 @@ func childrenOfProcess(pid int) (out []string) {
 	return out
 }
 
-// waitGone polls: nobody but its parent, which is gone, is told of a process's end.
+// waitGone polls, because only the parent of a process is notified of its end, and the parent has ended.
 func waitGone(t *testing.T, pid string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

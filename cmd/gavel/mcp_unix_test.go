@@ -29,9 +29,9 @@ func socketPair(t *testing.T) (ours, theirs *os.File) {
 	return ours, theirs
 }
 
-// TestSharedPipeTurnsNonBlocking: a process that shares gavel's stdin and stdout makes them
-// non-blocking while gavel reads. It serves on, also answers that do not fit into the
-// socket at once, and ends within a second with its input.
+// TestSharedPipeTurnsNonBlocking: a process that shares gavel's stdin and stdout makes them non-blocking while gavel
+// reads. gavel keeps serving, including answers larger than the socket's buffer, and ends within a second after its
+// input.
 func TestSharedPipeTurnsNonBlocking(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
@@ -48,7 +48,7 @@ func TestSharedPipeTurnsNonBlocking(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
-	if err := out.Close(); err != nil { // else the end of the answers is never seen
+	if err := out.Close(); err != nil { // otherwise the end of the answers is not detected
 		t.Fatal(err)
 	}
 	send := func(line string) {
@@ -71,7 +71,7 @@ func TestSharedPipeTurnsNonBlocking(t *testing.T) {
 	if err := unix.SetNonblock(int(in.Fd()), true); err != nil { // shared with the process
 		t.Fatal(err)
 	}
-	for range 3 { // the read that blocks ends with the first of them
+	for range 3 { // the blocked read ends with the first line
 		send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 		hear(`"id":1`)
 	}
@@ -87,7 +87,7 @@ func TestSharedPipeTurnsNonBlocking(t *testing.T) {
 	}
 }
 
-// SIGHUP is the operator's way out of a quarantine; it does not end the server.
+// SIGHUP lets an operator lift a quarantine; it does not end the server.
 func TestHangupForgivesQuarantinedScripts(t *testing.T) {
 	t.Parallel()
 	s := launch(t, "--store", "memory")
@@ -95,7 +95,7 @@ func TestHangupForgivesQuarantinedScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for began := time.Now(); !strings.Contains(s.stderr.String(), "quarantined scripts may run again"); {
-		s.must("workflow.list", object{}) // alive, and an event to wait for
+		s.must("workflow.list", object{}) // it is running, and this logs an event to wait for
 		if time.Since(began) > patience {
 			t.Fatalf("nothing was said of it: %s", s.stderr)
 		}

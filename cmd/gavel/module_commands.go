@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// newCommand makes a command of a module at a path, with the flags that it leaves to the program.
+// newCommand creates a module's command at a path, with the flags that the program provides.
 func newCommand(c module.Command, path string) any {
 	if c.Operation != nil {
 		operationCommands[path] = adaptCommand(c.Operation)
@@ -40,7 +40,7 @@ func newCommand(c module.Command, path string) any {
 	return command
 }
 
-// newCommands makes a command that has others below it.
+// newCommands creates a command with subcommands.
 func newCommands(below []module.Command, path string) any {
 	made, fields := make([]any, len(below)), make([]reflect.StructField, len(below))
 	for i, c := range below {
@@ -59,7 +59,7 @@ func commandField(c module.Command, of reflect.Type) reflect.StructField {
 	return reflect.StructField{Name: "Command", Type: of, Tag: reflect.StructTag(fmt.Sprintf(`cmd:"" name:%q help:%q`, c.Name, c.Help))}
 }
 
-// eachShared calls f with every field of a command for flags of the program.
+// eachShared calls f with every field of a command that holds flags of the program.
 func eachShared(command reflect.Value, f func(field reflect.Value)) {
 	for i := range command.NumField() {
 		switch field := command.Field(i); {
@@ -71,7 +71,7 @@ func eachShared(command reflect.Value, f func(field reflect.Value)) {
 	}
 }
 
-// applyShared does what kong does not do for flags behind an interface.
+// applyShared calls AfterApply of flags behind an interface, which kong does not do.
 func applyShared(parsed *kong.Context) {
 	if selected := parsed.Selected(); selected != nil && selected.Target.Kind() == reflect.Struct {
 		eachShared(selected.Target, func(field reflect.Value) {
@@ -82,7 +82,7 @@ func applyShared(parsed *kong.Context) {
 	}
 }
 
-// detailsOfModules are what the help of commands of modules says, by their paths.
+// detailsOfModules collects the detailed help of module commands, by path.
 func detailsOfModules(parent string, details map[string]string) {
 	for _, c := range module.Commands(parent) {
 		path := strings.TrimSpace(parent + " " + c.Name)
@@ -91,7 +91,7 @@ func detailsOfModules(parent string, details map[string]string) {
 	}
 }
 
-// adaptCommand is a module's command of an operation as the program's own are.
+// adaptCommand converts a module's operation command to the program's own type.
 func adaptCommand(c *module.OperationCommand) *operationCommand {
 	spec := &operationCommand{op: c.Operation, positional: c.Positional, bad: c.Bad, rows: c.Rows, none: say(c.None), spare: c.Spare}
 	if c.Text != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// The names of fields that many commands have as arguments, or not at all.
+// Names of fields that many commands take as arguments, or do not take.
 var (
 	byID       = []string{"id"}
 	byReviewID = []string{"reviewId"}
@@ -17,10 +17,10 @@ var (
 	ofInstance = map[string]string{"id": "instance"}
 )
 
-// closed are the codes that keep a review from being decided.
+// closed lists the codes that mean that a review can no longer be decided.
 var closed = []engine.Code{engine.CodeReviewClosed, engine.CodeConflict}
 
-// operationCommands are the commands that perform one operation, by their words.
+// operationCommands are the commands that perform one operation, by their words on the command line.
 var operationCommands = map[string]*operationCommand{
 	"start": {op: operation.Start.Operation, positional: []string{"type"}, flags: map[string]string{"type": "workflow"}, text: printStart},
 	"advance": {
@@ -72,10 +72,10 @@ func sayNoReviews(req any) string {
 	return "no such reviews"
 }
 
-// unturnable are the codes that keep undo and redo from doing something.
+// unturnable lists the codes that mean that undo or redo is not possible.
 var unturnable = []engine.Code{engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict, engine.CodeValuesDestroyed}
 
-// decideReview is a command that decides a review.
+// decideReview returns a command that decides a review.
 func decideReview(decision judge.Outcome, without ...string) *operationCommand {
 	return &operationCommand{
 		op: operation.Resolve.Operation, positional: byReviewID, flags: reviewID, without: without,

@@ -19,8 +19,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// operationCmd is a command that performs one operation of the table: operationCommands says which
-// one, and the operation's fields are its arguments and flags.
+// operationCmd is a command that performs one operation: operationCommands names it, and the operation's fields are
+// the command's arguments and flags.
 type operationCmd struct {
 	performFlags
 	placeFlags
@@ -50,7 +50,7 @@ func (c *judgedCmd) Run(ctx context.Context, con *console) error {
 	return c.perform(ctx, con, c.placeFlags, func(any) (operation.Caller, func(), error) { return c.open(ctx, con, create) })
 }
 
-// operationFlags are the arguments and flags that a command has from its operation.
+// operationFlags are the arguments and flags that a command gets from its operation.
 type operationFlags struct {
 	spec   *operationCommand
 	fields []operation.Field // as the command line names them
@@ -58,37 +58,37 @@ type operationFlags struct {
 	Values any `embed:""`
 }
 
-// performFlags are those of a command that performs its operation.
+// performFlags are the flags of a command that performs its operation.
 type performFlags struct {
 	operationFlags
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// operationCommand says how the command line shows an operation.
+// operationCommand describes how the command line presents an operation.
 type operationCommand struct {
 	op *operation.Operation
-	// positional names the fields that are arguments, in their order. fixed fields have a value that
-	// the command implies; without leaves fields out.
+	// positional names the fields that are arguments, in order. The command implies the values of fixed fields, and
+	// omits the fields in without.
 	positional, without []string
 	fixed, usual        map[string]string // usual are defaults
 	flags               map[string]string // names of flags that differ from nameFlag
-	bad                 []engine.Code     // errors that are exit code 1: nothing is wrong with the command
+	bad                 []engine.Code     // errors with exit code 1: the command itself is correct
 
-	rows  func(res any) [][]string // of a list, with the heading
-	none  func(req any) string     // what to say of an empty list
+	rows  func(res any) [][]string // of a list, including the heading
+	none  func(req any) string     // the text for an empty list
 	spare []string                 // columns that a narrow terminal omits
 	text  func(ctx context.Context, con *console, a answer) error
-	json  func(res any) any // what --json prints; nil for the result
-	// refused says that nothing happened: exit code 1. nil is the operation's.
+	json  func(res any) any // the value printed by --json; nil for the result
+	// refused reports that nothing happened: exit code 1. nil uses the operation's function.
 	refused func(res any) bool
 }
 
-// typed adapts a function of a result for the table.
+// typed adapts a function of a concrete result type.
 func typed[Res, T any](f func(Res) T) func(any) T {
 	return func(res any) T { return f(res.(Res)) } //nolint:forcetypeassert // the operation's result
 }
 
-// bindOperations gives the commands below a node their operations. Each is found by its words.
+// bindOperations binds the commands below a node to their operations, by their words.
 func bindOperations(node reflect.Value, path string) {
 	for i := range node.NumField() {
 		field := node.Type().Field(i)
@@ -104,7 +104,7 @@ func bindOperations(node reflect.Value, path string) {
 	}
 }
 
-// moduleCommands are the commands of modules below a command.
+// moduleCommands returns the commands of modules below a command.
 func moduleCommands(parent string) (all kong.Plugins) {
 	for _, c := range module.Commands(parent) {
 		command := reflect.ValueOf(newCommand(c, parent+" "+c.Name)).Elem()
@@ -127,7 +127,7 @@ func nameOfCommand(field reflect.StructField) string {
 	return cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
 }
 
-// bind makes the arguments and flags of the command's operation.
+// bind creates the arguments and flags of the command's operation.
 func (c *operationFlags) bind(words string) {
 	c.spec = operationCommands[words]
 	all := slices.DeleteFunc(slices.Clone(c.spec.op.Fields), func(f operation.Field) bool {
@@ -142,7 +142,7 @@ func (c *operationFlags) bind(words string) {
 	c.fields, c.Values = all, reflect.New(reflect.StructOf(members)).Interface()
 }
 
-// position is the place of a positional argument; flags come behind all of them.
+// position returns the index of a positional argument; flags come after all of them.
 func (s *operationCommand) position(f operation.Field) int {
 	if i := slices.Index(s.positional, f.Name); i >= 0 {
 		return i
@@ -150,7 +150,7 @@ func (s *operationCommand) position(f operation.Field) int {
 	return len(s.positional)
 }
 
-// fieldWords are the help of fields that a command line takes in another form.
+// fieldWords is the help of fields that the command line takes in a different form.
 var fieldWords = map[string]string{
 	"id":       "The instance: its id, or the beginning of it.",
 	"reviewId": "The review: its id, or the beginning of it.",
@@ -159,12 +159,12 @@ var fieldWords = map[string]string{
 	"until":    "Only before then, written as for --since.",
 }
 
-// placeholders are those of flags whose name does not say what the value is.
+// placeholders are those of flags whose name does not describe the value.
 var placeholders = map[string]string{
 	"after": "CURSOR", "at": "TIME", "idempotency-key": "KEY", "instance": "ID", "reason": "TEXT", "since": "WHEN", "text": "WORDS", "until": "WHEN",
 }
 
-// nameField gives a field its name and words on the command line, and returns what kong reads of it.
+// nameField sets the field's name and help on the command line, and returns the struct field for kong.
 func (s *operationCommand) nameField(f *operation.Field) reflect.StructField {
 	member := reflect.StructField{Name: strings.ToUpper(f.Name[:1]) + f.Name[1:]}
 	isArgument, name := slices.Contains(s.positional, f.Name), f.Name
@@ -200,7 +200,7 @@ func (s *operationCommand) nameField(f *operation.Field) reflect.StructField {
 	return member
 }
 
-// nameFlag is the flag of a field: afterSeq is --after-seq. A list continues --after a cursor.
+// nameFlag returns the flag of a field: afterSeq is --after-seq. A list continues --after a cursor.
 func nameFlag(field string) string {
 	if field == "cursor" {
 		return "after"
@@ -215,7 +215,7 @@ func nameFlag(field string) string {
 	return strings.ToLower(b.String())
 }
 
-// request is what the command line asks for: a pointer to the operation's request.
+// request returns the request of the command line: a pointer to the operation's request.
 func (c *operationFlags) request(now time.Time) (any, error) {
 	req := c.spec.op.NewRequest()
 	for i := range c.spec.op.Fields {
@@ -239,7 +239,7 @@ func (c *operationFlags) request(now time.Time) (any, error) {
 	return req, nil
 }
 
-// readFlag is the value of a flag as text, nil where it was not given.
+// readFlag returns the value of a flag as text; nil if it was not given.
 func readFlag(f *operation.Field, v reflect.Value, now time.Time) ([]string, error) {
 	if v.IsZero() {
 		return nil, nil
@@ -269,8 +269,8 @@ func readFlag(f *operation.Field, v reflect.Value, now time.Time) ([]string, err
 	return nil, nil
 }
 
-// perform performs the operation at what open returns for its request, and prints the result. A result
-// that says that nothing happened is a bad end.
+// perform performs the operation with the caller that open returns for its request, and prints the result. If the
+// result is a refusal, the exit code is that of a bad end.
 func (c *performFlags) perform(ctx context.Context, con *console, at placeFlags, open func(req any) (operation.Caller, func(), error)) error {
 	req, err := c.request(time.Now())
 	if err != nil {
@@ -293,7 +293,7 @@ func (c *performFlags) perform(ctx context.Context, con *console, at placeFlags,
 	return cmp.Or(err, badUnless(refused == nil || !refused(res)))
 }
 
-// answer is what an operation answered: where, and to which request.
+// answer is an operation's result, with its caller and request.
 type answer struct {
 	at     placeFlags
 	caller operation.Caller
@@ -301,8 +301,8 @@ type answer struct {
 	res    any
 }
 
-// print prints an answer: as JSON, as a table where it is a list, as the command's text, or as the
-// message that it has.
+// print prints a result: as JSON, as a table if it is a list, with the text function of the command, or as its
+// message.
 func (c *performFlags) print(ctx context.Context, con *console, a answer) error {
 	v := reflect.ValueOf(a.res)
 	switch {
@@ -332,8 +332,8 @@ func (c *performFlags) print(ctx context.Context, con *console, a answer) error 
 	return con.printList(false, nil, c.spec.rows(a.res), c.spec.none(a.req), more, c.spec.spare...)
 }
 
-// askWhole performs an operation. It asks for more events until there are as many as the request
-// wants: a page of a busy server may end early.
+// askWhole performs an operation. It requests more events until it has as many as the request asks for, because a
+// busy server may end a page early.
 func askWhole(ctx context.Context, at operation.Caller, op *operation.Operation, req any) (any, error) {
 	res, err := at.Ask(ctx, op, req)
 	events, ok := req.(*engine.HistoryRequest)
@@ -342,7 +342,7 @@ func askWhole(ctx context.Context, at operation.Caller, op *operation.Operation,
 	}
 	whole := reflect.New(op.Result).Elem()
 	whole.Set(reflect.ValueOf(res))
-	list, count, next := whole.Field(1), whole.FieldByName("Count"), whole.FieldByName("NextAfter") // both results have their list there
+	list, count, next := whole.Field(1), whole.FieldByName("Count"), whole.FieldByName("NextAfter") // both result types have their list in field 1
 	for want := cmp.Or(events.Limit, 100); !next.IsZero() && list.Len() < want; {
 		events.AfterSeq, events.Limit = next.Int(), want-list.Len()
 		if res, err = at.Ask(ctx, op, req); err != nil {

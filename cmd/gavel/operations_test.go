@@ -19,7 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Every entry of the table is of a command, and names fields that its operation has.
+// Every entry of the table belongs to a command, and names fields that its operation has.
 func TestOperationCommands(t *testing.T) {
 	t.Parallel()
 	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
@@ -115,7 +115,7 @@ func (e eventsOfTwo) Ask(_ context.Context, _ *operation.Operation, req any) (an
 	return page, nil
 }
 
-// A page that ends early is not all that there is.
+// After a page that ends early, more events are requested.
 func TestShortPagesOfEvents(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

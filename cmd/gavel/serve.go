@@ -43,9 +43,9 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if err = c.serve(ctx, con, sys); ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = nil // told to stop in the middle of the start
+		err = nil // stopped by a signal during startup
 	}
-	sys.Extensions().Close() // before the limit: other servers have seconds to save what they hold
+	sys.Extensions().Close() // before the limit: connections to other servers get seconds to save their state
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
@@ -54,7 +54,7 @@ func (c *serveCmd) check(ctx context.Context) error {
 	return cmp.Or(err, c.checkReviews(), errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.listenFlags.checkForm(), c.listenFlags.check(ctx, c.Auth)))
 }
 
-// serve answers until ctx ends, and returns when what was begun is finished.
+// serve answers until ctx ends, and returns once requests in progress are finished.
 func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err error) {
 	watch := newDefinitionWatch(vetted{sys.Engine, sys.Extensions()}, con.log, c.Definitions)
 	if err := watch.start(ctx); err != nil {
@@ -82,7 +82,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		return term.UsageErrorf("", "cannot serve: %w", err)
 	}
 	sys.metered.listener.Store(server)
-	defer func() { // what never came to serve
+	defer func() { // the listener, if the server never started
 		if err != nil {
 			err = errors.Join(err, server.Close())
 		}
@@ -125,8 +125,8 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	return nil
 }
 
-// runEvery runs f in the background, after first and then each interval, until ctx ends or the
-// returned function is called, which waits for it.
+// runEvery runs f in the background, after first and then at each interval, until ctx ends or the returned function
+// is called, which waits for it.
 func runEvery(ctx context.Context, first, interval time.Duration, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -147,10 +147,10 @@ func runEvery(ctx context.Context, first, interval time.Duration, f func(context
 	}
 }
 
-// recordUseEvery is how often it is written when tokens were used last.
+// recordUseEvery is how often the last use of tokens is written.
 const recordUseEvery = 5 * time.Minute
 
-// watchTokens writes now and then, and at the end, which tokens were used.
+// watchTokens writes periodically, and at the end, which tokens were used.
 func watchTokens(ctx context.Context, log *slog.Logger, who auth.Authenticator) (stop func()) {
 	tokens, ok := who.(*auth.Tokens)
 	if !ok {
@@ -198,8 +198,7 @@ func (f listenFlags) config(log *slog.Logger) listen.Config {
 	}
 }
 
-// checkForm is what can be told of the listener without this machine: addresses, limits, and
-// certificates without a key.
+// checkForm checks the listener without using this machine: addresses, limits, and certificates without a key.
 func (f listenFlags) checkForm() error {
 	var wrong []error
 	if _, _, err := net.SplitHostPort(f.Listen); err != nil {
@@ -216,15 +215,15 @@ func (f listenFlags) checkForm() error {
 	return errors.Join(wrong...)
 }
 
-// flagOfField are the flags of fields that flags can have wrong: checkFlags refuses limits below 0,
-// and 0 is the default.
+// flagOfField maps fields that flags can set wrongly to those flags. checkFlags rejects limits below 0, and 0 is the
+// default.
 var flagOfField = map[string]string{
 	"CertFile": "--tls-cert", "KeyFile": "--tls-key", "ClientCAFile": "--tls-client-ca",
 	"MaxHeader": "--max-header", "AllowedHosts": "--allow-host", "AllowedOrigins": "--allow-origin",
 }
 
-// check refuses what would leave an open door: no authentication, or tokens in plain
-// text, on an address that other machines reach.
+// check rejects an insecure listener: no authentication, or tokens in plain text, on an address that other machines
+// can reach.
 func (f listenFlags) check(ctx context.Context, auth string) error {
 	host, _, err := net.SplitHostPort(f.Listen)
 	if err != nil || loopbackOnly(ctx, host) {
@@ -241,7 +240,7 @@ func (f listenFlags) check(ctx context.Context, auth string) error {
 	return nil
 }
 
-// loopbackOnly reports whether a host is this machine, whatever it resolves to.
+// loopbackOnly reports whether all addresses of a host belong to this machine.
 func loopbackOnly(ctx context.Context, host string) bool {
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", strings.Trim(host, "[]"))
 	return err == nil && len(found) > 0 && !slices.ContainsFunc(found, func(a netip.Addr) bool { return !a.Unmap().IsLoopback() })
@@ -272,9 +271,8 @@ type rateFlags struct {
 	Burst int      `name:"rate-burst" default:"2000" placeholder:"N" help:"Requests that it may send at once. Default: 2000."`
 }
 
-// AfterApply sets the rate that depends on another flag. With --auth none everybody is one
-// principal, on this machine: a limit would throttle the one agent that a sidecar has, and keep
-// nobody apart.
+// AfterApply sets the rate, whose default depends on another flag. With --auth none all callers are one local
+// principal: a limit would throttle the only agent of a sidecar, and separate no one.
 func (c *serveCmd) AfterApply() error { //nolint:unparam // the form that kong calls
 	if c.Rate != nil {
 		return nil
@@ -293,16 +291,16 @@ func (f rateFlags) check() error {
 	return nil
 }
 
-// expireEvery is how often reviews are looked through whose time is over. Nothing
-// rests on it: one that is past its time resolves nothing, whoever noticed.
+// expireEvery is how often reviews are checked for expiry. Nothing depends on it: an overdue review resolves nothing,
+// even before it is expired.
 const expireEvery = time.Minute
 
 type expirer interface {
 	ExpireReviews(ctx context.Context) (int, error)
 }
 
-// watchReviews ends the reviews that nobody decided in time, now and every minute,
-// until ctx ends or the returned function is called, which waits for it.
+// watchReviews expires overdue reviews immediately and every minute, until ctx ends or the returned function is
+// called, which waits for it.
 func watchReviews(ctx context.Context, log *slog.Logger, reviews expirer) (stop func()) {
 	return runEvery(ctx, 0, expireEvery, func(ctx context.Context) {
 		n, err := reviews.ExpireReviews(ctx)

@@ -23,13 +23,13 @@ const (
 	authNone  = "none"
 )
 
-// The first start leaves its tokens in these files, next to the store.
+// The first start writes its tokens to these files, next to the store.
 const (
 	operatorTokenFile = "operator.token"
 	agentTokenFile    = "agent.token"
 )
 
-// localAgent is everybody under --auth none: who gavel mcp serves without a --role.
+// localAgent is every caller under --auth none: the principal that gavel mcp serves without a --role.
 var localAgent = gavel.LocalAgent
 
 type authFlags struct {
@@ -37,13 +37,13 @@ type authFlags struct {
 	tokensFlag
 }
 
-// open makes the authenticator, and at a first start on loopback the first tokens. others
-// says that callers without a token of this gavel can be known too.
+// open creates the authenticator, and the first tokens at a first start on loopback. others reports that callers
+// without a token of this store can also be identified.
 func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (auth.Authenticator, error) {
 	tcp, ok := at.(*net.TCPAddr)
 	loopback := ok && tcp.IP.IsLoopback()
 	if f.Auth == authNone {
-		if !loopback { // the name meant another address than it did a moment ago
+		if !loopback { // the name resolved to another address than a moment ago
 			return nil, term.UsageErrorf("", "--auth none is for loopback addresses only, and this is %s", at)
 		}
 		return auth.Local(localAgent), nil
@@ -61,7 +61,7 @@ func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (au
 	const first = "make one first: gavel token create NAME --role operator --out FILE --store "
 	switch {
 	case slices.ContainsFunc(all, func(t auth.Token) bool { return t.Hooks == "" }) || others && (shared || !loopback):
-	case shared: // which of the machines would get the files?
+	case shared: // it is unknown which machine should get the files
 		return nil, term.UsageErrorf(first+sys.place.String()+" --store-key FILE", "nobody could call: there is no token in %s", sys.place)
 	case !loopback && path != "":
 		return nil, term.UsageErrorf(first+store, "nobody could call: there is no token in %s", path)
@@ -74,7 +74,7 @@ func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (au
 // areShared reports whether the tokens are in the database of the store.
 func (f authFlags) areShared(sys *system) bool { return sys.place.isDatabase() && f.Tokens == "" }
 
-// keptTokens opens the tokens of this gavel; nil where callers need none.
+// keptTokens returns a function that opens the store's tokens; nil if callers need none.
 func (f authFlags) keptTokens(sys *system) func() (*auth.Tokens, error) {
 	switch {
 	case f.Auth == authNone:
@@ -87,7 +87,7 @@ func (f authFlags) keptTokens(sys *system) func() (*auth.Tokens, error) {
 		return func() (_ *auth.Tokens, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if opened == nil { // also where that failed before
+			if opened == nil { // also if it failed before
 				opened, err = auth.OpenTokens(f.path(sys.place.path))
 			}
 			return opened, err
@@ -95,9 +95,9 @@ func (f authFlags) keptTokens(sys *system) func() (*auth.Tokens, error) {
 	}
 }
 
-// firstTokens makes an operator's and an agent's token and leaves them in files: what is printed
-// ends in logs. Those of a store in memory, which has no place for files, are shown on a terminal. They
-// act as the principals of this machine, so that what gavel mcp began goes on here.
+// firstTokens creates a token for an operator and one for an agent, and writes them to files, because printed tokens
+// end up in logs. For a store in memory, which has no place for files, it shows them on a terminal. The tokens act as
+// the principals of this machine, so that instances that gavel mcp began can continue here.
 func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 	if store == memoryStore && !con.err.IsTerminal() {
 		return term.UsageErrorf("use --auth none; or make a token first (gavel token create NAME --out FILE --tokens TOKENS) and give --tokens TOKENS here too",
@@ -120,7 +120,7 @@ func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 		}
 		file := filepath.Join(filepath.Dir(store), who.file)
 		if err := auth.WriteSecret(file, bearers[i]); err != nil {
-			_ = tokens.Forget(made[0].ID, made[1].ID) // nobody has them; the error says enough
+			_ = tokens.Forget(made[0].ID, made[1].ID) // no one has them; the error is enough
 			return term.UnknownErrorf("", "%w", err)
 		}
 		con.err.Printf("%s's token: in the file %s\n", who.name, file)
@@ -128,8 +128,8 @@ func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 	return nil
 }
 
-// resourcePath is where the protected-resource document is (RFC 9728); that of a resource
-// with a path has the path behind it.
+// resourcePath is the path of the protected-resource document (RFC 9728). For a resource with a path, that path is
+// appended.
 const resourcePath = "/.well-known/oauth-protected-resource"
 
 type issuerFlags struct {
@@ -143,8 +143,7 @@ func (f issuerFlags) check() error {
 	return nil
 }
 
-// base is the address of this server without a slash at its end. The host of a request
-// was checked by the listener.
+// base returns the URL of this server without a trailing slash. The listener has checked the host of the request.
 func (f issuerFlags) base(r *http.Request) string {
 	if f.PublicURL != "" {
 		return strings.TrimRight(f.PublicURL, "/")
@@ -156,7 +155,7 @@ func (f issuerFlags) base(r *http.Request) string {
 	return scheme + "://" + r.Host
 }
 
-// issuersFor are the issuers that the configuration file declares, for a way to know callers.
+// issuersFor returns the issuers in the configuration file; how is the value of --auth.
 func (f configFlag) issuersFor(how string) ([]auth.Issuer, error) {
 	if f.Config == "" {
 		return nil, nil
@@ -175,14 +174,14 @@ func (f configFlag) issuersFor(how string) ([]auth.Issuer, error) {
 	return declared.Issuers, nil
 }
 
-// callers finds out who calls: from the tokens of this gavel, and from those that issuers
-// signed. The issuers can be replaced while it is in use.
+// callers identifies callers by the tokens of the store, and by tokens that issuers signed. The issuers can be
+// replaced while it is in use.
 type callers struct {
 	first auth.Authenticator
 	now   atomic.Pointer[trusted]
 }
 
-// trusted is what one set of issuers comes to.
+// trusted is the authenticator for one set of issuers.
 type trusted struct {
 	authenticator auth.Authenticator
 	issuers       []string
@@ -198,7 +197,7 @@ func newCallers(first auth.Authenticator, issuers []auth.Issuer) (*callers, erro
 	return c, nil
 }
 
-// prepareTrust checks issuers; trust takes their tokens from then on, and no others'.
+// prepareTrust checks issuers; trust accepts their tokens from then on, and those of no other issuers.
 func (c *callers) prepareTrust(issuers []auth.Issuer) (trust func(), err error) {
 	next, all := &trusted{}, []auth.Authenticator{c.first}
 	for _, i := range issuers {
@@ -219,8 +218,7 @@ func (c *callers) Authenticate(ctx context.Context, bearer string) (auth.Identit
 	return c.now.Load().authenticator.Authenticate(ctx, bearer)
 }
 
-// metadata is the address of the document about what a request asked for; "" where no
-// issuer is trusted: then there is nothing to find.
+// metadata returns the URL of the protected-resource document for a request; "" if no issuer is trusted.
 func (c *callers) metadata(f issuerFlags) func(*http.Request) string {
 	return func(r *http.Request) string {
 		if len(c.now.Load().issuers) == 0 {

@@ -17,12 +17,11 @@ import (
 // mover moves one instance of ping-pong back and forth.
 type mover struct {
 	id       string
-	revision int  // of the last answer
+	revision int  // from the last answer
 	unsure   bool // the last request got no answer
 }
 
-// run moves until the server does not take requests any more. acked is called for every
-// answer.
+// run makes moves until the server accepts no more requests. acked is called for every answer.
 func (m *mover) run(s *served, acked func()) {
 	for {
 		action := []string{"back", "go"}[m.revision%2]
@@ -30,7 +29,7 @@ func (m *mover) run(s *served, acked func()) {
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			return
-		case err != nil: // closed while the request was on its way
+		case err != nil: // closed while the request was in transit
 			m.unsure = true
 			return
 		case status != http.StatusOK:
@@ -42,8 +41,8 @@ func (m *mover) run(s *served, acked func()) {
 	}
 }
 
-// TestTermInTheMiddle ends a server while many moves are under way: every one that was
-// answered is on record, and nothing is there that nobody asked for.
+// TestTermInTheMiddle ends a server while many moves are in progress. Every answered move is recorded, and no move
+// that was not requested.
 func TestTermInTheMiddle(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
@@ -101,8 +100,8 @@ func TestTermInTheMiddle(t *testing.T) {
 	}
 }
 
-// beginRequest sends the head of a request and a part of its body, and returns when the
-// server has begun to read that: it asks for the body then.
+// beginRequest sends the head of a request and a part of its body. It returns once the server has begun to read it
+// and asks for the body.
 func (s *served) beginRequest(path string, length int, part string) net.Conn {
 	s.t.Helper()
 	conn := s.connect(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", path, s.agent, length))
@@ -117,7 +116,7 @@ func (s *served) beginRequest(path string, length int, part string) net.Conn {
 	return conn
 }
 
-// finish sends the rest of a request that was begun before the end, and has it answered.
+// finish sends the rest of a request that was begun before the shutdown, and requires an answer.
 func finish(t *testing.T, conn net.Conn, rest string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, rest); err != nil {
@@ -143,8 +142,7 @@ func (s *served) revisionOf(id string) int {
 	return revision
 }
 
-// stuck is a server with a request in flight that does not end by itself, which was told
-// to end.
+// stuck returns a server that was told to shut down and has a request in flight that never ends.
 func stuck(t *testing.T, args ...string) *served {
 	t.Helper()
 	s := serveGavel(t, append([]string{"--body-timeout", "1h"}, args...)...)
@@ -153,13 +151,13 @@ func stuck(t *testing.T, args ...string) *served {
 	return s
 }
 
-// TestDrainTimeout: what does not end is cut off, and that is a good end.
+// TestDrainTimeout: requests that do not end are cut off, and the exit code is 0.
 func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
 	stuck(t, "--drain-timeout", "1s").stop()
 }
 
-// TestSecondSignal ends a server at once, whatever is in flight.
+// TestSecondSignal ends a server immediately, whatever is in flight.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	s := stuck(t, "--drain-timeout", "24h")

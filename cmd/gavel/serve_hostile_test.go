@@ -18,26 +18,26 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
-// hostile is one request that a server must survive. In request stand
-// {HOST} for the server's address, {AGENT}, {OTHER}, {OPERATOR}, {REVOKED}, {EXPIRED},
-// {WRONG}, {SCOPED} for tokens, {MINE} for an instance of AGENT, {SESSION} and {OTHERS} for AGENT's
-// and OTHER's MCP sessions, {LONG}, {HUGE} and {FLOOD} for 40 KB, 1 MB and a body just over the limit.
+// hostile is one request that a server must survive. These placeholders occur in request:
+//   - {HOST} is the server's address.
+//   - {AGENT}, {OTHER}, {OPERATOR}, {REVOKED}, {EXPIRED}, {WRONG} and {SCOPED} are tokens.
+//   - {MINE} is an instance of AGENT; {SESSION} and {OTHERS} are the MCP sessions of AGENT and OTHER.
+//   - {LONG} is 40 KB, {HUGE} is 1 MB, and {FLOOD} is a body just above the limit.
 type hostile struct {
 	name    string
 	request string
-	// want are the statuses that refuse it; 0 is an end without an answer.
+	// want lists the statuses that reject it; 0 is a closed connection without an answer.
 	want []int
-	// code is the stable code that the refusal has; "" when it is not a problem of ours.
+	// code is the stable code of the rejection; "" if it is not a problem document of gavel.
 	code string
-	// answers is how many there may be on the connection; 0 is one.
+	// answers is the maximum number of answers on the connection; 0 is one.
 	answers int
 }
 
 // hostileBody is the body limit of the server under attack.
 const hostileBody = 64 << 10
 
-// leaks is what no refusal may contain: places in files and stacks, secrets, other
-// people's data.
+// leaks matches what no rejection may contain: source and stack locations, secrets, and other principals' data.
 var leaks = regexp.MustCompile(`goroutine |\.go:\d|panic|gavel\.db|gavel\.tokens|gavel\.key|/tmp/|gvl_|sha256|topsecret|SQLITE|sqlite`)
 
 func post(path, token, body string, more ...string) string {
@@ -56,13 +56,13 @@ func read(path, token string, more ...string) string {
 	return strings.Join(append(head, more...), "\r\n") + "\r\n\r\n"
 }
 
-// calling is an MCP call of a tool.
+// calling returns an MCP call of a tool.
 func calling(token, tool, arguments string, more ...string) string {
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, arguments)
 	return strings.Replace(post("/mcp", token, body, more...), fmt.Sprintf("Content-Length: %d", len(body)), "Content-Length: {LENGTH}", 1)
 }
 
-// attack is a server with somebody's data in it.
+// attack is a server with another principal's data in it.
 type attack struct {
 	*served
 	fill  *strings.Replacer
@@ -96,7 +96,7 @@ func newAttack(t *testing.T, args ...string) *attack {
 	return a
 }
 
-// expire lets a token's time be over.
+// expire makes a token expire.
 func (s *served) expire(token string) {
 	s.t.Helper()
 	path := filepath.Join(filepath.Dir(s.store), auth.TokensFile)
@@ -142,8 +142,7 @@ func (a *attack) session(token string) string {
 	return resp.Header.Get("Mcp-Session-Id")
 }
 
-// throw sends raw bytes and reads what is answered until the connection ends, or so many
-// answers have come.
+// throw sends raw bytes. It reads answers until the connection ends or the given number of answers has arrived.
 func (a *attack) throw(request string, answers int) (statuses []int, bodies []string) {
 	a.t.Helper()
 	conn, err := new(net.Dialer).DialContext(a.t.Context(), "tcp", a.words["{HOST}"])
@@ -158,7 +157,7 @@ func (a *attack) throw(request string, answers int) (statuses []int, bodies []st
 	if head, body, ok := strings.Cut(filled, "\r\n\r\n"); ok {
 		filled = strings.Replace(head, "{LENGTH}", fmt.Sprint(len(body)), 1) + "\r\n\r\n" + body
 	}
-	go func() { _, _ = io.WriteString(conn, filled) }() // a server that refuses need not read it all
+	go func() { _, _ = io.WriteString(conn, filled) }() // a server that rejects the request need not read all of it
 	reader := bufio.NewReader(conn)
 	for range answers {
 		resp, err := http.ReadResponse(reader, nil)
@@ -175,7 +174,7 @@ func (a *attack) throw(request string, answers int) (statuses []int, bodies []st
 	return statuses, bodies
 }
 
-// alive checks that the server goes on to serve those who behave.
+// alive checks that the server still serves well-behaved callers.
 func (a *attack) alive() {
 	a.t.Helper()
 	if status, _ := a.ask("", http.MethodGet, "/healthz", ""); status != http.StatusOK {
@@ -184,7 +183,7 @@ func (a *attack) alive() {
 	a.must(a.agent, http.MethodGet, "/v1/instances/"+a.words["{MINE}"], "")
 }
 
-// TestHostileHTTP throws what strangers send at a real server.
+// TestHostileHTTP sends hostile requests to a real server.
 func TestHostileHTTP(t *testing.T) {
 	t.Parallel()
 	a := newAttack(t)

@@ -4,12 +4,12 @@ import "strings"
 
 const unsigned = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0.eyJzdWIiOiJsb2NhbDpvcGVyYXRvciIsInJvbGUiOiJvcGVyYXRvciIsImV4cCI6NDg1NTU1NTU1NX0."
 
-// hostiles are all cases of TestHostileHTTP: a function, because megabytes that are made when the
-// program starts are made in every process of these tests. Each closes its connection, by asking for it
-// where the refusal itself does not.
+// hostiles returns all cases of TestHostileHTTP. It is a function, because package variables would create megabytes
+// in every process of these tests. Each case closes its connection; if the rejection does not close it, the request
+// asks for that.
 func hostiles() []hostile {
 	return []hostile{
-		// Who is asked, and from which page.
+		// Host and origin.
 		{name: "forged host", request: "GET /healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", want: []int{403}, code: "host_not_allowed"},
 		{name: "no host", request: "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n", want: []int{400}},
 		{name: "two hosts", request: "GET /healthz HTTP/1.1\r\nHost: {HOST}\r\nHost: evil.example\r\n\r\n", want: []int{400}},
@@ -50,7 +50,7 @@ func hostiles() []hostile {
 		{name: "large body in pieces at REST", request: "POST /v1/definitions HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {AGENT}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n10001\r\n{FLOOD}\r\n0\r\n\r\n", want: []int{413}, code: "body_too_large"},
 		{name: "packed body", request: post("/mcp", "{AGENT}", "\x1f\x8b", "Content-Encoding: gzip"), want: []int{415}, code: "encoding_not_supported"},
 
-		// Where one request ends and the next begins.
+		// The end of one request and the beginning of the next.
 		{name: "two ways to say how long", request: "POST /v1/instances HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n", want: []int{401}, code: "unauthenticated"},
 		{name: "two lengths", request: "POST /v1/instances HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde", want: []int{400}},
 		{name: "negative length", request: "POST /v1/instances HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: -1\r\n\r\n", want: []int{400}},
@@ -100,7 +100,7 @@ func hostiles() []hostile {
 		{name: "form for JSON at REST", request: strings.Replace(post("/v1/instances", "{AGENT}", "type=gate", "Connection: close"), "application/json\r", "application/x-www-form-urlencoded\r", 1), want: []int{415}},
 		{name: "no type at REST", request: strings.Replace(post("/v1/instances", "{AGENT}", `{"type":"gate"}`, "Connection: close"), "Content-Type: application/json\r\n", "", 1), want: []int{415}},
 
-		// Other people's things. What is not yours is not there.
+		// Other principals' objects, which appear as missing.
 		{name: "forged session", request: post("/mcp", "{AGENT}", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "Mcp-Session-Id: mcp-session-00000000-0000-4000-8000-000000000000", "Connection: close"), want: []int{404}},
 		{name: "another's session", request: post("/mcp", "{OTHER}", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "Mcp-Session-Id: {SESSION}", "Connection: close"), want: []int{404}},
 		{name: "end of another's session", request: "DELETE /mcp HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {OTHER}\r\nMcp-Session-Id: {SESSION}\r\nConnection: close\r\n\r\n", want: []int{404}},

@@ -47,7 +47,7 @@ func newProvider(t *testing.T) *provider {
 
 const audience = "https://gavel.example.org"
 
-// token is one for a subject; claims replace the usual ones.
+// token returns a token for a subject; claims replace the usual ones.
 func (p *provider) token(subject string, claims map[string]any) string {
 	p.t.Helper()
 	all := map[string]any{"iss": p.URL, "sub": subject, "aud": audience, "exp": time.Now().Add(time.Hour).Unix()}
@@ -71,7 +71,7 @@ func (p *provider) token(subject string, claims map[string]any) string {
 	return text
 }
 
-// trusting is a configuration file that trusts the issuer.
+// trusting writes a configuration file that trusts the issuer.
 func (p *provider) trusting(dir string) string {
 	p.t.Helper()
 	put(p.t, filepath.Join(dir, "ca.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})))
@@ -93,9 +93,8 @@ auth:
 	return file
 }
 
-// TestIssuedTokens: callers with tokens of an issuer that the file names are who it says they
-// are, over REST and MCP, beside those with tokens of gavel's own; and until the file
-// names it no more.
+// TestIssuedTokens: a caller with a token of a configured issuer has the identity that the issuer gives it, over REST
+// and MCP. Tokens of gavel still work. That ends when the file no longer names the issuer.
 func TestIssuedTokens(t *testing.T) {
 	t.Parallel()
 	p, dir := newProvider(t), t.TempDir()
@@ -150,7 +149,7 @@ func TestIssuedTokens(t *testing.T) {
 	}
 }
 
-// newProviderLike claims to be another provider, with a key of its own.
+// newProviderLike claims to be another provider, but has a different key.
 func newProviderLike(t *testing.T, p *provider) *provider {
 	t.Helper()
 	other := newProvider(t)
@@ -158,7 +157,7 @@ func newProviderLike(t *testing.T, p *provider) *provider {
 	return other
 }
 
-// TestResourceMetadata: whoever comes without a token is told where to get one (RFC 9728).
+// TestResourceMetadata: a caller without a token is told where to get one (RFC 9728).
 func TestResourceMetadata(t *testing.T) {
 	t.Parallel()
 	p, dir := newProvider(t), t.TempDir()
@@ -200,7 +199,7 @@ func TestResourceMetadata(t *testing.T) {
 
 var metadataPattern = regexp.MustCompile(`resource_metadata="([^"]*)"`)
 
-// metadataOf is the address that a request without a token is told of.
+// metadataOf returns the address that a request without a token gets.
 func (s *served) metadataOf(path string) string {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+path, http.NoBody)
@@ -221,7 +220,8 @@ func (s *served) metadataOf(path string) string {
 	return ""
 }
 
-// TestRunsOfRemovedIssuers: a run for whom an issuer named does no step more once the file names that issuer no more.
+// TestRunsOfRemovedIssuers: a run for a principal of an issuer performs no further step once the file no longer names
+// that issuer.
 func TestRunsOfRemovedIssuers(t *testing.T) {
 	t.Parallel()
 	p, dir := newProvider(t), t.TempDir()

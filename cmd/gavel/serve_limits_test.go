@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// call is a tool call over MCP without a session (2026-07-28): the tool's answer.
+// call calls a tool over MCP without a session (2026-07-28), and returns the tool's answer.
 func (s *served) call(token, tool, arguments string) (isError bool, text string) {
 	s.t.Helper()
 	status, answer := s.stateless(token, tool, arguments)
@@ -43,7 +43,7 @@ func (s *served) stateless(token, tool, arguments string) (int, object) {
 	return s.answerTo(r)
 }
 
-// answerTo is the JSON of an answer, or of the last event of a stream.
+// answerTo returns the JSON of an answer, or of the last event of a stream.
 func (s *served) answerTo(r *http.Request) (int, object) {
 	s.t.Helper()
 	resp, err := s.client.Do(r)
@@ -65,8 +65,8 @@ func (s *served) answerTo(r *http.Request) (int, object) {
 	return resp.StatusCode, answer
 }
 
-// TestQuotasOfAServer: each quota is refused with its own code, over REST and MCP alike, and
-// binds one principal and no operator.
+// TestQuotasOfAServer: each quota is rejected with its own code, over REST and MCP alike. It limits one principal,
+// and no operator.
 func TestQuotasOfAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -81,7 +81,7 @@ func TestQuotasOfAServer(t *testing.T) {
 		code   string
 		status int
 		flags  []string
-		use    func(s *served) // until nothing is left
+		use    func(s *served) // until the quota is used up
 		rest   func(s *served, token string) (int, object)
 		tool   string
 		args   string
@@ -135,7 +135,7 @@ func TestQuotasOfAServer(t *testing.T) {
 	}
 }
 
-// TestRateOfAServer: over both faces together, for each principal apart.
+// TestRateOfAServer: the rate counts both faces together, separately for each principal.
 func TestRateOfAServer(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--rate", "0.001", "--rate-burst", "2")
@@ -154,8 +154,7 @@ func TestRateOfAServer(t *testing.T) {
 	}
 }
 
-// TestRateOfASidecar: with --auth none there is a limit only where one was given, and then its
-// answer says where.
+// TestRateOfASidecar: with --auth none there is a limit only if one was set, and then the answer names the flag.
 func TestRateOfASidecar(t *testing.T) {
 	t.Parallel()
 	free := serveGavel(t, "--auth", "none", "--rate-burst", "1")
@@ -180,7 +179,7 @@ func TestRateOfASidecar(t *testing.T) {
 	}
 }
 
-// TestWrongLimits are refused before anything is opened.
+// TestWrongLimits: invalid limits are rejected before anything is opened.
 func TestWrongLimits(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--quota-bytes=-1", "--quota-worker-time=-1s", "--rate=-1", "--rate=NaN", "--rate-burst=0", "--public-url=gavel.example.org", "--public-url=https://a:b@c"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// A sandbox that worked counts as working until a probe has ended otherwise: a machine that
-// callers keep busy is late, and that makes nobody restart it.
+// A sandbox that worked counts as working until a probe has failed: on a busy machine probes are slow, and that must
+// not cause a restart.
 func TestProbeThatTakesLong(t *testing.T) {
 	t.Parallel()
 	slow := filepath.Join(t.TempDir(), "slow-worker")
@@ -26,7 +26,7 @@ func TestProbeThatTakesLong(t *testing.T) {
 		}
 		probe := &sandboxProbe{pool: pool}
 		probe.works.Store(worked)
-		probe.ended.Store(1) // a worker ended since
+		probe.ended.Store(1) // a worker has ended since
 		asker, left := context.WithCancel(t.Context())
 		left()
 		if err := probe.check(asker); (err == nil) != worked {

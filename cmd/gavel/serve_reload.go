@@ -13,10 +13,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 )
 
-// lookEvery is how often files are looked at that a server was configured with.
+// lookEvery is how often the configured files are checked for changes.
 const lookEvery = time.Second
 
-// reloader keeps a running server as its configuration and its definitions are.
+// reloader applies changes of the configuration and the definitions to a running server.
 type reloader struct {
 	con        *console
 	routes     *routes
@@ -24,15 +24,15 @@ type reloader struct {
 	watch      *definitionWatch
 	configured *configWatch
 
-	mu       sync.Mutex // of what follows
+	mu       sync.Mutex // protects the fields below
 	inForce  []effective
-	issuers  string // the section auth
-	evidence string // the section evidence
-	path     string // of the file, "" for none
+	issuers  string // the text of the section auth
+	evidence string // the text of the section evidence
+	path     string // path of the file, "" for none
 	notTaken map[string]bool
 }
 
-// listReloadables are the settings that a running server takes over, with how.
+// listReloadables returns the settings that a running server can apply, with the functions that apply them.
 func listReloadables() map[string]func(r *reloader, c *commands) {
 	quotas := func(r *reloader, c *commands) { r.routes.sys.Engine.SetQuotas(c.Serve.quotas()) }
 	rate := func(r *reloader, c *commands) { r.routes.setRate(c.Serve.rateFlags) }
@@ -56,7 +56,7 @@ func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *de
 	return l
 }
 
-// run looks at the files until the returned function is called; SIGHUP has them read at once.
+// run checks the files until the returned function is called; SIGHUP reloads them immediately.
 func (r *reloader) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	endLooking := runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { r.look(ctx, false) })
@@ -78,12 +78,13 @@ func (r *reloader) look(ctx context.Context, atOnce bool) {
 	r.watch.look(ctx, atOnce)
 }
 
-// oneLine is all that an error says to a person.
+// oneLine returns the complete text of an error on one line.
 func oneLine(err error) string {
 	return strings.Join(append(slices.DeleteFunc(issuesOf(err), func(line string) bool { return line == err.Error() }), err.Error()), "; ")
 }
 
-// prepare reads flags, environment and file as the start did, and checks all of it; take takes over what it can.
+// prepare parses flags, environment and file as at startup, and checks them. take applies everything that can be
+// applied.
 func (r *reloader) prepare(ctx context.Context, next *configChange) (take func(), err error) {
 	if _, err := checkConfig(r.path); err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func (r *reloader) prepare(ctx context.Context, next *configChange) (take func()
 	}, nil
 }
 
-// take takes over what changed, and says what only a new start would.
+// take applies changed settings, and logs those that need a restart.
 func (r *reloader) take(c *commands, next []effective) {
 	apply := listReloadables()
 	for i, e := range next {
@@ -136,7 +137,7 @@ func (r *reloader) take(c *commands, next []effective) {
 	}
 }
 
-// later says once of each value that it needs a new start.
+// later logs, once for each value, that a setting applies only after a restart.
 func (r *reloader) later(key string, value any) {
 	if said := fmt.Sprint(key, "=", value); !r.notTaken[said] {
 		r.notTaken[said] = true
@@ -144,5 +145,5 @@ func (r *reloader) later(key string, value any) {
 	}
 }
 
-// section is the text of a section that holds more than settings, "" for none.
+// section returns the text of a section that is more than settings, "" for none.
 func (s *fileSettings) section(name string) string { return string(s.file.Section(name).JSON()) }

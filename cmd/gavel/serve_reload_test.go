@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// until waits for something that the server comes to.
+// until waits for a condition.
 func (s *served) until(what string, done func() bool) {
 	s.t.Helper()
 	tick, late := time.NewTicker(20*time.Millisecond), time.After(2*patience)
@@ -27,13 +27,13 @@ func (s *served) until(what string, done func() bool) {
 	}
 }
 
-// sees waits until the server has written a line.
+// sees waits until the server has logged a text.
 func (s *served) sees(text string) {
 	s.t.Helper()
 	s.until(text, func() bool { return strings.Contains(s.stderr.String(), text) })
 }
 
-// hangUp has the server read its configuration, and waits until it has.
+// hangUp makes the server reload its configuration, and waits until it has.
 func (s *served) hangUp() {
 	s.t.Helper()
 	const said = "the configuration was read"
@@ -60,8 +60,8 @@ const (
 	loose  = `{"name":"guarded","initialState":"a","states":{"a":{"transitions":{"go":{"target":"b"}}},"b":{"final":true}}}`
 )
 
-// TestReloadOfDefinitions: changed files make new versions for new instances, refused ones
-// change nothing, and an instance stays pinned to what it began with.
+// TestReloadOfDefinitions: changed files create new versions for new instances, rejected ones change nothing, and an
+// instance stays pinned to its version.
 func TestReloadOfDefinitions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestReloadOfDefinitions(t *testing.T) {
 			t.Errorf("over REST, as an operator: %d %v", status, answer)
 		}
 		put(t, filepath.Join(dir, "checks", "go.js"), "() => false")
-		put(t, filepath.Join(dir, "guarded.test.yaml"), "workflow: guarded.json\ntests: []\n") // it is no definition
+		put(t, filepath.Join(dir, "guarded.test.yaml"), "workflow: guarded.json\ntests: []\n") // this is not a definition
 		put(t, file, named)
 		s.hangUp()
 		if got := s.move(s.begin(s.agent, "guarded")); got != "reject" {
@@ -127,7 +127,7 @@ func TestReloadOfDefinitions(t *testing.T) {
 	})
 }
 
-// move asks for the move of the workflow guarded, and returns the outcome.
+// move requests the move of the workflow guarded, and returns the outcome.
 func (s *served) move(id string) string {
 	s.t.Helper()
 	answer := s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
@@ -138,8 +138,8 @@ func (s *served) move(id string) string {
 	return outcome
 }
 
-// TestReloadOfSettings: what a running server can take over it does, of the rest it says so,
-// and a file with a mistake changes nothing.
+// TestReloadOfSettings: a running server applies the settings that it can, and logs the others. A file with a mistake
+// changes nothing.
 func TestReloadOfSettings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -169,7 +169,7 @@ func TestReloadOfSettings(t *testing.T) {
 		t.Errorf("a refused file is in force: %d %v", status, problem)
 	}
 
-	put(t, file, base+"quotas: {instances: 0}\nevidence: {sorces: {}}\n") // no setting, and refused as well
+	put(t, file, base+"quotas: {instances: 0}\nevidence: {sorces: {}}\n") // neither valid nor accepted
 	s.sees("sorces")
 	if status, problem := s.ask(s.agent, http.MethodPost, "/v1/instances", `{"type":"guarded"}`); status != http.StatusConflict {
 		t.Errorf("a half of a refused file is in force: %d %v", status, problem)
@@ -190,7 +190,7 @@ func TestReloadOfSettings(t *testing.T) {
 	s.must(s.owner, http.MethodGet, "/v1/whoami", "") // operators are not limited
 }
 
-// TestFolderThatFills: a server can be started before its definitions are there.
+// TestFolderThatFills: a server can start before its definitions exist.
 func TestFolderThatFills(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -28,10 +28,10 @@ import (
 
 const mcpPath = gavel.MCPPath
 
-// healthPaths answer without a credential, and however busy the server is.
+// healthPaths answer without a credential, even if the server is busy.
 var healthPaths = []string{"/healthz", "/readyz"}
 
-// routes is what a server answers to: every face is mounted here, and nowhere else.
+// routes are the routes of a server. Every face is mounted here, and nowhere else.
 type routes struct {
 	sys    *system
 	log    *slog.Logger
@@ -39,15 +39,15 @@ type routes struct {
 	health *telemetry.Health
 	extra  module.Routes // of modules
 
-	inside   http.Handler                  // what callers that are known reach
-	limited  atomic.Pointer[http.Handler]  // inside, at the rate of each principal
+	inside   http.Handler                  // the routes for authenticated callers
+	limited  atomic.Pointer[http.Handler]  // inside, with a rate limit for each principal
 	mux      atomic.Pointer[http.ServeMux] // nil until mount
 	endpoint *wire.Endpoint
 	api      *rest.Handler
 }
 
-// mount makes the faces. Until then every request is told that the server is not ready.
-// With --auth none everybody is the local agent, and reads the figures.
+// mount mounts the faces. Before that, every request is answered with "not ready". With --auth none every caller is
+// the local agent, and may read the metrics.
 func (r *routes) mount(who *callers) error {
 	h, err := r.sys.Handler(gavel.HandlerConfig{Tools: r.flags.tools()})
 	if err != nil {
@@ -75,19 +75,19 @@ func (r *routes) mount(who *callers) error {
 	if r.flags.Auth == authNone || r.flags.MetricsOpen {
 		mux.Handle("GET "+metricsPath, admit(metrics.ServeHTTP))
 	}
-	mux.Handle(rest.DocumentPath, admit(r.api.ServeHTTP)) // no secret: the same for everybody
+	mux.Handle(rest.DocumentPath, admit(r.api.ServeHTTP)) // not secret: the same for all callers
 	mux.Handle("GET "+resourcePath, admit(who.resource(r.flags.issuerFlags)))
 	mux.Handle("GET "+resourcePath+mcpPath, admit(who.resource(r.flags.issuerFlags)))
 	mux.HandleFunc("GET /healthz", r.health.Live)
 	mux.HandleFunc("GET /readyz", r.health.Ready)
-	mux.Handle(strings.TrimSuffix(rest.Prefix, "/"), admit(notFound)) // nothing is sent elsewhere
+	mux.Handle(strings.TrimSuffix(rest.Prefix, "/"), admit(notFound)) // without this route, the mux would redirect
 	mux.Handle("/", admit(notFound))
 	r.mux.Store(mux)
 	r.sys.metered.holding(func() int { return r.endpoint.Held() + r.api.OpenStreams() })
 	return nil
 }
 
-// setRate begins to count anew what each principal sends.
+// setRate starts new rate limits for all principals.
 func (r *routes) setRate(f rateFlags) {
 	h := r.inside
 	if *f.Rate > 0 {
@@ -111,7 +111,7 @@ func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	mux.ServeHTTP(w, req)
 }
 
-// drain is told when the end begins.
+// drain is called when the shutdown begins.
 func (r *routes) drain() {
 	r.health.Drain()
 	if r.mux.Load() != nil {
@@ -132,7 +132,7 @@ func sayProblem(w http.ResponseWriter, status int, code, detail string) {
 func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a caller that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(body) // ignore a caller that has gone away
 }
 
 const metricsPath = "/metrics"
@@ -141,7 +141,7 @@ type telemetryFlags struct {
 	MetricsOpen bool `name:"metrics-open" help:"Let anybody read /metrics who reaches the address. Without it, operators and auditors may, with their tokens."`
 }
 
-// metered counts what a system does; sys is nil until it is open.
+// metered provides the metrics of a system; sys is nil until it is open.
 type metered struct {
 	metrics  *telemetry.Metrics
 	sys      *system
@@ -150,7 +150,7 @@ type metered struct {
 	services atomic.Pointer[services]      // nil until they are open
 }
 
-// count makes the counters that the engine tells of what it commits.
+// count creates the metrics that observe the engine's commits.
 func (m *metered) count(with equipment) {
 	if m == nil {
 		return
@@ -190,7 +190,7 @@ func (m *metered) listenerStats() telemetry.ListenerStats {
 	}
 }
 
-// reviewStats are the reviews that wait now; false where the store cannot tell in time.
+// reviewStats returns figures about the waiting reviews; false if the store does not answer in time.
 func (m *metered) reviewStats() (telemetry.ReviewStats, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), reviewStatsTime)
 	defer cancel()
@@ -205,10 +205,10 @@ func (m *metered) reviewStats() (telemetry.ReviewStats, bool) {
 	return s, true
 }
 
-// reviewStatsTime is how long whoever reads the figures waits for those of the reviews.
+// reviewStatsTime limits how long a scrape of the metrics waits for the figures about reviews.
 const reviewStatsTime = 2 * time.Second
 
-// storeStats are a store's figures; a store in memory has none.
+// storeStats returns a store's figures; a store in memory has none.
 func storeStats(db store.Store) store.Stats {
 	s, ok := db.(interface{ Stats() store.Stats })
 	if !ok {
@@ -219,8 +219,8 @@ func storeStats(db store.Store) store.Stats {
 
 var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
 
-// watchersOnly lets operators and auditors of all workflows through: figures are those of
-// all. It stands behind authentication.
+// watchersOnly allows only operators and auditors whose scope is not limited, because the figures cover all
+// workflows. It requires authentication before it.
 func watchersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := auth.FromContext(r.Context()); !ok || !slices.Contains(watchers, id.Role) || id.Workflows != "" {
@@ -231,8 +231,8 @@ func watchersOnly(next http.Handler) http.Handler {
 	})
 }
 
-// newHealth looks at all that is needed to decide and to record. definitions says why the
-// folders of definitions are not in force as they are.
+// newHealth checks everything that is needed to decide and to record. definitions returns why the folders of
+// definitions are not in force as they are.
 func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemetry.Health {
 	parts := []telemetry.Part{
 		{Name: "store", Check: func(ctx context.Context) error {
@@ -261,18 +261,18 @@ func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemet
 	return telemetry.NewHealth(log, parts...)
 }
 
-// sandboxProbe finds out whether workers can be started and answer. It asks one when that
-// is not known, or when one ended since it was: an idle server is left alone.
+// sandboxProbe checks whether workers can be started and answer. It asks a worker only if that is unknown, or if a
+// worker has died since the last probe: an idle server is left alone.
 type sandboxProbe struct {
 	pool   *script.Pool
 	trying singleflight.Group
 
 	works atomic.Bool
-	ended atomic.Uint64 // workers that had ended unasked at the last try
+	ended atomic.Uint64 // workers that had died at the last probe
 }
 
-// probeTime is how long a worker may take: longer than whoever asks waits, so that a slow
-// machine does not begin anew with each question.
+// probeTime limits how long a worker may take. It is longer than health requests wait, so that a slow machine does
+// not start the probe again with each request.
 const probeTime = 30 * time.Second
 
 func (s *sandboxProbe) check(ctx context.Context) error {
@@ -284,7 +284,7 @@ func (s *sandboxProbe) check(ctx context.Context) error {
 		return tried.Err
 	case <-ctx.Done():
 	}
-	if s.works.Load() { // a busy machine is late; only the end of the probe says that it fails
+	if s.works.Load() { // a busy machine may be slow; only the end of the probe shows a failure
 		return nil
 	}
 	return errors.New("no worker of the sandbox has answered yet")

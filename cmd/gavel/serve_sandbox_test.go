@@ -15,20 +15,20 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// killable is an operator's workflow whose script some data keep busy, and some get killed.
+// killable returns an operator's workflow whose script is kept busy by some data, and killed by others.
 func killable(name string) string {
 	const kills = "(d) => { if (d.heavy) for (;;); if (d.hang) Array.prototype.indexOf.call({length: 2**53-1}, 1); return true }"
 	return fmt.Sprintf(`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","validator":%q}}}}}`, name, kills+" // "+name)
 }
 
-// TestAnAgentsDataKillsAnOperatorsScripts: again and again. Then they are not run for that
-// agent, which is told to wait and has nothing recorded, and all is well for others.
+// TestAnAgentsDataKillsAnOperatorsScripts: an agent's data kills the scripts again and again. Then they are not run
+// for that agent, which is told to wait, and nothing is recorded. Other callers are not affected.
 func TestAnAgentsDataKillsAnOperatorsScripts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	names, rejections, busy := []string{"one"}, 3, 1 // each script three times
+	names, rejections, busy := []string{"one"}, 3, 1 // each script is killed three times
 	if storetest.Long() {
-		names, rejections, busy = []string{"one", "two", "three", "four"}, 10, 6 // and ten times in all
+		names, rejections, busy = []string{"one", "two", "three", "four"}, 10, 6 // and ten times in total
 	}
 	for _, name := range names {
 		put(t, filepath.Join(dir, name+".json"), killable(name))
@@ -39,7 +39,7 @@ func TestAnAgentsDataKillsAnOperatorsScripts(t *testing.T) {
 	advance := func(token, id, data string) (int, object) {
 		return s.ask(token, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go","data":`+data+`}`)
 	}
-	// A page of the history ends early where the machine is busy: its count is not that of events.
+	// On a busy machine, a page of the history ends early, so its count is not the number of events.
 	seq := func(token, id string) any { return s.must(token, http.MethodGet, "/v1/instances/"+id, "")["seq"] }
 	refused := map[int]int{}
 	for _, name := range names {
@@ -73,9 +73,8 @@ func TestAnAgentsDataKillsAnOperatorsScripts(t *testing.T) {
 	}
 }
 
-// TestAnAgentWithHeavyData keeps the script of an operator busy with many requests at once;
-// each move of another agent is made all the same, and does not wait for as many of theirs
-// as stand in line.
+// TestAnAgentWithHeavyData keeps an operator's script busy with many concurrent requests. Each move of another agent
+// still succeeds, and does not wait for all of the queued requests.
 func TestAnAgentWithHeavyData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -121,7 +120,7 @@ func TestAnAgentWithHeavyData(t *testing.T) {
 		}
 		others += heavy.Load() - before
 	}
-	if most := int64(moves * requests / 4); others > most { // a few in truth, and all that wait in one line with them
+	if most := int64(moves * requests / 4); others > most { // really a few, compared with all that would wait in a single queue
 		t.Errorf("%d honest moves waited for %d heavy ones, more than %d", moves, others, most)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// connect opens a connection to a server and sends something on it.
+// connect opens a connection to a server and sends a text.
 func (s *served) connect(text string) net.Conn {
 	s.t.Helper()
 	conn, err := new(net.Dialer).DialContext(s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
@@ -27,7 +27,7 @@ func (s *served) connect(text string) net.Conn {
 	return conn
 }
 
-// eventually asks until the status is the wanted one.
+// eventually repeats a request until it gets the given status.
 func (s *served) eventually(token, path string, want int) {
 	s.t.Helper()
 	limit := time.After(2 * patience)
@@ -44,8 +44,8 @@ func (s *served) eventually(token, path string, want int) {
 	}
 }
 
-// TestSlowHTTP: who sends slowly is cut off, however many do it, and others are served
-// meanwhile.
+// TestSlowHTTP: clients that send slowly are cut off, however many there are, and other clients are served in the
+// meantime.
 func TestSlowHTTP(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--read-header-timeout", "3s", "--body-timeout", "3s")
@@ -86,7 +86,7 @@ func (s *served) stream(token string) (net.Conn, int) {
 	return conn, resp.StatusCode
 }
 
-// TestStreamHoarding: nobody gets streams without end, and everything else goes on.
+// TestStreamHoarding: no principal gets unlimited streams, and everything else keeps working.
 func TestStreamHoarding(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--max-streams", "12")
@@ -109,7 +109,7 @@ func TestStreamHoarding(t *testing.T) {
 	if len(first) == 0 || len(first) >= 12 {
 		t.Errorf("one principal has %d of 12 streams", len(first))
 	}
-	hoard(other) // the rest
+	hoard(other) // takes the remaining streams
 	if _, status := s.stream(third); status != http.StatusServiceUnavailable {
 		t.Errorf("the thirteenth stream: %d", status)
 	}
@@ -129,8 +129,8 @@ func TestStreamHoarding(t *testing.T) {
 	}
 }
 
-// TestSilentConnections: connections on which nothing is said, with a token or without, keep
-// nobody out, and health is answered.
+// TestSilentConnections: silent connections, with or without a token, lock no one out, and health requests are
+// answered.
 func TestSilentConnections(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--max-conns", "20")
@@ -145,18 +145,18 @@ func TestSilentConnections(t *testing.T) {
 	s.othersAreServed(s.owner, other)
 }
 
-// TestHalfSentRequests: requests of one principal that never come whole keep nobody out.
+// TestHalfSentRequests: incomplete requests of one principal lock no one out.
 func TestHalfSentRequests(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--max-requests", "16")
 	other := s.token("other")
 	for range 60 {
-		s.beginRequest("/v1/instances", 1000, "{") // known as the agent's: before, it would be the address's, which the others share
+		s.beginRequest("/v1/instances", 1000, "{") // it is attributed to the agent: before authentication it would count for the address, which the others share
 	}
 	s.othersAreServed(s.owner, other)
 }
 
-// othersAreServed asks as each of the callers, over connections of their own.
+// othersAreServed makes requests as each of the callers, over separate connections.
 func (s *served) othersAreServed(tokens ...string) {
 	s.t.Helper()
 	for range 10 {

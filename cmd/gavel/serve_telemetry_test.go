@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// figures are what /metrics answers.
+// figures returns the response of /metrics.
 func (s *served) figures(token string) (status int, text string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+metricsPath, http.NoBody)
@@ -37,7 +37,7 @@ func (s *served) figures(token string) (status int, text string) {
 	return resp.StatusCode, string(raw)
 }
 
-// TestFiguresOfAServer: what is done shows in /metrics, for those who may look.
+// TestFiguresOfAServer: operations appear in /metrics, for callers who may read it.
 func TestFiguresOfAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func TestFiguresOfAServer(t *testing.T) {
 	}
 }
 
-// TestFiguresForEverybody: where the operator says so, and where everybody is one principal.
+// TestFiguresForEverybody: metrics are open if the operator allows it, and if all callers are one principal.
 func TestFiguresForEverybody(t *testing.T) {
 	t.Parallel()
 	for _, flags := range [][]string{{"--metrics-open"}, {"--auth", "none"}} {
@@ -87,7 +87,7 @@ func TestFiguresForEverybody(t *testing.T) {
 	}
 }
 
-// untilReady waits for the sandbox, which takes its time on a busy machine.
+// untilReady waits for the sandbox, which can be slow on a busy machine.
 func (s *served) untilReady() {
 	s.t.Helper()
 	s.until("ready", func() bool {
@@ -96,7 +96,7 @@ func (s *served) untilReady() {
 	})
 }
 
-// TestPartsOfReadiness names what is looked at.
+// TestPartsOfReadiness checks the names of the parts.
 func TestPartsOfReadiness(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--llm-model", "m", "--llm-base-url", "http://127.0.0.1:9/v1")
@@ -117,8 +117,8 @@ func TestPartsOfReadiness(t *testing.T) {
 	}
 }
 
-// TestAnOutageIsSeen: in readiness and in gavel health with the decisions since, and as one line of
-// the log.
+// TestAnOutageIsSeen: readiness and gavel health show an outage with the number of decisions since, and the log has
+// one line.
 func TestAnOutageIsSeen(t *testing.T) {
 	t.Parallel()
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
@@ -140,7 +140,7 @@ func TestAnOutageIsSeen(t *testing.T) {
 		t.Errorf("%v", refused)
 	}
 	var model object
-	s.until("the outage to be seen", func() bool { // an answer may be a second old
+	s.until("the outage to be seen", func() bool { // the answer may be a second old
 		parts, _ := s.must("", http.MethodGet, "/readyz", "")["parts"].([]any)
 		model, _ = parts[len(parts)-1].(object)
 		return model["ok"] == false && model["decisions"] == float64(2)
@@ -157,11 +157,11 @@ func TestAnOutageIsSeen(t *testing.T) {
 	}
 }
 
-// secretData is in what callers of these tests send: no line of a log may have it.
+// secretData is in the requests of these tests; no log line may contain it.
 const secretData = "sixteen-tons-of-data"
 
-// TestLogsAsJSON: one object a line, from the start to the end; a line for each decision, and none
-// of what was judged or looks like a credential.
+// TestLogsAsJSON: every line is one JSON object, from start to end. There is one line for each decision, and none
+// with judged data or anything that looks like a credential.
 func TestLogsAsJSON(t *testing.T) {
 	t.Parallel()
 	flow := filepath.Join(t.TempDir(), "paper.json")
@@ -225,7 +225,7 @@ func TestLogsAsJSON(t *testing.T) {
 	}
 }
 
-// TestMCPLogs: one line at the start and one at the end, next to those of decisions.
+// TestMCPLogs: there is one line at the start and one at the end, in addition to those of decisions.
 func TestMCPLogs(t *testing.T) {
 	t.Parallel()
 	s := launch(t, "--store", storeIn(t), "--log-format", "json", "--log-level", "info", "--tool-names", "dotted")
@@ -238,7 +238,7 @@ func TestMCPLogs(t *testing.T) {
 	}
 }
 
-// logLinesOf reads lines of a log, all of which are JSON with a level and a message.
+// logLinesOf parses lines of a log, which must all be JSON with a level and a message.
 func logLinesOf(t *testing.T, text string) (all []object) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -258,8 +258,7 @@ func findLine(lines []object, message string) object {
 	return nil
 }
 
-// TestAllOfStderrIsJSON: with --log-format json, wherever that is said, errors, warnings and wrong
-// usage are objects too.
+// TestAllOfStderrIsJSON: with --log-format json, wherever it is set, errors, warnings and usage errors are JSON too.
 func TestAllOfStderrIsJSON(t *testing.T) {
 	dir := t.TempDir()
 	file, broken := filepath.Join(dir, "gavel.yaml"), filepath.Join(dir, "broken.yaml")

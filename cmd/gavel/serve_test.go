@@ -31,18 +31,18 @@ type served struct {
 	owner   string // of the operator
 	client  *http.Client
 	stderr  *lockedBuffer
-	told    bool // to end; a second time would be at once
+	told    bool // to shut down; a second signal would end it immediately
 	ended   chan struct{}
 	problem error // after ended
 }
 
-// serveGavel starts a server with a store of its own, which ends with the test.
+// serveGavel starts a server with a new store. It ends with the test.
 func serveGavel(t *testing.T, args ...string) *served {
 	t.Helper()
 	return serveStore(t, storeIn(t), args...)
 }
 
-// servingLine is how a server says where it serves: as a note, as a log, or as JSON.
+// servingLine matches the line with the server's URL: as a note, as a log line, or as JSON.
 var servingLine = regexp.MustCompile(`serving.*?(http[^ "]+)`)
 
 func serveStore(t *testing.T, store string, args ...string) *served {
@@ -50,7 +50,7 @@ func serveStore(t *testing.T, store string, args ...string) *served {
 	return serveAs(t, store, func(*exec.Cmd) {}, args...)
 }
 
-// serveAs is serveStore with a process that prepare has a say in.
+// serveAs is serveStore with a function that prepares the process.
 func serveAs(t *testing.T, store string, prepare func(*exec.Cmd), args ...string) *served {
 	t.Helper()
 	needsProgram(t)
@@ -58,7 +58,7 @@ func serveAs(t *testing.T, store string, prepare func(*exec.Cmd), args ...string
 	s.cmd = exec.Command("gavel", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", store}, args...)...)
 	s.cmd.Env = withoutSettings(os.Environ())
 	prepare(s.cmd)
-	printed, err := os.Create(filepath.Join(t.TempDir(), "stdout")) // a file: what is printed before the last line of stderr is in it then
+	printed, err := os.Create(filepath.Join(t.TempDir(), "stdout")) // a file, so that it already has everything printed before the last line of stderr
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,16 +101,15 @@ func serveAs(t *testing.T, store string, prepare func(*exec.Cmd), args ...string
 	return s
 }
 
-// term tells the server to end.
+// term tells the server to shut down.
 func (s *served) term() {
 	if !s.told {
 		s.told = true
-		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended on its own
 	}
 }
 
-// stop ends the server as a service manager would, and fails the test when it does not
-// end well.
+// stop ends the server like a service manager, and fails the test if the exit code is not 0.
 func (s *served) stop() {
 	select {
 	case <-s.ended:
@@ -133,7 +132,7 @@ func (s *served) stop() {
 	}
 }
 
-// token makes another token.
+// token creates another token.
 func (s *served) token(args ...string) string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "token")
@@ -145,7 +144,7 @@ func (s *served) token(args ...string) string {
 	return strings.TrimSpace(string(token))
 }
 
-// ask sends a request with a JSON body ("" for none) and decodes a JSON answer.
+// ask sends a request with a JSON body ("" for none) and decodes a JSON response.
 func (s *served) ask(token, method, path, body string) (int, object) {
 	s.t.Helper()
 	status, answer, err := s.try(token, method, path, body)
@@ -186,7 +185,7 @@ func (s *served) try(token, method, path, body string) (int, object, error) {
 	return resp.StatusCode, answer, nil
 }
 
-// must is ask for what has to succeed.
+// must is ask for a request that must succeed.
 func (s *served) must(token, method, path, body string) object {
 	s.t.Helper()
 	status, answer := s.ask(token, method, path, body)
@@ -206,7 +205,7 @@ func (s *served) begin(token, workflow string) string {
 	return id
 }
 
-// TestFirstStart: the first start hands over an operator's and an agent's token, once.
+// TestFirstStart: the first start writes an operator's and an agent's token, once.
 func TestFirstStart(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
@@ -239,7 +238,7 @@ func TestFirstStart(t *testing.T) {
 	again.must(s.agent, http.MethodGet, "/v1/whoami", "")
 }
 
-// TestTokensCount: what gavel token does counts from the next request on.
+// TestTokensCount: changes by gavel token apply from the next request on.
 func TestTokensCount(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
@@ -259,7 +258,7 @@ func TestTokensCount(t *testing.T) {
 	s.must(s.agent, http.MethodGet, "/v1/whoami", "")
 }
 
-// TestAuthNone: everybody is the local agent, whatever they claim.
+// TestAuthNone: every caller is the local agent, whatever it claims.
 func TestAuthNone(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--auth", "none")
@@ -274,7 +273,7 @@ func TestAuthNone(t *testing.T) {
 	}
 }
 
-// TestServeRefusesOpenDoors: what would let everybody in, or tokens out, is not served.
+// TestServeRefusesOpenDoors: settings that would admit everyone, or expose tokens, are rejected.
 func TestServeRefusesOpenDoors(t *testing.T) {
 	t.Parallel()
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

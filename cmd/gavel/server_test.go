@@ -17,12 +17,11 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// patience bounds every wait of these tests; a machine that is merely slow never
-// reaches it.
+// patience limits every wait of these tests. A slow machine never reaches it.
 const patience = time.Minute
 
-// server is a real `gavel mcp` process, driven with JSON-RPC lines. Whatever it
-// writes to stdout that is not a JSON-RPC line fails the test.
+// server is a real `gavel mcp` process, driven with JSON-RPC lines. Any line on stdout that is not JSON-RPC fails the
+// test.
 type server struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -32,12 +31,12 @@ type server struct {
 	mu      sync.Mutex
 	next    int
 	waiting map[string]chan reply
-	stray   []string // answers that nobody waits for, and notifications
+	stray   []string // unexpected answers, and notifications
 	ended   chan struct{}
 	exit    error // after ended
 }
 
-// reply is a JSON-RPC answer.
+// reply is a JSON-RPC response.
 type reply struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
@@ -77,7 +76,7 @@ func (r toolResult) field(name string) string {
 	return ""
 }
 
-// launch starts a server and says hello. It ends with the test.
+// launch starts a server and initialises a session. It ends with the test.
 func launch(t *testing.T, args ...string) *server {
 	t.Helper()
 	s := launchRaw(t, args...)
@@ -162,7 +161,7 @@ func (s *server) write(line string) {
 	}
 }
 
-// begin sends a request and returns where the answer will be.
+// begin sends a request and returns the channel that receives the response.
 func (s *server) begin(method string, params any) chan reply {
 	raw, err := json.Marshal(params)
 	if err != nil {
@@ -243,7 +242,7 @@ func decodeTool(t *testing.T, r reply) toolResult {
 	return out
 }
 
-// must is a call that has to succeed.
+// must is a call that must succeed.
 func (s *server) must(tool string, arguments any) toolResult {
 	s.t.Helper()
 	r := s.call(tool, arguments)
@@ -253,7 +252,7 @@ func (s *server) must(tool string, arguments any) toolResult {
 	return r
 }
 
-// define registers a workflow, which has to succeed.
+// define registers a workflow; it must succeed.
 func (s *server) define(document string) {
 	s.t.Helper()
 	if r := s.callRaw("workflow.define", document); r.IsError {
@@ -261,13 +260,13 @@ func (s *server) define(document string) {
 	}
 }
 
-// kill ends the server as a power cut would.
+// kill ends the server like a power failure.
 func (s *server) kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.ended
 }
 
-// finish closes stdin and returns how long the server took, and its exit.
+// finish closes stdin and returns how long the server took to exit, and its error.
 func (s *server) finish() (time.Duration, error) {
 	s.t.Helper()
 	began := time.Now()
@@ -298,7 +297,7 @@ func (s *server) awaitExit(began time.Time) (time.Duration, error) {
 // object is short for a JSON object.
 type object = map[string]any
 
-// code is the stable code of a refusal or an error.
+// code returns the stable code of a refusal or an error.
 func (r toolResult) code() string {
 	for _, part := range []string{"decision", "error"} {
 		if inner, ok := r.Body[part].(object); ok {
@@ -309,20 +308,20 @@ func (r toolResult) code() string {
 	return ""
 }
 
-// outcome is that of the decision in the answer.
+// outcome returns the outcome of the decision in the answer.
 func (r toolResult) outcome() any {
 	decision, _ := r.Body["decision"].(object)
 	return decision["outcome"]
 }
 
-// runGavel runs a command that has to succeed and returns its stdout. A start of the program
-// costs more than most commands do, so it is only with GAVEL_LONG=1 a process of its own.
+// runGavel runs a command that must succeed and returns its stdout. Starting the program costs more than most
+// commands, so the command has its own process only with GAVEL_LONG=1.
 func runGavel(t *testing.T, args ...string) []byte {
 	t.Helper()
 	needsProgram(t)
 	var out, stderr bytes.Buffer
 	var err error
-	if storetest.Long() || args[0] == "demo" { // which starts itself again
+	if storetest.Long() || args[0] == "demo" { // it starts itself again
 		cmd := exec.CommandContext(t.Context(), "gavel", args...)
 		cmd.Env, cmd.Stdout, cmd.Stderr = withoutSettings(os.Environ()), &out, &stderr
 		err = cmd.Run()
@@ -335,7 +334,7 @@ func runGavel(t *testing.T, args ...string) []byte {
 	return out.Bytes()
 }
 
-// lockedBuffer is a buffer that a process writes and the demo reads.
+// lockedBuffer is a buffer that a process writes to while the test reads it.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -13,10 +13,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
 
-// services are what modules run next to a server.
+// services are the background services that modules run next to a server.
 type services []*module.Service
 
-// openServices makes the services of all modules, with the configuration in force.
+// openServices creates the services of all modules, with the configuration in force.
 func openServices(ctx context.Context, log *slog.Logger, sys *system, path string) (services, error) {
 	file, err := module.ConfigFlag{Config: path}.Load()
 	if err != nil {
@@ -44,7 +44,7 @@ func openServices(ctx context.Context, log *slog.Logger, sys *system, path strin
 	return all, nil
 }
 
-// run runs all of them until the returned function is called, which waits for them.
+// run runs all services until the returned function is called, which waits for them.
 func (all services) run(ctx context.Context) (stop func()) {
 	var stops []func()
 	for _, s := range all {
@@ -57,7 +57,7 @@ func (all services) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// watch takes over what changes in their sections of the configuration file, and in those of extensions.
+// watch returns the parts of the configuration that services and extensions can reload.
 func (all services) watch(extensions module.Extensions) (parts []*configPart) {
 	for _, p := range extensions.Parts() {
 		part := &configPart{section: p.Sections[0], with: p.Sections[1:], files: p.Files, settled: p.Settled}
@@ -79,7 +79,7 @@ func (all services) watch(extensions module.Extensions) (parts []*configPart) {
 	return parts
 }
 
-// tellServices writes the figures of services and extensions.
+// tellServices writes the metrics of services and extensions.
 func (m *metered) tellServices(tell telemetry.Tell) {
 	m.sys.Extensions().Tell(tell)
 	if all := m.services.Load(); all != nil {
@@ -89,7 +89,7 @@ func (m *metered) tellServices(tell telemetry.Tell) {
 	}
 }
 
-// checkModules finds what is wrong with the sections of modules, as far as that can be told without variables.
+// checkModules checks the sections of modules as far as that is possible without environment variables.
 func checkModules(path string, definitions map[string]*workflow.Definition, log *slog.Logger) error {
 	file, err := config.Load(path)
 	if err != nil {
@@ -106,7 +106,7 @@ func checkModules(path string, definitions map[string]*workflow.Definition, log 
 	return errors.Join(wrong...)
 }
 
-// vetted defines the workflows that no extension refuses.
+// vetted defines only workflows that no extension rejects.
 type vetted struct {
 	definer
 	extensions module.Extensions
@@ -122,7 +122,7 @@ func (v vetted) Define(ctx context.Context, p engine.Principal, req engine.Defin
 	return v.definer.Define(ctx, p, req)
 }
 
-// useTokens tells the extension that asks for tokens where those of the callers are.
+// useTokens gives the store's tokens to the extension that needs them.
 func useTokens(sys *system, tokens func() (*auth.Tokens, error)) {
 	if user, ok := module.Find[module.TokenUser](sys.Extensions()); ok {
 		user.UseTokens(tokens)

@@ -20,7 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// operatorOwner is how the sandbox knows what the operator wrote.
+// operatorOwner identifies the operator's code in the sandbox.
 var operatorOwner = validators.Owner{ID: localCLI.ID, Trusted: true}
 
 // newSandbox starts no process; the first script does.
@@ -29,42 +29,41 @@ func newSandbox(log *slog.Logger) (*gavel.Sandbox, error) {
 	return box, openFailure(err)
 }
 
-// system is what a command works with: everything below the faces, and what the flags configured.
+// system is everything below the faces, and the equipment that the flags configured.
 type system struct {
 	*gavel.System
 	equipment
 	place storePlace
-	key   []byte // the secret of a store that was opened to be read; nil where it is not there
+	key   []byte // the secret of a store that was opened for reading; nil if it is missing
 }
 
-// equipment is what a command configures beside the store. The zero value judges
-// with fields, schemas and scripts alone.
+// equipment is what a command configures in addition to the store. The zero value judges with fields, schemas and
+// scripts alone.
 type equipment struct {
 	file    string            // the configuration file, "" for none
-	serves  bool              // clients, and does not only ask once
-	model   *model            // nil when none is configured
+	serves  bool              // it serves clients, and does not only run one command
+	model   *model            // nil if none is configured
 	sources *evidence.Manager // nil without --config
-	anchors *record.Signer    // nil when nobody anchors
-	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
-	// client ask that person.
+	anchors *record.Signer    // nil without anchors
+	// reviews lets escalated moves wait for a person; clientReviews lets the agent's own client ask that person.
 	reviews, clientReviews bool
-	metered                *metered // nil where nobody looks at figures
+	metered                *metered // nil without metrics
 	quotas                 engine.Quotas
 }
 
-// Close ends what is told, and asked of models and sources.
+// Close closes the model and the sources.
 func (e equipment) Close() error {
 	e.sources.Close()
 	return e.model.Close()
 }
 
-// Close ends what is asked elsewhere, then the workers, and then the store.
+// Close first closes the extensions, then the model and the sources, and last the workers and the store.
 func (s *system) Close() error {
 	s.Extensions().Close()
 	return errors.Join(s.equipment.Close(), s.System.Close())
 }
 
-// configure puts the equipment into the configuration of a system.
+// configure adds the equipment to the configuration of a system.
 func (e equipment) configure(cfg gavel.Config) gavel.Config {
 	cfg.NoReviews, cfg.Version = !e.reviews, readBuild().Version
 	cfg.File, cfg.OnDemand, cfg.Watcher = e.file, !e.serves, thisProgram()
@@ -88,7 +87,7 @@ func (e equipment) configure(cfg gavel.Config) gavel.Config {
 	return cfg
 }
 
-// observers are told one after the other.
+// observers calls several observers one after the other.
 type observers []engine.Observer
 
 // Committed implements engine.Observer.
@@ -119,8 +118,8 @@ type systemFlags struct {
 	anchorFlags
 }
 
-// openEquipped opens the store, or makes it, with the model, the sources of evidence and the
-// anchors that the flags configure.
+// openEquipped opens the store, or creates it, with the model, the sources of evidence and the anchors that the flags
+// configure.
 func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equipment) (_ *system, err error) {
 	defer func() {
 		if err != nil {
@@ -152,8 +151,8 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 	return sys, nil
 }
 
-// openSystem opens the store at a place and wires the engine over it, with what it
-// judges with. That is the system's from then on, unless there is an error.
+// openSystem opens the store at a place and creates the engine with its equipment. Unless it returns an error, the
+// system owns the equipment.
 func openSystem(ctx context.Context, log *slog.Logger, at storePlace, with equipment) (*system, error) {
 	cfg := gavel.Config{Store: at.path, StoreKey: at.key, Logger: log}
 	if at.isDatabase() && with.sources != nil {
@@ -170,7 +169,7 @@ func openSystem(ctx context.Context, log *slog.Logger, at storePlace, with equip
 	return sys, nil
 }
 
-// openFailure says what to do about a part that could not be opened.
+// openFailure adds the next step to the error of a part that could not be opened.
 func openFailure(err error) error {
 	failed, ok := errors.AsType[*gavel.OpenError](err)
 	if !ok {
@@ -188,9 +187,8 @@ func openFailure(err error) error {
 	}
 }
 
-// openForReading opens an existing store for a command that only looks: it writes nothing,
-// and makes no key. A store in which nothing was ever written, next to a key, is reported:
-// it may have taken the place of one that was lost.
+// openForReading opens an existing store for a command that only reads: it writes nothing, and creates no key. It
+// logs a warning for a store without any data next to a key, because it may have replaced a lost one.
 func openForReading(ctx context.Context, con *console, flag storeFlag) (*system, error) {
 	at, err := flag.place(con.log, false)
 	if err != nil {
@@ -199,7 +197,7 @@ func openForReading(ctx context.Context, con *console, flag storeFlag) (*system,
 	return openPlaceForReading(ctx, con, at)
 }
 
-// openPlaceForReading also warns of definitions that gavel would not use.
+// openPlaceForReading is openForReading for a place. It also warns of definitions that gavel would not use.
 func openPlaceForReading(ctx context.Context, con *console, at storePlace) (*system, error) {
 	sys, err := openPlaceToCheck(ctx, con, at)
 	if err == nil {
@@ -208,7 +206,7 @@ func openPlaceForReading(ctx context.Context, con *console, at storePlace) (*sys
 	return sys, err
 }
 
-// warnOfSeals says that what is shown may come from definitions that were changed.
+// warnOfSeals warns that the displayed data may come from definitions that were changed.
 func (s *system) warnOfSeals(ctx context.Context, log *slog.Logger) {
 	head, _, err := s.Store.Rules(ctx, math.MaxInt64)
 	sealed := err == nil && head.Place > 0
@@ -242,7 +240,7 @@ func openPlaceToCheck(ctx context.Context, con *console, at storePlace) (*system
 		return nil, err
 	}
 	empty, err := db.IsEmpty(ctx)
-	if err != nil && !errors.Is(err, store.ErrDamaged) { // what is damaged is for the command to find
+	if err != nil && !errors.Is(err, store.ErrDamaged) { // the command itself reports damage
 		return nil, errors.Join(term.UnknownErrorf("", "cannot %w", err), db.Close())
 	}
 	if empty && !at.isDatabase() && isFile(keyBeside(at.path)) {
@@ -259,13 +257,13 @@ func openPlaceToCheck(ctx context.Context, con *console, at storePlace) (*system
 	return &system{System: open, place: at, key: key}, nil
 }
 
-// archive is a store that is open to be read.
+// archive is a store that is open for reading.
 type archive interface {
 	store.Store
 	IsEmpty(ctx context.Context) (bool, error)
 }
 
-// openArchive opens a store so that nothing can be written, with its key; nil where that is not there.
+// openArchive opens a store so that nothing can be written, and returns its key; nil if the key is missing.
 func openArchive(ctx context.Context, at storePlace) (_ archive, key []byte, err error) {
 	if !at.isDatabase() {
 		if key, err = existingKey(at.path); err != nil {
@@ -333,7 +331,7 @@ func storeFailure(err error, hint string) error {
 	return term.UnknownErrorf(hint, "cannot %w", err)
 }
 
-// databaseFailures say what to do where a database cannot be used.
+// databaseFailures holds the next step for each error that makes a database unusable.
 var databaseFailures = []struct {
 	err  error
 	hint string
@@ -348,8 +346,7 @@ var databaseFailures = []struct {
 
 func keyBeside(path string) string { return gavel.KeyBeside(path) }
 
-// existingKey is the key beside a store, nil where there is none: nothing is written for a
-// command that only looks.
+// existingKey returns the key next to a store; nil if there is none. Unlike opening for writing, it creates no key.
 func existingKey(path string) ([]byte, error) {
 	if !isFile(keyBeside(path)) {
 		return nil, nil
@@ -357,8 +354,8 @@ func existingKey(path string) ([]byte, error) {
 	return record.LoadOrCreateKey(keyBeside(path))
 }
 
-// badEnd is engineFailure for codes that say nothing against the command: what was asked
-// for could not be.
+// badEnd is engineFailure, but returns exit code 1 for the given codes: the command was correct, the request could
+// not be fulfilled.
 func badEnd(err error, codes ...engine.Code) error {
 	failed := engineFailure(err)
 	if f, ok := errors.AsType[*term.ExitError](failed); ok && slices.Contains(codes, engine.CodeOf(err)) {

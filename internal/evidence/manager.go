@@ -1,27 +1,26 @@
-// Package evidence fetches facts from where an operator said that they are: a
-// command that runs here, an address that is read, a tool of another MCP server. It is the
-// judge's Fetcher.
+// Package evidence fetches facts from sources that an operator declared: a local command, an HTTP address, or a tool
+// of another MCP server. It is the judge's Fetcher.
 //
-// It promises that whoever asks for a move chooses arguments and nothing else. A
-// command has the arguments that its operator wrote, as many as he wrote, and no
-// shell ever reads them; an argument that came from outside never becomes an
-// option. An address keeps its scheme, host, path and query keys, whatever is put
-// into it, and by default leads to no private network, however a name resolves and
-// wherever a redirect points: the check is at the dial. Everything is bounded: time,
-// memory, what is read, how many run at once. A command runs in a session of its own,
-// without a terminal and without a file of gavel's, and what it starts and leaves in its
-// process group ends with it, also when this process is killed (see process.Watch). A tool is
-// called through the one door of upstream, with the rights of whoever asked for the move.
+// It promises that the caller who asks for a move chooses arguments and nothing else:
+//   - A command has exactly the arguments that its operator wrote. No shell ever parses them, and a value from
+//     outside never becomes an option.
+//   - An address keeps its scheme, host, path and query keys, whatever values are inserted. By default it leads to no
+//     private network, however a name resolves and wherever a redirect points: the check is at the dial.
+//   - Time, memory, input and concurrency are limited.
+//   - A command runs in its own session, without a terminal and without open files of gavel. It ends together with
+//     all its child processes in its process group, even if this process is killed (see process.Watch).
+//   - A tool is called only through upstream, with the rights of the principal that asked for the move.
 //
-// Unavailable evidence is a judge.FetchResult with a Failure, in one sentence without
-// values of arguments and without what was fetched. Any exit code is a result: a
-// failing test is evidence.
+// Unavailable evidence is a judge.FetchResult with a Failure: one sentence without values of arguments and without
+// fetched content. Any exit code is a result: a failing test is evidence.
 //
-// A command in the background runs in a process that outlives this one (see Run), and its result is
-// served for as long as the files are as they were while it ran.
+// A background command runs in a process that outlives this one (see Run). Its result is served as long as the files
+// are the same as during its run.
 //
-// It must never log, pass on an environment variable or a header that no operator
-// named, or take a half-fetched JSON value for a whole one.
+// It must never:
+//   - log;
+//   - pass on an environment variable or a header that no operator named;
+//   - treat a partially fetched JSON value as complete.
 package evidence
 
 import (
@@ -45,17 +44,15 @@ import (
 
 // Options configures a Manager. The zero value is valid.
 type Options struct {
-	// Concurrent is how many fetches run at once; 0 is 16. One caller has
-	// at most half of them.
+	// Concurrent limits the concurrent fetches; 0 is 16. One caller may have at most half of them.
 	Concurrent int
-	// Wait is how long a fetch waits for a permit; 0 is 5 seconds.
+	// Wait limits how long a fetch waits for a permit; 0 is 5 seconds.
 	Wait time.Duration
 	// LookupEnv looks up variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
-	// Watcher is a program whose main begins with process.Watch and IsRunner. It is started beside
-	// the first command, and ends commands with all that they started when this process is
-	// killed. "" is none: then the kernel ends the commands themselves, on Linux, and none runs in
-	// the background.
+	// Watcher is a program whose main begins with process.Watch and IsRunner. It is started together with the first
+	// command. If this process is killed, the watcher ends commands with all their child processes. "" disables it:
+	// then only the kernel ends the commands themselves, on Linux, and no command runs in the background.
 	Watcher string
 }
 
@@ -87,8 +84,8 @@ type Manager struct {
 	watcher *process.Watcher
 	public  *egress.Guard
 	private *egress.Guard
-	tools   Tools  // nil: there are none
-	runner  string // for commands in the background
+	tools   Tools  // nil if there are none
+	runner  string // for background commands
 	results atomic.Pointer[results]
 
 	closing chan struct{}
@@ -100,9 +97,8 @@ type Manager struct {
 
 var _ judge.Fetcher = (*Manager)(nil)
 
-// New checks cfg and makes ready to fetch. Nothing is fetched and no process is
-// started. The error is document.Errors, one issue for each mistake; what is only
-// missing now, such as a program, is among Warnings.
+// New checks cfg and prepares for fetching. It fetches nothing and starts no process. The error is document.Errors, with
+// one issue for each mistake. Things that are only missing at the moment, such as a program, are in Warnings.
 func New(cfg Config, opts Options) (*Manager, error) {
 	if opts.LookupEnv == nil {
 		opts.LookupEnv = os.LookupEnv
@@ -138,7 +134,8 @@ func New(cfg Config, opts Options) (*Manager, error) {
 	return m, nil
 }
 
-// UseTools has sources that are tools of other MCP servers called. Call it before anything is fetched.
+// UseTools sets the implementation for sources that are tools of other MCP servers. It must be called before the
+// first Fetch.
 func (m *Manager) UseTools(tools Tools) { m.tools = tools }
 
 func (m *Manager) add(name string, s Source, compiled *source) {
@@ -164,7 +161,7 @@ func (m *Manager) add(name string, s Source, compiled *source) {
 	m.warnings = append(m.warnings, compiled.kind.warnings()...)
 }
 
-// Names lists the sources, sorted; nil of a nil Manager, which has none configured.
+// Names lists the sources, sorted. It is nil for a nil Manager, which has no sources.
 func (m *Manager) Names() []string {
 	if m == nil {
 		return nil
@@ -172,7 +169,7 @@ func (m *Manager) Names() []string {
 	return append([]string{}, slices.Sorted(maps.Keys(m.sources))...)
 }
 
-// ReadOnlyNames lists the sources that only look.
+// ReadOnlyNames lists the sources without side effects.
 func (m *Manager) ReadOnlyNames() (names []string) {
 	for _, i := range m.List() {
 		if i.ReadOnly {
@@ -182,7 +179,7 @@ func (m *Manager) ReadOnlyNames() (names []string) {
 	return names
 }
 
-// List tells of every source, sorted by name.
+// List describes all sources, sorted by name.
 func (m *Manager) List() []Info {
 	if m == nil {
 		return nil
@@ -194,8 +191,8 @@ func (m *Manager) List() []Info {
 	return out
 }
 
-// Warnings are sentences about what would fail if it were fetched now: a directory or
-// a program that was not there when the Manager was made.
+// Warnings returns sentences about fetches that would fail now, such as a directory or program that was missing when
+// the Manager was created.
 func (m *Manager) Warnings() []string { return slices.Clone(m.warnings) }
 
 // Fetch implements judge.Fetcher.
@@ -240,7 +237,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	return out, nil
 }
 
-// boundTimeout is how long a fetch may take that was asked for with a timeout, 0 for none.
+// boundTimeout returns how long a fetch with a requested timeout (0 for none) may take.
 func (s *source) boundTimeout(asked time.Duration) time.Duration {
 	switch {
 	case asked <= 0:
@@ -254,8 +251,8 @@ func (s *source) boundTimeout(asked time.Duration) time.Duration {
 
 var errClosed = fmt.Errorf("%w: the sources are being closed", judge.ErrBusy)
 
-// endReason returns why a failure says nothing of the source: the caller has gone,
-// or the Manager ends.
+// endReason returns a reason for a failure that has nothing to do with the source: the caller has gone, or the
+// Manager is closing. Otherwise it returns nil.
 func (m *Manager) endReason(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -298,8 +295,8 @@ func (m *Manager) acquire(ctx context.Context, caller string) (fctx context.Cont
 	return nil, nil, fmt.Errorf("%w: %d fetches are running; try again in a moment", judge.ErrBusy, m.permits.Stats().Held)
 }
 
-// Close ends what is being fetched, whose callers get judge.ErrBusy,
-// and waits for it. Fetch afterwards is an error that wraps judge.ErrBusy.
+// Close cancels fetches in progress, whose callers get judge.ErrBusy, and waits for them. A later Fetch returns an
+// error that wraps judge.ErrBusy.
 func (m *Manager) Close() {
 	if m == nil {
 		return

@@ -13,12 +13,12 @@ import (
 
 // Tools calls tools of other MCP servers.
 type Tools interface {
-	// CallTool calls one with the rights of a principal. params are those of tools/call. An error is as of
-	// judge.Fetcher: it says nothing of the tool.
+	// CallTool calls a tool with the rights of a principal. params are those of tools/call. As with judge.Fetcher, an
+	// error does not concern the tool itself.
 	CallTool(ctx context.Context, p engine.Principal, server, tool string, params json.RawMessage) (ToolReply, error)
 }
 
-// ToolReply is what a server answered, a result or an error of JSON-RPC, or why there is no answer.
+// ToolReply is the server's response, either a result or a JSON-RPC error, or the reason why there is none.
 type ToolReply struct {
 	Result, Error json.RawMessage
 	Failure       judge.EvidenceFailure
@@ -41,7 +41,7 @@ func (t *tool) prepare(r judge.EvidenceRequest, given document.JSON) (fetch, str
 	return func(ctx context.Context) (judge.FetchResult, error) { return t.call(ctx, p, params) }, ""
 }
 
-// call asks as the principal whose move is judged.
+// call calls the tool as the principal whose move is judged.
 func (t *tool) call(ctx context.Context, p engine.Principal, params json.RawMessage) (judge.FetchResult, error) {
 	if t.manager.tools == nil {
 		return failedFetch(judge.FailureUnavailable, "this program calls no tools of other servers"), nil
@@ -56,7 +56,7 @@ func (t *tool) call(ctx context.Context, p engine.Principal, params json.RawMess
 	return t.read(reply), nil
 }
 
-// read takes what the tool gave: its structured content or its text.
+// read extracts the content from a reply: the structured content or the text.
 func (t *tool) read(reply ToolReply) judge.FetchResult {
 	if reply.Error != nil {
 		return failedFetch(judge.FailureRefused, "the server answered with the error %s", document.Known(reply.Error).Get("code").Raw())
@@ -91,8 +91,7 @@ func (t *tool) read(reply ToolReply) judge.FetchResult {
 	return judge.FetchResult{Content: d.end()}
 }
 
-// joinTexts is the text of a result, nil where it has none. Images, sounds and links are left
-// out.
+// joinTexts returns the text of a result; nil if it has none. It ignores images, sounds and links.
 func joinTexts(result document.JSON) []byte {
 	var texts []string
 	for _, block := range result.Get("content").Elements() {

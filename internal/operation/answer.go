@@ -14,20 +14,19 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// The answers of tools are read by models, which pay for every word: they say a thing once
-// and leave out what is as nearly always. So tools answer with the engine's results without
-// that. REST answers with the whole result, and workflow.status and workflow.judge.history
-// show what is left out here.
+// Models read the answers of tools, and every word costs tokens. So tools return the engine's results without
+// repetitions and without usual values. REST returns the complete results. workflow.status and workflow.judge.history
+// show what is omitted here.
 
-// What tools leave out of results with a position: see BriefPosition.
+// The fields that tools omit from results with a position: see BriefPosition.
 var (
 	withoutPlace = []string{"workflow", "version", "seq"}
 	withoutFrom  = append([]string{"from"}, withoutPlace...)
 	withoutMove  = append([]string{"action"}, withoutFrom...)
 )
 
-// BriefPosition is a position as tools show it: without the workflow, which the caller knows,
-// what nextActions and nextTools say, and a status that complete says.
+// BriefPosition returns a position as tools show it. It omits the workflow, which the caller knows, the parts of
+// progress that nextActions and nextTools repeat, and a status that complete implies.
 func BriefPosition(p engine.Position) engine.Position {
 	p.Workflow, p.Version, p.Seq = "", 0, 0
 	p.Progress = strings.TrimSuffix(p.Progress, " Next: "+strings.Join(p.NextActions, ", ")+".")
@@ -41,9 +40,8 @@ func BriefPosition(p engine.Position) engine.Position {
 	return p
 }
 
-// BriefDecision is a decision as tools show it. What is absent is as usual: proposed is the
-// outcome, the mode is enforce, the code of a finding is the decision's, and the findings say
-// all of the reasoning.
+// BriefDecision returns a decision as tools show it. Absent values are the usual ones: proposed equals the outcome,
+// the mode is enforce, the code of a finding is the decision's, and the findings contain the whole reasoning.
 func BriefDecision(d engine.Decision) engine.Decision {
 	d.Reasoning, d.Suggestions = ownReasoning(d), ownSuggestions(d)
 	d.ID, d.Target, d.Violations, d.Sandbox = "", "", nil, nil
@@ -62,11 +60,11 @@ func BriefDecision(d engine.Decision) engine.Decision {
 	return d
 }
 
-// mostRepeated is how many findings a reasoning repeats at most.
+// mostRepeated is the maximum number of findings that a reasoning repeats.
 const mostRepeated = 3
 
-// ownReasoning is what a reasoning says beyond the findings: nothing of an approval, and
-// nothing where it only repeats them.
+// ownReasoning returns the reasoning if it adds anything to the findings. It returns "" for an approval, and if the
+// reasoning only repeats the findings.
 func ownReasoning(d engine.Decision) string {
 	if d.Outcome == judge.Approve {
 		return ""
@@ -82,7 +80,7 @@ func ownReasoning(d engine.Decision) string {
 	return ""
 }
 
-// saysMore reports whether a reasoning has words that are in no finding.
+// saysMore reports whether a reasoning has words that no finding has.
 func saysMore(d engine.Decision) bool {
 	rest := d.Reasoning
 	for _, f := range append(slices.Clone(d.Findings), validators.Finding{Message: judge.TryAgain, Hint: judge.AwaitsPerson}) {
@@ -95,7 +93,7 @@ func saysMore(d engine.Decision) bool {
 	return strings.ContainsFunc(rest, unicode.IsLetter)
 }
 
-// ownSuggestions are the suggestions that are no finding's hint. What always helps is left out.
+// ownSuggestions returns the suggestions that are neither generic nor the hint of a finding.
 func ownSuggestions(d engine.Decision) (own []string) {
 	for _, s := range d.Suggestions {
 		if !engine.IsUsualSuggestion(s) && !slices.ContainsFunc(d.Findings, func(f validators.Finding) bool { return f.Hint == s }) {
@@ -114,7 +112,7 @@ func briefStart(r engine.StartResult) any {
 
 func briefAdvance(r engine.AdvanceResult) any {
 	r.Position, r.Decision, r.From, r.Action = BriefPosition(r.Position), BriefDecision(r.Decision), "", ""
-	if v := r.Review; v != nil { // of the move that was asked for
+	if v := r.Review; v != nil { // review of the requested move
 		r.Review = &engine.ReviewSummary{
 			ID: v.ID, Status: v.Status, Priority: v.Priority, ExpiresAt: v.ExpiresAt, Decision: v.Decision, By: v.By, Channel: v.Channel, Reason: v.Reason, Next: v.Next,
 		}
@@ -122,9 +120,8 @@ func briefAdvance(r engine.AdvanceResult) any {
 	return r
 }
 
-// Prechecked is what the tool workflow.judge.validate answers: what the Generic DFA
-// server answers at the top, and what else the decision says beside it. The findings say
-// where the violations are, in the same order.
+// Prechecked is the answer of the tool workflow.judge.validate. The top level has the fields of the Generic DFA
+// server, and decision has the rest. The findings locate the violations, in the same order.
 type Prechecked struct {
 	Confidence  float64  `json:"confidence"`
 	Reasoning   string   `json:"reasoning"`
@@ -141,7 +138,7 @@ func briefValidate(r engine.ValidateResult) any {
 	}
 	out.Position, out.Decision, out.Action = BriefPosition(r.Position), BriefDecision(d), ""
 	v := &out.Decision
-	v.Target, v.Reasoning, v.Suggestions = d.Target, "", nil // the words stand at the top
+	v.Target, v.Reasoning, v.Suggestions = d.Target, "", nil // the texts are at the top level
 	for i := range v.Findings {
 		v.Findings[i].Message, v.Findings[i].Hint = "", ""
 	}
@@ -166,8 +163,8 @@ func briefResolve(r engine.ResolveResult) any {
 	return r
 }
 
-// CheckpointAnswer answers workflow.checkpoint. This tool, workflow.listCheckpoints and
-// workflow.judge.history name the instance as those of the Generic DFA server do.
+// CheckpointAnswer answers workflow.checkpoint. This tool, workflow.listCheckpoints and workflow.judge.history call
+// the instance workflowId, as the Generic DFA server does.
 type CheckpointAnswer struct {
 	CheckpointID string          `json:"checkpointId"`
 	Instance     string          `json:"workflowId"`
@@ -228,17 +225,17 @@ func briefDecisions(r engine.DecisionsResult) any {
 	return r
 }
 
-// briefEntry leaves out of an entry what BriefDecision does, but for what is asked about a record.
+// briefEntry shortens an entry like BriefDecision, but keeps the fields that readers of records need.
 func briefEntry(h *engine.HistoryEntry) {
 	full := h.Decision
 	h.Decision = BriefDecision(full)
 	h.ID, h.Target, h.Sandbox, h.Took, h.CostUSD, h.Tool = full.ID, full.Target, full.Sandbox, 0, nil, ""
-	if full.Outcome == judge.Approve { // the record of what somebody relied on
+	if full.Outcome == judge.Approve { // an approval's reasoning is the record that others relied on
 		h.Reasoning = full.Reasoning
 	}
 	all := h.Opinions
 	h.Opinions = nil
-	for _, o := range all { // without what the decision says for them all
+	for _, o := range all { // without the texts that the decision already has
 		if strings.Contains(full.Reasoning, o.Reasoning) {
 			o.Reasoning = ""
 		}

@@ -9,8 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// A model's reasoning reaches the agent also where it contains its findings; one that says no more
-// than they do is left out.
+// The agent gets a model's reasoning even if it contains the findings, unless it says no more than they do.
 func TestReasoningOfAModelIsShown(t *testing.T) {
 	t.Parallel()
 	finding := validators.Finding{Code: "model_objection", Message: "Approval without comments lacks accountability.", Hint: "Add comments."}

@@ -18,10 +18,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// maxDepth bounds the nesting of a request: that of a document, and of what is around it.
+// maxDepth limits the nesting of a request: the document and the object around it.
 const maxDepth = 96
 
-// Noun is what a field is called in messages.
+// Noun is the word for a field in messages.
 type Noun string
 
 // The nouns.
@@ -33,7 +33,7 @@ const (
 	Flag      Noun = "flag"
 )
 
-// nameAs is what the field is called where it is a noun.
+// nameAs returns the name of the field in the given role.
 func (f *Field) nameAs(noun Noun) string {
 	if noun == Argument || noun == Flag {
 		return f.Name
@@ -41,11 +41,11 @@ func (f *Field) nameAs(noun Noun) string {
 	return f.HTTP()
 }
 
-// jsonSpace is all that RFC 8259 takes for white space.
+// jsonSpace is the white space that RFC 8259 allows.
 const jsonSpace = " \t\r\n"
 
-// ReadObject reads a JSON object. Nothing at all is an absent one, without members. what
-// names it in messages: "arguments are", "body is".
+// ReadObject parses a JSON object; empty input is an absent object without members. what begins the messages:
+// "arguments are", "body is".
 func ReadObject(raw []byte, what string) (document.JSON, error) {
 	if raw = bytes.Trim(raw, jsonSpace); len(raw) == 0 {
 		return document.JSON{}, nil
@@ -56,7 +56,7 @@ func ReadObject(raw []byte, what string) (document.JSON, error) {
 			Code: engine.CodeInvalidData, Err: err, Message: fmt.Sprintf("The %s not acceptable JSON: %s.", what, err),
 			Hint: "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps; quote larger ones.",
 		}
-		if issue := (*document.Issue)(nil); errors.As(err, &issue) && issue.Path != "" { // its line is often the only one
+		if issue := (*document.Issue)(nil); errors.As(err, &issue) && issue.Path != "" { // the whole document is often on one line
 			e.Path, e.Message = issue.Path, fmt.Sprintf("The %s not acceptable JSON: at %s, %s.", what, issue.Path, issue.Message)
 		} else if issue != nil {
 			e.Message = fmt.Sprintf("The %s not acceptable JSON: %s.", what, issue.Message)
@@ -69,8 +69,8 @@ func ReadObject(raw []byte, what string) (document.JSON, error) {
 	return v, nil
 }
 
-// BindTool reads the arguments of a tool call; null is none. It returns the operation that
-// is meant, and a pointer to its request.
+// BindTool parses the arguments of a tool call; null means none. It returns the operation to run, and a pointer to
+// its request.
 func (o *Operation) BindTool(raw json.RawMessage) (*Operation, any, error) {
 	if raw = bytes.Trim(raw, jsonSpace); len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
@@ -80,15 +80,15 @@ func (o *Operation) BindTool(raw json.RawMessage) (*Operation, any, error) {
 		return nil, nil, err
 	}
 	listed, other := o.ToolFields(), o.alternative()
-	// The parts of a document are the engine's to name, unless a required one is missing:
-	// then an unknown one is probably it.
+	// The engine checks the names of a document's parts, unless a required one is missing. Then an unknown name is
+	// probably the missing one.
 	incomplete := slices.ContainsFunc(listed, func(f *Field) bool { return f.Required && members.Get(f.Name).Kind() == 0 })
 	if !o.Document || incomplete {
 		if err := CheckMembers(members, listed, Argument); err != nil {
 			return nil, nil, err
 		}
 	}
-	if o.Document || other != nil { // other: mistakes in values come before what goes together
+	if o.Document || other != nil { // with an alternative, wrong values are reported before wrong combinations
 		if err := BindMembers(nil, listed, members, Argument); err != nil {
 			return nil, nil, err
 		}
@@ -106,7 +106,7 @@ func (o *Operation) BindTool(raw json.RawMessage) (*Operation, any, error) {
 	return o, req, BindMembers(req, o.arguments, members, Argument)
 }
 
-// choose is the operation, or the other one of its tool when a field of only that is given.
+// choose returns the operation, or the alternative of its tool if a field is given that only the alternative has.
 func (o *Operation) choose(other *Operation, members document.JSON) (*Operation, error) {
 	own, others := o.arguments, other.arguments
 	given := func(fields, without []*Field) string {
@@ -127,7 +127,7 @@ func (o *Operation) choose(other *Operation, members document.JSON) (*Operation,
 	return other, nil
 }
 
-// alternative is the other operation of a tool, nil when there is none.
+// alternative returns the other operation of a tool; nil if there is none.
 func (o *Operation) alternative() *Operation {
 	if i := slices.IndexFunc(table, func(other *Operation) bool { return other.ID == o.Tool.Or }); i >= 0 {
 		return table[i]
@@ -139,8 +139,8 @@ func hasName(fields []*Field, name string) bool {
 	return slices.ContainsFunc(fields, func(f *Field) bool { return f.Name == name })
 }
 
-// ToolFields are the fields that a tool lists: those of its operation, and of the other
-// one that it can run. What only one of the two requires is not required.
+// ToolFields returns the fields that a tool lists: those of its operation and of the alternative. Fields that only
+// one of the two requires are not required.
 func (o *Operation) ToolFields() []*Field {
 	own, other := o.arguments, o.alternative()
 	if other == nil {
@@ -168,8 +168,8 @@ func (o *Operation) ToolFields() []*Field {
 	return all
 }
 
-// Shown are values of the types that a tool answers with: its operation's and, where
-// there is one, the other's.
+// Shown returns values of the types that a tool can answer with: of its operation and, if there is one, of the
+// alternative.
 func (o *Operation) Shown() []any {
 	shown := []any{o.Show(reflect.Zero(o.Result).Interface())}
 	if other := o.alternative(); other != nil {
@@ -178,14 +178,14 @@ func (o *Operation) Shown() []any {
 	return shown
 }
 
-// SetDocument sets the document that a request is, and the name that it has in messages.
+// SetDocument sets the document of a request, and the name of the document in messages.
 func SetDocument(req any, source string, text []byte) {
 	v := reflect.ValueOf(req).Elem()
 	v.FieldByName("Source").SetString(source)
 	v.FieldByName("Document").SetBytes(text)
 }
 
-// CheckMembers refuses an object with a member that is none of the fields.
+// CheckMembers rejects an object with unknown members.
 func CheckMembers(members document.JSON, fields []*Field, noun Noun) error {
 	var unknown []string
 	for name := range members.Members() {
@@ -202,7 +202,7 @@ func CheckMembers(members document.JSON, fields []*Field, noun Noun) error {
 	return rejectUnknown(unknown, missing, fields, noun)
 }
 
-// CheckQuery refuses a query with a parameter that is none of the fields.
+// CheckQuery rejects a query with unknown parameters.
 func CheckQuery(query url.Values, fields []*Field) error {
 	var unknown []string
 	for name := range query {
@@ -213,12 +213,12 @@ func CheckQuery(query url.Values, fields []*Field) error {
 	return rejectUnknown(unknown, nil, fields, Parameter)
 }
 
-// mostUnknown is how many unknown names one message has.
+// mostUnknown limits how many unknown names one message lists.
 const mostUnknown = 8
 
-// rejectUnknown names the unknown names, if there are any. Where exactly one name is missing
-// and one unknown, it is probably that; else, where the fields have an open object, the names
-// are probably its members: clients send data flat.
+// rejectUnknown returns an error that lists the unknown names, if there are any. If exactly one name is missing and
+// one is unknown, the unknown one is probably the missing one. Otherwise, if the fields include an open object, the
+// names are probably its members, because clients send data flat.
 func rejectUnknown(unknown, missing []string, fields []*Field, noun Noun) error {
 	if len(unknown) == 0 {
 		return nil
@@ -256,11 +256,10 @@ func rejectUnknown(unknown, missing []string, fields []*Field, noun Noun) error 
 	return Wrong(name, message, hint)
 }
 
-// isGiven reports whether a member says something: null counts as absent.
+// isGiven reports whether a member has a value; null counts as absent.
 func isGiven(v document.JSON) bool { return v.Kind() != 0 && v.Kind() != document.Null }
 
-// BindMembers sets the fields of a request from the members of an object; without a request
-// it only checks them.
+// BindMembers sets the fields of a request from the members of an object. If req is nil, it only checks them.
 func BindMembers(req any, fields []*Field, members document.JSON, noun Noun) error {
 	for _, f := range fields {
 		v := members.Get(f.nameAs(noun))
@@ -280,7 +279,7 @@ func (f *Field) reportMissing(noun Noun) error {
 	return Wrong(f.nameAs(noun), fmt.Sprintf("The %s %q is missing.", noun, f.nameAs(noun)), f.About())
 }
 
-// BindQuery sets the fields of a request from the query of an address.
+// BindQuery sets the fields of a request from a URL query.
 func BindQuery(req any, fields []*Field, query url.Values) error {
 	for _, f := range fields {
 		values, given := query[f.HTTP()]
@@ -296,7 +295,7 @@ func BindQuery(req any, fields []*Field, query url.Values) error {
 	return nil
 }
 
-// SetText sets the field from text: of a path, a query or a header.
+// SetText sets the field from text in a path, a query or a header.
 func (f *Field) SetText(req any, values []string, noun Noun) error {
 	if f.Kind == Strings {
 		f.assign(req, values)
@@ -318,7 +317,7 @@ func (f *Field) SetText(req any, values []string, noun Noun) error {
 	return f.set(req, document.Known(document.AppendQuote(nil, text)), noun)
 }
 
-// set sets the field from a JSON value that is not null.
+// set sets the field from a JSON value other than null.
 func (f *Field) set(req any, v document.JSON, noun Noun) error {
 	value, ok := f.parse(v)
 	switch {
@@ -329,7 +328,7 @@ func (f *Field) set(req any, v document.JSON, noun Noun) error {
 	case len(f.Enum) > 0 && !slices.ContainsFunc(f.Enum, v.Is) && (noun != Parameter || !v.Is("")):
 		return f.reportMistake("one of "+strings.Join(f.Enum, ", "), v, noun)
 	case f.Range != nil:
-		if n, _ := strconv.ParseFloat(string(v.Raw()), 64); !f.Range.holds(n) { // parse looks at what is no number
+		if n, _ := strconv.ParseFloat(string(v.Raw()), 64); !f.Range.holds(n) { // parse has rejected values that are not numbers
 			return f.reportMistake(f.Range.String(), v, noun)
 		}
 	}
@@ -339,7 +338,7 @@ func (f *Field) set(req any, v document.JSON, noun Noun) error {
 	return nil
 }
 
-// parse is the value as the field's kind, false when it is of another one.
+// parse converts the value to the field's kind; ok is false if it has another kind.
 func (f *Field) parse(v document.JSON) (value any, ok bool) {
 	switch f.Kind {
 	case String:
@@ -370,7 +369,7 @@ func (f *Field) parse(v document.JSON) (value any, ok bool) {
 	}
 }
 
-// reportMistake is the error for a value that the field cannot have.
+// reportMistake returns the error for a value that the field cannot have.
 func (f *Field) reportMistake(want string, v document.JSON, noun Noun) error {
 	is, hint := kindName(v), f.About()
 	if noun == Argument || noun == Flag {
@@ -391,7 +390,7 @@ func (f *Field) reportMistake(want string, v document.JSON, noun Noun) error {
 	return Wrong(f.nameAs(noun), fmt.Sprintf("The %s %q must be %s, is %s.", noun, f.nameAs(noun), want, is), hint)
 }
 
-// assign sets the field; one that is a part of a document is only checked.
+// assign sets the field. Parts of a document are not assigned.
 func (f *Field) assign(req any, value any) {
 	if f.index == nil {
 		return
@@ -404,7 +403,7 @@ func (f *Field) assign(req any, value any) {
 	if doc, ok := value.(document.JSON); ok && to.Type() != reflect.TypeFor[document.JSON]() {
 		value = doc.Raw()
 	}
-	if list, ok := value.([]string); ok { // whose texts may have a type of their own
+	if list, ok := value.([]string); ok { // the elements may have a named string type
 		to.Set(reflect.MakeSlice(to.Type(), len(list), len(list)))
 		for i, text := range list {
 			to.Index(i).SetString(text)
@@ -414,7 +413,7 @@ func (f *Field) assign(req any, value any) {
 	to.Set(reflect.ValueOf(value).Convert(to.Type()))
 }
 
-// Wrong is the error for a part of a request; "" for the whole.
+// Wrong returns the error for a part of a request; name "" is the whole request.
 func Wrong(name, message, hint string) error {
 	at := ""
 	if name != "" {
@@ -423,7 +422,7 @@ func Wrong(name, message, hint string) error {
 	return &engine.Error{Code: engine.CodeInvalidArgument, Path: at, Message: message, Hint: hint}
 }
 
-// parseInteger takes what JSON Schema calls an integer: 3, and 3.0 and 3e0 too.
+// parseInteger accepts what JSON Schema calls an integer: 3, but also 3.0 and 3e0.
 func parseInteger(text string) (int64, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
@@ -437,7 +436,7 @@ func parseInteger(text string) (int64, bool) {
 
 func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// kindName names what a value is.
+// kindName describes the kind of a value for messages.
 func kindName(v document.JSON) string {
 	if v.Kind() == document.Array {
 		return "a list"
@@ -445,7 +444,7 @@ func kindName(v document.JSON) string {
 	return v.Kind().String()
 }
 
-// quoteText quotes what a caller wrote, cut where it is long.
+// quoteText quotes a caller's text, and truncates it if it is long.
 func quoteText(text string) string {
 	const most = 60
 	if len(text) > most {

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Empty is a request that says nothing more than what is asked.
+// Empty is a request without fields.
 type Empty struct{}
 
 // DefinitionList lists the newest version of every definition.
@@ -24,7 +24,7 @@ type JudgeView struct {
 	Config  engine.RubricView `json:"config"`
 }
 
-// The fields that several operations have.
+// The fields that several operations share.
 var (
 	fieldID   = Field{Name: "id", Required: true, Help: "The instance's id, as start returned it (wf-...)."}
 	fieldName = Field{Name: "name", Required: true, Help: "The workflow's name."}
@@ -46,7 +46,7 @@ var (
 	fieldUntil    = Field{Name: "until", Help: "Only before this time, RFC 3339."}
 )
 
-// PageLimit is the field that bounds a page of a list.
+// PageLimit returns the field that limits the page of a list.
 func PageLimit(what string, most float64) Field {
 	usual := map[float64]string{500: "50", 1000: "100"}[most]
 	return Field{Name: "limit", Range: &Range{1, most}, Help: "How many " + what + " at most, 1 to " + formatNumber(most) + "; " + usual + " when left out."}

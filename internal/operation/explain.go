@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Explain is an error as callers see it: the text of one that is not an *engine.Error
-// stays in the log. defect says that it belongs there.
+// Explain returns an error as callers see it: the text of an error that is not an *engine.Error stays in the log.
+// defect reports that the error must be logged.
 func Explain(err error) (e *engine.Error, defect bool) {
 	if !errors.As(err, &e) {
 		e = &engine.Error{Code: engine.CodeOf(err), Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: err}
@@ -20,7 +20,7 @@ func Explain(err error) (e *engine.Error, defect bool) {
 	return e, e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules || e.Code == engine.CodeValuesUnreadable
 }
 
-// CodeInfo documents a code of the engine; one that it does not know is a defect.
+// CodeInfo returns the documentation of an engine's code, or a generic text for an unknown code.
 func CodeInfo(code engine.Code) engine.CodeInfo {
 	if i := slices.IndexFunc(engine.Codes, func(c engine.CodeInfo) bool { return c.Code == code }); i >= 0 {
 		return engine.Codes[i]
@@ -28,8 +28,7 @@ func CodeInfo(code engine.Code) engine.CodeInfo {
 	return engine.CodeInfo{Code: code, Meaning: "An error without a description."}
 }
 
-// Objections are the reasoning, which says what is wrong and what to do, and the
-// violations that it leaves out.
+// Objections returns the reasoning of a decision, followed by the violations that the reasoning does not contain.
 func Objections(d engine.Decision) string {
 	text := endSentence(d.Reasoning)
 	for _, v := range d.Violations {
@@ -40,7 +39,7 @@ func Objections(d engine.Decision) string {
 	return text
 }
 
-// endSentence ends a text as a sentence does.
+// endSentence ends a text with a full stop unless it already ends as a sentence.
 func endSentence(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" || strings.HasSuffix(s, ".") || strings.HasSuffix(s, "!") || strings.HasSuffix(s, "?") {

@@ -8,18 +8,19 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Extra is a tool for MCP clients that is not in the table: a module offers it.
+// Extra is an MCP tool that a module offers and that is not in the table.
 type Extra struct {
 	Name, Title, Description string
-	// Note ends the description. Names of tools in it are written as the client knows them.
+	// Note ends the description. Tool names in it are adapted to the client.
 	Note        string
 	InputSchema json.RawMessage
-	// Like is the operation whose hints and errors it has. Open says that it may do anything, which no hint denies.
+	// Like is the operation whose annotations and errors the tool has. Open reports that the tool may do anything, so
+	// no annotation may deny it.
 	Like *Operation
 	Open bool
-	// Answers is a value of the type that it answers with.
+	// Answers is a value of the type that the tool answers with.
 	Answers any
-	// Run performs a call; refused is as Operation.Refused.
+	// Run performs a call; refused has the meaning of Operation.Refused.
 	Run func(context.Context, ExtraCall) (answer any, refused bool, err error)
 }
 
@@ -30,33 +31,33 @@ type ExtraCall struct {
 	Arguments json.RawMessage
 	// Key is the caller's idempotency key, "" for none.
 	Key string
-	// Report tells a caller who waits what happens meanwhile; nil where nobody listens.
+	// Report sends a progress message to the waiting caller; nil if the caller wants none.
 	Report func(message string)
-	// Style writes the names of tools in a text as the client knows them.
+	// Style adapts the tool names in a text to the client.
 	Style func(text string) string
-	// Log writes an error of this program that an answer leaves out.
+	// Log logs an internal error that the answer does not contain.
 	Log func(asked *Operation, err error)
 }
 
 // Extras are the tools that a module offers.
 type Extras interface {
-	// ListExtras returns what a principal may call, by name, FindExtra one of them.
+	// ListExtras returns the tools that a principal may call, by name; FindExtra returns one of them.
 	ListExtras(context.Context, engine.Principal) []Extra
 	FindExtra(ctx context.Context, p engine.Principal, name string) (Extra, bool)
-	// Changed returns a channel that is closed once ListExtras may answer the principal something else than
-	// now; nil if it never does.
+	// Changed returns a channel that is closed when the result of ListExtras may have changed for the principal; nil
+	// if it never changes.
 	Changed(engine.Principal) <-chan struct{}
 }
 
-// ReportEvery is how often a caller who waits hears of something although nothing happens: a client may count from
-// the last report until it gives up.
+// ReportEvery is the interval of progress reports while nothing changes. Clients may measure their timeout from the
+// last report.
 const ReportEvery = 10 * time.Second
 
-// watchEvery is how often Watch is asked.
+// watchEvery is the interval between calls of the function that Watch returned.
 const watchEvery = time.Second
 
-// AskWatched is Ask that reports what Operation.Watch says meanwhile, whenever the message is another one. A nil
-// report is nobody who listens.
+// AskWatched is Ask with progress: it calls report with each new message of Operation.Watch. If report is nil, it is
+// Ask.
 func (c Call) AskWatched(ctx context.Context, op *Operation, req any, report func(message string)) (any, error) {
 	if op.Watch == nil || report == nil {
 		return c.Ask(ctx, op, req)
@@ -69,7 +70,7 @@ func (c Call) AskWatched(ctx context.Context, op *Operation, req any, report fun
 	}()
 	res, err := c.Ask(ctx, op, req)
 	stop()
-	<-watched // a report after the answer would be to nobody
+	<-watched // no report may follow the answer
 	return res, err
 }
 
@@ -80,7 +81,7 @@ func watch(ctx context.Context, look func(context.Context) (string, error), repo
 	for {
 		message, err := look(ctx)
 		if err != nil {
-			return // the answer says why
+			return // the answer gives the reason
 		}
 		if message != said || time.Since(last) >= ReportEvery {
 			said, last = message, time.Now()

@@ -15,43 +15,42 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Field is one thing that a request says.
+// Field is one field of a request.
 type Field struct {
-	// Name is the argument of the tool and the member of a body.
+	// Name is the name of the tool's argument and of the body's member.
 	Name string
-	// Help says what it is. HTTPHelp does over HTTP, where the words of Help do not fit.
+	// Help describes the field. HTTPHelp replaces it over HTTP if Help does not fit there.
 	Help, HTTPHelp string
 	Required       bool
-	// Kind is that of the request's field when empty.
+	// Kind defaults to the kind of the request's struct field.
 	Kind Kind
-	// Enum are the values that it can have; nil is any.
+	// Enum lists the allowed values; nil allows any.
 	Enum []string
-	// Range bounds a number.
+	// Range limits a number.
 	Range *Range
-	// Go is the request's field, at any depth; Name in any case of letters when empty.
+	// Go names the request's struct field, at any depth; the default is Name, ignoring case.
 	Go string
-	// Header is the header that it is in over HTTP. Other fields are in the path, in the
-	// query of a GET, or in the body.
+	// Header is the HTTP header with the field. Fields without a header are in the path, in the query of a GET, or in
+	// the body.
 	Header string
-	// HTTPName is its name over HTTP; Name when empty.
+	// HTTPName is the name over HTTP; the default is Name.
 	HTTPName string
-	// HTTPOnly keeps it from the tool.
+	// HTTPOnly omits the field from the tool.
 	HTTPOnly bool
-	// Open says that it is an object whose members are the caller's: an unknown name beside
-	// it probably belongs inside.
+	// Open reports an object with arbitrary members: an unknown name next to it probably belongs inside.
 	Open bool
 
-	// Complete returns the values that begin with what a person typed, at most a few more than so many; none for a
-	// value that is whole. nil: values are not completed.
+	// Complete returns values that begin with the typed text: at most a few more than most, none if the typed value
+	// is already complete. nil disables completion.
 	Complete func(ctx context.Context, at Caller, typed string, most int) ([]Completion, error)
 
 	index []int
 }
 
-// Completion is a value of a field, with a few words about it.
+// Completion is a value of a field, with a short description.
 type Completion struct{ Value, About string }
 
-// Range is the least and the greatest value of a number; a Most of 0 is none.
+// Range is the minimum and maximum of a number; a Most of 0 sets no maximum.
 type Range struct{ Least, Most float64 }
 
 func (r Range) String() string {
@@ -69,7 +68,7 @@ type Kind string
 // The kinds.
 const (
 	String  Kind = "a string"
-	Time    Kind = "a time" // a string, as RFC 3339 says
+	Time    Kind = "a time" // an RFC 3339 string
 	Object  Kind = "an object"
 	Integer Kind = "an integer"
 	Number  Kind = "a number"
@@ -78,7 +77,7 @@ const (
 	Any     Kind = "any JSON"
 )
 
-// Place is where in an HTTP request a field is.
+// Place is the part of an HTTP request that contains a field.
 type Place string
 
 // The places.
@@ -89,7 +88,7 @@ const (
 	InBody   Place = "body"
 )
 
-// Fields are the fields at a place.
+// Fields returns the fields at a place.
 func (r *Route) Fields(at Place) []*Field { return r.fields[at] }
 
 // Has reports whether the route takes a field of this name at a place.
@@ -100,7 +99,7 @@ func (r *Route) Has(at Place, name string) bool {
 // Reads reports whether the route changes nothing.
 func (r *Route) Reads() bool { return r.Method == http.MethodGet }
 
-// HTTP is what the field is called over HTTP.
+// HTTP returns the name of the field over HTTP.
 func (f *Field) HTTP() string {
 	switch {
 	case f.Header != "":
@@ -112,10 +111,10 @@ func (f *Field) HTTP() string {
 	}
 }
 
-// About says what the field is over HTTP.
+// About returns the description of the field over HTTP.
 func (f *Field) About() string { return cmp.Or(f.HTTPHelp, f.Help) }
 
-// Schema is the JSON Schema of the field.
+// Schema returns the JSON Schema of the field.
 func (f *Field) Schema() map[string]any {
 	s := map[string]any{}
 	switch f.Kind {
@@ -147,7 +146,7 @@ func (f *Field) Schema() map[string]any {
 	return s
 }
 
-// In is the field's value in a request, given as a pointer.
+// In returns the field's value in a request, which must be a pointer.
 func (f *Field) In(req any) reflect.Value { return reflect.ValueOf(req).Elem().FieldByIndex(f.index) }
 
 func namesOf(fields []*Field, noun Noun) []string {
@@ -158,7 +157,7 @@ func namesOf(fields []*Field, noun Noun) []string {
 	return names
 }
 
-// resolve finds the fields in the request, and gives routes what they left out.
+// resolve finds the struct fields of the request, and sets the defaults of the routes.
 func (o *Operation) resolve() {
 	o.Fields = slices.Clone(o.Fields) // some are shared
 	for i := range o.Fields {
@@ -195,8 +194,8 @@ func (o *Operation) resolve() {
 	}
 }
 
-// place is where a route takes a field, "" when it does not. What another route has in
-// its path is not asked for in a second way.
+// place returns where a route takes a field, "" if it does not. A field in the path of any route of the operation is
+// taken only from a path.
 func (o *Operation) place(r *Route, f *Field) Place {
 	in := func(r Route) bool { return strings.Contains(r.Path, "{"+f.HTTP()+"}") }
 	switch {
@@ -213,8 +212,8 @@ func (o *Operation) place(r *Route, f *Field) Place {
 	}
 }
 
-// findField finds a field by its name in any case of letters: among the type's own and
-// promoted ones first, then in those that are structs.
+// findField finds a field by name, ignoring case. It looks first among the type's own and promoted fields, then
+// inside fields that are structs.
 func findField(t reflect.Type, name string) (reflect.StructField, bool) {
 	match := func(s string) bool { return token.IsExported(s) && strings.EqualFold(s, name) }
 	if f, ok := t.FieldByNameFunc(match); ok {

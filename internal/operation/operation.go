@@ -1,14 +1,13 @@
-// Package operation is the table of what gavel can be asked: for each operation its
-// id, its words, what it takes and answers, the right it needs, and how it runs. The MCP
-// tools, the REST routes with their OpenAPI document, the client of a server, commands and the
-// reference pages come from it. CONTRIBUTING.md shows how to add one.
+// Package operation is the table of all operations of gavel: for each its id, its texts, its request and result, the
+// right that it needs, and how it runs. The MCP tools, the REST routes with their OpenAPI document, the client of a
+// server, commands and the reference pages are derived from it. CONTRIBUTING.md shows how to add an operation.
 //
-// It promises that a request is read the same way whichever face it comes through: an
-// unknown name, a value of another type and a missing part are refused, each with the
-// same words, and documents keep the digits that their numbers were written with.
+// It promises that a request is read in the same way through every face:
+//   - Unknown names, values of the wrong type and missing parts are rejected, with the same message everywhere.
+//   - Numbers in documents keep their digits.
 //
-// It must never decide about rights or rules: the engine does. Only the faces, what exposes
-// workflows as tools, and the program import it.
+// It must never decide about rights or rules: the engine does. Only the faces, the package that exposes workflows as
+// tools, and the program may import it.
 package operation
 
 import (
@@ -20,8 +19,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
-// Engine is what operations and faces ask; *engine.Engine implements it. No other package
-// declares one.
+// Engine is the interface that operations and faces use; *engine.Engine implements it. No other package declares such
+// an interface.
 type Engine interface {
 	Define(context.Context, engine.Principal, engine.DefineRequest) (engine.DefineResult, error)
 	List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error)
@@ -54,26 +53,26 @@ type Engine interface {
 	Feed() *engine.Feed
 }
 
-// Call is what an operation runs with. It is a Caller that performs operations here.
+// Call holds everything that an operation runs with. It is a Caller that performs operations in this process.
 type Call struct {
 	Engine Engine
 	Caller auth.Identity
-	// Channel says how a person's word came, where the request does not.
+	// Channel is how a person's decision arrived, unless the request names a channel.
 	Channel record.Channel
 	// Sources returns the evidence sources; nil if there are none.
 	Sources func() []Source
-	// Services are what operations of modules ask, by Operation.Service.
+	// Services holds the services that operations of modules use, by Operation.Service.
 	Services map[string]any
 }
 
-// Caller performs operations: with an engine (Call), or at a server (the REST client).
+// Caller performs operations: with an engine (Call), or on a server (the REST client).
 type Caller interface {
-	// Ask performs an operation. req is a pointer to its request; the answer is its result.
+	// Ask performs an operation. req is a pointer to its request; the result has the operation's result type.
 	Ask(ctx context.Context, op *Operation, req any) (any, error)
 }
 
-// Ask performs the operation with the engine. Only the end of ctx answers CodeCancelled: what ended for another
-// reason, such as a lease that was lost or a process that was stopped, is CodeUnavailable.
+// Ask performs the operation with the engine. It returns CodeCancelled only if ctx has ended. Other cancellations,
+// such as a lost lease or a stopped process, become CodeUnavailable.
 func (c Call) Ask(ctx context.Context, op *Operation, req any) (any, error) {
 	res, err := op.run(ctx, c, req)
 	if engine.CodeOf(err) == engine.CodeCancelled && ctx.Err() == nil {
@@ -85,97 +84,95 @@ func (c Call) Ask(ctx context.Context, op *Operation, req any) (any, error) {
 	return res, err
 }
 
-// Typed is an operation whose types are known: what is asked as Req is answered as Res.
+// Typed is an operation with a known request type Req and result type Res.
 type Typed[Req, Res any] struct{ *Operation }
 
-// Do performs the operation at a caller.
+// Do performs the operation with a caller.
 func (o Typed[Req, Res]) Do(ctx context.Context, at Caller, req Req) (Res, error) {
 	out, err := at.Ask(ctx, o.Operation, &req)
 	res, _ := out.(Res)
 	return res, err //nolint:wrapcheck // an *engine.Error
 }
 
-// Operation is one entry of the table. Entries are made with Add.
+// Operation is one entry of the table. Use Add to create entries.
 type Operation struct {
-	// ID names it in logs and, where it has one route, in the OpenAPI document.
+	// ID names the operation in logs and, if it has one route, in the OpenAPI document.
 	ID string
-	// Group is the chapter of the reference that it is in.
+	// Group is the chapter of the reference that lists the operation.
 	Group string
-	// Title is a few words, Description a sentence or two for a reader who has to choose.
+	// Title is a few words; Description is one or two sentences that help a reader choose.
 	Title, Description string
-	// Right is what a caller needs; "" when everybody may ask.
+	// Right is the right that callers need; "" means none.
 	Right engine.Right
-	// Service is what a module's operation asks; it is offered where Call.Services has it. "" is the engine.
+	// Service is the service that a module's operation uses; the operation is offered if Call.Services has it. "" is
+	// the engine.
 	Service string
-	// Fields are what the request says.
+	// Fields are the fields of the request.
 	Fields []Field
-	// Document says that the request is a document: the fields are its parts.
+	// Document reports that the request is a document whose parts are the fields.
 	Document bool
-	// Tool is how MCP clients see it; without a name they do not.
+	// Tool describes the MCP tool; without a name there is none.
 	Tool Tool
-	// Routes are where it is in the REST API.
+	// Routes are the routes in the REST API.
 	Routes []Route
 
-	// Refused says that a result is a tool error: what was asked for did not happen.
+	// Refused reports whether a result is a tool error: the requested action did not happen.
 	Refused func(res any) bool
-	// Show is what a tool answers with; nil for the result as it is.
+	// Show converts a result into the answer of the tool; nil answers with the unchanged result.
 	Show func(res any) any
-	// Watch returns what somebody who waits for the answer hears of meanwhile, asked again and again: a message,
-	// another one where something happened. nil: nothing.
+	// Watch returns a function that is called repeatedly while the operation runs. It returns a progress message,
+	// which changes when something has happened. nil means no progress.
 	Watch func(c Call, req any) func(context.Context) (message string, err error)
-	// Location is where what was created can be read, "" when nothing was.
+	// Location returns where a created object can be read, "" if nothing was created.
 	Location func(res any) string
 
-	// Request and Result are their types.
+	// Request and Result are the request and result types.
 	Request, Result reflect.Type
 	run             func(ctx context.Context, c Call, req any) (any, error)
-	arguments       []*Field // what the tool takes
+	arguments       []*Field // of the tool
 }
 
-// Tool is an operation as MCP clients see it.
+// Tool is the MCP tool of an operation.
 type Tool struct {
 	Name string
-	// Note follows the description of the operation.
+	// Note is appended to the description of the operation.
 	Note                              string
 	ReadOnly, Destructive, Idempotent bool
-	// Restricted says that only callers with the right see the tool.
+	// Restricted reports that only callers with the right see the tool.
 	Restricted bool
-	// Or is the id of an operation of the same tool: it runs when a field is given that
-	// only it has.
+	// Or is the id of another operation of the same tool. It runs if a field is given that only it has.
 	Or string
-	// OrPrefix begins the words on its fields; OrFirst lists them first.
+	// OrPrefix begins the help of its fields; OrFirst lists them first.
 	OrPrefix string
 	OrFirst  bool
-	// Without names what Show leaves out of the result.
+	// Without names the fields that Show omits from the result.
 	Without []string
 }
 
-// Route is where an operation is in the REST API.
+// Route is a route of an operation in the REST API.
 type Route struct {
-	// At is method and path: "GET /v1/instances/{id}".
+	// At is the method and path, such as "GET /v1/instances/{id}".
 	At string
-	// ID, Title and Description are those of the operation when empty. Note follows the
-	// description.
+	// ID, Title and Description default to those of the operation. Note is appended to the description.
 	ID, Title, Description, Note string
-	// Without names fields that it does not take.
+	// Without names fields that the route does not take.
 	Without []string
-	// Created says that success can be 201, with a Location; YAML that the body may also
-	// be application/yaml; Events that the answer is also available as text/event-stream;
-	// Tagged that it carries an ETag that begins with the revision.
+	// Created reports that success can be 201, with a Location. YAML reports that the body may also be
+	// application/yaml, Events that the response is also available as text/event-stream, and Tagged that it has an
+	// ETag that begins with the revision.
 	Created, YAML, Events, Tagged bool
 
-	// Method and Path are what At says.
+	// Method and Path are the parts of At.
 	Method, Path string
 	fields       map[Place][]*Field
 }
 
 var table []*Operation
 
-// All are the operations.
+// All returns all operations.
 func All() []*Operation { return table }
 
-// Add puts an operation into the table. A mistake in it is one of this program, met by
-// its first test.
+// Add adds an operation to the table. It panics if the operation is wrong, which the first test finds.
 func Add[Req, Res any](o Operation, run func(ctx context.Context, c Call, req Req) (Res, error)) Typed[Req, Res] {
 	o.Request, o.Result = reflect.TypeFor[Req](), reflect.TypeFor[Res]()
 	o.run = func(ctx context.Context, c Call, req any) (any, error) {
@@ -185,7 +182,7 @@ func Add[Req, Res any](o Operation, run func(ctx context.Context, c Call, req Re
 	return Typed[Req, Res]{&o}
 }
 
-// add is what Add does for all types: what is generic is compiled for each.
+// add is the part of Add that does not depend on type parameters; generic code is compiled for each type.
 func (o *Operation) add() {
 	if o.Show == nil {
 		o.Show = func(res any) any { return res }
@@ -194,17 +191,17 @@ func (o *Operation) add() {
 	table = append(table, o)
 }
 
-// callEngine is a run that is one method of the engine.
+// callEngine returns a run function that calls one method of the engine.
 func callEngine[Req, Res any](method func(Engine, context.Context, engine.Principal, Req) (Res, error)) func(context.Context, Call, Req) (Res, error) {
 	return func(ctx context.Context, c Call, req Req) (Res, error) {
 		return method(c.Engine, ctx, c.Caller.Principal, req)
 	}
 }
 
-// Adapt is a function of a result whose type the table does not know.
+// Adapt converts a function of a concrete result type for use in the table.
 func Adapt[Res, T any](f func(Res) T) func(any) T {
 	return func(res any) T { return f(res.(Res)) } //nolint:forcetypeassert // run returned it
 }
 
-// NewRequest is a pointer to an empty request.
+// NewRequest returns a pointer to an empty request.
 func (o *Operation) NewRequest() any { return reflect.New(o.Request).Interface() }

@@ -24,7 +24,7 @@ import (
 
 var _ operation.Engine = (*engine.Engine)(nil)
 
-// Every entry has words, a right, and names and addresses that no other one has.
+// Every entry has texts, a right, and unique names and addresses.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	ids, places, tools := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -61,7 +61,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// What a tool call says is what the engine is asked.
+// The engine receives exactly what a tool call requests.
 func TestBindTool(t *testing.T) {
 	t.Parallel()
 	three, half, yes := int64(3), 0.5, true
@@ -114,7 +114,7 @@ func TestBindTool(t *testing.T) {
 	}
 }
 
-// A mistake is named with its path, and what to do.
+// An error names the path of the mistake and the next step.
 func TestBindToolRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -151,8 +151,8 @@ func TestBindToolRefuses(t *testing.T) {
 	}
 }
 
-// Arguments that are sent flat belong inside the open object of the operation, and the
-// refusal says into which, and how that is written.
+// Arguments that are sent flat belong inside the open object of the operation. The error names that object, and shows
+// how to write it.
 func TestFlatArgumentsBelongInside(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -182,7 +182,7 @@ func TestFlatArgumentsBelongInside(t *testing.T) {
 	}
 }
 
-// A query is read as strictly, but for text that is nothing.
+// A query is parsed as strictly, except that empty text counts as absent.
 func TestBindQuery(t *testing.T) {
 	t.Parallel()
 	route := &operation.Decisions.Routes[0]
@@ -219,7 +219,7 @@ func TestBindQuery(t *testing.T) {
 	}
 }
 
-// asked remembers who asked for what.
+// asked records the caller and the request.
 type asked struct {
 	operation.Engine
 	who engine.Principal
@@ -231,7 +231,7 @@ func (a *asked) Resolve(_ context.Context, p engine.Principal, req engine.Resolv
 	return engine.ResolveResult{}, nil
 }
 
-// ending is an engine whose work ends with an error.
+// ending is an engine that fails with an error.
 type ending struct {
 	operation.Engine
 	err error
@@ -241,7 +241,8 @@ func (e ending) Tail(context.Context, engine.Principal, engine.TailRequest) (eng
 	return engine.TailResult{}, e.err
 }
 
-// Only a request that ended is cancelled: work that ended here for another reason is worth another try.
+// Only a request whose context has ended is cancelled. If the work ended for another reason, trying again makes
+// sense.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())
@@ -268,7 +269,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// An operation runs as its caller; the face's channel is the one of a word that names none.
+// An operation runs as its caller. The face's channel is used if the request names none.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	e := &asked{}
@@ -281,7 +282,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// What two tools of one name list is what both take.
+// The list of fields of a tool with two operations fits both.
 func TestToolFields(t *testing.T) {
 	t.Parallel()
 	names := func(op *operation.Operation) (list []string) {
@@ -306,7 +307,7 @@ func TestToolFields(t *testing.T) {
 	}
 }
 
-// Where a field is over HTTP follows from the route.
+// The route determines the place of a field over HTTP.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	got := map[string][]string{}

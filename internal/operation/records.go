@@ -6,17 +6,15 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// EventsRequest reads what was committed, the oldest first: of an instance when it has an
-// ID.
+// EventsRequest reads committed events, oldest first; with an ID, those of one instance.
 type EventsRequest struct {
 	ID, Workflow       string
 	LastEventID, After *int64
 	Limit              int
 }
 
-// Tail is the request for the engine. Where the caller does not say where to begin, it is
-// from. What a stream had last counts before what its address says, because clients take
-// streams up again at the same address.
+// Tail returns the request for the engine. It begins at from unless the request names a position. LastEventID takes
+// precedence over After, because clients resume streams at the same URL.
 func (r EventsRequest) Tail(from int64) engine.TailRequest {
 	switch {
 	case r.LastEventID != nil:
@@ -37,7 +35,7 @@ func asStrings[T ~string](values []T) []string {
 
 const aboutEvents = "With Accept: text/event-stream they come as they happen, whichever process made them; a stream that broke off goes on after Last-Event-ID and neither loses nor doubles one."
 
-// The operations on what was recorded.
+// The operations on records.
 var (
 	History = Add(Operation{
 		ID: "history", Group: "history", Title: "Show the decisions", Right: engine.RightRead,

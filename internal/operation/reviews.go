@@ -12,13 +12,13 @@ import (
 
 // Source is a source of evidence that an operator configured.
 type Source struct {
-	// Name is what definitions call it.
+	// Name is the name in definitions.
 	Name string `json:"name"`
-	// Kind is how it is asked, for example command or http.
+	// Kind is how the source is queried, for example command or http.
 	Kind string `json:"kind"`
-	// Description is what the operator says of it.
+	// Description is the operator's description.
 	Description string `json:"description,omitempty"`
-	// ReadOnly says that asking it changes nothing.
+	// ReadOnly reports that a query changes nothing.
 	ReadOnly bool `json:"readOnly"`
 }
 
@@ -28,19 +28,19 @@ type SourceList struct {
 	Count   int      `json:"count"`
 }
 
-// WhoAmI says who the server takes the caller for.
+// WhoAmI describes the caller as the server identified it.
 type WhoAmI struct {
 	// Principal is the caller's id.
 	Principal string `json:"principal"`
-	// Role is what it may do.
+	// Role determines what the caller may do.
 	Role engine.Role `json:"role"`
-	// Workflows are the names that it may deal with, separated by spaces; all when empty.
+	// Workflows lists the names that the caller may use, separated by spaces; empty means all.
 	Workflows string `json:"workflows,omitempty"`
-	// Kind is how it is known: token, jwt or none.
+	// Kind is how the caller was identified: token, jwt or none.
 	Kind auth.Kind `json:"kind"`
 	// Credential names the credential. It is not secret.
 	Credential string `json:"credential,omitempty"`
-	// Expires is when the credential ends.
+	// Expires is when the credential expires.
 	Expires time.Time `json:"expires,omitzero"`
 }
 

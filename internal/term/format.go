@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ShortDuration is a duration to two digits behind a second.
+// ShortDuration formats a duration with at most two decimals of a second.
 func ShortDuration(d time.Duration) string {
 	switch {
 	case d >= time.Second:
@@ -18,7 +18,7 @@ func ShortDuration(d time.Duration) string {
 	}
 }
 
-// Roughly is a duration in its largest unit, and in the next one where that is small.
+// Roughly formats a duration in its largest unit, with the next smaller unit if the number is small.
 func Roughly(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -33,10 +33,10 @@ func Roughly(d time.Duration) string {
 	}
 }
 
-// OrNone is a cell of a table, "-" where it is empty.
+// OrNone returns the text of a table cell, "-" if it is empty.
 func OrNone(s string) string { return cmp.Or(s, "-") }
 
-// Truncate shortens a text to so many characters.
+// Truncate shortens a text to at most n characters.
 func Truncate(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {

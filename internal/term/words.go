@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ShellWord quotes a word for a shell where it needs it.
+// ShellWord quotes a word for a shell if necessary.
 func ShellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@%,=", r)
@@ -16,7 +16,7 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// ListLines are the lines of what an error tells a person, its hint left out.
+// ListLines returns the lines of an error for a person, without its hint.
 func ListLines(err error) []string {
 	f, ok := errors.AsType[*ExitError](err)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// When canaries say that a judge has drifted: when so many of their last answers are wrong, until
-// at most so many are.
+// A drift begins when at least driftBegins of the last canaryWindow answers to canaries are wrong. It ends when at
+// most driftEnds are.
 const (
 	canaryWindow = 20
 	driftBegins  = 3
@@ -20,37 +20,36 @@ const (
 
 // CanaryConfig sets up Canaries. All fields are required.
 type CanaryConfig struct {
-	// Cases are asked one after the other, and then again: cases that the judge is known to answer
-	// right, bad twins among them.
+	// Cases are asked in turn, again and again. The judge is known to answer them right; they include bad twins.
 	Cases []Case
-	// Rate is how many are asked for one decision, above 0 and at most 1.
+	// Rate is the number of canaries per decision, above 0 and at most 1.
 	Rate float64
-	// Ask puts a case to the judge. A Result with a Failure, or with nothing that a model said, is
-	// no answer.
+	// Ask puts a case to the judge. A Result with a Failure, or without an answer from a model, counts as unanswered.
 	Ask func(context.Context, Case) Result
-	// Watch is told when a drift begins and when it is over.
+	// Watch is called when a drift begins and when it ends.
 	Watch func(Drift)
 }
 
-// Drift is what the last answers to canaries show.
+// Drift summarises the last answers to canaries.
 type Drift struct {
-	// Since is when the drift began, zero while there is none; Over that it has just ended.
+	// Since is when the drift began, zero if there is none. Over reports that it has just ended.
 	Since time.Time
 	Over  bool
-	// Answers are those looked at, WrongApprovals and WrongRefusals the wrong ones among them.
+	// Answers is how many answers were considered; WrongApprovals and WrongRefusals are the wrong ones among them.
 	Answers, WrongApprovals, WrongRefusals int
-	// Case is the last that was answered wrong.
+	// Case is the last case that was answered wrong.
 	Case string
 }
 
-// CanaryStats are what became of all canaries so far, and what the last ones show.
+// CanaryStats counts all canaries so far, and summarises the last ones.
 type CanaryStats struct {
 	Right, WrongApprovals, WrongRefusals, Unanswered uint64
 	Drift                                            Drift
 }
 
-// Canaries ask a judge known cases in the background while it decides: one at a time, so many for
-// each decision, and none while nothing is decided. A canary that finds no place is left out.
+// Canaries asks a judge known cases in the background, one at a time, while the judge decides. It asks Rate canaries
+// per decision, and none while there are no decisions. A canary that becomes due while another one is waiting is
+// dropped.
 type Canaries struct {
 	cfg  CanaryConfig
 	due  chan struct{}
@@ -65,7 +64,7 @@ type Canaries struct {
 
 type answerOf struct{ wrongApproval, wrongRefusal bool }
 
-// StartCanaries starts asking; Close ends it.
+// StartCanaries starts asking. Callers must call Close.
 func StartCanaries(cfg CanaryConfig) (*Canaries, error) {
 	switch {
 	case cfg.Ask == nil || cfg.Watch == nil:
@@ -94,7 +93,7 @@ func StartCanaries(cfg CanaryConfig) (*Canaries, error) {
 	return c, nil
 }
 
-// Close ends the asking, the question under way included. A nil one is closed.
+// Close stops asking, and cancels the question in progress. Calling it on nil has no effect.
 func (c *Canaries) Close() {
 	if c != nil {
 		c.stop()
@@ -102,7 +101,7 @@ func (c *Canaries) Close() {
 	}
 }
 
-// Judged says that a model has judged a decision. It never waits.
+// Judged records that a model has judged a decision. It never blocks.
 func (c *Canaries) Judged() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,11 +111,11 @@ func (c *Canaries) Judged() {
 	c.credit--
 	select {
 	case c.due <- struct{}{}:
-	default: // one waits already
+	default: // one is already waiting
 	}
 }
 
-// Stats are a copy.
+// Stats returns a copy of the counts.
 func (c *Canaries) Stats() CanaryStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Canaries come with decisions, one at a time; drift begins with the third wrong answer of the last
-// twenty, and is over when one at most is left. What was not answered counts for nothing.
+// Canaries are asked one at a time while there are decisions. Drift begins with the third wrong answer among the last
+// twenty, and ends when at most one is left. Unanswered canaries do not count.
 func TestCanaries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestCanaries(t *testing.T) {
 				case <-ctx.Done():
 				}
 				outcome := said
-				if said == "" { // a good judge
+				if said == "" { // a judge that is right
 					outcome = one.Expect.Outcome
 				}
 				return Result{Case: one.ID, Outcome: outcome, Failure: failure, Calls: 1}
@@ -79,7 +79,7 @@ func TestCanaries(t *testing.T) {
 		if s := c.Stats(); strings.Join(told, ", ") != "drift at twin, over" || !s.Drift.Since.IsZero() {
 			t.Fatalf("%q %+v", told, s)
 		}
-		for range 10 { // while one is asked, one waits, and the others are left out
+		for range 10 { // one is being asked, one waits, and the others are dropped
 			c.Judged()
 		}
 		before := c.Stats().Right
@@ -91,7 +91,7 @@ func TestCanaries(t *testing.T) {
 		c.Judged()
 		c.Judged()
 		synctest.Wait()
-		c.Close() // ends the one under way
+		c.Close() // ends the question in progress
 		(*Canaries)(nil).Close()
 	})
 }

@@ -6,29 +6,28 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// CascadeTuning is what asking one model before another saves, and what it risks, on cases of the
-// split test in groups that the threshold was not chosen on.
+// CascadeTuning compares a cascade of two models with the second model alone: the savings and the risk. It uses the
+// cases of the split test whose groups did not take part in choosing the threshold.
 type CascadeTuning struct {
-	// First certifies the threshold of the model that is asked first, on its calibrated approvals:
-	// other answers decide nothing.
+	// First certifies the threshold of the model that is asked first. Only its calibrated approvals can decide.
 	First Tuning `json:"first"`
-	// Decided is the share of the questions that it decides, Wrong how many of these approvals are
-	// wrong.
+	// Decided is the share of the questions that the first model decides. Wrong is the rate of wrong ones among these
+	// approvals.
 	Decided Rate `json:"decided"`
 	Wrong   Rate `json:"wrong"`
-	// Together and Alone are the wrong ones among the approvals of the cascade, and of the second
-	// model without it.
+	// Together is the rate of wrong ones among the approvals of the cascade, Alone among those of the second model
+	// without it.
 	Together Rate `json:"together"`
 	Alone    Rate `json:"alone"`
-	// CostUSD is what the cascade costs, AloneUSD the second model alone; nil when a cost is
-	// unknown. Saved is the share that is saved, below 0 where it costs more.
+	// CostUSD is the cost of the cascade, AloneUSD that of the second model alone; nil if a cost is unknown. Saved is
+	// the share of AloneUSD that the cascade saves, below 0 if it costs more.
 	CostUSD  *float64 `json:"costUSD,omitempty"`
 	AloneUSD *float64 `json:"aloneUSD,omitempty"`
 	Saved    *float64 `json:"saved,omitempty"`
 }
 
-// TuneCascade tunes the threshold (acceptAbove) of a model asked first, and compares the cascade
-// with the second model alone. The results are of runs over the same cases.
+// TuneCascade tunes the threshold (acceptAbove) of a model that is asked first, and compares the cascade with the
+// second model alone. Both results must come from runs over the same cases.
 func TuneCascade(cases []Case, first, second []Result, target float64, o Options) (CascadeTuning, error) {
 	calibrated := make([]Result, len(first))
 	for i, r := range first {
@@ -85,7 +84,7 @@ func TuneCascade(cases []Case, first, second []Result, target float64, o Options
 	return t, nil
 }
 
-// bill adds up costs; one that is unknown makes the sum so.
+// bill adds up costs. If one is unknown, so is the sum.
 type bill struct {
 	usd     float64
 	unknown bool

@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// A first model that approves half of the cases, calibrated at 0.97, before one that approves what
-// is right. By hand: 200 cases a split in groups of two, half to be approved.
+// A first model that approves half of the cases, calibrated at 0.97, before one that approves exactly the right
+// cases. Worked by hand: 200 cases in each split, in groups of two, half of them to be approved.
 func TestTuneCascade(t *testing.T) {
 	t.Parallel()
 	build := func(wrong int, assurance judge.Assurance) (cases []Case, first, second []Result) {
@@ -33,7 +33,7 @@ func TestTuneCascade(t *testing.T) {
 				}
 				fooled := split == Test && i%2 == 1 && i < 2*wrong
 				sure := 0.97
-				if split == Test && i%2 == 1 && i > 150 { // approves some that it must not, unsure: that decides nothing
+				if split == Test && i%2 == 1 && i > 150 { // it approves some cases wrongly, but with low confidence, so they decide nothing
 					fooled, sure = true, 0.6
 				}
 				first = append(first, says(i%2 == 0 || fooled, sure, assurance, &cheap))

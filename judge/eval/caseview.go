@@ -10,13 +10,13 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// judgedRun is a run under the name that it has on a page.
+// judgedRun is a run and its name on a page.
 type judgedRun struct {
-	name string // "" where there is only one
+	name string // "" if there is only one
 	*Measurement
 }
 
-// runIndex finds what a run says of a case.
+// runIndex finds the results of a run by case.
 type runIndex struct {
 	judgedRun
 	results map[string][]*Result
@@ -35,8 +35,8 @@ func indexRun(r judgedRun) runIndex {
 	return at
 }
 
-// viewCases lays the cases of runs over the same set out, the worst first. changed are labels of
-// cases that changed, by id.
+// viewCases prepares the cases of runs over the same set for a page, the worst first. changed has the labels of
+// changed cases, by id.
 func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
 	all := make([]runIndex, 0, len(runs))
 	for _, r := range runs {
@@ -127,7 +127,7 @@ func prefixName(name string) string {
 	return name + ", "
 }
 
-// gradeCase says how wrong a run was about a case, 0 for right, and names it.
+// gradeCase grades how wrong a run was about a case (0 for right), and describes it in words.
 func (r runIndex) gradeCase(c *Case) (grade int, words string) {
 	result := r.first[c.ID]
 	if result == nil || isFailed(result) {
@@ -156,8 +156,8 @@ func describeCase(c *Case) [][]string {
 	return facts
 }
 
-// judgement lays out what a run said of a case: its first answer in full, the others by their
-// outcome. criteria are those of the first.
+// judgement returns the answers of a run to a case: the first in full, of the others only the outcome. criteria are
+// those of the first answer.
 func (r runIndex) judgement(c *Case) (all []PageJudgement, criteria []judge.CriterionVerdict) {
 	first := r.first[c.ID]
 	if first == nil {
@@ -205,7 +205,7 @@ func (r runIndex) judgement(c *Case) (all []PageJudgement, criteria []judge.Crit
 	return []PageJudgement{j}, criteria
 }
 
-// labelOf is what a case says of a criterion.
+// labelOf returns a case's label of a criterion.
 func labelOf(c *Case, k judge.CriterionVerdict) (string, bool) {
 	for name, label := range c.Expect.Criteria {
 		if _, names := answerTo(name, []judge.CriterionVerdict{k}); names {

@@ -9,48 +9,46 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Comparison says how a second judge (after) differs from a first (before) on the cases
-// that both answered.
+// Comparison describes how a second judge (after) differs from a first one (before) on the cases that both answered.
 type Comparison struct {
 	Options Options `json:"options"`
-	// Compared is false when too many cases have no outcome of one or both judges.
+	// Compared is false if too many cases have no outcome from one or both judges.
 	Compared    bool     `json:"compared"`
 	NotCompared string   `json:"notCompared,omitempty"`
 	Notes       []string `json:"notes"`
-	// Pairs are cases with an outcome of both, Groups their groups; Unpaired are cases
-	// with an outcome of only one or of none.
+	// Pairs is the number of cases with an outcome from both judges, Groups the number of their groups. Unpaired is
+	// the number of cases with an outcome from one judge or none.
 	Pairs    int    `json:"pairs"`
 	Groups   int    `json:"groups"`
 	Unpaired int    `json:"unpaired"`
 	Digest   string `json:"digest"` // of the cases, as in Counts
-	// Right pairs whether the outcome is exactly right, FalseApprove whether a case that
-	// must not be approved was not approved: B got worse, C got better.
+	// Right compares whether the outcome is exactly right, FalseApprove whether a case that must not be approved was
+	// not approved. In both, B counts pairs that got worse, C pairs that got better.
 	Right        McNemarTest `json:"right"`
 	FalseApprove McNemarTest `json:"falseApprove"`
 	// Differences are after minus before, with paired bootstrap intervals.
 	Differences []Difference `json:"differences"`
-	// Changed lists cases with another outcome: new false approvals first.
+	// Changed lists cases with a different outcome, new false approvals first.
 	Changed        []Change `json:"changed"`
 	ChangedLeftOut int      `json:"changedLeftOut,omitempty"`
-	// Regression: significantly worse (at 1 - Confidence) in false approvals or in
-	// right outcomes. Says gives the verdict in a sentence.
+	// Regression reports that the second judge is significantly worse (at 1 - Confidence) in false approvals or in
+	// right outcomes. Says states the result in a sentence.
 	Regression bool   `json:"regression"`
 	Says       string `json:"says"`
 }
 
-// McNemarTest is McNemar's exact test over pairs, in which a group is one draw: of the pairs of a
-// group all or none could as well have been the other way round. Where every case is alone it is
-// McNemar's own.
+// McNemarTest is McNemar's exact test over pairs, with each group as one draw: under the null hypothesis, the pairs
+// of a group are exchanged all together or not at all. If each group has one case, it is McNemar's own test.
 type McNemarTest struct {
 	N int `json:"n"` // pairs
 	B int `json:"b"` // right before, wrong after
 	C int `json:"c"` // wrong before, right after
-	// P is two-sided; PWorse is that of "after is not worse", one-sided.
+	// P is two-sided; PWorse is the one-sided p-value of "after is not worse".
 	P      float64 `json:"p"`
 	PWorse float64 `json:"pWorse"`
 }
 
-// Difference of one figure.
+// Difference is the change of one figure.
 type Difference struct {
 	Name   string   `json:"name"` // falseApprove, escalation, accuracy, gateAccuracy or kappa
 	Before *float64 `json:"before,omitempty"`
@@ -58,7 +56,7 @@ type Difference struct {
 	Change Estimate `json:"change"`
 }
 
-// Change is one case with another outcome.
+// Change is one case with a different outcome.
 type Change struct {
 	Case     string        `json:"case"`
 	Repeat   int           `json:"repeat"`
@@ -68,8 +66,8 @@ type Change struct {
 	After    judge.Outcome `json:"after"`
 }
 
-// McNemar returns the exact p-values of b pairs that got worse and c that got better
-// (McNemar 1947; the exact test is that of a fair coin thrown b+c times).
+// McNemar returns the exact p-values for b pairs that got worse and c that got better (McNemar 1947). The exact test
+// is that of a fair coin tossed b+c times.
 func McNemar(b, c int) (twoSided, worse float64) {
 	tail := func(k int) float64 { // k or more of b+c
 		if k <= 0 {
@@ -104,8 +102,7 @@ func Compare(cases []Case, before, after []Result, o Options) Comparison {
 
 type pairing struct{ before, after row }
 
-// pairRows joins rows of the same case and repeat; of both first repeats when not
-// pooled.
+// pairRows joins rows of the same case and repeat. Without pooling it joins the first repeats of both judges.
 func pairRows(first, second []row) []pairing {
 	type key struct {
 		id string
@@ -136,7 +133,7 @@ func pairRows(first, second []row) []pairing {
 
 func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
 	var t McNemarTest
-	var worse []int // by group, less those that got better
+	var worse []int // by group, minus those that got better
 	group := ""
 	for _, p := range pairs {
 		if !counts(p.before) {
@@ -159,8 +156,8 @@ func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
 	return t
 }
 
-// flipGroups returns the exact p-values of a sum of which every part could as well have had the
-// other sign: two-sided, and of a sum at least as large.
+// flipGroups returns the exact p-values of a sum if each part could equally have had the opposite sign: the two-sided
+// one, and that of a sum at least as large.
 func flipGroups(parts []int) (twoSided, larger float64) {
 	sum, reach, alone := 0, 0, [2]int{}
 	for _, d := range parts {
@@ -175,7 +172,7 @@ func flipGroups(parts []int) (twoSided, larger float64) {
 	if reach == alone[0]+alone[1] {
 		return McNemar(alone[0], alone[1])
 	}
-	chance := make([]float64, 2*reach+1) // of each sum from -reach on
+	chance := make([]float64, 2*reach+1) // of each sum, starting at -reach
 	chance[reach] = 1
 	next, so := slices.Clone(chance), 0
 	for _, d := range parts {
@@ -244,7 +241,7 @@ func subtractFigures(a, b *float64) *float64 {
 	return new(*a - *b)
 }
 
-// maxChanges is how many changed cases a comparison lists; a table shows fewer.
+// maxChanges limits how many changed cases a comparison lists; a table shows fewer.
 const maxChanges = 1000
 
 // listChanges lists changed outcomes, new false approvals first.

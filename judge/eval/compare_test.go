@@ -53,7 +53,7 @@ func TestMcNemarAgainstWholeNumbers(t *testing.T) {
 	})
 }
 
-// many copies of the hand set.
+// many returns many copies of the hand set.
 func many(copies int) (cases []Case, results []Result) {
 	for i := range copies {
 		c, r := hand()
@@ -118,7 +118,7 @@ func TestComparePairsCases(t *testing.T) {
 	}
 }
 
-// Every way to give the parts their signs, counted.
+// Checks the result against all possible signs of the parts.
 func TestFlipGroupsCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(rapid.IntRange(-3, 3), 0, 10).Draw(t, "parts")
@@ -149,7 +149,7 @@ func TestFlipGroupsCounts(t *testing.T) {
 	})
 }
 
-// A judge that got worse in one group of ten cases got worse once.
+// A judge that got worse in one group of ten cases counts as worse once.
 func TestCompareCountsGroupsOnce(t *testing.T) {
 	var cases []Case
 	var before, after []Result

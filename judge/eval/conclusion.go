@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// Status is what a run came to.
+// Status is the overall result of a run.
 type Status string
 
-// The statuses, the one that counts first when several hold first.
+// The statuses. If several apply, the first one in this list counts.
 const (
-	StatusNotEvaluated Status = "not_evaluated" // too much is missing: the figures say nothing
+	StatusNotEvaluated Status = "not_evaluated" // too much is missing for the figures to be meaningful
 	StatusGateFailed   Status = "gate_failed"
 	StatusRegression   Status = "regression" // significantly worse than the baseline
 	StatusIncomplete   Status = "incomplete" // some cases have no outcome
 	StatusPassed       Status = "passed"
 )
 
-// Conclusion is the last line of a report: did it pass, and which gates held.
+// Conclusion is the last line of a report: whether the run passed, and which gates held.
 type Conclusion struct {
 	Status Status `json:"status"`
 	Says   string `json:"says"` // begins with PASSED or FAILED
 }
 
-// Conclude sums a run up.
+// Conclude summarises a run.
 func (m Measurement) Conclude() Conclusion {
 	failed := func(s Status, format string, args ...any) Conclusion {
 		return Conclusion{s, "FAILED: " + fmt.Sprintf(format, args...)}
@@ -66,7 +66,7 @@ func (m Measurement) describeGates() (says string, broken bool) {
 	}
 }
 
-// Conclude sums a comparison up.
+// Conclude summarises a comparison.
 func (c Comparison) Conclude() Conclusion {
 	switch {
 	case !c.Compared:

@@ -4,7 +4,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// outcomes in the order of table.
+// outcomes lists the outcomes in the order of table.
 var outcomes = [...]judge.Outcome{judge.Approve, judge.Reject, judge.Escalate}
 
 // The indices of outcomes.
@@ -61,7 +61,7 @@ func (t *table) cells() []int {
 	return flat
 }
 
-// kappa is of approved or not, outcomeKappa of all three.
+// kappa is computed for approved or not, outcomeKappa for all three outcomes.
 func (t *table) kappa() *float64 {
 	return kappaOf([]int{t[approve][approve], t.countRefused(), t.falseOK(), t.mustNot() - t.falseOK()})
 }
@@ -76,7 +76,7 @@ func (t *table) confusion() Confusion {
 	}
 }
 
-// scores are the rates of rows that come group by group.
+// scores holds the rates of rows that arrive sorted by group.
 type scores struct {
 	table
 	falseApprove, falseRefuse, escalation, accuracy, gate tally
@@ -94,7 +94,7 @@ func (s *scores) add(w row) {
 	s.gate.add(w.group, w.isGateRight())
 }
 
-// rateOf is the rate of hits among the rows that are in; rows come group by group.
+// rateOf returns the rate of hits among the rows selected by in. The rows must be sorted by group.
 func rateOf(rows []row, confidence float64, in, hit func(row) bool) Rate {
 	var t tally
 	for _, w := range rows {
@@ -121,8 +121,7 @@ func (t *table) classes(rows []row, confidence float64) []ClassScore {
 	return all
 }
 
-// macroMeans averages over the classes. A precision or recall without a divisor counts
-// as 0, as is usual.
+// macroMeans averages over the classes. As is usual, a precision or recall without a divisor counts as 0.
 func macroMeans(classes []ClassScore) (precision, recall, f1 *float64) {
 	if len(classes) == 0 {
 		return nil, nil, nil
@@ -144,9 +143,9 @@ func orZero(v *float64) float64 {
 	return *v
 }
 
-// kappaOf returns Cohen's kappa of a square table in rows (Cohen 1960, "A coefficient of
-// agreement for nominal scales"): 1 is agreement, 0 what chance gives, below 0 less than
-// chance; nil without items or when both raters gave one and the same word throughout.
+// kappaOf returns Cohen's kappa of a square table, given row by row (Cohen 1960, "A coefficient of agreement for
+// nominal scales"). 1 is full agreement, 0 is chance, and below 0 is less than chance. It is nil if there are no
+// items, or if both raters used a single category, the same one.
 func kappaOf(counts []int) *float64 {
 	k := 0
 	for k*k < len(counts) {

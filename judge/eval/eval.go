@@ -1,14 +1,17 @@
 // Package eval measures a judge on cases whose right outcome is known.
 //
-// It promises that every figure it prints is one that an expert would accept: with
-// its number of cases, with an interval where there is one, with the policy for what
-// could not be evaluated beside it, and next to what the simplest judges would have
-// reached. What cannot be certified it says. The same cases, results and seed give the
-// same report, byte for byte.
+// It promises that an expert would accept every figure that it prints:
+//   - Each comes with its number of cases, and with an interval if one exists.
+//   - It names the policy for cases that could not be evaluated.
+//   - It compares the judge with the simplest judges.
+//   - It reports what cannot be certified.
+//   - The same cases, results and seed give the same report, byte for byte.
 //
-// It must never look at a label while it judges, nor fit anything on the cases that it
-// reports. How a case becomes a judge.Case is injected: this package knows no
-// definitions.
+// It must never:
+//   - look at a label while it judges;
+//   - fit anything on the cases that it reports.
+//
+// The conversion of a case into a judge.Case is injected: this package knows no definitions.
 package eval
 
 import (
@@ -19,11 +22,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Split says what a case may be used for.
+// Split determines what a case may be used for.
 type Split string
 
-// The splits: Dev is for looking at, Cal for fitting calibrations and thresholds, Test
-// for reporting only.
+// The splits: Dev is for inspection, Cal for fitting calibrations and thresholds, Test for reporting only.
 const (
 	Dev  Split = "dev"
 	Cal  Split = "cal"
@@ -35,8 +37,8 @@ type Case struct {
 	// Schema is for editors; nothing reads it.
 	Schema string `json:"$schema,omitempty"`
 	ID     string `json:"id"`
-	// Group ties cases that are alike (a case and its mutated twin): intervals are
-	// computed over groups, and a group is never in two splits. "" is the case alone.
+	// Group joins similar cases, such as a case and its mutated twin. Intervals are computed over groups, and a group
+	// is never in two splits. "" means that the case is a group of its own.
 	Group string   `json:"group,omitempty"`
 	Tags  []string `json:"tags,omitempty"`
 	// Workflow is {"ref": "file#name"} or a definition itself.
@@ -46,12 +48,11 @@ type Case struct {
 	// Context before the action and Data of the action: JSON objects; absent is {}.
 	Context json.RawMessage `json:"context,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
-	// Evidence is what the gate would have fetched, by name; no source is asked in an
-	// evaluation.
+	// Evidence holds the evidence that the gate would have fetched, by name. An evaluation queries no source.
 	Evidence map[string]json.RawMessage `json:"evidence,omitempty"`
-	// History are the states visited before, oldest first, and who performed what.
+	// History lists the earlier moves, oldest first: the states visited, and who performed which action.
 	History []Step `json:"history,omitempty"`
-	// Principal and Role ask; absent: "eval:agent" in the role agent.
+	// Principal and Role identify the requester; the default is "eval:agent" with the role agent.
 	Principal string  `json:"principal,omitempty"`
 	Role      string  `json:"role,omitempty"`
 	Expect    Expect  `json:"expect"`
@@ -60,28 +61,28 @@ type Case struct {
 	Risk      string  `json:"risk,omitempty"`   // high, for slices
 	Split     Split   `json:"split"`
 	Notes     string  `json:"notes,omitempty"`
-	// Digest of the whole case, SHA-256 in hex, where a Ledger kept only a part of it; ""
-	// otherwise. A golden case has no such key.
+	// Digest is the SHA-256 of the whole case in hex, if a Ledger kept only part of it; otherwise "". A golden case
+	// has no such key.
 	Digest string `json:"-"`
 }
 
 // Step is one move of a case's history.
 type Step struct {
 	Action string `json:"action"`
-	State  string `json:"state"` // the one entered
+	State  string `json:"state"` // the state that it entered
 	By     string `json:"by,omitempty"`
 }
 
 // Expect is the right answer.
 type Expect struct {
 	Outcome judge.Outcome `json:"outcome"` // approve, reject or escalate
-	// Criteria by id or text: met, not_met or cannot_assess.
+	// Criteria holds the label of each criterion, by id or text: met, not_met or cannot_assess.
 	Criteria map[string]string `json:"criteria,omitempty"`
-	// ViolationsAny are codes of which a refusal should give at least one.
+	// ViolationsAny lists codes; a refusal should give at least one of them.
 	ViolationsAny []string `json:"violations_any,omitempty"`
 }
 
-// Label says where the right answer comes from.
+// Label describes the origin of the right answer.
 type Label struct {
 	Source    string   `json:"source"` // human, adjudicated or synthetic
 	By        string   `json:"by,omitempty"`
@@ -89,17 +90,17 @@ type Label struct {
 	Agreement *float64 `json:"agreement,omitempty"` // 0..1
 }
 
-// Result is what a judge said of one case, once.
+// Result is a judge's answer to one case in one repeat.
 type Result struct {
 	Case   string `json:"case"`
 	Repeat int    `json:"repeat"` // from 0
-	// Outcome is "" when there was none: Failure says why.
+	// Outcome is "" if there was none; then Failure gives the reason.
 	Outcome judge.Outcome `json:"outcome,omitempty"`
-	// Failure: the instrument failed (no cassette entry, endpoint down, case that cannot
-	// be built); nothing is known about the judge then.
+	// Failure is set if the evaluation itself failed (no cassette entry, endpoint down, a case that cannot be built).
+	// Then nothing is known about the judge.
 	Failure string `json:"failure,omitempty"`
-	// Unreadable: a model answered and its answer could not be used. Outcome is what the
-	// pipeline made of that.
+	// Unreadable reports that a model answered, but its answer could not be used. Outcome is what the pipeline
+	// decided then.
 	Unreadable bool   `json:"unreadable,omitempty"`
 	Code       string `json:"code,omitempty"`
 	// Codes of all findings.
@@ -107,16 +108,16 @@ type Result struct {
 	DecidedBy judge.LayerName `json:"decidedBy,omitempty"`
 	Assurance judge.Assurance `json:"assurance,omitempty"`
 	Degraded  bool            `json:"degraded,omitempty"`
-	// Confidence of the verdict, 0..1. Approval is how probable it makes an approval: the
-	// confidence when a model approved, 1 minus it when it did not, nil when none spoke.
+	// Confidence of the verdict, 0..1. Approval is the probability that an approval is right: the confidence if a
+	// model approved, 1 minus it if a model did not, nil if no model answered.
 	Confidence float64  `json:"confidence"`
 	Approval   *float64 `json:"approval,omitempty"`
-	// Stated is the confidence that the model gave itself, nil when none spoke.
+	// Stated is the confidence that the model gave itself; nil if no model answered.
 	Stated    *float64 `json:"stated,omitempty"`
 	Reasoning string   `json:"reasoning,omitempty"`
 	// Criteria as the judge answered them.
 	Criteria []judge.CriterionVerdict `json:"criteria,omitempty"`
-	// Model, PromptDigest and CriteriaDigest are what a calibration is bound to.
+	// Model, PromptDigest and CriteriaDigest identify what a calibration is bound to.
 	Model          string `json:"model,omitempty"`
 	PromptDigest   string `json:"promptDigest,omitempty"`
 	CriteriaDigest string `json:"criteriaDigest,omitempty"`
@@ -124,19 +125,19 @@ type Result struct {
 	Lenient        bool   `json:"lenient,omitempty"`
 	Calls          int    `json:"calls,omitempty"`
 	CacheHit       bool   `json:"cacheHit,omitempty"`
-	// PromptTokens and the like are nil when the endpoint did not say: unknown is not 0.
+	// PromptTokens, CompletionTokens and CostUSD are nil if the endpoint did not report them: unknown is not 0.
 	PromptTokens     *int                  `json:"promptTokens,omitempty"`
 	CompletionTokens *int                  `json:"completionTokens,omitempty"`
 	CostUSD          *float64              `json:"costUSD,omitempty"`
 	Took             document.Milliseconds `json:"tookMs"`
-	// Asked are the questions to the model and its words, from a Runner; a Ledger keeps them in
-	// its views.
+	// Asked holds the questions to the model and its answers, if the result comes from a Runner. A Ledger keeps them
+	// in its views.
 	Asked []Exchange `json:"-"`
 }
 
-// ResultOf is what a verdict says of a case. A model that could not be asked (no
-// endpoint, no recorded answer) is a failure of the instrument; one whose answer could
-// not be used is Unreadable, with the outcome that came of it.
+// ResultOf returns the result that a verdict gives for a case. A model that could not be asked (no endpoint, no
+// recorded answer) makes a Failure. A model whose answer could not be used makes the result Unreadable, with the
+// outcome of the verdict.
 func ResultOf(id string, repeat int, v judge.Verdict) Result {
 	r := Result{
 		Case: id, Repeat: repeat, Outcome: v.Outcome, Code: v.Code, DecidedBy: v.DecidedBy, Assurance: v.Assurance,
@@ -168,12 +169,12 @@ func (r *Result) recordOpinion(o judge.Opinion) {
 		r.Outcome, r.Failure = "", FailureModel+": "+why
 	case judge.TroubleUnreadable:
 		r.Unreadable = true
-	case judge.TroubleCannotAssess, judge.TroubleLoopGuard: // the verdict says it
+	case judge.TroubleCannotAssess, judge.TroubleLoopGuard: // the verdict covers it
 	case judge.TroubleNone:
 		if o.Outcome == "" || o.Model == nil {
 			return
 		}
-		// What policy does afterwards changes neither: Confidence is that of the verdict.
+		// Later policy changes neither: Confidence is that of the verdict.
 		approval := r.Confidence
 		if o.Outcome != judge.Approve {
 			approval = 1 - approval

@@ -10,9 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Evaluate compares results with cases. Options out of range count as absent; ask
-// Options.Validate before. It keeps to memory and time that grow with the number of
-// cases and results, and changes neither.
+// Evaluate compares results with cases. Options out of range count as absent; call Options.Validate first. Its memory
+// and time are linear in the number of cases and results. It changes neither.
 func Evaluate(cases []Case, results []Result, o Options) Report {
 	o = o.withDefaults()
 	s := joinResults(cases, results, o)
@@ -99,7 +98,7 @@ func (r *Report) setIntervals(t *table, rows []row, o Options) {
 	}
 }
 
-// weightRows is nil when all rows weigh the same.
+// weightRows returns nil if all rows have the same weight.
 func weightRows(rows []row) *WeightedRates {
 	if len(rows) == 0 {
 		return nil
@@ -187,8 +186,8 @@ func countSynthetic(c Counts) int {
 	return 0
 }
 
-// countFlips compares the repeats of each case. An unreadable answer counts with the
-// outcome that the pipeline made of it.
+// countFlips compares the repeats of each case. An unreadable answer counts with the outcome that the pipeline gave
+// it.
 func (s *scoredCases) countFlips(confidence float64) Flips {
 	var f Flips
 	var flipped, opened tally
@@ -227,8 +226,8 @@ func gradeOutcome(w row) int {
 	return 0
 }
 
-// listWorst lists false approvals, then refusals of what was right, then the rest, the
-// surest first in each.
+// listWorst lists false approvals, then rejections of cases that should be approved, then the rest; within each, the
+// highest confidence comes first.
 func listWorst(rows []row, most int) []WorstCase {
 	var wrong []row
 	for _, w := range rows {
@@ -355,7 +354,7 @@ func (c *Cost) add(r *Result) {
 		}
 	}
 	if r.Calls == 0 {
-		return // nothing was asked, nothing was spent
+		return // no call, so no cost
 	}
 	c.Asked++
 	c.PromptTokens.add(asFloat(r.PromptTokens))
@@ -384,7 +383,7 @@ func measureLatency(all []document.Milliseconds) Latency {
 		return Latency{}
 	}
 	slices.Sort(all)
-	// The smallest value that at least p percent do not exceed.
+	// The smallest value that at least p percent of the values do not exceed (nearest rank).
 	at := func(p int) document.Milliseconds { return all[max((len(all)*p+99)/100, 1)-1] }
 	return Latency{N: len(all), P50: at(50), P95: at(95), Max: all[len(all)-1]}
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// golden is a case of the split test.
+// golden returns a case of the split test.
 func golden(id string, expect judge.Outcome) Case {
 	return Case{ID: id, Workflow: json.RawMessage(`{"ref":"flows.yaml#review"}`), State: "reviewing", Action: "approve", Expect: Expect{Outcome: expect}, Label: Label{Source: "human"}, Split: Test}
 }
 
-// answer is a result of a model.
+// answer returns a result of a model.
 func answer(id string, got judge.Outcome, confidence float64) Result {
 	p := confidence
 	if got != judge.Approve {
@@ -32,8 +32,8 @@ func answer(id string, got judge.Outcome, confidence float64) Result {
 	return Result{Case: id, Outcome: got, Confidence: confidence, Approval: &p, Stated: &confidence, DecidedBy: judge.LayerModel, Model: "m", PromptDigest: "p", CriteriaDigest: "c", Calls: 1}
 }
 
-// hand is a set whose figures are worked by hand: expected approve got 6 approve, 1
-// reject, 1 escalate; expected reject got 1, 4, 1; expected escalate got 1, 2, 3.
+// hand returns a set whose figures are worked by hand. Expected approve got 6 approve, 1 reject, 1 escalate; expected
+// reject got 1, 4, 1; expected escalate got 1, 2, 3.
 func hand() (cases []Case, results []Result) {
 	for _, of := range []struct {
 		expect judge.Outcome
@@ -306,8 +306,8 @@ func TestReportAddsUp(t *testing.T) {
 	})
 }
 
-// Twins in their case's group add nothing: bounds and the bootstrap over groups stay exactly as
-// wide, where those over rows would shrink.
+// Twins in the group of their case add no information: the bounds and the bootstrap over groups stay equally wide,
+// although those over rows would shrink.
 func TestBootstrapRespectsGroups(t *testing.T) {
 	cases, results := hand()
 	single := Evaluate(cases, results, Options{})
@@ -341,7 +341,7 @@ func TestBootstrapRespectsGroups(t *testing.T) {
 	}
 }
 
-// The percentile interval of a share agrees with the normal one where that is good.
+// The percentile interval of a share agrees with the normal one where that is accurate.
 func TestBootstrapAgainstTheory(t *testing.T) {
 	var cases []Case
 	var results []Result
@@ -374,8 +374,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// Many cases, a model's answers included: what is allocated on top of the
-// input stays far below a copy for each resample.
+// With many cases, including answers of a model, the allocations in addition to the input stay far below one copy for
+// each resample.
 func TestManyCases(t *testing.T) {
 	const n = 25_000
 	random := rand.New(rand.NewPCG(1, 2))

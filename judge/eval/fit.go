@@ -9,55 +9,55 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Fitting is one calibration with what it is worth on cases that it was not fitted on.
+// Fitting is one calibration, with its quality on cases that it was not fitted on.
 type Fitting struct {
-	// Calibration is what judge.ParseCalibrations reads; nil when none could be fitted.
+	// Calibration can be read by judge.ParseCalibrations; nil if none could be fitted.
 	Calibration *judge.Calibration `json:"calibration,omitempty"`
-	// Model, PromptDigest and CriteriaDigest say what was fitted.
+	// Model, PromptDigest and CriteriaDigest identify what the calibration is for.
 	Model          string `json:"model"`
 	PromptDigest   string `json:"promptDigest"`
 	CriteriaDigest string `json:"criteriaDigest"`
 	Fitted         int    `json:"fitted"` // approvals of the split cal
-	Groups         int    `json:"groups"` // that these are in
-	Right          int    `json:"right"`  // of those
-	// Before and After are figures on the approvals of the split test: of the confidence as the
-	// model stated it, and as calibrated. nil when there are no such approvals.
+	Groups         int    `json:"groups"` // in which these approvals are
+	Right          int    `json:"right"`  // right ones among the approvals
+	// Before and After are figures on the approvals of the split test: Before with the confidence as the model stated
+	// it, After as calibrated. nil if there are no such approvals.
 	Before *ConfidenceScore `json:"before,omitempty"`
 	After  *ConfidenceScore `json:"after,omitempty"`
-	// Warnings say what weakens it, or why there is none.
+	// Warnings describe what weakens the calibration, or why there is none.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// ConfidenceScore says how well the confidences of approvals fit the share that is right.
+// ConfidenceScore measures how well the confidences of approvals match the share that is right.
 type ConfidenceScore struct {
 	N      int     `json:"n"`
 	Groups int     `json:"groups"`
 	Right  Rate    `json:"right"`
 	Mean   float64 `json:"mean"` // confidence
 	Brier  float64 `json:"brier"`
-	// ECE is the expected calibration error over Bins, of at least twenty approvals each. Where
-	// the fit is perfect it is above 0 all the same, by chance.
+	// ECE is the expected calibration error over Bins of at least twenty approvals each. By chance it is above 0 even
+	// for a perfect fit.
 	ECE Estimate `json:"ece"`
-	// LogLoss in nats, with confidences held between 0.001 and 0.999.
+	// LogLoss is in nats, with confidences clamped to 0.001..0.999.
 	LogLoss float64 `json:"logLoss"`
 	Bins    []Bin   `json:"bins"`
 }
 
-// fewForIsotonic is where a free line begins to mean something.
+// fewForIsotonic is the number of approvals below which an isotonic fit is not meaningful.
 const fewForIsotonic = 200
 
-// leastBin is how many approvals a bin has at least, where there are so many.
+// leastBin is the minimum number of approvals in a bin, if there are that many.
 const leastBin = 20
 
 type bindingKey struct{ model, prompt, criteria string }
 
-// Calibrate fits a calibration for each model, prompt and set of criteria on the model's approvals
-// of cases of the split Cal, and measures it on those of Test in groups that Cal does not have.
-// Dataset and fitted (a date) are words for the file. The error says what is out of range.
+// Calibrate fits a calibration for each model, prompt and set of criteria on the model's approvals of cases of the
+// split Cal. It measures each on the approvals of Test in groups that have no case in Cal. Dataset and fitted (a
+// date) are texts for the file. The error names the argument that is out of range.
 //
-// Refusals count for nothing: minConfidence acts on approvals, and a model that is sure of its
-// refusals, and right, would lend the certainty to approvals. An approval is right when the case
-// should be approved, whatever policy made of it afterwards.
+// Refusals do not count. minConfidence applies to approvals only, and a model that is right and certain in its
+// refusals would make its approvals look certain too. An approval is right if the case should be approved, whatever
+// policy decided afterwards.
 func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, dataset, fitted string, o Options) ([]Fitting, error) {
 	if method != judge.MethodPlatt && method != judge.MethodIsotonic {
 		return nil, fmt.Errorf("eval: calibration method %.40q is unknown; use %q or %q", method, judge.MethodPlatt, judge.MethodIsotonic)
@@ -117,7 +117,7 @@ func listStated(rows []row) map[bindingKey][]forecast {
 	return all
 }
 
-// fit leaves Calibration nil, with a warning, where one would mislead.
+// fit leaves Calibration nil, with a warning, if one would mislead.
 func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, fitted string) {
 	warn := func(format string, args ...any) { f.Warnings = append(f.Warnings, fmt.Sprintf(format, args...)) }
 	switch {
@@ -141,7 +141,7 @@ func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, f
 			warn("isotonic regression on %d approvals follows chance; platt is better below %d", len(all), fewForIsotonic)
 		}
 		c.Isotonic = new(FitIsotonic(p, good))
-		// So many without a wrong one are not certainty (Laplace's rule of succession).
+		// Even many approvals without a wrong one are not certainty (Laplace's rule of succession).
 		for i, y := range c.Isotonic.Y {
 			c.Isotonic.Y[i] = min(y, float64(f.Groups+1)/float64(f.Groups+2))
 		}
@@ -175,7 +175,7 @@ func (f *Fitting) measure(test []forecast, o Options) {
 	}
 }
 
-// scoreConfidence scores approvals, of which there is at least one.
+// scoreConfidence scores approvals; there must be at least one.
 func scoreConfidence(all []forecast, confidence func(float64) float64, o Options) *ConfidenceScore {
 	sorted, dense := slices.Clone(all), map[uint32]uint32{}
 	var squares float64
@@ -210,7 +210,7 @@ func scoreConfidence(all []forecast, confidence func(float64) float64, o Options
 	return s
 }
 
-// bootstrapECE resamples groups and keeps the bins.
+// bootstrapECE resamples groups and keeps the bins fixed.
 func bootstrapECE(sorted []forecast, bins []Bin, groups int, o Options) *sample {
 	ece := &sample{}
 	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
@@ -229,9 +229,8 @@ func bootstrapECE(sorted []forecast, bins []Bin, groups int, o Options) *sample 
 	return ece
 }
 
-// FitIsotonic returns the rising line closest to the shares of right answers, by
-// pooling adjacent violators (Ayer et al. 1955). Each level stands with its first and
-// its last stated confidence.
+// FitIsotonic returns the non-decreasing step function closest to the shares of right answers, by pooling adjacent
+// violators (Ayer et al. 1955). Each level appears with its first and its last stated confidence.
 func FitIsotonic(stated []float64, right []bool) judge.Isotonic {
 	type block struct{ low, high, sum, n float64 }
 	order := make([]int, len(stated))
@@ -268,9 +267,8 @@ func FitIsotonic(stated []float64, right []bool) judge.Isotonic {
 	return line
 }
 
-// FitPlatt returns the sigmoid of greatest likelihood for Platt's smoothed targets
-// (Platt 1999), by Newton's method with backtracking (Lin, Lin and Weng 2007, "A note
-// on Platt's probabilistic outputs for support vector machines").
+// FitPlatt returns the maximum-likelihood sigmoid for Platt's smoothed targets (Platt 1999), by Newton's method with
+// backtracking (Lin, Lin and Weng 2007, "A note on Platt's probabilistic outputs for support vector machines").
 func FitPlatt(stated []float64, right []bool) judge.Platt {
 	good := 0.0
 	for _, r := range right {
@@ -287,10 +285,10 @@ func FitPlatt(stated []float64, right []bool) judge.Platt {
 	}
 	p := judge.Platt{A: 0, B: math.Log((bad + 1) / (good + 1))}
 	if len(f) == 0 || slices.Max(f)-slices.Min(f) < 1e-9 {
-		return p // one and the same confidence throughout: there is no slope
+		return p // all confidences are equal, so there is no slope
 	}
 	value := plattLoss(p, f, t)
-	for range 200 { // some ten are enough
+	for range 200 { // about ten are enough
 		next, loss, moved := plattStep(p, value, f, t)
 		if !moved {
 			break
@@ -300,7 +298,7 @@ func FitPlatt(stated []float64, right []bool) judge.Platt {
 	return p
 }
 
-// plattLoss is the negative log-likelihood, written so that nothing overflows.
+// plattLoss returns the negative log-likelihood, written so that nothing overflows.
 func plattLoss(p judge.Platt, f, t []float64) float64 {
 	sum := 0.0
 	for i := range f {
@@ -313,7 +311,7 @@ func plattLoss(p judge.Platt, f, t []float64) float64 {
 	return sum
 }
 
-// plattStep is one Newton step that lowers the loss; moved is false at the minimum.
+// plattStep makes one Newton step that lowers the loss; moved is false at the minimum.
 func plattStep(p judge.Platt, value float64, f, t []float64) (next judge.Platt, loss float64, moved bool) {
 	const ridge, flat, smallest = 1e-12, 1e-10, 1e-10
 	h11, h22, h21, g1, g2 := ridge, ridge, 0.0, 0.0, 0.0

@@ -13,8 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// slowPlatt finds the same minimum by shrinking a grid around the best point: it knows
-// Platt's targets and nothing of gradients.
+// slowPlatt finds the same minimum by shrinking a grid around the best point. It uses Platt's targets and no
+// gradients.
 func slowPlatt(stated []float64, right []bool) (a, b float64) {
 	good := 0
 	for _, r := range right {
@@ -69,7 +69,7 @@ func TestPlattAgainstGrid(t *testing.T) {
 		near(t, "a", got.A, a, 1e-4)
 		near(t, "b", got.B, b, 1e-4)
 	}
-	// Separable answers must not run away: the targets are never 0 or 1.
+	// The fit of separable answers must not diverge: the targets are never 0 or 1.
 	got := FitPlatt([]float64{0.2, 0.3, 0.8, 0.9}, truths(0, 0, 1, 1))
 	a, b := slowPlatt([]float64{0.2, 0.3, 0.8, 0.9}, truths(0, 0, 1, 1))
 	near(t, "separable a", got.A, a, 1e-4)
@@ -81,7 +81,7 @@ func TestPlattAgainstGrid(t *testing.T) {
 	}
 }
 
-// The log-odds that are fitted on are those that the judge applies the fit to.
+// The fit uses the same log-odds as the judge that applies it.
 func TestLogOddsAreTheJudges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.Float64Range(0, 1).Draw(t, "p")
@@ -92,7 +92,7 @@ func TestLogOddsAreTheJudges(t *testing.T) {
 	})
 }
 
-// Worked by hand, as scikit-learn's IsotonicRegression and R's isoreg do it.
+// Worked by hand, with the same result as scikit-learn's IsotonicRegression and R's isoreg.
 func TestIsotonicByHand(t *testing.T) {
 	line := FitIsotonic([]float64{0.9, 0.1, 0.2, 0.3, 0.4, 0.5}, truths(1, 0, 1, 0, 0, 1))
 	got, err := json.Marshal(line)
@@ -104,8 +104,8 @@ func TestIsotonicByHand(t *testing.T) {
 	}
 }
 
-// The level at i is the largest, over starts up to i, of the smallest mean to an end
-// from i on (the min-max formulas of isotonic regression).
+// The level at i is the maximum, over starts up to i, of the minimum mean to an end from i on (the min-max formulas
+// of isotonic regression).
 func TestIsotonicMinMax(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 25).Draw(t, "n")
@@ -148,7 +148,7 @@ func TestIsotonicMinMax(t *testing.T) {
 	})
 }
 
-// calSet has overconfident approvals on cal and test.
+// calSet returns overconfident approvals in cal and test.
 func calSet(n int) (cases []Case, results []Result) {
 	stated, right := overconfident(2*n, 11)
 	for i := range stated {
@@ -191,7 +191,7 @@ func TestCalibrateHelpsOnTest(t *testing.T) {
 	}
 }
 
-// What is fitted must not depend on the cases that are reported, nor on those to look at.
+// The fit must not depend on cases of the splits test and dev.
 func TestCalibrateLooksAtCalOnly(t *testing.T) {
 	cases, results := calSet(100)
 	one, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
@@ -218,8 +218,8 @@ func TestCalibrateLooksAtCalOnly(t *testing.T) {
 	}
 }
 
-// A model that approves too easily and is sure and right where it refuses: the certainty of its
-// refusals must not count for its approvals. One in five of these is wrong.
+// The model approves too easily, and is certain and right in its refusals. That certainty must not affect the
+// calibration of its approvals, of which one in five is wrong.
 func TestCalibrateLooksAtApprovalsOnly(t *testing.T) {
 	var cases []Case
 	var results []Result
@@ -256,7 +256,7 @@ func TestCalibrateLooksAtApprovalsOnly(t *testing.T) {
 	}
 }
 
-// Where what a model states says nothing of its approvals, the share that is right still does.
+// Even if a model's stated confidence says nothing about its approvals, the share that is right does.
 func TestCalibrateTheSurerTheWorse(t *testing.T) {
 	cases, results := calSet(400)
 	right := 0
@@ -275,7 +275,7 @@ func TestCalibrateTheSurerTheWorse(t *testing.T) {
 	}
 }
 
-// Approvals of which none is wrong make no model certain, and those of few groups say nothing.
+// Approvals without a wrong one make no model certain, and too few groups give no calibration.
 func TestCalibrateAFlawlessModel(t *testing.T) {
 	for _, size := range []int{1, 20} {
 		var cases []Case
@@ -336,7 +336,7 @@ func TestCalibrateRefuses(t *testing.T) {
 	}
 }
 
-// A low confidence that policy made an escalation of is still the model's approval.
+// If policy escalated an approval with low confidence, it still counts as the model's approval.
 func TestLeans(t *testing.T) {
 	for _, c := range []struct {
 		outcome              judge.Outcome
@@ -359,7 +359,7 @@ func TestLeans(t *testing.T) {
 	}
 }
 
-// What was fitted on relatives of the test cases says so.
+// A fit on groups that also occur among the test cases has a warning.
 func TestSharedGroupsAreTold(t *testing.T) {
 	var cases []Case
 	var results []Result
@@ -386,12 +386,12 @@ func TestSharedGroupsAreTold(t *testing.T) {
 		}
 	}
 	check(false)
-	cases[1].Split = Test // its group began in cal
+	cases[1].Split = Test // its group is also in cal
 	check(true)
 }
 
-// The interval of an ECE is that of resampled groups, here of unequal sizes and with one bin, where
-// the ECE is the difference of two means.
+// The interval of an ECE comes from resampled groups. Here they have unequal sizes and there is one bin, so the ECE
+// is the difference of two means.
 func TestECEResamplesGroups(t *testing.T) {
 	var all []forecast
 	for i := range 19 {

@@ -16,28 +16,28 @@ const maxForeignLine = 8 << 20
 
 const maxForeignWords = 1200
 
-// Foreign are cases with the recorded judgements of judges that are not ours: their
-// prompts were their own, so that figures on them measure them and this machinery.
+// Foreign holds cases with recorded judgements of other judges. They used their own prompts, so figures on them
+// measure those judges and this package's arithmetic.
 type Foreign struct {
 	Cases  []Case
 	Judges []ForeignJudge // by name
-	// Raters[i] are the labels that each rater gave to Cases[i], in the source's words;
-	// nil where single raters are not recorded.
+	// Raters[i] are the labels that each rater gave to Cases[i], in the source's words; nil if single raters are not
+	// recorded.
 	Raters [][]string
-	// Unlabelled records have no right outcome and were left out.
+	// Unlabelled counts records without a right outcome, which are left out.
 	Unlabelled int
 }
 
-// ForeignJudge is one judge, with one strategy if the source tells strategies apart.
+// ForeignJudge is one judge, or one strategy of a judge if the source distinguishes strategies.
 type ForeignJudge struct {
 	Name string // judge, or judge/strategy
-	// Results: the orders in which a pair was shown are repeats, the candidate first is
-	// repeat 0. An answer that the source could not read is Unreadable and escalated.
+	// Results: the two orders of showing a pair are repeats; repeat 0 shows the candidate first. An answer that the
+	// source could not read is Unreadable and escalated.
 	Results []Result
 }
 
-// CasesOf returns the cases that a judge was asked about: sources often have a strategy
-// judge only a part, which is no failure.
+// CasesOf returns the cases that a judge was asked about. Sources often apply a strategy to only some cases, which is
+// not a failure.
 func (f Foreign) CasesOf(j ForeignJudge) []Case {
 	ids := make(map[string]bool, len(j.Results))
 	for _, r := range j.Results {
@@ -79,15 +79,14 @@ type foreignJudgement struct {
 	Order      string       `json:"order"`
 	Completion foreignWords `json:"completion"`
 	Reasoning  string       `json:"reasoning"`
-	Verdict    *string      `json:"verdict"` // null: the source could not read the answer
+	Verdict    *string      `json:"verdict"` // null if the source could not read the answer
 	PApprove   *float64     `json:"p_approve"`
 }
 
-// foreignWords is one completion, or a list of them: a judge that rates both parts of a
-// pair answers twice.
+// foreignWords is one completion, or a list of them: a judge that rates both parts of a pair answers twice.
 type foreignWords string
 
-// UnmarshalJSON takes a string or a list of strings.
+// UnmarshalJSON accepts a string or a list of strings.
 func (w *foreignWords) UnmarshalJSON(text []byte) error {
 	var many []string
 	if err := json.Unmarshal(text, &many); err == nil {
@@ -139,7 +138,7 @@ func ReadForeign(from io.Reader, split Split) (Foreign, error) {
 func (f *Foreign) add(r foreignRecord, split Split, byName map[string]*ForeignJudge) error {
 	expect, err := foreignOutcome(r.Gold.Verdict)
 	if err != nil {
-		f.Unlabelled++ // disputed, or nobody's label
+		f.Unlabelled++ // disputed or without a label
 		return nil
 	}
 	workflow, err := json.Marshal(map[string]string{"ref": r.Transition.Workflow})

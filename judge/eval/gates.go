@@ -10,39 +10,39 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Gates are limits that a report must keep, by their name in a file. A name that begins
-// with max is the most that the figure may be, one with min the least. What is absent is not
-// checked; a limit whose figure cannot be given fails, since nothing shows that it holds.
+// Gates are limits on the figures of a report, by their name in a file. A name that begins with max sets an upper
+// limit, one with min a lower limit. Absent limits are not checked. A limit whose figure is unavailable fails,
+// because nothing shows that it holds.
 type Gates struct {
 	Limits map[string]float64
-	// Tags are limits of the cases with one tag, by tag and name.
+	// Tags holds limits on the cases with one tag, by tag and name.
 	Tags map[string]map[string]float64
 }
 
-// GateResult is one limit and what it was held against.
+// GateResult is one limit and the figure that it was compared with.
 type GateResult struct {
 	Name   string   `json:"name"` // the key in the file; tags.<tag>.<key>
 	Passed bool     `json:"passed"`
 	Limit  float64  `json:"limit"`
-	Value  *float64 `json:"value,omitempty"` // nil: there is no such figure
-	N      int      `json:"n"`               // cases behind it
+	Value  *float64 `json:"value,omitempty"` // nil if the figure is unavailable
+	N      int      `json:"n"`               // cases that the figure is computed from
 	Says   string   `json:"says"`
 }
 
-// gate is the figure that a limit of this name is held against.
+// gate is the figure that a limit of this name applies to.
 type gate[R any] struct {
 	name string
-	// figure is nil when there is none; n are the cases behind it.
+	// figure returns nil if the figure is unavailable; n is the number of cases that it is computed from.
 	figure func(R) (value *float64, n int)
-	// least and most are the range in which a limit has a meaning.
+	// least and most bound the range of meaningful limits.
 	least, most float64
 }
 
-// anyCount is the most of a limit that counts something.
+// anyCount is the upper bound of a limit that counts something.
 var anyCount = math.Inf(1)
 
-// reportGates are the limits of a whole report, tagGates those of one tag. A tag without
-// cases has no figures, so that every limit on it fails: removing cases must not help.
+// reportGates are the limits on a whole report, tagGates those on one tag. A tag without cases has no figures, so
+// every limit on it fails: removing cases must not help.
 var (
 	reportGates = []gate[Report]{
 		// The one-sided upper bound.
@@ -81,7 +81,7 @@ var (
 			if s.FalseApprove.N == 0 {
 				return nil, s.Lost
 			}
-			// Nothing shows that a case without an outcome would not be approved.
+			// A case without an outcome might have been approved.
 			return new(float64(s.FalseApprove.K + s.Lost)), s.FalseApprove.N + s.Lost
 		}, 0, anyCount},
 		{"max_false_approve_upper", func(s Slice) (*float64, int) { return s.FalseApprove.upperBound() }, 0, 1},
@@ -101,9 +101,8 @@ func (r Rate) upperBound() (*float64, int) {
 	return new(r.Upper), r.N
 }
 
-// ReadGates reads limits from a document. An unknown or empty key, an object without limits
-// and a limit without a meaning are errors: a gate that checks nothing must not pass for one
-// that holds.
+// ReadGates reads limits from a document. Unknown and empty keys, objects without limits and meaningless limits are
+// errors: a gate that checks nothing must not look like one that holds.
 func ReadGates(doc *document.Node) (Gates, error) {
 	r := document.NewObject(doc)
 	var g Gates
@@ -145,9 +144,8 @@ func readLimits[R any](r *document.ObjectReader, gates []gate[R]) map[string]flo
 	return limits
 }
 
-// Check holds a report against the gates. passed is true when all of them hold, also
-// when there are none. The caller tells a report that is not evaluated apart before: its
-// figures say nothing.
+// Check compares a report with the gates. passed is true if all of them hold, also if there are none. Callers must
+// first handle a report that is not evaluated, because its figures are not meaningful.
 func (g Gates) Check(r Report) (results []GateResult, passed bool) {
 	results = checkGates([]GateResult{}, "", g.Limits, reportGates, r)
 	for _, tag := range slices.Sorted(maps.Keys(g.Tags)) {

@@ -41,7 +41,7 @@ func TestGates(t *testing.T) {
 		{`{"tags": {"gone": {"min_cases": 1}}}`, "tags.gone.min_cases: 0 over 0 cases", false, 1},
 	} {
 		var g Gates
-		if c.file != `{}` { // which only a program can have
+		if c.file != `{}` { // possible only in a program
 			var err error
 			if g, err = parseGates(c.file); err != nil {
 				t.Fatal(err)
@@ -72,7 +72,7 @@ func TestGatesValidate(t *testing.T) {
 	}
 }
 
-// A file of gates that limits nothing, or less than it seems to, is refused.
+// A file of gates that limits nothing, or less than it seems to, is rejected.
 func TestParseGates(t *testing.T) {
 	for file, says := range map[string]string{
 		`null`:                                "expected an object, got null",
@@ -99,8 +99,8 @@ func TestParseGates(t *testing.T) {
 	}
 }
 
-// A case of a tag that must not be approved and has no outcome is not one that was
-// refused: no share of errors that is borne makes room for an injection.
+// A tagged case that must not be approved and has no outcome does not count as refused. An accepted error rate must
+// not hide an injection.
 func TestLostCasesBreakTagGates(t *testing.T) {
 	var cases []Case
 	var results []Result

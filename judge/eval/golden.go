@@ -18,16 +18,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The bounds of golden data. A line beyond MaxLine is an error of its own and the next
-// line is read on.
+// Limits of golden data. A line longer than MaxLine is an error of its own; reading continues with the next line.
 const (
 	MaxLine     = 1 << 20 // bytes
 	MaxCases    = 1_000_000
-	maxCaseID   = 200 // bytes; so are groups, tags and names
+	maxCaseID   = 200 // bytes; also applies to groups, tags and names
 	maxCaseTags = 50
 )
 
-// The rules that a line can break by itself.
+// The rules that a single line can break.
 const (
 	RuleSyntax       = "syntax"
 	RuleUnknownKey   = "unknown-key"
@@ -35,16 +34,16 @@ const (
 	RuleBadValue     = "bad-value"
 )
 
-// Golden is a case and where it stands.
+// Golden is a case and its place in a file.
 type Golden struct {
 	Case
 	File string
 	Line int // from 1
 }
 
-// ReadCases reads JSON Lines one by one, in bounded memory; empty lines are skipped. A
-// line that is not a case comes as an *Issue and reading continues; every other error
-// means that reading failed, and is the last thing that comes. file is for messages.
+// ReadCases reads JSON Lines one by one, in bounded memory; it skips empty lines. A line that is not a case yields an
+// *Issue, and reading continues. Any other error means that reading failed, and comes last. file is the name in
+// messages.
 func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
 	return readCases(file, from, Case.findProblem)
 }
@@ -77,11 +76,10 @@ func readCases(file string, from io.Reader, findProblem func(Case) string) iter.
 type line struct {
 	number int // from 1
 	text   []byte
-	isLong bool // longer than allowed: text is nil
+	isLong bool // longer than allowed; then text is nil
 }
 
-// readLines yields the lines that are not empty. An error comes last, with the line at
-// which reading failed.
+// readLines yields the lines that are not empty. An error comes last, with the line at which reading failed.
 func readLines(from io.Reader, most int) iter.Seq2[line, error] {
 	return func(yield func(line, error) bool) {
 		in := bufio.NewReaderSize(from, 64<<10)
@@ -110,7 +108,7 @@ func readLines(from io.Reader, most int) iter.Seq2[line, error] {
 	}
 }
 
-// decodeCase returns an untyped nil error when all is well.
+// decodeCase returns an untyped nil error if the line is a case.
 func decodeCase(file string, line int, text []byte, findProblem func(Case) string) (Case, error) {
 	bad := &Issue{File: file, Line: line}
 	if !utf8.Valid(text) {
@@ -125,7 +123,7 @@ func decodeCase(file string, line int, text []byte, findProblem func(Case) strin
 		bad.Rule, bad.Message = RuleBadValue, decodeMessage(err)
 		return Case{}, bad
 	}
-	c.Schema = "" // the same case with and without
+	c.Schema = "" // it must not make two equal cases differ
 	if problem := findProblem(c); problem != "" {
 		bad.Rule, bad.Case, bad.Message = RuleBadValue, c.ID, problem
 		return c, bad
@@ -140,7 +138,7 @@ func decodeMessage(err error) string {
 	return err.Error()
 }
 
-// Validate says what is wrong with a case by itself; nil when nothing is.
+// Validate returns the problem of a case, looked at alone; nil if there is none.
 func (c Case) Validate() error {
 	if problem := c.findProblem(); problem != "" {
 		return errors.New("eval: " + problem)
@@ -277,8 +275,7 @@ func clipQuote(s string) string {
 	return s
 }
 
-// caseKeys are the keys of a case by path; what stands under a path that is not here is
-// the user's own.
+// caseKeys are the keys of a case by path. Objects under any other path belong to the user.
 var caseKeys = map[string][]string{
 	"":          {"$schema", "id", "group", "tags", "workflow", "state", "action", "context", "data", "evidence", "history", "principal", "role", "expect", "label", "weight", "risk", "split", "notes"},
 	"expect":    {"outcome", "criteria", "violations_any"},
@@ -288,8 +285,8 @@ var caseKeys = map[string][]string{
 
 const maxNesting = 100
 
-// checkKeys returns the rule that a line breaks, "" for none: encoding/json takes keys
-// in any case and the last of two.
+// checkKeys returns the rule that a line breaks, "" for none. It is stricter than encoding/json, which ignores the
+// case of keys and takes the last of duplicate keys.
 func checkKeys(text []byte) (rule, says string) {
 	if bytes.HasPrefix(text, []byte("\ufeff")) {
 		return RuleSyntax, "the file begins with a byte order mark; save it as UTF-8 without one"

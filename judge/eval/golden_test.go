@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// goldenLine is a case that is right in all respects.
+// goldenLine is a valid case.
 const goldenLine = `{"id":"a","group":"g","tags":["x"],"workflow":{"ref":"f.yaml#flow"},"state":"s","action":"do","context":{"k":{"id":1}},"data":{"text":"all done"},"history":[{"action":"go","state":"s"}],"expect":{"outcome":"approve","criteria":{"c1":"met"}},"label":{"source":"human","n_raters":2,"agreement":0.5},"split":"dev"}`
 
 func TestReadCasesTellsWhatIsWrong(t *testing.T) {
@@ -58,14 +58,14 @@ func TestReadCasesTellsWhatIsWrong(t *testing.T) {
 			if tt.old != "" && line == goldenLine {
 				t.Fatal("nothing was replaced")
 			}
-			// The line after it is read whatever is wrong with this one.
+			// The next line is read, whatever is wrong with this one.
 			var lines []int
 			for g, err := range ReadCases("f.jsonl", strings.NewReader("\n"+line+"\r\n"+goldenLine)) {
 				lines = append(lines, g.Line)
 				var bad *Issue
 				switch {
 				case g.Line == 3 || tt.rule == "":
-					if err != nil || g.ID != "a" || g.Schema != "" { // which would make it another case
+					if err != nil || g.ID != "a" || g.Schema != "" { // it would make the case different
 						t.Errorf("line %d: %v", g.Line, err)
 					}
 				case !errors.As(err, &bad) || bad.Rule != tt.rule || bad.Line != 2 || bad.File != "f.jsonl" || !strings.Contains(bad.Message, tt.says):
@@ -102,7 +102,7 @@ func FuzzReadCases(f *testing.F) {
 	})
 }
 
-// lintLines lints cases that differ from goldenLine; each is a list of pairs to replace.
+// lintLines lints cases that differ from goldenLine; each argument is a list of pairs to replace.
 func lintLines(t *testing.T, resolve Resolver, lines ...[]string) ([]Issue, Summary) {
 	t.Helper()
 	var text strings.Builder
@@ -123,7 +123,7 @@ func flow(_ string, workflow []byte) (Criteria, error) {
 	return Criteria{"s": {"do": {"The text is clear."}}, "end": {}}, nil
 }
 
-// other makes the second case another one, to be refused.
+// other makes the second case different, with the outcome reject.
 var other = []string{`"id":"a"`, `"id":"b"`, `"group":"g"`, `"group":"h"`, "all done", "nothing", `"outcome":"approve"`, `"outcome":"reject"`}
 
 func TestLintRules(t *testing.T) {
@@ -171,7 +171,7 @@ func TestLintRules(t *testing.T) {
 	}
 }
 
-// The digest does not depend on order, changes with a case, and is a report's.
+// The digest does not depend on order, changes with a case, and equals that of a report.
 func TestDigestOfASet(t *testing.T) {
 	_, one := lintLines(t, nil, nil, other)
 	_, turned := lintLines(t, nil, other, nil)
@@ -188,7 +188,7 @@ func TestDigestOfASet(t *testing.T) {
 	}
 }
 
-// Cases are read one by one, however many come; only digests of them are kept.
+// Cases are read one by one, in any number; only their digests are kept.
 func TestLintManyCases(t *testing.T) {
 	n := 20_000
 	if testing.Short() {

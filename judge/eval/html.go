@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Page lays out what a run came to, with the cases and what was said of each.
+// Page returns the page of a run, with its cases and the judge's answers to each.
 func (m Measurement) Page() Page {
 	p := Page{
 		Title: "How good the judge is", Conclusion: m.Conclude(), Gates: m.gateTable(),
@@ -38,7 +38,7 @@ func (m Measurement) Page() Page {
 	return p
 }
 
-// Page lays out a comparison of two runs, the cases that changed first.
+// Page returns the page of a comparison of two runs, with the changed cases first.
 func (c Comparison) Page(before, after Measurement) Page {
 	runs := []judgedRun{{"before", &before}, {"after", &after}}
 	return Page{
@@ -48,7 +48,7 @@ func (c Comparison) Page(before, after Measurement) Page {
 	}
 }
 
-// systemPrompts are those of all runs, each once.
+// systemPrompts returns the system prompts of all runs without duplicates.
 func systemPrompts(runs []judgedRun) (all []string) {
 	for _, r := range runs {
 		for _, text := range r.SystemPrompts {
@@ -60,7 +60,7 @@ func systemPrompts(runs []judgedRun) (all []string) {
 	return all
 }
 
-// labelChanges says of each case that changed whether it got better.
+// labelChanges returns, for each case that changed, whether it got better.
 func (c Comparison) labelChanges() map[string]string {
 	out := map[string]string{}
 	for _, d := range c.Changed {
@@ -76,10 +76,10 @@ func (c Comparison) labelChanges() map[string]string {
 	return out
 }
 
-// chart has coordinates in a square of 320.
+// chart is a drawing; its coordinates lie in a square of 320.
 type chart struct {
 	Title, Across, Up string
-	Ideal, Curve      string // paths; numbers of this program only
+	Ideal, Curve      string // paths; they contain only numbers of this program
 	Ticks             []tick
 	Dots              []dot
 }
@@ -94,13 +94,13 @@ type dot struct {
 	Whisker, Title string
 }
 
-// The corners of the drawing inside of the square.
+// The edges of the plot area within the square.
 const (
 	chartLeft, chartRight = 56.0, 310.0
 	chartTop, chartBottom = 10.0, 280.0
 )
 
-// chartX and chartY place shares 0..1; top is the value at the upper end.
+// chartX and chartY convert shares 0..1 to coordinates; top is the value at the upper edge.
 func chartX(v float64) float64      { return chartLeft + v*(chartRight-chartLeft) }
 func chartY(v, top float64) float64 { return chartBottom - min(v/top, 1)*(chartBottom-chartTop) }
 
@@ -116,8 +116,8 @@ func axisTicks(top float64) []tick {
 	return all
 }
 
-// reliabilityChart plots the share that should be approved over the stated probability:
-// a calibrated judge is on the diagonal.
+// reliabilityChart plots the share that should be approved over the stated probability. A calibrated judge lies on
+// the diagonal.
 func reliabilityChart(bins []Bin) chart {
 	c := chart{
 		Title: "Reliability: on the line, stated and true agree; bars are exact intervals", Across: "stated probability", Up: "should be approved",

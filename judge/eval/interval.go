@@ -8,16 +8,16 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// ClopperPearson returns the exact two-sided interval of a rate of which k of n were
-// seen (Clopper and Pearson 1934, "The use of confidence or fiducial limits illustrated
-// in the case of the binomial"). The confidence is between 0 and 1. With n = 0 nothing
-// is known: 0 and 1.
+// ClopperPearson returns the exact two-sided interval of a rate, given k hits in n draws (Clopper and Pearson 1934,
+// "The use of confidence or fiducial limits illustrated in the case of the binomial"). The confidence is between 0
+// and 1. For n = 0 the interval is 0..1.
 func ClopperPearson(k, n int, confidence float64) Interval {
 	tail := (1 - confidence) / 2
 	return Interval{Low: lowerBound(float64(k), float64(n), tail), High: upperBound(float64(k), float64(n), tail)}
 }
 
-// upperBound is the exact one-sided bound: the p at which k or fewer of n are as rare as tail. Neither has to be whole.
+// upperBound returns the exact one-sided bound: the p at which k or fewer hits in n draws have probability tail. k
+// and n need not be whole.
 func upperBound(k, n, tail float64) float64 {
 	if k >= n {
 		return 1
@@ -32,21 +32,21 @@ func lowerBound(k, n, tail float64) float64 {
 	return betaQuantile(tail, k, n-k+1)
 }
 
-// ApprovalsNeeded returns how many approvals, of which wrong are wrong, it takes until
-// the exact upper bound of the risk is at most target: 59 with none wrong for a target
-// of 0.05 at 0.95. Target and confidence are between 0 and 1.
+// ApprovalsNeeded returns how many approvals bring the exact upper bound of the risk down to target, if the given
+// number of them is wrong. It is 59 with none wrong, for a target of 0.05 at a confidence of 0.95. Target and
+// confidence are between 0 and 1.
 func ApprovalsNeeded(wrong int, target, confidence float64) int {
 	return leastCount(func(n int) bool { return showsRisk(float64(wrong), float64(n), target, confidence) })
 }
 
-// showsRisk reports whether the upper bound of k of n is at most target: at a risk of target,
-// so few wrong ones are rare.
+// showsRisk reports whether the upper bound of k wrong ones among n is at most target: at a risk of target, so few
+// wrong ones would be rare.
 func showsRisk(k, n, target, confidence float64) bool {
 	return n > k && betaCDF(1-target, n-k, k+1) <= 1-confidence
 }
 
-// leastCount returns the smallest count, 0 or more, that is enough; all larger ones are, too.
-// It is math.MaxInt where that would be more than two billion.
+// leastCount returns the smallest count, 0 or more, that is enough; enough must be monotonic. It returns math.MaxInt
+// if the count is above two billion.
 func leastCount(enough func(n int) bool) int {
 	if enough(0) {
 		return 0
@@ -54,7 +54,7 @@ func leastCount(enough func(n int) bool) int {
 	low, high := 0, 1
 	for !enough(high) {
 		if high > math.MaxInt32 {
-			return math.MaxInt // a target of next to nothing
+			return math.MaxInt // a target close to 0
 		}
 		low, high = high, 2*high
 	}
@@ -68,15 +68,15 @@ func leastCount(enough func(n int) bool) int {
 	return high
 }
 
-// fewGroups is the number of groups below which a bound is no good description of what other
-// groups would show.
+// fewGroups is the number of groups below which a bound does not describe well what other groups would show.
 const fewGroups = 30
 
-// newRate has bounds that hold although the cases of a group are alike: a group of m cases
-// weighs m in the rate and counts as one draw. squares is the sum of m*m over the groups, and
-// n*n/squares the number of draws that weigh the same and know as much (Kish 1965, "Survey
-// Sampling", 11.2, for the greatest likeness within groups): the number of groups where all
-// have one size, n where every case is alone, and then the bounds are Clopper and Pearson's.
+// newRate returns a rate with bounds that hold although the cases of a group are similar: a group of m cases weighs m
+// in the rate and counts as one draw.
+//
+// squares is the sum of m*m over the groups. n*n/squares is the number of equally weighted draws with the same
+// information (Kish 1965, "Survey Sampling", 11.2, for the greatest similarity within groups). It is the number of
+// groups if all have the same size, and n if each has one case. Then the bounds are those of Clopper and Pearson.
 func newRate(k, n int, squares, confidence float64) Rate {
 	r := Rate{K: k, N: n, Upper: 1, High: 1}
 	if n == 0 {
@@ -89,14 +89,14 @@ func newRate(k, n int, squares, confidence float64) Rate {
 	return r
 }
 
-// hits are those of the draws.
+// hits returns the hits scaled to the number of draws.
 func (r Rate) hits() float64 { return float64(r.K) * r.Draws / float64(r.N) }
 
-// tally counts hits among rows that come group by group.
+// tally counts hits among rows that arrive sorted by group.
 type tally struct {
 	k, n    int
 	group   string
-	here    int // rows of the group
+	here    int // rows of the group so far
 	squares float64
 }
 
@@ -114,16 +114,16 @@ func (t *tally) add(group string, hit bool) {
 
 func (t *tally) rate(confidence float64) Rate { return newRate(t.k, t.n, t.squares, confidence) }
 
-// groupSizes counts rows by group where groups come in any order.
+// groupSizes counts rows by group, with groups in any order.
 type groupSizes map[uint32]int
 
-// add returns by how much the sum of squares grows.
+// add returns how much the sum of squares grows.
 func (s groupSizes) add(group uint32) float64 {
 	s[group]++
 	return float64(2*s[group] - 1)
 }
 
-// ratioOf is nil without a whole.
+// ratioOf returns nil if whole is 0 or less.
 func ratioOf(part, whole float64) *float64 {
 	if whole <= 0 {
 		return nil
@@ -133,12 +133,12 @@ func ratioOf(part, whole float64) *float64 {
 
 func betaQuantile(p, a, b float64) float64 { return mathext.InvRegIncBeta(a, b, p) }
 
-// betaCDF is the regularised incomplete beta function I_x(a, b).
+// betaCDF returns the regularised incomplete beta function I_x(a, b).
 func betaCDF(x, a, b float64) float64 { return mathext.RegIncBeta(a, b, x) }
 
-// resampleGroups draws groups with replacement, as many as there are, so many times, and
-// passes on how often each was drawn. Every resample has its own random stream, so the
-// n-th is the same however many are asked for. use must not keep its argument.
+// resampleGroups draws groups with replacement, as many as there are, and calls use with how often each was drawn; it
+// repeats this times times. Every resample has its own random stream, so the n-th does not depend on the number of
+// resamples. use must not keep its argument.
 func resampleGroups(groups, times int, seed uint64, use func(drawn []uint32)) {
 	if groups <= 0 || int64(groups) > math.MaxUint32 {
 		return
@@ -168,7 +168,7 @@ func (s *sample) add(v *float64) {
 	s.values = append(s.values, *v)
 }
 
-// interval is nil when more than half of the resamples have no figure.
+// interval returns nil if the figure is undefined in more than half of the resamples.
 func (s *sample) interval(confidence float64) *Interval {
 	if len(s.values) == 0 || s.undefined > len(s.values) {
 		return nil
@@ -182,8 +182,8 @@ func (s *sample) estimate(value *float64, confidence float64) Estimate {
 	return Estimate{Value: value, Interval: s.interval(confidence), Undefined: s.undefined}
 }
 
-// interpolateQuantile interpolates between sorted values (type 7 of Hyndman and Fan 1996). There
-// is at least one.
+// interpolateQuantile interpolates between sorted values (type 7 of Hyndman and Fan 1996). There must be at least
+// one.
 func interpolateQuantile(sorted []float64, p float64) float64 {
 	at := p * float64(len(sorted)-1)
 	low := int(math.Floor(at))
@@ -193,8 +193,7 @@ func interpolateQuantile(sorted []float64, p float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
 }
 
-// classes of groups with equal sums: a resample is summed over them instead of over its
-// cases.
+// classes joins groups with equal sums, so that a resample is summed over classes instead of cases.
 type classes[T comparable] struct {
 	of   []uint32 // group -> class
 	sums []T
@@ -223,8 +222,7 @@ func (c classes[T]) count(drawn []uint32, counts []int) {
 	}
 }
 
-// figures that follow from a table alone. A Comparison gives the difference of all but
-// the last.
+// figures lists the figures that follow from a table alone. A Comparison gives the differences of all but the last.
 var figures = []struct {
 	name string
 	of   func(*table) *float64

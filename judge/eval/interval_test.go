@@ -65,7 +65,7 @@ func TestApprovalsNeededPublished(t *testing.T) {
 	}
 }
 
-// binomialTail is P(X <= k) by adding up, independent of the beta function.
+// binomialTail is P(X <= k) by summation, independent of the beta function.
 func binomialTail(k, n int, p float64) float64 {
 	sum := 0.0
 	for i := 0; i <= k; i++ {
@@ -103,8 +103,7 @@ func TestBoundsSolveTheBinomial(t *testing.T) {
 	})
 }
 
-// A one-sided bound misses the truth no more often than it says: added up over all
-// outcomes, not simulated.
+// A one-sided bound misses the truth no more often than stated: summed over all outcomes, not simulated.
 func TestUpperBoundCovers(t *testing.T) {
 	if raceDetector {
 		t.Skip("arithmetic in one goroutine, and most of the time of this package")
@@ -163,19 +162,18 @@ func TestIntervalProperties(t *testing.T) {
 	})
 }
 
-// exactUpperBound returns the exact one-sided upper bound of a rate of which k of n were
-// seen: with the confidence given the rate lies below it.
+// exactUpperBound returns the exact one-sided upper bound of a rate, given k hits in n draws: the rate is below it
+// with the given confidence.
 func exactUpperBound(k, n int, confidence float64) float64 {
 	return upperBound(float64(k), float64(n), 1-confidence)
 }
 
-// exactLowerBound is the other side of exactUpperBound.
+// exactLowerBound is the lower counterpart of exactUpperBound.
 func exactLowerBound(k, n int, confidence float64) float64 {
 	return lowerBound(float64(k), float64(n), 1-confidence)
 }
 
-// Wilson returns the score interval (Wilson 1927): shorter than ClopperPearson, and
-// right on average only.
+// Wilson returns the score interval (Wilson 1927). It is shorter than ClopperPearson, but correct only on average.
 func Wilson(k, n int, confidence float64) Interval {
 	if n <= 0 {
 		return Interval{0, 1}

@@ -78,11 +78,10 @@ func TestKappaProperties(t *testing.T) {
 	})
 }
 
-// Kappa returns Cohen's kappa of two raters over the same items (Cohen 1960, "A
-// coefficient of agreement for nominal scales"): 1 is agreement, 0 what chance gives,
-// below 0 less than chance. a and b are as long, and the words may be any. ok is false
-// when it is not defined: no items, or both raters gave one and the same word
-// throughout.
+// Kappa returns Cohen's kappa of two raters over the same items (Cohen 1960, "A coefficient of agreement for nominal
+// scales"). 1 is full agreement, 0 is chance, and below 0 is less than chance. a and b have the same length, and the
+// words are arbitrary. ok is false if kappa is undefined: there are no items, or both raters used a single word, the
+// same one.
 func Kappa(a, b []string) (kappa float64, ok bool) {
 	if len(a) != len(b) {
 		return 0, false

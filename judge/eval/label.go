@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Labelling is what one person says of one case: a line of a file of labels.
+// Labelling is one person's answer to one case: a line of a file of labels.
 type Labelling struct {
 	Case string `json:"case"`
 	// Content is the ContentOf of the case that the person saw.
@@ -27,7 +27,7 @@ type Labelling struct {
 	Why      string            `json:"why,omitempty"`
 }
 
-// ContentOf digests what is judged of a case, whatever its label, tags and split.
+// ContentOf digests the judged content of a case, without its label, tags and split.
 func ContentOf(c Case) string {
 	exact, _ := contentKeys(c)
 	return "sha256:" + hex.EncodeToString([]byte(exact))
@@ -41,13 +41,13 @@ func ReadUnlabelled(file string, from io.Reader) iter.Seq2[Golden, error] {
 	})
 }
 
-// Labels are what one person said, by case. The last word on a case counts.
+// Labels are one person's labels, by case. The last label of a case counts.
 type Labels struct {
 	By string
 	Of map[string]Labelling
 }
 
-// ReadLabels reads a file of labels, which are of one person. Its error names the line.
+// ReadLabels reads a file of labels, which must all be from one person. Its error names the line.
 func ReadLabels(file string, from io.Reader) (Labels, error) {
 	out := Labels{Of: map[string]Labelling{}}
 	for l, err := range readLines(from, MaxLine) {
@@ -71,7 +71,7 @@ func ReadLabels(file string, from io.Reader) (Labels, error) {
 	return out, nil
 }
 
-// LabelOf is the label of a case, unless the case was changed after it was labelled.
+// LabelOf returns the label of a case, unless the case was changed after it was labelled.
 func (l Labels) LabelOf(c Case) (label Labelling, given, changed bool) {
 	label, given = l.Of[c.ID]
 	if given && label.Content != ContentOf(c) {
@@ -80,32 +80,31 @@ func (l Labels) LabelOf(c Case) (label Labelling, given, changed bool) {
 	return label, given, false
 }
 
-// Agreement is how far two people agree about cases that both have labelled.
+// Agreement measures how far two people agree about the cases that both have labelled.
 type Agreement struct {
 	By [2]string `json:"by"`
-	// Cases that both labelled, and the groups that these are in.
+	// Cases is how many both labelled; Groups is the number of their groups.
 	Cases  int `json:"cases"`
 	Groups int `json:"groups"`
-	// Unlabelled are cases that one of them has not labelled, Changed those that are not what was
-	// labelled any longer.
+	// Unlabelled counts cases that one of them has not labelled, Changed those that changed after they were labelled.
 	Unlabelled int  `json:"unlabelled"`
 	Changed    int  `json:"changed"`
 	Same       Rate `json:"same"`
-	// Kappa is of the three outcomes, GateKappa of approved or not. Groups are resampled.
+	// Kappa is computed for the three outcomes, GateKappa for approved or not. Groups are resampled.
 	Kappa     Estimate `json:"kappa"`
 	GateKappa Estimate `json:"gateKappa"`
-	// Counts are by what the first and what the second said: approve, reject, escalate.
+	// Counts is indexed by the first and the second person's outcome: approve, reject, escalate.
 	Counts   [kinds][kinds]int `json:"counts"`
 	Disputes []Dispute         `json:"disputes"`
 }
 
-// Dispute is a case of which two people say something else.
+// Dispute is a case about which two people disagree.
 type Dispute struct {
 	Case string       `json:"case"`
 	Said [2]Labelling `json:"said"`
 }
 
-// Agree compares what two people said of cases.
+// Agree compares two people's labels of cases.
 func Agree(cases []Case, a, b Labels) Agreement {
 	o := Options{Seed: 1}.withDefaults()
 	out := Agreement{By: [2]string{a.By, b.By}, Disputes: []Dispute{}}
@@ -146,9 +145,9 @@ func TextAgreement(w io.Writer, a Agreement, align Align) error {
 	return err
 }
 
-// Merge is a case with the label that two people agree on, or that a third one settled. ok is false
-// where there is none. Criteria are those of which both said the same. A case without a split gets one
-// by its group: 30 of 100 groups dev, 30 cal, 40 test.
+// Merge returns a case with the label that two people agree on, or that a third one settled. ok is false if there is
+// none. Criteria are those that both labelled the same. A case without a split gets one by its group: 30 of 100
+// groups dev, 30 cal, 40 test.
 func Merge(c Case, a, b, settled Labels) (merged Case, ok bool) {
 	first, isFirst, _ := a.LabelOf(c)
 	second, isSecond, _ := b.LabelOf(c)
@@ -177,7 +176,7 @@ func Merge(c Case, a, b, settled Labels) (merged Case, ok bool) {
 	return c, true
 }
 
-// keepViolations are the codes that a case expects, where the outcome is the one that they are of.
+// keepViolations returns the codes that a case expects, if they belong to this outcome.
 func keepViolations(c Case, outcome judge.Outcome) []string {
 	if c.Expect.Outcome == outcome {
 		return c.Expect.ViolationsAny

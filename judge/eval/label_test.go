@@ -28,7 +28,7 @@ func TestReadLabels(t *testing.T) {
 	}
 }
 
-// What is judged decides whether a label still holds; what is said about the case does not.
+// A change of the judged content makes a label invalid; a change of other fields does not.
 func TestContentOf(t *testing.T) {
 	t.Parallel()
 	c := Case{ID: "a", Workflow: []byte(`{"ref":"f"}`), State: "s", Action: "x", Data: []byte(`{"n":1}`)}
@@ -52,7 +52,7 @@ func TestContentOf(t *testing.T) {
 	}
 }
 
-// Splits by group are 30, 30 and 40 of 100.
+// Groups are split 30, 30 and 40 in 100.
 func TestSplitOf(t *testing.T) {
 	t.Parallel()
 	const n = 10_000

@@ -12,21 +12,21 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Ledger keeps of a run what its figures need, and no more: of each case a small record
-// without context, data and evidence, of each result no quotes, and words (the judge's,
-// and the notes of cases) and views only up to a bound, those of the worst outcomes first. The
-// figures over a Ledger are those over everything, the digest of the cases included.
+// Ledger keeps only what the figures of a run need: a small record of each case without context, data and evidence,
+// and each result without quotes. It keeps texts (the judge's, and the notes of cases) and views up to a limit,
+// preferring those of the worst outcomes. The figures over a Ledger equal those over the complete run, including the
+// digest of the cases.
 //
 // The zero Ledger is empty. It is not safe for concurrent use.
 type Ledger struct {
 	Cases   []Case
 	Results []Result
-	// ViewBytes bounds the views; 0 is 8 MiB.
+	// ViewBytes limits the views; 0 is 8 MiB.
 	ViewBytes int
-	// SystemPrompts are those that a model was asked with, each once.
+	// SystemPrompts are the system prompts sent to a model, without duplicates.
 	SystemPrompts []string
 
-	texts     map[string]string // what comes again and again, once
+	texts     map[string]string // interned texts that occur often
 	workflows map[string]json.RawMessage
 	lists     map[string][]string
 	labels    map[string]map[string]string
@@ -35,8 +35,8 @@ type Ledger struct {
 	views     map[int]View // by the case's index
 }
 
-// The bounds of the words in a Ledger, in bytes: of one result or note, and of all; and
-// of how many different texts one is looked for that was there before.
+// Limits of the texts in a Ledger, in bytes: of one result or note, and of all. maxTexts limits how many different
+// texts are interned.
 const (
 	maxWord   = 4 << 10
 	maxWords  = 4 << 20
@@ -44,7 +44,7 @@ const (
 	separator = "\x00"
 )
 
-// Add takes a case with its results.
+// Add adds a case with its results.
 func (l *Ledger) Add(c Case, results []Result) {
 	small := l.withoutJudgeInput(c)
 	words := caseWords{at: len(l.Cases), first: len(l.Results), n: len(results), bytes: len(small.Notes)}
@@ -74,7 +74,7 @@ func (l *Ledger) Add(c Case, results []Result) {
 	l.viewed.keep(words, cmp.Or(l.ViewBytes, MaxViews), func(s caseWords) { delete(l.views, s.at) })
 }
 
-// Views are those that were kept, in the order of the cases.
+// Views returns the views that were kept, in the order of the cases.
 func (l *Ledger) Views() []View {
 	var all []View
 	for _, at := range slices.Sorted(maps.Keys(l.views)) {
@@ -96,7 +96,7 @@ func (l *Ledger) withoutJudgeInput(c Case) Case {
 	return c
 }
 
-// withoutQuotes keeps the answers to labelled criteria only.
+// withoutQuotes keeps only the answers to labelled criteria.
 func (l *Ledger) withoutQuotes(c Case, r Result) Result {
 	r.Case, r.Reasoning, r.Asked = c.ID, truncateText(r.Reasoning, maxWord), nil
 	r.Codes = l.list(r.Codes)
@@ -141,7 +141,7 @@ func (l *Ledger) label(criteria map[string]string) map[string]string {
 	return reuseValue(&l.labels, key.String(), func() map[string]string { return criteria })
 }
 
-// workflow keeps a reference, or the name of a definition.
+// workflow returns the reference to a definition, or else its name.
 func (l *Ledger) workflow(c *Case) json.RawMessage {
 	var w struct{ Ref, Name string }
 	if json.Unmarshal(c.Workflow, &w) != nil {
@@ -154,13 +154,13 @@ func (l *Ledger) workflow(c *Case) json.RawMessage {
 		}
 		out, err := json.Marshal(map[string]string{key: name})
 		if err != nil {
-			return nil // a text can always be written
+			return nil // a string can always be encoded
 		}
 		return out
 	})
 }
 
-// reuseValue reuses the value of an equal key; beyond maxTexts it remembers no more.
+// reuseValue returns the stored value of an equal key. Beyond maxTexts it stores no more.
 func reuseValue[V any](values *map[string]V, key string, value func() V) V {
 	if v, ok := (*values)[key]; ok {
 		return v
@@ -175,11 +175,11 @@ func reuseValue[V any](values *map[string]V, key string, value func() V) V {
 	return v
 }
 
-// caseWords are the words of a case and its results, or its view, which are dropped together.
+// caseWords are the texts of a case and its results, or its view, which are dropped together.
 type caseWords struct {
-	at, first, n int // the case, its first result, how many
+	at, first, n int // index of the case and of its first result, and the number of results
 	bytes        int
-	worth        int // as wrongness, and 1 more; 1 is a failure, 0 all right
+	worth        int // like gradeOutcome plus 1; 1 is a failure, 0 is right
 	confidence   float64
 }
 
@@ -195,14 +195,13 @@ func (s *caseWords) rank(c *Case, r *Result) {
 	}
 }
 
-// caseHeap keeps the words of cases up to a bound. The least valuable are on top, among equals
-// the latest.
+// caseHeap keeps the texts of cases up to a limit. The least valuable is on top; among equals, the latest.
 type caseHeap struct {
 	all   []caseWords
 	bytes int
 }
 
-// keep adds words and forgets the least valuable ones beyond the bound.
+// keep adds texts and forgets the least valuable ones above the limit.
 func (h *caseHeap) keep(s caseWords, most int, forget func(caseWords)) {
 	if s.bytes == 0 {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// drawRun draws cases with all that a case can have, and results with all that one can.
+// drawRun draws cases and results with all possible fields.
 func drawRun(t *rapid.T) (cases []Case, results []Result) {
 	outcome := rapid.SampledFrom([]judge.Outcome{judge.Approve, judge.Reject, judge.Escalate})
 	word := rapid.SampledFrom([]string{"", "a", "b", "injection"})
@@ -50,7 +50,7 @@ func drawRun(t *rapid.T) (cases []Case, results []Result) {
 	return cases, results
 }
 
-// ledgerOf is what a Ledger keeps of them.
+// ledgerOf returns a Ledger of them.
 func ledgerOf(cases []Case, results []Result) *Ledger {
 	var l Ledger
 	for _, c := range cases {
@@ -65,7 +65,7 @@ func ledgerOf(cases []Case, results []Result) *Ledger {
 	return &l
 }
 
-// No figure needs what a Ledger leaves out, neither at once nor out of a file.
+// No figure needs what a Ledger omits, neither directly nor after reading it from a file.
 func TestLedgerLosesNoFigure(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cases, results := drawRun(t)
@@ -105,7 +105,7 @@ func TestLedgerLosesNoFigure(t *testing.T) {
 	})
 }
 
-// Words are kept up to a bound, those of the worst outcomes to the last.
+// Texts are kept up to a limit; those of the worst outcomes are dropped last.
 func TestLedgerKeepsTheWorstWords(t *testing.T) {
 	var l Ledger
 	n := 3 * maxWords / maxWord
@@ -139,7 +139,7 @@ func TestLedgerKeepsTheWorstWords(t *testing.T) {
 	}
 }
 
-// Views are kept up to a bound, those of the worst outcomes to the last, and system prompts once.
+// Views are kept up to a limit; those of the worst outcomes are dropped last. System prompts are kept once.
 func TestLedgerKeepsTheWorstViews(t *testing.T) {
 	var l Ledger
 	n := MaxViews/maxViewText + 100
@@ -171,7 +171,7 @@ func TestLedgerKeepsTheWorstViews(t *testing.T) {
 	}
 }
 
-// What is no digest of a file does not count as one.
+// An invalid digest in a file is ignored.
 func TestDigestOfAFileIsChecked(t *testing.T) {
 	c := golden("a", judge.Approve)
 	want := digestOf(&c)

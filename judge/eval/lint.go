@@ -36,12 +36,12 @@ const (
 // TagTwin marks a case that was made from another one of its group.
 const TagTwin = "twin"
 
-// minText is how long normalised data must be for its words alone to give a case away;
-// shorter data ({"ok": true}) is compared together with the context.
+// minText is the minimum length of normalised data for its words alone to identify a case. Shorter data ({"ok":
+// true}) is compared together with the context.
 const minText = 80
 
-// Issue is one thing wrong with golden data. As an error it is about a line that is no
-// case; the lines after it can still be read.
+// Issue is one defect of golden data. As an error, it concerns a line that is not a case; the lines after it can
+// still be read.
 type Issue struct { //nolint:errname // most of them are listed, not returned
 	File    string `json:"file"`
 	Line    int    `json:"line"`
@@ -54,32 +54,32 @@ func (i *Issue) Error() string {
 	return fmt.Sprintf("%s:%d: %s [%s]", i.File, i.Line, i.Message, i.Rule)
 }
 
-// Criteria are those of a definition by state and action, in the order in which the judge
-// numbers them: golden data may name no others.
+// Criteria holds the criteria of a definition by state and action, in the order in which the judge numbers them.
+// Golden data may name no others.
 type Criteria map[string]map[string][]string
 
-// Resolver finds the definition that a case names or brings. file is the one in which
-// the case stands. Its error says what is wrong with workflow.
+// Resolver finds the definition that a case names or contains. file is the file of the case. The error describes what
+// is wrong with workflow.
 type Resolver func(file string, workflow json.RawMessage) (Criteria, error)
 
-// Linter examines golden data case by case, and keeps only digests of them.
+// Linter examines golden data case by case, and keeps only digests.
 type Linter struct {
 	resolve Resolver
 	issues  []Issue
-	// ids, contents, texts and groups say where something stood first.
+	// ids, contents, texts and groups hold the first place of each.
 	ids, contents, texts, groups map[string]spot
 	splits                       map[Split]*splitSeen
 	twins                        map[string][]spot // by group
-	partners                     map[string]bool   // groups with a case that is no twin
+	partners                     map[string]bool   // groups with a case that is not a twin
 	digests                      [][sha256.Size]byte
 	summary                      Summary
 }
 
-// Summary is what a set holds.
+// Summary counts the contents of a set.
 type Summary struct {
 	Cases int `json:"cases"`
-	// Digest of all cases ("sha256:…"), whatever files and order they stand in: another
-	// one means other cases. A report on all of them has the same.
+	// Digest identifies the cases ("sha256:…"), independent of files and order. A report on all cases of the set has
+	// the same digest.
 	Digest   string         `json:"digest"`
 	Splits   map[Split]int  `json:"splits"`
 	Outcomes map[string]int `json:"outcomes"`
@@ -100,8 +100,7 @@ type splitSeen struct {
 	approved, unallowed int
 }
 
-// NewLinter returns one that has seen nothing. With a nil resolve the rules that need a
-// definition are left out.
+// NewLinter returns an empty linter. If resolve is nil, it omits the rules that need a definition.
 func NewLinter(resolve Resolver) *Linter {
 	return &Linter{
 		resolve: resolve, issues: []Issue{},
@@ -111,7 +110,7 @@ func NewLinter(resolve Resolver) *Linter {
 	}
 }
 
-// Add takes the next case.
+// Add examines the next case.
 func (l *Linter) Add(g Golden) {
 	at := spot{g.File, g.Line, g.ID, g.Split, g.Expect.Outcome}
 	l.summary.Cases++
@@ -235,8 +234,8 @@ func namesOf(criteria []string) string {
 	return fmt.Sprintf("c1 to c%d; give one of these, or a criterion's whole text", len(criteria))
 }
 
-// Finish returns every issue, by file and line, and what the set holds. Cases may still
-// be added and Finish called again.
+// Finish returns all issues, by file and line, and the summary of the set. Cases may be added afterwards, and Finish
+// called again.
 func (l *Linter) Finish() ([]Issue, Summary) {
 	rest := &Linter{issues: slices.Clone(l.issues)}
 	for group, all := range l.twins {
@@ -262,7 +261,7 @@ func (l *Linter) Finish() ([]Issue, Summary) {
 	return rest.issues, sum
 }
 
-// Lint reads everything of one file. Its error is that reading failed.
+// Lint adds all cases of a file. The error means that reading failed.
 func (l *Linter) Lint(cases func(yield func(Golden, error) bool)) error {
 	for g, err := range cases {
 		var bad *Issue
@@ -278,7 +277,7 @@ func (l *Linter) Lint(cases func(yield func(Golden, error) bool)) error {
 	return nil
 }
 
-// contentKeys digests what is judged: exactly, and by its words.
+// contentKeys digests the judged content: exactly, and by its words.
 func contentKeys(c Case) (exact, words string) {
 	head := fmt.Sprintf("%s\x00%s\x00%s\x00", sortedKeys(c.Workflow), c.State, c.Action)
 	rest, _ := json.Marshal([]any{c.Evidence, c.History, c.Principal, c.Role}) // strings and valid JSON

@@ -13,20 +13,20 @@ import (
 	"github.com/gavel-mcp/gavel/internal/junit"
 )
 
-// MatrixFormat is what the file of a matrix begins with.
+// MatrixFormat is the format name at the beginning of a matrix file.
 const MatrixFormat = "gavel-eval-matrix-1"
 
-// Cell is one judge of a matrix: a model with a prompt. The first one is the Baseline of the others.
+// Cell is one judge of a matrix: a model with a prompt. The first cell is the Baseline of the others.
 type Cell struct {
 	Name string
 	Run  Measurement
 }
 
-// Matrix is the same cases judged by several judges.
+// Matrix holds the same cases judged by several judges.
 type Matrix struct{ Cells []Cell }
 
-// NewMatrix compares every cell with the first. Each comparison is made at a confidence at which
-// all of them together keep that of the run (Bonferroni).
+// NewMatrix compares every cell with the first. Each comparison uses a higher confidence, so that all of them
+// together keep the confidence of the run (Bonferroni).
 func NewMatrix(cells []Cell) Matrix {
 	for i := range cells[1:] {
 		c := &cells[i+1]
@@ -37,7 +37,7 @@ func NewMatrix(cells []Cell) Matrix {
 	return Matrix{cells}
 }
 
-// Conclude sums a matrix up: it passed when every cell did.
+// Conclude summarises a matrix: it passes if every cell passes.
 func (m Matrix) Conclude() Conclusion {
 	order := []Status{StatusNotEvaluated, StatusGateFailed, StatusRegression, StatusIncomplete, StatusPassed}
 	out := Conclusion{Status: StatusPassed}
@@ -50,7 +50,7 @@ func (m Matrix) Conclude() Conclusion {
 			out.Status = of.Status
 		}
 		if of.Status != StatusPassed {
-			why, _, _ := strings.Cut(strings.TrimPrefix(of.Says, "FAILED: "), ": ") // the tables have the rest
+			why, _, _ := strings.Cut(strings.TrimPrefix(of.Says, "FAILED: "), ": ") // the tables show the rest
 			failed = append(failed, fmt.Sprintf("%s (%s)", OneLine(c.Name), why))
 		}
 	}
@@ -118,7 +118,7 @@ func (m Matrix) gateTable() Grid {
 	return t
 }
 
-// cautions are those of the cells, each once.
+// cautions returns those of all cells without duplicates.
 func (m Matrix) cautions() []string {
 	var out []string
 	for _, c := range m.Cells {
@@ -140,12 +140,12 @@ func (m Matrix) notes() []string {
 	return []string{differences, "The best of several cells on these cases looks better than it is: choose on dev or cal, and report the one chosen on test."}
 }
 
-// header is that of the first cell without its judge.
+// header returns the header of the first cell without its judge.
 func (m Matrix) header() []figure {
 	return slices.DeleteFunc(m.Cells[0].Run.header(), func(f figure) bool { return f.Name == "judge" || f.Name == "prompt" })
 }
 
-// Page lays a matrix out: each case with what every cell said of it.
+// Page returns the page of a matrix, with the answers of all cells to each case.
 func (m Matrix) Page() Page {
 	runs := make([]judgedRun, 0, len(m.Cells))
 	changed := map[string]string{}
@@ -184,7 +184,7 @@ type matrixOnFile struct {
 	Cells      []cellOnFile `json:"cells"`
 }
 
-// WriteMatrix writes the file of a matrix; run of each cell is a file of results.
+// WriteMatrix writes a matrix file; run of each cell is a file of results.
 func WriteMatrix(w io.Writer, m Matrix) error {
 	out := matrixOnFile{Format: MatrixFormat, Conclusion: m.Conclude()}
 	for _, c := range m.Cells {
@@ -200,7 +200,7 @@ func WriteMatrix(w io.Writer, m Matrix) error {
 	return nil
 }
 
-// ReadMatrix reads the file of a matrix.
+// ReadMatrix reads a matrix file.
 func ReadMatrix(r io.Reader) (Matrix, error) {
 	var in matrixOnFile
 	if err := json.NewDecoder(r).Decode(&in); err != nil {

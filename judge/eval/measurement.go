@@ -9,44 +9,43 @@ import (
 	"io"
 )
 
-// MeasurementFormat is what a file of results begins with.
+// MeasurementFormat is the format name at the beginning of a file of results.
 const MeasurementFormat = "gavel-eval-1"
 
-// Measurement is one run with everything that it stands on: what the file of results
-// holds and what every rendering shows.
+// Measurement is one run with all its inputs: the content of a file of results, and of every rendering.
 type Measurement struct {
 	Format string `json:"format"` // MeasurementFormat
 	About  About  `json:"about"`
 	Report Report `json:"report"`
-	// Gates are the limits that were checked, nil when there were none.
+	// Gates are the results of the limits that were checked; nil if there were none.
 	Gates []GateResult `json:"gates,omitempty"`
-	// Baseline is the comparison with an earlier run, nil without one.
+	// Baseline is the comparison with an earlier run; nil if there is none.
 	Baseline *Comparison `json:"baseline,omitempty"`
 	Cases    []Case      `json:"cases"`
 	Results  []Result    `json:"results"`
-	// Views of cases, and the system prompts that were used: for readers, no figure needs them.
-	// Where there are too many, those of the worst outcomes were kept.
+	// Views of cases, and the system prompts: for readers only, no figure needs them. If there are too many, those of
+	// the worst outcomes were kept.
 	Views         []View   `json:"views,omitempty"`
 	SystemPrompts []string `json:"systemPrompts,omitempty"`
 }
 
-// About says what was run. Nothing in it depends on the machine or the time.
+// About describes the run. Nothing in it depends on the machine or the time.
 type About struct {
-	// Sets are the files or folders that the cases come from, as they were named.
+	// Sets are the files or folders of the cases, as they were named.
 	Sets []string `json:"sets"`
-	// Judge in words: "structural", or the model; Mode is that of its cassette.
+	// Judge describes the judge: "structural", or the model. Mode is that of its cassette.
 	Judge   string `json:"judge"`
 	Mode    string `json:"mode,omitempty"`
 	Repeats int    `json:"repeats"`
-	// Tags that cases had to have, any of them.
+	// Tags selected the cases: each has at least one of them.
 	Tags []string `json:"tags,omitempty"`
-	// Prompts are the digests of the prompts that were put to a model.
+	// Prompts are the digests of the prompts that a model got.
 	Prompts []string `json:"prompts,omitempty"`
-	// Remarks are of whoever ran it: where recorded answers come from.
+	// Remarks come from the person who ran it, such as the origin of recorded answers.
 	Remarks []string `json:"remarks,omitempty"`
 }
 
-// Synthetic counts the cases whose label nobody gave by looking at them, and all.
+// Synthetic counts the cases with a synthetic label, which no person gave after looking at the case, and all cases.
 func (m Measurement) Synthetic() (synthetic, all int) {
 	for _, t := range m.Report.Counts.Labels {
 		all += t.Count
@@ -62,13 +61,13 @@ type caseOnFile struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// WriteJSON writes the file of results, a line for each case and each result.
+// WriteJSON writes the file of results, with one line for each case and each result.
 func WriteJSON(w io.Writer, m Measurement) error {
 	m.Format = MeasurementFormat
 	head, err := json.MarshalIndent(struct {
 		Measurement
 		Conclusion Conclusion `json:"conclusion"`
-		Cases      *int       `json:"cases,omitempty"` // in place of those of the Measurement
+		Cases      *int       `json:"cases,omitempty"` // hides the one of the Measurement
 		Results    *int       `json:"results,omitempty"`
 		Views      *int       `json:"views,omitempty"`
 	}{Measurement: m, Conclusion: m.Conclude()}, "", " ")
@@ -76,7 +75,7 @@ func WriteJSON(w io.Writer, m Measurement) error {
 		return fmt.Errorf("eval: write the results: %w", err)
 	}
 	b := bufio.NewWriterSize(w, 64<<10)
-	_, _ = b.Write(bytes.TrimSuffix(head, []byte("\n}"))) // Flush tells
+	_, _ = b.Write(bytes.TrimSuffix(head, []byte("\n}"))) // Flush returns the error
 	err = errors.Join(
 		writeList(b, "cases", m.Cases, func(c Case) any { return caseOnFile{c, c.Digest} }),
 		writeList(b, "results", m.Results, func(r Result) any { return r }),
@@ -90,7 +89,7 @@ func WriteJSON(w io.Writer, m Measurement) error {
 }
 
 func writeList[V any](b *bufio.Writer, key string, all []V, as func(V) any) error {
-	_, _ = fmt.Fprintf(b, ",\n %q: [", key) // Flush tells
+	_, _ = fmt.Fprintf(b, ",\n %q: [", key) // Flush returns the error
 	for i, v := range all {
 		line, err := json.Marshal(as(v))
 		if err != nil {

@@ -2,40 +2,39 @@ package eval
 
 import "slices"
 
-// Policy says what becomes of an answer of a model that could not be read.
+// Policy determines how an unreadable answer of a model counts.
 type Policy string
 
 // The policies.
 const (
-	// AsDecided takes the outcome that the pipeline made of it.
+	// AsDecided takes the outcome that the pipeline gave it.
 	AsDecided Policy = "as_decided"
-	// AsWrong counts the worst wrong answer: an approval where the case must not be
-	// approved, a rejection where it should be.
+	// AsWrong counts the worst wrong outcome: an approval if the case must not be approved, a rejection if it should
+	// be.
 	AsWrong Policy = "as_wrong"
-	// Excluded leaves the case out, and says how many were left out.
+	// Excluded leaves the case out; the report counts how many were left out.
 	Excluded Policy = "excluded"
 )
 
-// Options of Evaluate and Compare. The zero Options is a good one.
+// Options configures Evaluate and Compare. The zero value has sensible defaults.
 type Options struct {
-	// Splits to take; none means all.
+	// Splits selects cases by split; empty means all.
 	Splits []Split `json:"splits,omitempty"`
-	// Unreadable is AsDecided when "".
+	// Unreadable is the policy for unreadable answers; "" is AsDecided.
 	Unreadable Policy `json:"unreadable"`
-	// Pool counts every repeat as a row of its own, in its case's group. Without it the
-	// first repeat that did not fail stands for the case, and the others serve the flip
-	// rate alone.
+	// Pool counts every repeat as a separate row in the group of its case. Otherwise the first repeat that did not
+	// fail represents the case, and the others count only for the flip rate.
 	Pool bool `json:"pool,omitempty"`
-	// MaxFailures is the share of cases without an outcome, 0..1, above which nothing
-	// was evaluated; nil is 0.02.
+	// MaxFailures is the maximum share of cases without an outcome, 0..1; above it, the run counts as not evaluated.
+	// nil is 0.02.
 	MaxFailures *float64 `json:"maxFailures"`
 	// Confidence of all intervals and bounds, between 0.5 and 1; 0 is 0.95.
 	Confidence float64 `json:"confidence"`
-	// Resamples of the bootstrap; 0 is 2000. Seed is its seed.
+	// Resamples is the number of resamples of the bootstrap; 0 is 2000. Seed is its seed.
 	Resamples int    `json:"resamples"`
 	Seed      uint64 `json:"seed"`
-	// Structural are the results of the same pipeline without a model on the same cases,
-	// for the baseline; none leaves that baseline out.
+	// Structural holds the results of the same pipeline without a model on the same cases, for the structural
+	// baseline; empty omits that baseline.
 	Structural []Result `json:"-"`
 }
 
@@ -46,17 +45,17 @@ const (
 	defaultMaxFailures = 0.02
 )
 
-// maxResamples keeps a typo from taking hours.
+// maxResamples prevents a typo from taking hours.
 const maxResamples = 100_000
 
-// What a report lists at most.
+// Limits of the lists in a report.
 const (
 	maxBins   = 10 // of the reliability tables
 	maxWorst  = 20
 	maxSlices = 200
 )
 
-// withDefaults takes the default in place of what is out of range.
+// withDefaults replaces values out of range by their defaults.
 func (o Options) withDefaults() Options {
 	if o.Unreadable != AsWrong && o.Unreadable != Excluded {
 		o.Unreadable = AsDecided

@@ -17,20 +17,20 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Page is a report, whatever it is about: as text, in Markdown or in HTML. HTML is one file that
-// needs nothing else, without scripts, and with nothing from other hosts. Whatever stands in it is
-// text: words of models and agents make no markup.
+// Page is a report that can be rendered as text, Markdown or HTML. The HTML is one self-contained file without
+// scripts and without anything from other hosts. All content is rendered as text: nothing that models or agents wrote
+// becomes markup.
 type Page struct {
 	Title      string
-	Conclusion Conclusion // the zero one is left out
+	Conclusion Conclusion // the zero value is omitted
 	Gates      Grid
-	// Header and Figures are rows of a name and what there is to say.
+	// Header and Figures are rows of a name and its values.
 	Header, Figures [][]string
 	Cautions, Notes []string
-	// Listings stand for the cases in text and Markdown.
+	// Listings replace the cases in text and Markdown.
 	Listings []Listing
 	Tables   []Grid
-	// SystemPrompts are what a model was told before every question.
+	// SystemPrompts are the system prompts that a model got before every question.
 	SystemPrompts []string
 	CasesTitle    string
 	Cases         []PageCase
@@ -40,29 +40,29 @@ type Page struct {
 	viewCases func() []PageCase // makes Cases for HTML
 }
 
-// Listing is cases in words, a line each, with what is said of them below it.
+// Listing lists cases in words: a line each, with details below it.
 type Listing struct {
 	Title string
 	Items [][]string
 }
 
-// PageCase is a case, closed until the reader opens it.
+// PageCase is a case, collapsed until the reader opens it.
 type PageCase struct {
 	Title, Line string
-	// Badge is a word in front, Wrong its colour.
+	// Badge is a word in front of the title; Wrong determines its colour.
 	Badge string
 	Wrong bool
-	// Labels are what the reader can filter by.
+	// Labels are the filters that select the case.
 	Labels     []PageLabel
 	Facts      [][]string
 	Judgements []PageJudgement
 	Documents  []PageText
 }
 
-// PageLabel is a choice of a filter, such as tag: injection.
+// PageLabel is an option of a filter, such as tag: injection.
 type PageLabel struct{ Kind, Name string }
 
-// PageJudgement is what one judge said of a case.
+// PageJudgement is one judge's answer to a case.
 type PageJudgement struct {
 	Title     string
 	Facts     [][]string
@@ -76,7 +76,7 @@ type PageCriterion struct {
 	Name, Status, Labelled, Quote, Why string
 }
 
-// Class is for the templates.
+// Class is used by the templates.
 func (c PageCriterion) Class() string { return statusClass(c.Status) }
 
 func statusClass(status string) string {
@@ -93,10 +93,10 @@ type PageText struct {
 	Pieces []PagePiece
 }
 
-// PagePiece is a part of a text. Quote says whose quote it is, "" for none.
+// PagePiece is a part of a text. Quote names the criterion that it was quoted for, "" for none.
 type PagePiece struct{ Text, Quote, Status string }
 
-// quotation is what a model quoted for a criterion.
+// quotation is a model's quote for a criterion.
 type quotation struct {
 	words, name, status string
 }
@@ -111,10 +111,10 @@ func quotationsOf(prefix string, criteria []judge.CriterionVerdict) []quotation 
 	return all
 }
 
-// maxMarks is how often one quote is marked in a text.
+// maxMarks limits how often one quote is marked in a text.
 const maxMarks = 20
 
-// newPageText marks quotes, as they are or as JSON writes them.
+// newPageText marks quotes, both as they are and as JSON encodes them.
 func newPageText(title, text string, quotes []quotation) PageText {
 	type span struct {
 		from, to int
@@ -140,7 +140,7 @@ func newPageText(title, text string, quotes []quotation) PageText {
 	at := 0
 	for _, s := range spans {
 		if s.from < at {
-			continue // inside of another quote
+			continue // inside another quote
 		}
 		out.Pieces = append(out.Pieces, PagePiece{Text: showHidden(text[at:s.from])}, PagePiece{showHidden(text[s.from:s.to]), s.name, s.status})
 		at = s.to
@@ -149,7 +149,7 @@ func newPageText(title, text string, quotes []quotation) PageText {
 	return out
 }
 
-// showHidden writes out characters that hide or reorder text: a reader has to see them.
+// showHidden escapes characters that hide or reorder text, so that the reader sees them.
 func showHidden(s string) string {
 	isHidden := func(r rune) bool {
 		return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp))
@@ -168,7 +168,7 @@ func showHidden(s string) string {
 	return b.String()
 }
 
-// maxPageCases and maxChoices bound a page: its cases, and the choices of one filter.
+// maxPageCases and maxChoices limit a page: its cases, and the options of one filter.
 const (
 	maxPageCases = 5000
 	maxChoices   = 24
@@ -184,7 +184,7 @@ type choice struct {
 	All             bool
 }
 
-// shownPage is what the template gets.
+// shownPage is the data of the template.
 type shownPage struct {
 	Page
 	Style      template.CSS
@@ -201,8 +201,8 @@ type shownCase struct {
 	Classes, Status string
 }
 
-// listFilters returns the filters, the classes of each case, and the style that hides what is not
-// chosen: a page without scripts can only be filtered by it.
+// listFilters returns the filters, the classes of each case, and the style that hides cases that are not selected. A
+// page without scripts can be filtered only by its style.
 func (p Page) listFilters() (filters []filter, classes []string, style string) {
 	counts, kinds := map[PageLabel]int{}, []string{}
 	for _, c := range p.Cases {
@@ -255,7 +255,7 @@ var htmlTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Parse(htmlText))
 })
 
-// HTML writes a page. Its policy allows its own style and nothing else.
+// HTML writes a page. Its content security policy allows its own style and nothing else.
 func (p Page) HTML(w io.Writer) error {
 	if p.viewCases != nil {
 		p.Cases = p.viewCases()

@@ -17,13 +17,13 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// breakouts try to leave every place of a page.
+// breakouts try to escape from every place in a page.
 var breakouts = []string{
 	`</pre></details></script><script>alert(1)</script>`, `</style><style>body{display:none}</style>`, `" onmouseover="alert(1)`, `' onfocus='alert(1)' autofocus='`,
 	`<img src=x onerror=alert(1)>`, `javascript:alert(1)`, `<!-- `, `]]>`, `{{.Style}}`, `</title><base href="https://example.com/">`, "x\u202egnp.exe\u200b\x00", `} body { background: url(https://example.com) } .x {`,
 }
 
-// pageElements are the elements of a page and what each may have.
+// pageElements are the elements that a page may have, with their attributes.
 var pageElements = map[string][]string{
 	"html": {"lang"}, "head": nil, "meta": {"charset", "name", "content", "http-equiv"}, "title": nil, "style": nil, "body": nil, "h1": nil, "h2": nil, "h3": nil,
 	"p": {"class"}, "table": {"class"}, "tr": {"class"}, "th": nil, "td": nil, "div": {"class", "tabindex"}, "details": {"class", "open"}, "summary": nil, "span": {"class"},
@@ -31,7 +31,7 @@ var pageElements = map[string][]string{
 	"figure": nil, "figcaption": nil, "svg": {"viewBox", "role", "aria-label"}, "path": {"class", "d"}, "text": {"x", "y", "text-anchor", "transform"}, "circle": {"class", "cx", "cy", "r"}, "ul": nil, "li": nil,
 }
 
-// checkPage finds what a page may not have, and returns its elements and all its text.
+// checkPage reports what a page may not have, and returns its elements and all its text.
 func checkPage(t *testing.T, page []byte) (elements map[string]int, text string) {
 	t.Helper()
 	in := xml.NewDecoder(bytes.NewReader(page))
@@ -80,7 +80,7 @@ func checkPage(t *testing.T, page []byte) (elements map[string]int, text string)
 	return elements, b.String()
 }
 
-// Whatever agents and models write, a page has the same elements as with harmless words.
+// Whatever agents and models write, a page has the same elements as with harmless text.
 func TestPagesHoldHostileWords(t *testing.T) {
 	pageWith := func(words string) Page {
 		text := func(title string) PageText {
@@ -118,7 +118,7 @@ func TestPagesHoldHostileWords(t *testing.T) {
 	}
 }
 
-// The page of a run has its verdict and gates first, a filter for each label, and every case.
+// The page of a run begins with its verdict and gates, and has a filter for each label and every case.
 func TestPageOfARun(t *testing.T) {
 	m := rendered()
 	var b bytes.Buffer

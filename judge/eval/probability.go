@@ -8,13 +8,13 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// forecast is one answer of a model: the probability it gave an approval, and whether
-// the case should be approved.
+// forecast is one answer of a model: its probability that an approval is right, and whether the case should be
+// approved.
 type forecast struct {
 	p     float64
 	good  bool
 	group uint32 // counted from 0 among the forecasts
-	// leans is what the model itself said, whatever policy made of it.
+	// leans reports whether the model itself approved, whatever policy decided afterwards.
 	leans bool
 }
 
@@ -25,7 +25,7 @@ func (f forecast) certainty() float64 {
 	return 1 - f.p
 }
 
-// listForecasts lists the rows where a model spoke and was understood, by rising group.
+// listForecasts lists the rows in which a model gave a readable answer, sorted by group.
 func listForecasts(rows []row) (all []forecast, groups int) {
 	last := ""
 	for _, w := range rows {
@@ -42,8 +42,7 @@ func listForecasts(rows []row) (all []forecast, groups int) {
 	return all, groups
 }
 
-// approvalProbability is not ok when no model spoke, or what it said is unreadable or
-// no probability.
+// approvalProbability returns ok = false if no model answered, or if its answer is unreadable or not a probability.
 func approvalProbability(r *Result) (p float64, ok bool) {
 	if r.Approval == nil || r.Unreadable || !(*r.Approval >= 0 && *r.Approval <= 1) {
 		return 0, false
@@ -51,9 +50,8 @@ func approvalProbability(r *Result) (p float64, ok bool) {
 	return *r.Approval, true
 }
 
-// leansToApprove reports whether the model approved, whatever policy made of it: then
-// Approval is the confidence, otherwise 1 minus it. At one half only the code tells
-// them apart.
+// leansToApprove reports whether the model approved, whatever policy decided afterwards. In that case Approval is the
+// confidence, otherwise 1 minus it. At exactly one half, only the code distinguishes the two.
 func leansToApprove(r *Result) bool {
 	if r.Outcome == judge.Approve {
 		return true
@@ -110,8 +108,8 @@ func (f forecast) value() float64 {
 
 func (f forecast) square() float64 { return (f.p - f.value()) * (f.p - f.value()) }
 
-// binForecasts makes bins of equal size; equal probabilities stay together, so there
-// may be fewer. sorted rises.
+// binForecasts makes bins of equal size. Equal probabilities stay together, so there may be fewer bins. sorted must
+// be in ascending order.
 func binForecasts(sorted []forecast, want int, confidence float64) []Bin {
 	var all []Bin
 	n, begin, done := len(sorted), 0, 0
@@ -143,9 +141,9 @@ func binOf(part []forecast, confidence float64) Bin {
 	return b
 }
 
-// areaUnderROC of forecasts in rising order (Mann and Whitney's U over the number of pairs),
-// each counted as often as its group was drawn, once each without drawn. nil when there
-// are not both kinds.
+// areaUnderROC computes the area from forecasts in ascending order (Mann and Whitney's U over the number of pairs).
+// Each forecast counts as often as its group was drawn, or once if drawn is nil. It returns nil unless there are both
+// good and bad cases.
 func areaUnderROC(sorted []forecast, drawn []uint32) *float64 {
 	var good, bad, wins float64 // so far
 	for i := 0; i < len(sorted); {

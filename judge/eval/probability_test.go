@@ -150,8 +150,8 @@ func TestProbabilityProperties(t *testing.T) {
 	})
 }
 
-// Brier returns the mean squared error of probabilities (Brier 1950); good says of each
-// whether it came true. NaN without any.
+// Brier returns the mean squared error of probabilities (Brier 1950); good reports for each whether it came true. It
+// returns NaN if there are none.
 func Brier(p []float64, good []bool) float64 {
 	sum := 0.0
 	for i := range p {
@@ -160,8 +160,7 @@ func Brier(p []float64, good []bool) float64 {
 	return sum / float64(len(p))
 }
 
-// AUROC returns the area under the receiver's operating curve; ok is false when all are
-// good or none is.
+// AUROC returns the area under the receiver operating characteristic; ok is false if all are good or none is.
 func AUROC(p []float64, good []bool) (area float64, ok bool) {
 	all := make([]forecast, len(p))
 	for i := range p {

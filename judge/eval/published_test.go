@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// plain is a record read without the adapter.
+// plain is a record parsed without the adapter.
 type plain struct {
 	Generator string
 	Gold      struct {
@@ -27,8 +27,8 @@ type plain struct {
 	}
 }
 
-// published reads one of the public sets, or skips the test. They lie beside the tree,
-// since not all of them may be copied into it.
+// published reads one of the public sets, or skips the test. They are outside the repository, because not all of them
+// may be copied into it.
 func published(t *testing.T, name string) (Foreign, []plain) {
 	t.Helper()
 	root := cmp.Or(os.Getenv("GAVEL_EVAL_DATA"), filepath.Join("..", "..", "..", "shared", "data"))
@@ -53,8 +53,8 @@ func published(t *testing.T, name string) (Foreign, []plain) {
 	return f, all
 }
 
-// shownTable is a table of testdata/published/README.md, which stands there between two comments:
-// the page shows what was computed here, to the last digit.
+// shownTable is a table between two comments in testdata/published/README.md: the page shows the results of this
+// test, to the last digit.
 type shownTable struct {
 	name string
 	b    strings.Builder
@@ -72,7 +72,7 @@ func (f *shownTable) row(format string, values ...any) {
 	fmt.Fprintf(&f.b, "| "+format+" |\n", values...)
 }
 
-// check compares the table with the page; with -update it goes into the page.
+// check compares the table with the page; with -update it updates the page.
 func (f *shownTable) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%s\n%s", f.name, f.b.String())
@@ -96,10 +96,10 @@ func (f *shownTable) check(t *testing.T) {
 	}
 }
 
-// two are label and answer.
+// two is a label and an answer.
 type two struct{ label, answer string }
 
-// plainKappa is Cohen's kappa from its definition, over pairs.
+// plainKappa computes Cohen's kappa from its definition, over pairs.
 func plainKappa(pairs []two) float64 {
 	same, left, right := 0.0, map[string]float64{}, map[string]float64{}
 	for _, p := range pairs {
@@ -116,7 +116,7 @@ func plainKappa(pairs []two) float64 {
 	return (same/n - chance) / (1 - chance)
 }
 
-// approvesOnly makes every other word the same.
+// approvesOnly replaces all words except approve by the same word.
 func approvesOnly(pairs []two) []two {
 	short := func(word string) string {
 		if word == "approve" {
@@ -131,7 +131,7 @@ func approvesOnly(pairs []two) []two {
 	return all
 }
 
-// pairsOf a judge, its unreadable answers written as none.
+// pairsOf returns the pairs of a judge, with none in place of unreadable answers.
 func pairsOf(all []plain, name, none string) (pairs []two) {
 	for _, r := range all {
 		for _, j := range r.Judgements {
@@ -158,8 +158,8 @@ func agreement(pairs []two) float64 {
 	return same / float64(len(pairs))
 }
 
-// LLMBar (Zeng et al., ICLR 2024, arXiv 2310.07641): every judge and strategy, both
-// orders of a pair. Two figures are also given as computed outside of Go.
+// LLMBar (Zeng et al., ICLR 2024, arXiv 2310.07641): every judge and strategy, both orders of a pair. Two figures are
+// also compared with values computed outside Go.
 func TestLLMBar(t *testing.T) {
 	f, all := published(t, "llmbar")
 	known := map[string][2]float64{"GPT-4/Metrics_Reference": {0.8249, 0.6491}, "ChatGPT/CoT": {0.4329, -0.1301}, "Falcon/CoT": {0.5, 0}, "PaLM2/Vanilla_NoRules": {0.6811, 0.4087}}
@@ -186,7 +186,7 @@ func TestLLMBar(t *testing.T) {
 	shown.check(t)
 }
 
-// flipsText is the share of pairs on which the judge's answer depends on the order.
+// flipsText formats the share of pairs for which the judge's answer depends on the order.
 func flipsText(f Flips) string {
 	if f.MostRepeats < 2 {
 		return "one order"
@@ -194,7 +194,7 @@ func flipsText(f Flips) string {
 	return fmt.Sprintf("%.3f", *f.Rate.Value)
 }
 
-// plainMacro are macro precision, recall and F1 in percent.
+// plainMacro returns macro precision, recall and F1 in percent.
 func plainMacro(pairs []two) (precision, recall, f1 float64) {
 	words := []string{"approve", "reject", "tie"}
 	for _, word := range words {
@@ -217,8 +217,8 @@ func plainMacro(pairs []two) (precision, recall, f1 float64) {
 	return precision, recall, f1
 }
 
-// PandaLM (Wang et al., ICLR 2024, arXiv 2306.05087): unreadable answers as ties, as the
-// paper counts them, and as wrong.
+// PandaLM (Wang et al., ICLR 2024, arXiv 2306.05087): unreadable answers count as ties, as in the paper, and also as
+// wrong.
 func TestPandaLM(t *testing.T) {
 	f, all := published(t, "pandalm")
 	known := map[string]map[Policy][4]float64{
@@ -279,8 +279,8 @@ func text(t *testing.T, v any) string {
 	return string(out)
 }
 
-// XSTest (Röttger et al., NAACL 2024, arXiv 2308.01263): how two people agree, and how
-// GPT-4 and a search for phrases agree with them. An unreadable answer approves nothing.
+// XSTest (Röttger et al., NAACL 2024, arXiv 2308.01263): the agreement between two people, and of GPT-4 and a phrase
+// search with them. An unreadable answer approves nothing.
 func TestXSTest(t *testing.T) {
 	f, all := published(t, "xstest")
 	human := map[string]float64{"gpt4": 0.9755, "llama2new": 0.9420, "llama2orig": 0.9468, "mistralguard": 0.8987, "mistralinstruct": 0.9338}

@@ -9,17 +9,16 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The renderers are pure functions of a Measurement. They compute no statistics, and
-// what is nil they show as missing, never as 0.
+// The renderers are pure functions of a Measurement. They compute no statistics, and show nil as missing, never as 0.
 
-// missing stands for a figure that cannot be given.
+// missing replaces a figure that is unavailable.
 const missing = "-"
 
 type figure struct{ Name, Value, Note string }
 
 func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
 
-// FormatDecimal is a figure with three decimals, "-" for none.
+// FormatDecimal formats a figure with three decimals, "-" for nil.
 func FormatDecimal(v *float64) string {
 	if v == nil {
 		return missing
@@ -27,7 +26,7 @@ func FormatDecimal(v *float64) string {
 	return strconv.FormatFloat(*v, 'f', 3, 64)
 }
 
-// String is the share with what it was counted from, "-" for none.
+// String returns the share with its counts, "-" if there is none.
 func (r Rate) String() string {
 	if r.Value == nil {
 		return missing
@@ -74,7 +73,7 @@ func (m Measurement) header() []figure {
 	return lines
 }
 
-// describe says in a line what a run is.
+// describe describes a run in one line.
 func (m Measurement) describe() string {
 	parts := []string{m.About.Judge}
 	if len(m.About.Prompts) > 0 {
@@ -83,7 +82,7 @@ func (m Measurement) describe() string {
 	return strings.Join(append(parts, fmt.Sprintf("%d cases of %s", m.Report.Counts.Cases, strings.Join(m.About.Sets, ", "))), "; ")
 }
 
-// cautions must be read before the figures.
+// cautions returns warnings that must be read before the figures.
 func (m Measurement) cautions() []string {
 	var out []string
 	if !m.Report.Evaluated {
@@ -309,7 +308,7 @@ func reliabilityGrid(title, what, share string, bins []Bin) Grid {
 	return t
 }
 
-// riskTable shows at most ten points of the curve of approvals.
+// riskTable shows at most ten points of the risk curve of approvals.
 func (r Report) riskTable() Grid {
 	t := Grid{Title: "Risk of approvals by confidence kept", Head: []string{"at least", "coverage", "wrong approvals", "at most"}}
 	if r.Approvals == nil {

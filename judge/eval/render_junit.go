@@ -10,14 +10,13 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// JUnit writes a report for a build server: a suite of the gates and one of the cases.
-// A wrong outcome is a failure, a case of which nothing is known an error, and one that
-// was left to a person although it needed none is skipped.
+// JUnit writes a report for a build server: a suite of the gates and one of the cases. A wrong outcome is a failure,
+// and a case without an outcome is an error. A case that was escalated to a person unnecessarily is skipped.
 func JUnit(w io.Writer, m Measurement) error {
 	return junit.Write(w, junit.Report{Suites: m.junitSuites("")})
 }
 
-// junitSuites are the suites of a run; those of a cell have its name in front.
+// junitSuites returns the suites of a run; cell is a prefix of their names.
 func (m Measurement) junitSuites(cell string) []junit.Suite {
 	gates, cases := junit.Suite{Name: cell + "gates"}, junit.Suite{Name: cell + "cases"}
 	addGate := func(name string, passed bool, says string) {
@@ -44,7 +43,7 @@ func (m Measurement) junitSuites(cell string) []junit.Suite {
 	return []junit.Suite{gates, cases}
 }
 
-// firstResults picks the first repeat of each case that did not fail.
+// firstResults returns the first repeat of each case that did not fail.
 func firstResults(results []Result) map[string]*Result {
 	first := make(map[string]*Result, len(results))
 	for i := range results {

@@ -20,10 +20,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata/render")
 
-// hostileWords try to leave the place that they are shown in.
+// hostileWords try to escape from the place where they are shown.
 const hostileWords = "</blockquote><script>alert(1)</script> | [x](https://example.com) ]]> # all good\nsecond line \x1b[31mred"
 
-// rendered is a small run with everything in it that a report can have.
+// rendered returns a small run with everything that a report can have.
 func rendered() Measurement {
 	cases, results := hand()
 	for i := range cases {
@@ -54,8 +54,7 @@ func rendered() Measurement {
 
 func page(w io.Writer, m Measurement) error { return m.Page().HTML(w) }
 
-// plainText lays columns out with the standard library; the program's printer has tests of
-// its own.
+// plainText aligns columns with the standard library; the program's own printer has separate tests.
 func plainText(w io.Writer, m Measurement) error {
 	return m.Page().Text(w, func(rows [][]string) string {
 		var b strings.Builder
@@ -63,7 +62,7 @@ func plainText(w io.Writer, m Measurement) error {
 		for _, row := range rows {
 			fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 		}
-		_ = t.Flush() // a Builder takes everything
+		_ = t.Flush() // a Builder accepts everything
 		return b.String()
 	})
 }
@@ -96,7 +95,7 @@ func TestRenderings(t *testing.T) {
 	}
 }
 
-// Words of a model make no markup, no line and no request of their own.
+// A model's text creates no markup, no line and no request.
 func TestRenderingsEscape(t *testing.T) {
 	m := rendered()
 	m.Cases[5].ID += hostileWords
@@ -146,7 +145,7 @@ func TestJUnitIsXML(t *testing.T) {
 	if len(got.Suites) != 2 || got.Suites[0].Tests != 3 || len(got.Suites[0].Cases) != 3 || got.Suites[1].Tests != 20 || len(got.Suites[1].Cases) != 20 {
 		t.Errorf("suites: %+v", got.Suites)
 	}
-	// A disk that is full is told.
+	// A full disk is reported.
 	if err := JUnit(failing{}, rendered()); err == nil {
 		t.Error("no error although nothing was written")
 	}

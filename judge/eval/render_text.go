@@ -9,11 +9,11 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Align lays rows out in columns, a line each. The program that shows a report has one
-// printer of tables and hands it in; cells have no line breaks.
+// Align formats rows in columns, one line each. The calling program passes its own table printer. Cells have no line
+// breaks.
 type Align func(rows [][]string) string
 
-// Text writes a report for a terminal: what it comes to is the last line.
+// Text writes a report for a terminal; its last line is the conclusion.
 func (p Page) Text(w io.Writer, align Align) error {
 	var b strings.Builder
 	if len(p.Header) > 0 {
@@ -70,7 +70,7 @@ func figureRows(all []figure) [][]string {
 	return rows
 }
 
-// text is the table under its title, "" without rows.
+// text returns the table below its title, "" if it has no rows.
 func (g Grid) text(align Align) string {
 	if len(g.Rows) == 0 {
 		return ""
@@ -87,7 +87,7 @@ func (g Grid) text(align Align) string {
 	return "\n" + g.Title + "\n" + align(rows)
 }
 
-// words are the case, and what the judge said of it.
+// words describes the case and the judge's answer.
 func (w WorstCase) words() []string {
 	all := []string{w.Case + ": " + w.describe()}
 	if w.Reasoning != "" {
@@ -96,7 +96,7 @@ func (w WorstCase) words() []string {
 	return all
 }
 
-// describe omits the judge's words.
+// describe is words without the judge's reasoning.
 func (w WorstCase) describe() string {
 	text := fmt.Sprintf("%s, right is %s (confidence %s", w.Got, w.Expected, judge.FormatConfidence(w.Confidence))
 	if w.DecidedBy != "" {
@@ -111,8 +111,8 @@ func (w WorstCase) describe() string {
 	return text + ")"
 }
 
-// OneLine keeps foreign words from making lines or columns, and from hiding or
-// reordering text.
+// OneLine puts foreign text on one line, and removes characters that hide or reorder text. The result cannot add
+// lines or columns.
 func OneLine(s string) string { return visibleText(strings.Join(strings.Fields(s), " ")) }
 
 func (c Comparison) figures() []figure {
@@ -144,7 +144,7 @@ func (c Comparison) changeTable() Grid {
 	return t
 }
 
-// TextTuning writes what Tune found.
+// TextTuning writes the result of Tune.
 func TextTuning(w io.Writer, t Tuning, align Align) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", t.Says)
@@ -182,7 +182,7 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 	return writeText(w, b.String())
 }
 
-// TextCascade writes a TuneCascade for people.
+// TextCascade writes the result of TuneCascade.
 func TextCascade(w io.Writer, t CascadeTuning, align Align) error {
 	if err := TextTuning(w, t.First, align); err != nil || t.First.Chosen == nil {
 		return err

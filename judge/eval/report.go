@@ -5,138 +5,132 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Report is everything that Evaluate found out: numbers and words, nothing that still
-// has to be computed. A pointer that is nil is a figure that cannot be given (nothing
-// to divide by, no model spoke); it must be shown as missing, never as 0.
+// Report holds all results of Evaluate: numbers and texts, nothing that still has to be computed. A nil pointer is a
+// figure that is unavailable (nothing to divide by, no model answered). It must be shown as missing, never as 0.
 //
-// The same cases, results and options give the same report, whatever order they come in.
+// The same cases, results and options give the same report, in whatever order they come.
 type Report struct {
 	Options Options `json:"options"`
-	// Evaluated is false when so much is missing that the figures say nothing about the
-	// judge; NotEvaluated says why. The figures are there all the same.
+	// Evaluated is false if so much is missing that the figures say nothing about the judge; NotEvaluated gives the
+	// reason. The figures are present in any case.
 	Evaluated    bool   `json:"evaluated"`
 	NotEvaluated string `json:"notEvaluated,omitempty"`
-	// Incomplete is true when something has no outcome, however little.
+	// Incomplete is true if anything has no outcome, however little.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// Notes are the conventions behind the figures and whatever weakens them, as
-	// sentences, the most important first. Every rendering shows all of them.
+	// Notes are sentences about the conventions of the figures and about anything that weakens them, the most
+	// important first. Every rendering shows all of them.
 	Notes  []string `json:"notes"`
 	Counts Counts   `json:"counts"`
 
-	// FalseApprove is the rate of approvals among the cases that must not be approved:
-	// those whose right outcome is reject or escalate. Its Upper is the figure to look
-	// at first. FalseApproveGroups counts the same by group: groups with a false
-	// approval among groups with a case that must not be approved.
+	// FalseApprove is the rate of approvals among the cases that must not be approved: those whose right outcome is
+	// reject or escalate. Its Upper is the most important figure. FalseApproveGroups counts the same by group: groups
+	// with a false approval among groups with a case that must not be approved.
 	FalseApprove       Rate `json:"falseApprove"`
 	FalseApproveGroups Rate `json:"falseApproveGroups"`
-	// WrongApprovals is the rate of wrong ones among the approvals: what somebody who
-	// relies on an approval risks on cases mixed like these.
+	// WrongApprovals is the rate of wrong ones among the approvals: the risk of relying on an approval, for cases
+	// mixed like these.
 	WrongApprovals Rate `json:"wrongApprovals"`
-	// FalseRefuse is the rate of rejections and escalations among the cases that should
-	// be approved; FalseReject of rejections alone.
+	// FalseRefuse is the rate of rejections and escalations among the cases that should be approved; FalseReject
+	// counts rejections alone.
 	FalseRefuse Rate `json:"falseRefuse"`
 	FalseReject Rate `json:"falseReject"`
 	Escalation  Rate `json:"escalation"`
 	Unreadable  Rate `json:"unreadable"`
-	// Accuracy is the rate of outcomes that are exactly the right ones; GateAccuracy
-	// that of cases where approved or not is right.
+	// Accuracy is the rate of outcomes that are exactly right. GateAccuracy is the rate of cases for which approved
+	// or not is right.
 	Accuracy     Rate `json:"accuracy"`
 	GateAccuracy Rate `json:"gateAccuracy"`
-	// Reasons is the rate, among the refusals of cases that name codes, of those that
-	// give at least one of them.
+	// Reasons is a rate among the refusals of cases that name codes: the share that gives at least one of them.
 	Reasons Rate `json:"reasons"`
 
 	Confusion Confusion    `json:"confusion"`
-	Classes   []ClassScore `json:"classes"` // approve, reject, escalate; those that occur
-	// MacroPrecision and the like are plain means over Classes.
+	Classes   []ClassScore `json:"classes"` // approve, reject, escalate: those that occur
+	// MacroPrecision, MacroRecall and MacroF1 are plain means over Classes.
 	MacroPrecision *float64 `json:"macroPrecision,omitempty"`
 	MacroRecall    *float64 `json:"macroRecall,omitempty"`
 	MacroF1        *float64 `json:"macroF1,omitempty"`
-	// Kappa is Cohen's, of approved or not; OutcomeKappa that of the three outcomes.
+	// Kappa is Cohen's kappa for approved or not, OutcomeKappa for the three outcomes.
 	Kappa        Estimate `json:"kappa"`
 	OutcomeKappa Estimate `json:"outcomeKappa"`
-	// Clustered are bootstrap intervals of the rates that have one, for the reader who
-	// wants to see what the groups cost.
+	// Clustered holds bootstrap intervals of rates, for readers who want to see how much the groups widen them.
 	Clustered ClusteredIntervals `json:"clustered"`
-	// Weighted are the rates by the cases' weights, nil when all weigh the same.
+	// Weighted holds the rates by the cases' weights; nil if all weights are equal.
 	Weighted *WeightedRates `json:"weighted,omitempty"`
 
-	// Probability says how good the probabilities are, nil when no model spoke.
+	// Probability measures the quality of the probabilities; nil if no model answered.
 	Probability *Probability `json:"probability,omitempty"`
-	// ApprovalConfidence says how good the confidences of the model's approvals are, by themselves:
-	// minConfidence acts on nothing else. nil when the model approved nothing.
+	// ApprovalConfidence measures the quality of the confidences of the model's approvals alone: minConfidence
+	// applies to nothing else. nil if the model approved nothing.
 	ApprovalConfidence *ConfidenceScore `json:"approvalConfidence,omitempty"`
-	// Selective is what is gained by leaving the least certain answers to a person, over
-	// all answers of the model; Approvals the same over its approvals alone, where risk
-	// is WrongApprovals. nil when no model spoke.
+	// Selective shows the gain from leaving the least certain answers to a person, over all answers of the model.
+	// Approvals shows the same over its approvals alone, with WrongApprovals as the risk. nil if no model answered.
 	Selective *RiskCurve `json:"selective,omitempty"`
 	Approvals *RiskCurve `json:"approvals,omitempty"`
 
 	Flips     Flips      `json:"flips"`
 	Baselines []Baseline `json:"baselines"`
 	Slices    []Slice    `json:"slices"`
-	// SlicesLeftOut is how many slices were too small to be listed among so many.
+	// SlicesLeftOut is how many slices were omitted because others are larger.
 	SlicesLeftOut int              `json:"slicesLeftOut,omitempty"`
 	Criteria      []CriterionScore `json:"criteria,omitempty"`
 	Cost          Cost             `json:"cost"`
 	Worst         []WorstCase      `json:"worst"`
 }
 
-// Counts says what the figures stand on.
+// Counts holds the numbers that the figures are based on.
 type Counts struct {
 	Cases int `json:"cases"` // in the splits asked for
-	// Scored rows: one for each case, or for each repeat with Options.Pool.
+	// Scored is the number of rows: one for each case, or for each repeat with Options.Pool.
 	Scored int `json:"scored"`
 	Groups int `json:"groups"` // among the scored
-	// ExpectApprove and the like count the scored by their right outcome.
+	// ExpectApprove, ExpectReject and ExpectEscalate count the scored rows by their right outcome.
 	ExpectApprove  int `json:"expectApprove"`
 	ExpectReject   int `json:"expectReject"`
 	ExpectEscalate int `json:"expectEscalate"`
-	// Missing cases have no result at all, Failed ones only failures.
+	// Missing cases have no result; Failed cases have only failures.
 	Missing int `json:"missing"`
 	Failed  int `json:"failed"`
-	// FailedResults counts single failures, repeats included, by reason.
+	// FailedResults counts single failures, including repeats; Failures counts them by reason.
 	FailedResults int     `json:"failedResults"`
 	Failures      []Tally `json:"failures,omitempty"`
 	Unreadable    int     `json:"unreadable"` // among the cases with an outcome
-	Excluded      int     `json:"excluded"`   // unreadable and left out by policy
+	Excluded      int     `json:"excluded"`   // unreadable and excluded by policy
 	Results       int     `json:"results"`    // of these cases
-	// UnknownResults belong to no case, DuplicateCases have an id that came before,
-	// DuplicateResults a repeat that came before; none of them counts.
+	// UnknownResults belong to no case. DuplicateCases repeat the id of an earlier case, DuplicateResults an earlier
+	// repeat. None of them counts.
 	UnknownResults   int           `json:"unknownResults,omitempty"`
 	DuplicateCases   int           `json:"duplicateCases,omitempty"`
 	DuplicateResults int           `json:"duplicateResults,omitempty"`
 	Splits           map[Split]int `json:"splits"` // of the cases counted
 	Labels           []Tally       `json:"labels"` // by source
-	// Digest of the cases counted ("sha256:…"): another one means other cases.
+	// Digest identifies the cases counted ("sha256:…"): a different digest means different cases.
 	Digest string `json:"digest"`
 }
 
-// Tally is a word and how often it came.
+// Tally is a name and how often it occurred.
 type Tally struct {
 	Name  string `json:"name"`
 	Count int    `json:"count"`
 }
 
-// Rate is K of N with bounds at Options.Confidence in which a group of cases is one draw: exact
-// (Clopper and Pearson 1934) where every case is alone.
+// Rate is K of N, with bounds at Options.Confidence that count each group of cases as one draw. They are exact
+// (Clopper and Pearson 1934) if each group has one case.
 type Rate struct {
 	K int `json:"k"`
 	N int `json:"n"`
-	// Draws is the number of independent draws of equal weight that the bounds rest on: N
-	// where every case is alone, the number of groups where all have one size.
+	// Draws is the number of independent draws of equal weight that the bounds are based on: N if each group has one
+	// case, the number of groups if all have the same size.
 	Draws float64 `json:"draws"`
-	// Value is K/N, nil when N is 0.
+	// Value is K/N; nil if N is 0.
 	Value *float64 `json:"value,omitempty"`
 	// Low and High are the two-sided interval.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// Upper is the one-sided upper bound: with the confidence asked for, the rate lies
-	// below it. 1 when N is 0.
+	// Upper is the one-sided upper bound: the rate is below it with the requested confidence. 1 if N is 0.
 	Upper float64 `json:"upper"`
 }
 
-// Interval is two-sided.
+// Interval is a two-sided interval.
 type Interval struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
@@ -144,11 +138,11 @@ type Interval struct {
 
 // Estimate is a figure with its bootstrap interval (percentiles, groups resampled).
 type Estimate struct {
-	// Value is nil when the figure is not defined on these cases.
+	// Value is nil if the figure is undefined for these cases.
 	Value *float64 `json:"value,omitempty"`
-	// Interval is nil when the figure is undefined in more than half of the resamples.
+	// Interval is nil if the figure is undefined in more than half of the resamples.
 	Interval *Interval `json:"interval,omitempty"`
-	// Undefined is how many resamples had no such figure.
+	// Undefined is the number of resamples in which the figure is undefined.
 	Undefined int `json:"undefined,omitempty"`
 }
 
@@ -168,8 +162,8 @@ type WeightedRates struct {
 	GateAccuracy *float64 `json:"gateAccuracy,omitempty"`
 }
 
-// Confusion counts the scored cases: two rows of three, and the second row once more
-// by what was right.
+// Confusion counts the scored cases in two rows of three. The second row is also given separately for the right
+// outcomes reject and escalate.
 type Confusion struct {
 	ExpectApprove    OutcomeCounts `json:"expectApprove"`
 	ExpectNotApprove OutcomeCounts `json:"expectNotApprove"`
@@ -184,34 +178,33 @@ type OutcomeCounts struct {
 	Escalate int `json:"escalate"`
 }
 
-// ClassScore says how well one outcome is told from the others.
+// ClassScore measures how well one outcome is distinguished from the others.
 type ClassScore struct {
 	Outcome   judge.Outcome `json:"outcome"`
 	Precision Rate          `json:"precision"`
 	Recall    Rate          `json:"recall"`
-	// F1 is 0 when the outcome is never hit, and nil when it neither is right nor was
-	// given.
+	// F1 is 0 if the outcome is never hit, and nil if it is never right and was never given.
 	F1 *float64 `json:"f1,omitempty"`
 }
 
-// Probability says how good Result.Approval is as the probability that an approval is
-// right, over the results where a model spoke.
+// Probability measures how good Result.Approval is as the probability that an approval is right, over the results
+// with an answer of a model.
 type Probability struct {
 	N int `json:"n"`
 	// Base is the share of cases that should be approved.
 	Base float64 `json:"base"`
-	// Brier is the mean squared error, 0 best; BrierBase what always stating Base gives;
-	// BrierSkill 1 - Brier/BrierBase, below 0 worse than stating Base.
+	// Brier is the mean squared error, 0 is best. BrierBase is the error of always stating Base. BrierSkill is 1 -
+	// Brier/BrierBase; below 0 is worse than always stating Base.
 	Brier      Estimate `json:"brier"`
 	BrierBase  float64  `json:"brierBase"`
 	BrierSkill *float64 `json:"brierSkill,omitempty"`
-	// ECE is the expected calibration error over Bins, MCE the largest bin's.
+	// ECE is the expected calibration error over Bins, MCE the error of the worst bin.
 	ECE float64 `json:"ece"`
 	MCE float64 `json:"mce"`
-	// Bins hold as many results each as can be, equal probabilities together.
+	// Bins hold equally many results as far as possible; equal probabilities stay together.
 	Bins []Bin `json:"bins"`
-	// AUROC is how often a case to approve got the higher probability than one not to
-	// approve, ties counting half; 0.5 is guessing.
+	// AUROC is how often a case to approve got a higher probability than one not to approve; ties count half. 0.5 is
+	// guessing.
 	AUROC Estimate `json:"auroc"`
 }
 
@@ -225,38 +218,37 @@ type Bin struct {
 	Share Rate `json:"share"`
 }
 
-// RiskCurve is risk over coverage (Geifman and El-Yaniv 2017): the surest answers first.
+// RiskCurve is risk over coverage (Geifman and El-Yaniv 2017), with the most certain answers first.
 type RiskCurve struct {
 	N      int         `json:"n"`
-	Points []RiskPoint `json:"points"` // at most maxPoints, coverage rising
-	// AURC is the mean risk over all coverages 1/N..1, equal certainties in any order.
-	// Best is that of an order that puts every error last; the difference is what a
-	// better confidence could gain.
+	Points []RiskPoint `json:"points"` // at most maxPoints, in ascending order of coverage
+	// AURC is the mean risk over all coverages 1/N..1, with equal certainties in any order. Best is the AURC of an
+	// order that puts every error last; the difference is the possible gain from a better confidence.
 	AURC float64 `json:"aurc"`
 	Best float64 `json:"best"`
 }
 
-// RiskPoint is what keeping only the answers of at least Threshold gives.
+// RiskPoint is the result of keeping only the answers with at least Threshold.
 type RiskPoint struct {
 	Threshold float64 `json:"threshold"`
 	Coverage  float64 `json:"coverage"` // share kept, above 0 to 1
-	// Risk is the rate of wrong ones among those kept. Its bounds hold for one threshold
-	// that was chosen before looking; to choose one, use Tune.
+	// Risk is the rate of wrong ones among the answers kept. Its bounds hold for one threshold chosen in advance; to
+	// choose one from the results, use Tune.
 	Risk Rate `json:"risk"`
 }
 
-// Flips says how steady the judge is on the same case.
+// Flips measures how consistent the judge is on the same case.
 type Flips struct {
-	// Rate is of cases with more than one outcome among the cases that have at least two
-	// readable or unreadable answers.
+	// Rate is the rate of cases with more than one outcome, among the cases with at least two answers, readable or
+	// not.
 	Rate Rate `json:"rate"`
-	// Approve is of cases approved at least once and not approved at least once.
+	// Approve is the rate of cases that were approved at least once and not approved at least once.
 	Approve Rate `json:"approve"`
-	// MostRepeats is the largest number of answers of a case.
+	// MostRepeats is the largest number of answers to a case.
 	MostRepeats int `json:"mostRepeats"`
 }
 
-// Baseline is what a judge that does not look reaches on the same scored cases.
+// Baseline is the result of a trivial judge on the same scored cases.
 type Baseline struct {
 	Name         string   `json:"name"`
 	About        string   `json:"about"`
@@ -268,7 +260,7 @@ type Baseline struct {
 	Kappa        *float64 `json:"kappa,omitempty"`
 }
 
-// Slice is a part of the scored cases.
+// Slice is a subset of the scored cases.
 type Slice struct {
 	Kind         string   `json:"kind"` // tag, workflow, risk, state, decidedBy or label
 	Name         string   `json:"name"`
@@ -279,37 +271,37 @@ type Slice struct {
 	Accuracy     Rate     `json:"accuracy"`
 	GateAccuracy Rate     `json:"gateAccuracy"`
 	Kappa        *float64 `json:"kappa,omitempty"`
-	// Lost is, of a tag, how many cases that must not be approved have no outcome. They
-	// are in no other figure.
+	// Lost is set for a tag: the number of cases that must not be approved and have no outcome. No other figure
+	// counts them.
 	Lost int `json:"lost,omitempty"`
 }
 
-// CriterionScore compares what the judge answered to one criterion with its labels.
+// CriterionScore compares the judge's answers to one criterion with its labels.
 type CriterionScore struct {
 	Workflow string `json:"workflow"`
 	Name     string `json:"name"` // as the cases name it: its id or its text
 	N        int    `json:"n"`
-	// FalseMet is of met among the labels that are not met.
+	// FalseMet is the rate of met among the labels other than met.
 	FalseMet Rate     `json:"falseMet"`
 	Accuracy Rate     `json:"accuracy"`
 	Kappa    *float64 `json:"kappa,omitempty"`
-	// Unanswered labels have no answer in the result; they do not count in N.
+	// Unanswered counts labels without an answer in the result; they do not count in N.
 	Unanswered int `json:"unanswered"`
 }
 
-// Cost is over all results that did not fail, repeats included.
+// Cost covers all results that did not fail, including repeats.
 type Cost struct {
 	Results   int `json:"results"`
 	Asked     int `json:"asked"` // with at least one call of a model
 	Calls     int `json:"calls"`
 	CacheHits int `json:"cacheHits"`
 	Degraded  int `json:"degraded"`
-	Lenient   int `json:"lenient"` // read only after mending
-	// Latency of results answered by a model without the cache, Deterministic of those
-	// that asked none; of both where a time was recorded.
+	Lenient   int `json:"lenient"` // readable only after a repair
+	// Latency covers results answered by a model without the cache, Deterministic those for which no model was asked;
+	// both only if a time was recorded.
 	Latency       Latency `json:"latency"`
 	Deterministic Latency `json:"deterministic"`
-	// Known sums, and of how many of Asked they are unknown.
+	// Known sums, and the number of Asked for which they are unknown.
 	PromptTokens     Sum     `json:"promptTokens"`
 	CompletionTokens Sum     `json:"completionTokens"`
 	CostUSD          Sum     `json:"costUSD"`
@@ -320,7 +312,7 @@ type Cost struct {
 	Codes            []Tally `json:"codes,omitempty"`
 }
 
-// Latency of results; percentiles are nearest-rank.
+// Latency holds durations of results; percentiles are nearest-rank.
 type Latency struct {
 	N   int                   `json:"n"`
 	P50 document.Milliseconds `json:"p50Ms"`
@@ -328,16 +320,15 @@ type Latency struct {
 	Max document.Milliseconds `json:"maxMs"`
 }
 
-// Sum is what is known of an amount. Unknown amounts are not 0: Total is then a lower
-// bound.
+// Sum is the known part of an amount. Unknown amounts are not 0: then Total is a lower bound.
 type Sum struct {
 	Total   float64 `json:"total"`
 	Known   int     `json:"known"`
 	Unknown int     `json:"unknown"`
 }
 
-// WorstCase is one wrong outcome with the judge's own words: false approvals first,
-// the surest first.
+// WorstCase is one wrong outcome with the judge's reasoning: false approvals come first, and within each kind the
+// highest confidence.
 type WorstCase struct {
 	Case       string          `json:"case"`
 	Repeat     int             `json:"repeat"`

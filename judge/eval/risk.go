@@ -10,7 +10,7 @@ import (
 const maxPoints = 100
 
 type rankedAnswer struct {
-	score float64 // how certain
+	score float64 // certainty
 	wrong bool
 	group uint32
 }
@@ -39,11 +39,11 @@ func listApprovals(all []forecast) (of []rankedAnswer) {
 
 type step struct {
 	score   float64
-	n       int // kept up to here
+	n       int // answers kept up to here
 	errors  int
-	before  int     // kept before this run
-	already int     // errors before it
-	squares float64 // of the numbers kept by group
+	before  int     // answers kept before this run
+	already int     // errors before this run
+	squares float64 // sum of squares of the numbers kept by group
 	groups  int
 }
 
@@ -67,7 +67,7 @@ func riskSteps(sorted []rankedAnswer) []step {
 	return all
 }
 
-// point is the step among so many answers.
+// point returns the risk at the step; all is the total number of answers.
 func (s step) point(all int, confidence float64) RiskPoint {
 	return RiskPoint{s.score, float64(s.n) / float64(all), newRate(s.errors, s.n, s.squares, confidence)}
 }
@@ -103,60 +103,60 @@ func riskCurve(sorted []rankedAnswer, confidence float64) *RiskCurve {
 	return c
 }
 
-// Certification is how far a threshold could be shown to keep a risk.
+// Certification reports whether a threshold was shown to keep a risk.
 type Certification string
 
 // The certifications.
 const (
-	// Certified: with the confidence asked for, the risk is at most the target.
+	// Certified: with the requested confidence, the risk is at most the target.
 	Certified Certification = "certified"
-	// NotCertifiable: the approvals are too few to show it, whether it holds or not.
+	// NotCertifiable: there are too few approvals to show it, whether it holds or not.
 	NotCertifiable Certification = "not_certifiable"
-	// Infeasible: the risk at the best threshold is shown to be above the target. Another
-	// judge is needed, or another target, not more cases.
+	// Infeasible: even at the best threshold, the risk is shown to be above the target. More cases do not help; use
+	// another judge or another target.
 	Infeasible Certification = "infeasible"
 )
 
-// Tuning is the answer of Tune.
+// Tuning is the result of Tune.
 type Tuning struct {
 	TargetRisk float64       `json:"targetRisk"`
 	Confidence float64       `json:"confidence"`
 	Status     Certification `json:"status"`
-	// Says is the answer in a sentence, Warnings what weakens it.
+	// Says states the result in a sentence; Warnings describe what weakens it.
 	Says     string   `json:"says"`
 	Warnings []string `json:"warnings,omitempty"`
-	// Threshold for minConfidence; nil when none can be recommended.
+	// Threshold is the recommended minConfidence; nil if none can be recommended.
 	Threshold *float64 `json:"threshold,omitempty"`
-	// Chosen is the threshold that Test was asked about, whether it was certified or not; nil
-	// when the model approved nothing on Cal.
+	// Chosen is the threshold that was tested on Test, whether it was certified or not; nil if the model approved
+	// nothing on Cal.
 	Chosen *float64 `json:"chosen,omitempty"`
-	// Coverage is the share of the model's answers on Cal that Chosen lets approve.
+	// Coverage is the share of the model's answers on Cal that are approvals at Chosen.
 	Coverage float64 `json:"coverage"`
-	// Risk is the rate of wrong ones among the approvals of Test at Chosen, and Groups the
-	// number of groups that these are in. Its Upper is the risk that they do certify.
+	// Risk is the rate of wrong ones among the approvals of Test at Chosen; its Upper is the risk that they certify.
+	// Groups is the number of groups of these approvals.
 	Risk   Rate `json:"risk"`
 	Groups int  `json:"groups"`
-	// Needed is how many approvals it takes with none wrong, each of a group of its own; More
-	// how many more on Test until the target is certified. 0 when it is.
+	// Needed is how many approvals certify the target if none is wrong and each is in a separate group. More is how
+	// many more on Test are needed until the target is certified; 0 if it is.
 	Needed int `json:"needed"`
 	More   int `json:"more"`
-	// Prospects say what more approvals on Test would certify.
+	// Prospects show which risks more approvals on Test would certify.
 	Prospects []Prospect `json:"prospects,omitempty"`
-	// Candidates are the thresholds looked at on Cal, strictest first. They are placed by how
-	// many approvals they keep, not by labels.
+	// Candidates are the thresholds compared on Cal, strictest first. They are chosen by how many approvals they
+	// keep, not by labels.
 	Candidates []Candidate `json:"candidates"`
 }
 
-// Prospect is how many more approvals, each of a group of its own, certify a risk.
+// Prospect is how many more approvals, each in a separate group, certify a risk.
 type Prospect struct {
 	Risk float64 `json:"risk"`
-	// NoneWrong is with none of them wrong, AsSeen with as many wrong as so far; AsSeen is nil
-	// when no number is enough.
+	// NoneWrong assumes that none of them is wrong, AsSeen that the rate of wrong ones stays as it is. AsSeen is nil
+	// if no number is enough.
 	NoneWrong int  `json:"noneWrong"`
 	AsSeen    *int `json:"asSeen,omitempty"`
 }
 
-// Candidate is one threshold, with the bound that counts for the choice in Risk.Upper.
+// Candidate is one threshold. Risk.Upper is the bound that decides the choice.
 type Candidate struct {
 	RiskPoint
 	Holds bool `json:"holds"`
@@ -164,14 +164,15 @@ type Candidate struct {
 
 const maxCandidates = 10
 
-// leastTarget is a risk that takes three million approvals without a wrong one to show.
+// leastTarget is the smallest target: showing it takes three million approvals without a wrong one.
 const leastTarget = 1e-6
 
-// Tune chooses the lowest threshold at which the share of wrong ones among the approvals of the
-// split Cal is at most target, as far as these show, and certifies it on Test and on nothing
-// else: one threshold, asked about once, on groups that the choice has not seen. Target is from
-// 1e-6 to below 1; the error says what is out of range. It looks at the model's own approvals:
-// minConfidence is what the threshold is for.
+// Tune chooses the lowest threshold at which, according to the split Cal, the share of wrong approvals is at most
+// target. It certifies that threshold on Test alone: a single threshold, tested once, on groups that the choice has
+// not used.
+//
+// Target is from 1e-6 to below 1; the error names the argument that is out of range. Tune uses the model's own
+// approvals, because the threshold is meant for minConfidence.
 func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, error) {
 	if !(target >= leastTarget && target < 1) {
 		return Tuning{}, fmt.Errorf("eval: target risk is %v; give a share from %v to below 1, such as 0.05", target, leastTarget)
@@ -193,7 +194,7 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 	return t, nil
 }
 
-// dropSeen leaves out cases of Test whose group has a case in Cal.
+// dropSeen omits cases of Test whose group has a case in Cal.
 func dropSeen(cases []Case) (unseen []Case, left int) {
 	seen := map[string]bool{}
 	for _, c := range cases {
@@ -215,7 +216,7 @@ func leftOut(cases int) string {
 	return fmt.Sprintf("%d cases of test are left out: cal has cases of their groups (gavel eval lint lists them)", cases)
 }
 
-// tuneThreshold works on approvals, the surest first; all is the number of answers on Cal.
+// tuneThreshold takes approvals with the most certain first; all is the number of answers on Cal.
 func tuneThreshold(cal []rankedAnswer, all int, test []rankedAnswer, target, confidence float64) Tuning {
 	t := Tuning{TargetRisk: target, Confidence: confidence, Status: NotCertifiable}
 	t.Needed = ApprovalsNeeded(0, target, confidence)
@@ -238,8 +239,8 @@ func tuneThreshold(cal []rankedAnswer, all int, test []rankedAnswer, target, con
 	return t
 }
 
-// pickThresholds picks by the number of approvals kept: from the strictest that could
-// certify, or that keeps half where too few are there, evenly down to all of them.
+// pickThresholds picks steps at even intervals by the number of approvals kept. It begins with the strictest that
+// could certify (or that keeps half, if there are too few) and ends with all of them.
 func pickThresholds(all []step, needed int) []step {
 	if len(all) == 0 {
 		return nil
@@ -257,7 +258,7 @@ func pickThresholds(all []step, needed int) []step {
 	return picked
 }
 
-// certify asks the test cases about the chosen threshold.
+// certify tests the chosen threshold on the test cases.
 func (t *Tuning) certify(test []rankedAnswer) {
 	kept := 0
 	for kept < len(test) && test[kept].score >= *t.Chosen {
@@ -291,7 +292,8 @@ func (t *Tuning) certify(test []rankedAnswer) {
 	t.addProspects()
 }
 
-// moreFor is how many more draws certify a risk, with none of them wrong or as many as so far.
+// moreFor returns how many more draws certify a risk, assuming that none of them is wrong or that the rate stays as
+// it is.
 func (t *Tuning) moreFor(risk float64, asSeen bool) int {
 	hits, draws := t.Risk.hits(), t.Risk.Draws
 	return leastCount(func(more int) bool {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// By hand: risks 0/1, 1/2, 1/3, 2/4 in the order of certainty; best 0, 0, 1/3, 2/4.
+// Worked by hand: risks 0/1, 1/2, 1/3, 2/4 in the order of certainty; best 0, 0, 1/3, 2/4.
 func TestRiskCurveByHand(t *testing.T) {
 	all := []rankedAnswer{{0.9, false, 0}, {0.8, true, 1}, {0.7, false, 2}, {0.6, true, 3}}
 	c := riskCurve(all, 0.95)
@@ -44,7 +44,7 @@ func TestRiskCurveProperties(t *testing.T) {
 	})
 }
 
-// level has answers of one certainty, each in a group of its own.
+// level returns answers of one certainty, each in a separate group.
 func level(score float64, right, wrong int) (all []rankedAnswer) {
 	for i := range right + wrong {
 		all = append(all, rankedAnswer{score, i >= right, uint32(i)})
@@ -52,7 +52,7 @@ func level(score float64, right, wrong int) (all []rankedAnswer) {
 	return all
 }
 
-// levelGroups puts as many answers into each group.
+// levelGroups puts size answers into each group.
 func levelGroups(all []rankedAnswer, size int) []rankedAnswer {
 	for i := range all {
 		all[i].group = uint32(i / size)
@@ -66,7 +66,7 @@ func TestTuneSays(t *testing.T) {
 		name      string
 		cal, test []rankedAnswer
 		status    Certification
-		threshold float64 // 0: none
+		threshold float64 // 0 for none
 		more      int
 		says      string
 	}{
@@ -106,23 +106,23 @@ func TestTuneSays(t *testing.T) {
 	}
 }
 
-// A judge whose approvals are wrong a little more often than the target, however sure it is, may
-// be certified in no more than 5 % of the samples, also where the cases of a group share their
-// fate. One with a tenth of the risk is certified in most, or the rule would be worth nothing.
+// A judge may have approvals that are wrong slightly more often than the target, whatever its confidence. It may be
+// certified in at most 5 % of the samples, even if the cases of a group share their fate. A judge with a tenth of the
+// risk must be certified in most samples, or the rule would be useless.
 func TestTuneKeepsItsWord(t *testing.T) {
 	if raceDetector {
 		t.Skip("arithmetic in one goroutine, and most of the time of this package")
 	}
 	const target, groups = 0.05, 100
 	for _, size := range []int{1, 5, 10} {
-		for _, shared := range []float64{0, 0.5, 1} { // of the cases of a group
+		for _, shared := range []float64{0, 0.5, 1} { // share of the cases of a group
 			if size == 1 && shared > 0 {
 				continue
 			}
 			draw := func(random *rand.Rand, risk float64) (all []rankedAnswer) {
 				for g := range groups {
 					fate := random.Float64() < risk
-					for range 1 + random.IntN(2*size-1) { // as many as size on average
+					for range 1 + random.IntN(2*size-1) { // size on average
 						wrong := random.Float64() < risk
 						if random.Float64() < shared {
 							wrong = fate

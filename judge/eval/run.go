@@ -13,43 +13,41 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Runner puts cases to a judge. It keeps only a window of cases at a time, so that a
-// stream may be as long as it wants, and gives the results in the order of the cases,
-// however many are judged at once. It never shows the judge what is expected.
+// Runner puts cases to a judge. It keeps only a window of cases in memory, so a stream may have any length. It
+// returns the results in the order of the cases, however many are judged concurrently. It never shows the judge the
+// expected outcome.
 type Runner struct {
-	// Build makes the question out of a case; what cannot be built is a Failure of its
-	// results. It gets the case without its expectation and label. Required.
+	// Build converts a case into the question. It gets the case without its expectation and label. If it fails, the
+	// results have a Failure. Required.
 	Build func(Case) (judge.Case, error)
-	// Decide is the judge, such as judge.Pipeline.Decide; with what the case holds
-	// beside the question (the evidence to be fetched). Required. An error means that
-	// nothing was decided: a Failure.
+	// Decide is the judge, such as judge.Pipeline.Decide. It also gets the case, for the evidence that the question
+	// does not contain. An error means that nothing was decided: a Failure. Required.
 	Decide func(ctx context.Context, c Case, question judge.Case) (judge.Verdict, error)
-	// Workers judge at once; 0 is one for each processor. The repeats of one case come
-	// one after the other, so that recorded answers are replayed in their order.
+	// Workers is the number of concurrent judgements; 0 is one for each processor. The repeats of one case run one
+	// after the other, so that recorded answers are replayed in their order.
 	Workers int
 	// Repeats of every case; 0 is 1.
 	Repeats int
-	// Retries is how often a case is put to the judge again after a failure of the instrument
-	// that waiting can fix: a busy or unavailable model. When several cases in a row had no
-	// outcome in spite of it, the next ones are not retried until one has.
+	// Retries is how often a case is judged again after a failure that waiting can fix: a busy or unavailable model.
+	// After several cases in a row without an outcome, cases are not retried until one has an outcome.
 	Retries int
-	// Replay retries without waiting: the answers are recorded.
+	// Replay retries without waiting, because the answers are recorded.
 	Replay bool
-	// Budget ends the asking, not the run: what comes after it is a Failure.
+	// Budget stops the questions, not the run: the remaining results have a Failure.
 	Budget Budget
-	// Progress is told how many cases are done, one call at a time; nil tells nobody.
+	// Progress is called with the number of finished cases, one call at a time; it may be nil.
 	Progress func(done int)
 }
 
-// Budget bounds what a run may spend; 0 is no bound. It is looked at before each
-// question, so that up to Workers questions more can be spent.
+// Budget limits what a run may spend; 0 is no limit. It is checked before each question, so up to Workers more
+// questions can be spent.
 type Budget struct {
-	Calls   int // model tokens
+	Calls   int // calls of a model
 	CostUSD float64
 	Time    time.Duration
 }
 
-// The failures of a Runner, as Result.Failure begins.
+// The failures of a Runner; each is the beginning of a Result.Failure.
 const (
 	FailureBuild  = "case cannot be built"
 	FailureBudget = "budget spent"
@@ -57,8 +55,8 @@ const (
 	FailureModel  = "model"
 )
 
-// Run judges the cases and gives each with its results, in order, to take. The error is
-// that of the stream, of take or of ctx; what was taken before it stands.
+// Run judges the cases and passes each with its results to take, in order. The error is that of the stream, of take
+// or of ctx; what take received before it remains valid.
 func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func(Case, []Result) error) error {
 	if r.Build == nil || r.Decide == nil {
 		return errors.New("eval: Runner.Build and Runner.Decide are required")
@@ -76,16 +74,16 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 	})
 }
 
-// InOrder has so many workers do the items of a stream, 0 is one for each processor, and
-// gives each item with what came of it to take, in the order of the stream. It holds a window
-// of items. The error is that of the stream, of take or of ctx.
+// InOrder processes the items of a stream with the given number of workers (0 is one for each processor). It passes
+// each item with its result to take, in the order of the stream. It holds a window of items. The error is that of the
+// stream, of take or of ctx.
 func InOrder[In, Out any](ctx context.Context, workers int, items iter.Seq2[In, error], do func(context.Context, In) Out, take func(In, Out) error) error {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	type job struct {
 		in   In
-		done chan Out // gets what came of it, once
+		done chan Out // receives the result once
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	todo, order := make(chan job), make(chan job, 4*workers)
@@ -122,7 +120,7 @@ func InOrder[In, Out any](ctx context.Context, workers int, items iter.Seq2[In, 
 		select {
 		case out := <-j.done:
 			if err := ctx.Err(); err != nil {
-				return err // what a worker says after the end is no finding
+				return err // results after the end are meaningless
 			}
 			if err := take(j.in, out); err != nil {
 				return err
@@ -153,7 +151,7 @@ func (r Runner) judgeCase(ctx context.Context, c Case, p *runState) []Result {
 	return results
 }
 
-// judgeOnce judges one repeat of a case, again where that can help.
+// judgeOnce judges one repeat of a case, and retries if that can help.
 func (r Runner) judgeOnce(ctx context.Context, blind Case, repeat int, question judge.Case, p *runState) Result {
 	var kept Result
 	for try := 0; ; try++ {
@@ -166,7 +164,7 @@ func (r Runner) judgeOnce(ctx context.Context, blind Case, repeat int, question 
 		} else {
 			result = ResultOf(blind.ID, repeat, v)
 		}
-		// Rounded as in files: a report that is rendered again says the same.
+		// Rounded as in files, so that a report rendered again is the same.
 		result.Took, result.Asked = document.Milliseconds(time.Since(began).Round(time.Microsecond)), asked.all
 		p.spend(result)
 		wait := retryAfter(v, err)
@@ -182,14 +180,13 @@ func (r Runner) judgeOnce(ctx context.Context, blind Case, repeat int, question 
 
 type tryKey struct{}
 
-// TryOf is how often the case was put to the judge before, for a Decide.
+// TryOf returns how often the case was already put to the judge, for use in Decide.
 func TryOf(ctx context.Context) int {
 	n, _ := ctx.Value(tryKey{}).(int)
 	return n
 }
 
-// retryAfter is how long to wait before a model is asked again that was busy or unavailable; 0
-// when waiting does not help.
+// retryAfter returns how long to wait before a busy or unavailable model is asked again; 0 if waiting does not help.
 func retryAfter(v judge.Verdict, err error) time.Duration {
 	if busy, ok := errors.AsType[*judge.BusyError](err); ok {
 		return busy.RetryAfter
@@ -202,10 +199,10 @@ func retryAfter(v judge.Verdict, err error) time.Duration {
 	return 0
 }
 
-// longestPause is below the minute for which a refused key or an unknown model is remembered.
+// longestPause is below the minute for which a rejected key or an unknown model is remembered.
 const longestPause = 45 * time.Second
 
-// pause reports whether it was not interrupted.
+// pause waits; it returns false if it was interrupted.
 func (r Runner) pause(ctx context.Context, wait time.Duration) bool {
 	if r.Replay {
 		return true
@@ -237,7 +234,7 @@ func (p *runState) countLost(lost bool) {
 	}
 }
 
-// runState is what the workers of a run share.
+// runState is shared by the workers of a run.
 type runState struct {
 	budget Budget
 	began  time.Time

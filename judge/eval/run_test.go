@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// stream counts how many cases were taken out of it.
+// stream counts how many cases were taken from it.
 func stream(n int, taken *atomic.Int64) func(yield func(Case, error) bool) {
 	return func(yield func(Case, error) bool) {
 		for i := range n {
@@ -42,7 +42,7 @@ func TestRunnerKeepsTheOrderAndAWindow(t *testing.T) {
 				t.Errorf("the judge sees the label of %s: %+v", c.ID, c)
 			}
 			if c.ID == "case-7" {
-				<-time.After(time.Hour) // everybody else overtakes it
+				<-time.After(time.Hour) // all other cases overtake it
 			}
 			return judge.Verdict{Outcome: judge.Reject}, nil
 		}
@@ -94,8 +94,7 @@ func TestRunnerFailures(t *testing.T) {
 	}
 }
 
-// What waiting can fix is asked again, as often as is allowed, until so much has failed in a row
-// that waiting is no help.
+// A failure that waiting can fix is retried, up to the limit, until several cases in a row have failed.
 func TestRunnerRetries(t *testing.T) {
 	busy := func(after time.Duration) error { return &judge.BusyError{RetryAfter: after} }
 	down := func(after time.Duration) judge.Verdict {
@@ -106,9 +105,9 @@ func TestRunnerRetries(t *testing.T) {
 	good := judge.Verdict{Outcome: judge.Approve}
 	for name, tc := range map[string]struct {
 		says  func(try int) (judge.Verdict, error)
-		tries []int // of each of six cases
+		tries []int // for each of six cases
 		took  time.Duration
-		left  int // without an outcome
+		left  int // number without an outcome
 	}{
 		"busy at first": {func(n int) (judge.Verdict, error) {
 			if n < 3 {
@@ -213,7 +212,7 @@ func TestResultOf(t *testing.T) {
 	}
 }
 
-// A hundred thousand cases pass in seconds, and what is kept of them does not grow.
+// A hundred thousand cases take seconds, and the memory in use does not grow.
 func TestRunnerStreamsAHundredThousand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -238,7 +237,7 @@ func TestRunnerStreamsAHundredThousand(t *testing.T) {
 	}
 }
 
-// RunAll is Run over cases at hand, with all results.
+// RunAll runs a list of cases and returns all results.
 func (r Runner) RunAll(ctx context.Context, cases []Case) ([]Result, error) {
 	results := make([]Result, 0, len(cases)*max(r.Repeats, 1))
 	err := r.Run(ctx, func(yield func(Case, error) bool) {

@@ -20,7 +20,7 @@ type row struct {
 	weight float64
 }
 
-// mustNot counts escalate too: an approval is as wrong there as where reject is right.
+// mustNot includes escalate: an approval is as wrong there as for a case to reject.
 func (w row) mustNot() bool { return w.expect != judge.Approve }
 
 func (w row) falseApprove() bool { return w.mustNot() && w.got == judge.Approve }
@@ -28,22 +28,22 @@ func (w row) falseApprove() bool { return w.mustNot() && w.got == judge.Approve 
 func (w row) isExact() bool     { return w.expect == w.got }
 func (w row) isGateRight() bool { return (w.expect == judge.Approve) == (w.got == judge.Approve) }
 
-// scoredCases are cases and results joined, sorted by group, case and repeat, so that no
-// figure depends on the order of the input.
+// scoredCases joins cases and results, sorted by group, case and repeat, so that no figure depends on the order of
+// the input.
 type scoredCases struct {
 	rows   []row
 	cases  []*Case              // counted
 	by     map[string][]*Result // results of each case, by repeat
 	counts Counts
-	lost   []*Case // no outcome is known of them
-	// unreadable counts those that policy leaves out, too.
+	lost   []*Case // cases without a known outcome
+	// unreadable also counts those that policy excludes.
 	unreadable tally
 }
 
 func joinResults(cases []Case, results []Result, o Options) scoredCases {
 	s := scoredCases{by: make(map[string][]*Result, len(cases))}
 	s.counts.Splits = map[Split]int{}
-	other := map[string]bool{} // of splits not asked for
+	other := map[string]bool{} // cases in splits that were not requested
 	for i := range cases {
 		c := &cases[i]
 		if _, ok := s.by[c.ID]; ok || other[c.ID] {
@@ -73,8 +73,7 @@ func joinResults(cases []Case, results []Result, o Options) scoredCases {
 	return s
 }
 
-// groupOf returns the group of a case. The prefix keeps a case "x" without one out of a
-// group "x".
+// groupOf returns the group of a case. The prefix distinguishes a case "x" without a group from a group "x".
 func groupOf(c *Case) string {
 	if c.Group == "" {
 		return "1" + c.ID
@@ -146,8 +145,7 @@ func (s *scoredCases) repeatsOf(id string) []*Result {
 	return once
 }
 
-// isFailed reports a failure, or an outcome that is none: nothing is known about the
-// judge.
+// isFailed reports a failure, or an invalid outcome: then nothing is known about the judge.
 func isFailed(r *Result) bool {
 	return r.Failure != "" || (r.Outcome != judge.Approve && r.Outcome != judge.Reject && r.Outcome != judge.Escalate)
 }
@@ -169,8 +167,8 @@ func (s *scoredCases) addRow(c *Case, r *Result, policy Policy) {
 	s.rows = append(s.rows, w)
 }
 
-// outcomeUnder is what a result counts as under the policy for unreadable answers; counts is false
-// where it is left out.
+// outcomeUnder returns the outcome that a result counts as under the policy for unreadable answers; counts is false
+// if it is excluded.
 func (r *Result) outcomeUnder(policy Policy, mustNot bool) (got judge.Outcome, counts bool) {
 	switch {
 	case !r.Unreadable || policy != Excluded && policy != AsWrong:
@@ -209,7 +207,7 @@ func digestOf(c *Case) (sum [sha256.Size]byte) {
 		}
 	}
 	text, err := json.Marshal(c)
-	if err != nil { // raw JSON that is none: name it by its id
+	if err != nil { // if raw JSON is invalid, identify the case by its id
 		text = []byte(c.ID)
 	}
 	return sha256.Sum256(text)

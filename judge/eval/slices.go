@@ -65,7 +65,7 @@ func slicesOf(rows []row, confidence float64) (all []Slice, leftOut int) {
 	return all, leftOut
 }
 
-// countLost counts, for each tag, cases without an outcome that must not be approved.
+// countLost counts, for each tag, the cases without an outcome that must not be approved.
 func countLost(all []Slice, lost []*Case) {
 	for i := range all {
 		if all[i].Kind != SliceTag {
@@ -91,8 +91,7 @@ func sliceOf(key sliceKey, s *scores, confidence float64) Slice {
 	}
 }
 
-// statusIndex puts statuses of criteria in the place of outcomes: met is what may be
-// wrongly granted.
+// statusIndex maps statuses of criteria to outcomes: met corresponds to approve, because it may be granted wrongly.
 func statusIndex(status string) int {
 	switch status {
 	case "met":
@@ -154,7 +153,7 @@ func answerTo(name string, all []judge.CriterionVerdict) (status string, ok bool
 	return "", false
 }
 
-// rateReasons is the rate, among refusals of cases that name codes, of those that give one.
+// rateReasons returns the share of refusals that give an expected code, among refusals of cases that name codes.
 func rateReasons(rows []row, confidence float64) Rate {
 	return rateOf(rows, confidence,
 		func(w row) bool { return len(w.c.Expect.ViolationsAny) > 0 && w.got != judge.Approve },

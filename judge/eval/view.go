@@ -13,16 +13,15 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Exchange is one question to a model and what came back.
+// Exchange is one question to a model and its answers.
 type Exchange struct {
 	System string `json:"system,omitempty"`
 	User   string `json:"user"`
-	// Answers are the model's words, a text for each request: more than one where an answer
-	// could not be read.
+	// Answers are the model's texts, one for each request: more than one if an answer could not be read.
 	Answers []string `json:"answers,omitempty"`
 }
 
-// exchanges are those of one judgement.
+// exchanges holds the exchanges of one judgement.
 type exchanges struct {
 	mu  sync.Mutex
 	all []Exchange
@@ -40,10 +39,10 @@ func RecordExchange(ctx context.Context, e Exchange) {
 	}
 }
 
-// View is what a reader of a report needs to follow the judgement of a case, as text.
+// View holds what a reader of a report needs to follow the judgement of a case, as text.
 type View struct {
 	Case string `json:"case"`
-	// Documents are data, context and evidence, indented; empty ones are left out.
+	// Documents are data, context and evidence, indented; empty ones are omitted.
 	Documents []ViewDocument `json:"documents,omitempty"`
 	Answers   []ViewAnswer   `json:"answers,omitempty"`
 }
@@ -54,7 +53,7 @@ type ViewDocument struct {
 	Text string `json:"text"`
 }
 
-// ViewAnswer is one repeat.
+// ViewAnswer is the answer of one repeat.
 type ViewAnswer struct {
 	Repeat int `json:"repeat"`
 	// Criteria with the model's quotes.
@@ -62,16 +61,16 @@ type ViewAnswer struct {
 	Asked    []Exchange               `json:"asked,omitempty"`
 }
 
-// MaxViews bounds the views of a run, in bytes.
+// MaxViews limits the views of a run, in bytes.
 const MaxViews = 8 << 20
 
-// The bounds of what is kept of one document or prompt, in bytes, and the number of system prompts.
+// maxViewText limits the bytes kept of one document or prompt, maxSystemPrompts the number of system prompts.
 const (
 	maxViewText      = 32 << 10
 	maxSystemPrompts = 10
 )
 
-// newView takes from a case and its results what a reader needs, and returns its size.
+// newView returns the view of a case and its results, and its size in bytes.
 func newView(c Case, results []Result) (v View, size int) {
 	v.Case = c.ID
 	add := func(name string, doc json.RawMessage) {
@@ -106,7 +105,7 @@ func newView(c Case, results []Result) (v View, size int) {
 	return v, size
 }
 
-// resultLine is one result on a line of its own, with what is known of its case.
+// resultLine is one result on a separate line, with information about its case.
 type resultLine struct {
 	Cell string `json:"cell,omitempty"` // of a matrix
 	Result
@@ -125,7 +124,7 @@ type resultLine struct {
 	Asked    []Exchange                 `json:"asked,omitempty"`
 }
 
-// WriteLines writes a line of JSON for each result of a case, with the name of the cell of a matrix.
+// WriteLines writes a line of JSON for each result of a case; cell is the name of the cell of a matrix, or "".
 func WriteLines(w io.Writer, cell string, c Case, results []Result) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -142,7 +141,7 @@ func WriteLines(w io.Writer, cell string, c Case, results []Result) error {
 	return nil
 }
 
-// truncateText shortens words to about most bytes, between characters.
+// truncateText shortens a text to at most most bytes, at a character boundary.
 func truncateText(words string, most int) string {
 	if len(words) <= most {
 		return words

@@ -17,9 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// advance performs an action. One that was parked just now is put to a person
-// through the client, where an operator allowed it; a client of the newer era repeats
-// the call with the answer.
+// advance performs an action. If the move was just parked and an operator allowed it, advance asks a person through
+// the client. A client of the newer protocol era repeats the call with the answer.
 func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.MultiRoundTripParams, req engine.AdvanceRequest) (*mcp.CallToolResult, error) {
 	repeated := again.RequestState != "" || len(again.InputResponses) > 0
 	if repeated && f.cfg.Elicit {
@@ -43,20 +42,20 @@ func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.Multi
 	}
 }
 
-// answerAdvance tells what became of a move, with a note on the question to a person.
+// answerAdvance returns the outcome of a move, with a note on the question to a person.
 func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note string) (*mcp.CallToolResult, error) {
 	refused := operation.Advance.Refused(r)
 	if r.Note = note; r.Review != nil {
 		refused = r.Review.Status != record.ReviewResolved || r.Review.Decision != judge.Approve
 		r.Review.Next = f.styleNames(ctx, r.Review.Next)
-		if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
+		if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer describes the time when the review ended
 			r.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows where the instance is now."))
 		}
 	}
 	return f.answer(operation.Advance.Show(r), refused)
 }
 
-// whereToLook names the tools that show what became of a review.
+// whereToLook names the tools that show the outcome of a review.
 func (f *Face) whereToLook() string {
 	if f.tools.named[operation.Reviews.Tool.Name] != nil {
 		return operation.Status.Tool.Name + " or " + operation.Reviews.Tool.Name
@@ -64,8 +63,8 @@ func (f *Face) whereToLook() string {
 	return operation.Status.Tool.Name
 }
 
-// askPerson puts a parked move to a person through the client, if there is a way: then the
-// answer tells what the person decided, else that it waits.
+// askPerson asks a person about a parked move through the client, if that is possible. The answer then shows the
+// person's decision; otherwise it shows that the move waits.
 func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.AdvanceResult) (*mcp.CallToolResult, error) {
 	client := wire.ClientOf(ctx)
 	if !hasForms(client.Capabilities) {
@@ -74,7 +73,7 @@ func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.Adva
 	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), r.Review.ID)
 	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh ||
 		!f.tickets.mayAsk(ctx, view.Instance, view.Action, view.ReviewSummary.Revision) {
-		return f.answerAdvance(ctx, r, "") // the move is parked, whatever keeps the form from being shown
+		return f.answerAdvance(ctx, r, "") // the move is parked, even if the form cannot be shown
 	}
 	if client.Modern {
 		state, err := f.tickets.issue(ctx, view.ID, view.ReviewSummary.Revision, callBinding(callerOf(ctx).ID, raw))
@@ -87,12 +86,12 @@ func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.Adva
 	defer cancel()
 	reply, err := wire.Ask(limited, string(mcp.MethodElicitationCreate), reviewForm(view))
 	if err != nil {
-		return f.answerAdvance(ctx, r, "A person was to be asked through the client, but there was no answer.") // it waits on
+		return f.answerAdvance(ctx, r, "A person was to be asked through the client, but there was no answer.") // the review stays open
 	}
 	return f.resolveReply(ctx, view, reply)
 }
 
-// resumeCall goes on with a call that was answered with a form.
+// resumeCall continues a call that was answered with a form.
 func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputResponses) (*mcp.CallToolResult, error) {
 	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.Review)
 	if err != nil {
@@ -108,7 +107,7 @@ func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputRespon
 	return f.resolveReply(ctx, view, raw)
 }
 
-// resolveReply does what a person answered. What is no clear answer leaves the move parked.
+// resolveReply carries out a person's answer. An unclear answer leaves the move parked.
 func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw json.RawMessage) (*mcp.CallToolResult, error) {
 	word, err := readForm(raw)
 	switch {
@@ -124,13 +123,13 @@ func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw jso
 	if err != nil {
 		return f.answerReview(ctx, view, view.Escalation.Decision, "What the person decided could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
 	}
-	if r.Decision.Outcome == "" { // it was void before it came to a judgement
+	if r.Decision.Outcome == "" { // the review was void before it was judged
 		return f.answerReview(ctx, view, view.Escalation.Decision, "")
 	}
 	return f.answerReview(ctx, view, r.Decision, "")
 }
 
-// answerReview answers with a review as it is now.
+// answerReview answers with the present state of a review.
 func (f *Face) answerReview(ctx context.Context, was engine.ReviewView, d engine.Decision, note string) (*mcp.CallToolResult, error) {
 	now, err := f.cfg.Engine.Review(ctx, callerOf(ctx), was.ID)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// errorContent is the structured content of an error: why nothing was decided
-// or done, and where the instance is, in the fields of every other answer.
+// errorContent is the structured content of an error: why nothing was decided or done, and the position of the
+// instance in the same fields as in every other answer.
 type errorContent struct {
 	// Success is false for a refused judge.config, and absent otherwise.
 	Success *bool       `json:"success,omitempty"`
@@ -29,18 +29,18 @@ type errorAnswer struct {
 	Message string      `json:"message"`
 	Hint    string      `json:"hint,omitempty"`
 	Path    string      `json:"path,omitempty"`
-	// Retryable: the same call may succeed later.
+	// Retryable reports whether the same call may succeed later.
 	Retryable bool             `json:"retryable"`
 	Issues    []workflow.Issue `json:"issues,omitempty"`
 }
 
-// maxText is how long, in bytes, a text may be that holds an answer. No model reads more, and
-// some clients end where a message is several times as long.
+// maxText limits the text of an answer, in bytes. No model reads more, and some clients exit on messages several
+// times as long.
 const maxText = 1 << 20
 
-// answer is what a tool answers with; refused marks a move that did not happen. The text is the JSON of the content, unless
-// that is longer than maxText. The content is also structured content where its text is not the JSON, and where the tool is
-// listed with an output schema, for which the protocol demands it.
+// answer returns the answer of a tool; refused marks a move that did not happen. The text is the content as JSON,
+// unless that exceeds maxText. The content is also returned as structured content if the text is not the JSON, or if
+// the tool is listed with an output schema, because the protocol then requires it.
 func (f *Face) answer(content any, refused bool) (*mcp.CallToolResult, error) {
 	doc, err := document.Marshal(content)
 	if err != nil {
@@ -57,15 +57,15 @@ func (f *Face) answer(content any, refused bool) (*mcp.CallToolResult, error) {
 	return result, nil
 }
 
-// recoverError turns a panic into an error, so that one defect costs one answer and its
-// text stays in the log.
+// recoverError converts a panic into an error, so that a defect fails only one request and its details stay in the
+// log.
 func recoverError(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 	}
 }
 
-// answerError is what a tool answers for an error.
+// answerError returns the answer of a tool for an error.
 func (f *Face) answerError(ctx context.Context, op *operation.Operation, err error) (*mcp.CallToolResult, error) {
 	e := f.explain(ctx, op.Tool.Name, err)
 	content := errorContent{Error: errorAnswer{
@@ -75,7 +75,7 @@ func (f *Face) answerError(ctx context.Context, op *operation.Operation, err err
 		at := operation.BriefPosition(*e.Current)
 		content.Position = &at
 	}
-	if len(e.Issues) > 0 { // they say it
+	if len(e.Issues) > 0 { // the issues contain the details
 		content.Error.Message, content.Error.Path = "The definition is not valid; the issues say why.", ""
 	}
 	if op == operation.ConfigureJudge.Operation {
@@ -84,7 +84,7 @@ func (f *Face) answerError(ctx context.Context, op *operation.Operation, err err
 	return f.answer(content, true)
 }
 
-// explain is an error as clients see it. A defect is logged here.
+// explain returns an error as clients see it, and logs it if it is a defect.
 func (f *Face) explain(ctx context.Context, what string, err error) *engine.Error {
 	e, defect := operation.Explain(err)
 	if defect {

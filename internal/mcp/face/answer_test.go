@@ -17,8 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// scripted answers every advance, start and question with one decision, or fails
-// with one error.
+// scripted answers every advance, start and validation with one decision, or fails with one error.
 type scripted struct {
 	operation.Engine
 	decision engine.Decision
@@ -91,8 +90,7 @@ func TestDecisionsAsAnswers(t *testing.T) {
 	}
 }
 
-// Every code of the engine reaches the client as it is, with what to do; nothing
-// of the cause does.
+// Every code of the engine reaches the client unchanged, with the next step. Nothing of the cause does.
 func TestEveryErrorCode(t *testing.T) {
 	for _, info := range engine.Codes {
 		current := &engine.Position{ID: "wf-1", State: "b", NextActions: []string{}, Progress: "In \"b\"."}
@@ -117,7 +115,7 @@ func TestEveryErrorCode(t *testing.T) {
 	}
 }
 
-// panicking has a defect.
+// panicking panics.
 type panicking struct{ operation.Engine }
 
 func (panicking) List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error) {
@@ -151,7 +149,7 @@ func TestPanicsAreHidden(t *testing.T) {
 	}
 }
 
-// big has a context of so many bytes.
+// big has a context of the given size, in bytes.
 type big struct {
 	operation.Engine
 	bytes int
@@ -161,7 +159,7 @@ func (b big) StatusAt(context.Context, engine.Principal, string, engine.When) (e
 	return engine.StatusResult{Context: json.RawMessage(`{"x":"` + strings.Repeat("y", b.bytes) + `"}`)}, nil
 }
 
-// What would end a client is not sent.
+// Answers that would crash a client are not sent.
 func TestLargeAnswers(t *testing.T) {
 	for _, c := range []struct {
 		bytes, most int

@@ -25,10 +25,9 @@ import (
 
 const loop = `{"name":"loop","initialState":"a","states":{"a":{"transitions":{"again":"a"}}}}`
 
-// BenchmarkAdvanceOverStdio is workflow.advance over stdio pipes, one call at a
-// time, beside its baseline: an echo tool of a bare mcp-go server over the same
-// pipes. The durable one also waits for the disk; engine/store/sqlite measures
-// that part alone.
+// BenchmarkAdvanceOverStdio measures workflow.advance over stdio pipes, one call at a time. Its baseline is an echo
+// tool of a plain mcp-go server over the same pipes. The durable variant also waits for the disk; engine/store/sqlite
+// measures that part alone.
 func BenchmarkAdvanceOverStdio(b *testing.B) {
 	b.Run("bare mcp-go echo", func(b *testing.B) {
 		s := server.NewMCPServer("echo", "1")

@@ -17,12 +17,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// fakeChains have the run "r" of "tour", which is what now says it is.
+// fakeChains has the run "r" of "tour" in the state now.
 type fakeChains struct {
 	chain.Chains
 
 	now   chain.RunView
-	later []chain.RunStep // what comes behind the cursor of now
+	later []chain.RunStep // the steps after the cursor of now
 	ended chan struct{}
 	asked []string
 }
@@ -144,7 +144,7 @@ func TestChainTools(t *testing.T) {
 	}
 }
 
-// A client that waits hears where the run is; the answer is the output, with the digits that it had.
+// A client that waits gets progress reports. The answer is the output, with its digits unchanged.
 func TestRunResultReports(t *testing.T) {
 	chains := &fakeChains{
 		now: chain.RunView{Run: "r", Chain: "tour", Status: chain.StatusRunning, NextCursor: "3", Steps: []chain.RunStep{
@@ -167,7 +167,7 @@ func TestRunResultReports(t *testing.T) {
 	}
 }
 
-// exposeChain exposes tour as a tool, in a mode.
+// exposeChain exposes tour as a tool with the given mode.
 func exposeChain(t *testing.T, e *engine.Engine, chains *fakeChains, mode string) option {
 	t.Helper()
 	file, err := document.Parse("gavel.yaml", []byte(`{chains: [{name: tour, mode: `+mode+`}], wait: 1s}`), document.Limits{})
@@ -187,7 +187,7 @@ func exposeChain(t *testing.T, e *engine.Engine, chains *fakeChains, mode string
 	return func(c *face.Config) { c.Extras, c.Services = tools, services(chains) }
 }
 
-// A chain is one tool: a call answers with the run, or waits for what it gives.
+// A chain is one tool: a call returns the run, or waits for its output.
 func TestExposedChain(t *testing.T) {
 	running := chain.RunView{Run: "r", Chain: "tour", Status: chain.StatusRunning, Steps: []chain.RunStep{{Key: "a"}, {Key: "b"}, {Key: "c"}}}
 	call := func(w *session, meta string) string {

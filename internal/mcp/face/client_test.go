@@ -18,13 +18,13 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// dial connects the library's own client; legacy is the era with initialize.
+// dial connects the library's own client; legacy selects the protocol era with initialize.
 func dial(t *testing.T, e operation.Engine, name string, legacy bool, configure ...option) *client.Client {
 	t.Helper()
 	return dialWith(t, e, name, legacy, nil, configure...)
 }
 
-// dialWith dials with more options of the client.
+// dialWith is dial with further client options.
 func dialWith(t *testing.T, e operation.Engine, name string, legacy bool, options []client.ClientOption, configure ...option) *client.Client {
 	t.Helper()
 	cfg := face.Config{
@@ -123,8 +123,8 @@ func resources(t *testing.T, c *client.Client, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It must not tell a model to send what is refused: evidence is the gate's to fetch, and
-	// writes may not list a key for it.
+	// The prompt must not tell a model to send data that would be rejected: the gate fetches evidence, and writes may
+	// not list a key for it.
 	switch text := r.Messages[0].Content.(mcp.TextContent).Text; {
 	case !strings.Contains(text, id), strings.Contains(text, "evidence"), !strings.Contains(text, "lists writes"):
 		t.Errorf("prompt: %s", text)
@@ -157,7 +157,7 @@ func completions(t *testing.T, c *client.Client, id string) {
 	}
 }
 
-// Without initialize, each request says who asks, and is told names in its style.
+// Without initialize, each request identifies its client and gets names in that client's style.
 func TestNameStyleOfTheModernEra(t *testing.T) {
 	for name, want := range map[string]string{"claude-ai": "workflow_start", "inspector": "workflow.start"} {
 		c := dial(t, newEngine(t), name, false)

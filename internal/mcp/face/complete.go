@@ -9,12 +9,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// completer offers names and ids while a person types them: the arguments of the
-// prompt, and the variables of the resources.
+// completer completes names and ids that a person types: the arguments of the prompt, and the variables of the
+// resources.
 type completer struct{ face *Face }
 
-// CompletePromptArgument completes the prompt's type and id. An instance's id is
-// completed for the chosen type only.
+// CompletePromptArgument completes the prompt's type and id. If a type is chosen, it completes only ids of its
+// instances.
 func (c completer) CompletePromptArgument(ctx context.Context, prompt string, a mcp.CompleteArgument, chosen mcp.CompleteContext) (*mcp.Completion, error) {
 	switch {
 	case prompt == promptFollow && a.Name == "type":
@@ -25,7 +25,7 @@ func (c completer) CompletePromptArgument(ctx context.Context, prompt string, a 
 	return &mcp.Completion{}, nil
 }
 
-// CompleteResourceArgument completes the {name} and {id} of a resource template.
+// CompleteResourceArgument completes {name} and {id} of a resource template.
 func (c completer) CompleteResourceArgument(ctx context.Context, uri string, a mcp.CompleteArgument, _ mcp.CompleteContext) (*mcp.Completion, error) {
 	switch {
 	case a.Name == "name" && strings.HasPrefix(uri, definitions):
@@ -44,7 +44,7 @@ func (c completer) workflows(ctx context.Context, prefix string) (*mcp.Completio
 	return completePrefix(ctx, c.face, prefix, all, func(d engine.DefinitionSummary) string { return d.Name }, "", err)
 }
 
-// completionPage is how many of the newest instances are looked at.
+// completionPage is the number of the newest instances or reviews that completion examines.
 const completionPage = 500
 
 func (c completer) instances(ctx context.Context, prefix, workflow string) (*mcp.Completion, error) {
@@ -52,8 +52,7 @@ func (c completer) instances(ctx context.Context, prefix, workflow string) (*mcp
 	return completePrefix(ctx, c.face, prefix, page.Instances, func(i engine.InstanceSummary) string { return i.ID }, page.NextCursor, err)
 }
 
-// completePrefix offers the names with the prefix of what was listed, at most as many as the
-// protocol takes.
+// completePrefix returns the listed names with the prefix, at most as many as the protocol allows.
 func completePrefix[T any](ctx context.Context, f *Face, prefix string, listed []T, name func(T) string, next string, err error) (*mcp.Completion, error) {
 	if err != nil {
 		return nil, f.rpc(ctx, "completion", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// What an answer costs a model: the JSON is in it once, wherever that is.
+// An answer contains its JSON once, as text or as structured content: models pay for each copy.
 func TestAnswersHoldTheJSONOnce(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -35,7 +35,7 @@ func TestAnswersHoldTheJSONOnce(t *testing.T) {
 	}
 }
 
-// journey calls every tool, and each with what is refused, and hands the answers to look.
+// journey calls every tool, with accepted and with rejected arguments, and passes the answers to look.
 func journey(t *testing.T, look func(tool string, r result), options ...option) {
 	t.Helper()
 	e := newEngine(t, withReviews)
@@ -97,7 +97,7 @@ func journey(t *testing.T, look func(tool string, r result), options ...option) 
 	}
 }
 
-// A violation is in one place: no text and no structured content says it twice.
+// A violation appears once in the text and in the structured content.
 func TestOnePlaceForAViolation(t *testing.T) {
 	journey(t, func(tool string, r result) {
 		if tool == "workflow.judge.history" || tool == "workflow.review.list" { // several decisions
@@ -115,7 +115,7 @@ func TestOnePlaceForAViolation(t *testing.T) {
 	})
 }
 
-// What is not in the toolset cannot be called, and the refusal says why.
+// Tools outside the toolset cannot be called; the error gives the reason.
 func TestToolsetIsClosed(t *testing.T) {
 	w := serve(t, newEngine(t), func(c *face.Config) { c.Toolset = face.CoreTools })
 	w.hello("test")
@@ -125,7 +125,7 @@ func TestToolsetIsClosed(t *testing.T) {
 			t.Errorf("got %s", line)
 		}
 	}
-	for _, op := range operation.All() { // words about tools that are not there would mislead
+	for _, op := range operation.All() { // texts about missing tools would mislead
 		if op.Tool.Name == "" || slices.Contains([]string{"list", "describe", "start", "advance", "status", "judge.validate"}, strings.TrimPrefix(op.Tool.Name, "workflow.")) {
 			continue
 		}
@@ -136,8 +136,8 @@ func TestToolsetIsClosed(t *testing.T) {
 	}
 }
 
-// The lists of tools stay as small as they are said to be. A token of these texts is four
-// bytes or more (docs/benchmarks.md counts them), so that bytes bound them here.
+// The lists of tools stay as small as documented. A token of these texts is at least four bytes (docs/benchmarks.md
+// counts them), so the test limits bytes.
 func TestToolListsStaySmall(t *testing.T) {
 	for set, most := range map[face.Toolset]int{face.CoreTools: 2500, face.SeedTools: 4500, face.AllTools: 7000} {
 		w := serve(t, newEngine(t, withReviews), withReviewTools, as("operator"), func(c *face.Config) { c.Toolset = set })

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// What a model's absence did to a decision reaches the agent whole.
+// A decision tells the agent completely how a missing model affected it.
 func TestDecisionsSayHowTheyCameAbout(t *testing.T) {
 	d := engine.Decision{
 		ID: "dec-1", Outcome: judge.Reject, Proposed: judge.Approve, Code: judge.CodeJudgeUnavailable, Target: "b",
@@ -41,7 +41,7 @@ func TestDecisionsSayHowTheyCameAbout(t *testing.T) {
 	}
 }
 
-// Which model judges is chosen by a name that an operator configured.
+// The judging model can only be one that an operator configured.
 func TestConfiguringAnUnknownModel(t *testing.T) {
 	w := serve(t, newEngine(t))
 	defer w.end()

@@ -32,13 +32,13 @@ func (w *session) helloWith(capabilities string) {
 
 const shows = `{"elicitation":{}}`
 
-// ship asks for the move that a person decides.
+// ship requests the move that a person decides.
 func (w *session) ship(id string) {
 	w.t.Helper()
 	w.send(`{"jsonrpc":"2.0","id":"ship","method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":"` + id + `","action":"ship","data":{"to":"all"}}}}`)
 }
 
-// reviewForm is a form that the server asks to show.
+// reviewForm is a form that the server asks the client to show.
 type reviewForm struct {
 	ID     string
 	Method string
@@ -59,7 +59,7 @@ func (w *session) form() reviewForm {
 	return f
 }
 
-// shipped is the answer to ship.
+// shipped returns the answer to ship.
 func (w *session) shipped() result {
 	w.t.Helper()
 	var m struct {
@@ -78,7 +78,7 @@ func approves(reason string) string {
 	return `{"action":"accept","content":{"decision":"approve","reason":"` + reason + `"}}`
 }
 
-// formAnswer is what a client says to a form, and what becomes of the move.
+// formAnswer is a client's answer to a form, and the resulting state of the move.
 type formAnswer struct {
 	answer   string
 	status   string // of the review
@@ -135,7 +135,7 @@ func checkShipped(t *testing.T, name string, r result, want formAnswer) {
 	}
 }
 
-// What a person is shown names what is asked, and cannot be dressed up by the agent.
+// A form shows exactly what is asked, and the agent cannot imitate its text.
 func TestWhatAFormShows(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	w.helloWith(shows)
@@ -167,8 +167,7 @@ func TestWhatAFormShows(t *testing.T) {
 	w.shipped()
 }
 
-// No form without an operator's leave, a client that shows forms, and a risk that
-// allows it.
+// No form is shown without an operator's permission, a client that shows forms, and a low enough risk.
 func TestWhoIsNotAsked(t *testing.T) {
 	risky := strings.Replace(release, `"requireAssurance":"human"`, `"risk":"high"`, 1)
 	for name, c := range map[string]struct {
@@ -193,7 +192,7 @@ func TestWhoIsNotAsked(t *testing.T) {
 	}
 }
 
-// An engine that does not take the client's word is told, and the move stays parked.
+// If the engine does not accept decisions through the client, the form is not shown and the move stays parked.
 func TestEngineDoesNotTakeTheClientsWord(t *testing.T) {
 	w := serve(t, newEngine(t, func(c *engine.Config) { c.ReviewPath = true }), withForms)
 	w.helloWith(shows)
@@ -205,8 +204,8 @@ func TestEngineDoesNotTakeTheClientsWord(t *testing.T) {
 	}
 }
 
-// A client that never answers is told to give up, and one that answers late, twice, to
-// nothing or with an error changes nothing.
+// A client that never answers gets a cancellation. Answers that are late, duplicate, unrelated or errors change
+// nothing.
 func TestFormsWithoutAnswers(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms, func(c *face.Config) { c.ElicitTimeout = 50 * time.Millisecond })
 	w.helloWith(shows)
@@ -232,7 +231,7 @@ func TestFormsWithoutAnswers(t *testing.T) {
 	}
 }
 
-// An agent that repeats its call until somebody gives in gets nowhere.
+// An agent cannot ask again and again until a person gives in.
 func TestAskedOnlySoOften(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	w.helloWith(shows)
@@ -248,8 +247,8 @@ func TestAskedOnlySoOften(t *testing.T) {
 	}
 }
 
-// Many parked moves at once: a few forms, the others are parked at once, and nothing
-// stops the protocol.
+// With many parked moves at the same time, a few forms are shown, the other moves are parked immediately, and the
+// protocol keeps working.
 func TestManyForms(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews, func(c *engine.Config) { c.Limits.OpenReviews = 1000 }), withForms)
 	w.helloWith(shows)
@@ -294,7 +293,7 @@ func TestManyForms(t *testing.T) {
 	}
 }
 
-// A client that is gone leaves no form behind.
+// A client that has gone away leaves no form open.
 func TestEndWithAFormOpen(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	w.helloWith(shows)
@@ -311,7 +310,7 @@ func TestEndWithAFormOpen(t *testing.T) {
 	}
 }
 
-// A call that the client cancels takes its form with it.
+// When the client cancels a call, its form is cancelled too.
 func TestCancelledCallWithAFormOpen(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	w.helloWith(shows)
@@ -364,8 +363,7 @@ func TestFormsWithAClientOfEitherEra(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, a yes is the word approve, chosen and with a reason, and
-// nothing else.
+// Only the word approve, explicitly chosen and with a reason, is an approval, whatever a client sends.
 func FuzzForms(f *testing.F) {
 	for _, c := range formAnswers {
 		f.Add([]byte(c.answer))

@@ -30,8 +30,7 @@ func TestEndOfInputAnswersWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// A change that a client subscribed to is announced before the end, although no poll of the
-// feed has seen it.
+// A change that a client subscribed to is announced before the end, even if no poll of the feed has seen it.
 func TestEndOfInputAnnouncesChanges(t *testing.T) {
 	w := serve(t, newEngine(t, func(c *engine.Config) { c.FeedPoll = time.Hour }))
 	w.hello("test")
@@ -50,7 +49,7 @@ func TestEndOfInputAnnouncesChanges(t *testing.T) {
 	}
 }
 
-// A last line without its newline is a line.
+// A last line without a newline is processed.
 func TestEndOfInputServesTheLastLine(t *testing.T) {
 	w := serve(t, newEngine(t))
 	if _, err := io.WriteString(w.in, `{"jsonrpc":"2.0","id":"last","method":"ping"}`); err != nil {
@@ -77,7 +76,7 @@ func TestStopCancelsWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// While the last answers are awaited, nothing new is begun.
+// While the last answers are awaited, new requests are rejected.
 func TestStopRefusesWhatIsNew(t *testing.T) {
 	s := newSlow(newEngine(t))
 	w := serve(t, s)
@@ -106,7 +105,7 @@ func TestStopRefusesWhatIsNew(t *testing.T) {
 	}
 }
 
-// A handler that never ends does not keep the server.
+// A handler that never ends does not keep the server running.
 func TestEndsWhateverCallsDo(t *testing.T) {
 	s := &deaf{Engine: newEngine(t), entered: make(chan struct{}, 1), release: make(chan struct{})}
 	w := serveFace(t, hurried(t, s))
@@ -120,7 +119,7 @@ func TestEndsWhateverCallsDo(t *testing.T) {
 	close(s.release)
 }
 
-// deaf does not hear that it is cancelled.
+// deaf ignores cancellation.
 type deaf struct {
 	operation.Engine
 	entered, release chan struct{}
@@ -132,11 +131,11 @@ func (d *deaf) List(context.Context, engine.Principal) ([]engine.DefinitionSumma
 	return nil, errors.New("too late")
 }
 
-// A client that does not read does not keep the server either.
+// A client that does not read does not keep the server running either.
 func TestEndsWhenNobodyReads(t *testing.T) {
 	face := hurried(t, newEngine(t))
 	inR, inW := io.Pipe()
-	outR, outW := io.Pipe() // nobody reads: every write blocks
+	outR, outW := io.Pipe() // no one reads: every write blocks
 	done := make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -154,7 +153,7 @@ func TestEndsWhenNobodyReads(t *testing.T) {
 	_ = inW.Close()
 }
 
-// A client that is gone ends the server: its calls would be judged for nobody.
+// A client that has gone away ends the server: no one would get the answers.
 func TestEndsWithItsOutput(t *testing.T) {
 	face := hurried(t, newEngine(t))
 	inR, inW := io.Pipe()

@@ -7,7 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// OutputSchemas are the declared output schemas by canonical tool name.
+// OutputSchemas returns the declared output schemas by canonical tool name.
 func OutputSchemas() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	services := map[string]any{}
@@ -20,7 +20,7 @@ func OutputSchemas() map[string]json.RawMessage {
 	return out
 }
 
-// Approves reports whether an answer to a form is a person's yes.
+// Approves reports whether an answer to a form is an approval by a person.
 func Approves(reply []byte) bool {
 	word, err := readForm(reply)
 	return err == nil && word.decision == judge.Approve

@@ -23,7 +23,7 @@ const releaseWorkflow = `{
 		"draft": {"transitions": {"submit": "checked"}}, "checked": {"transitions": {"release": "released", "drop": "dropped"}},
 		"released": {"final": true, "outcome": "success"}, "dropped": {"final": true, "outcome": "failure"}}}`
 
-// exposing exposes two workflows of the operator's, release.v2 and, as an express one, other.
+// exposing exposes two workflows of the operator: release.v2 and, in express mode, other.
 func exposing(t testing.TB, e *engine.Engine, wait time.Duration) option {
 	t.Helper()
 	tools := exposed(t, e, wait)
@@ -57,7 +57,7 @@ func scopedTo(workflows string) option {
 	return func(c *face.Config) { c.Principal.Workflows = workflows }
 }
 
-// What each principal sees is a golden file.
+// A golden file holds what each principal sees.
 func TestExposedList(t *testing.T) {
 	for name, options := range map[string][]option{
 		"agent": {withSchemas}, "scope": {scopedTo("other work*")}, "operator": {as("operator"), withSchemas}, "reviewer": {as("reviewer")},
@@ -76,7 +76,7 @@ func TestExposedList(t *testing.T) {
 			all.WriteByte('\n')
 		}
 		switch name {
-		case "reviewer": // who may start nothing
+		case "reviewer": // which may start nothing
 			if all.Len() > 0 {
 				t.Errorf("a reviewer sees %s", all.String())
 			}
@@ -89,7 +89,7 @@ func TestExposedList(t *testing.T) {
 	}
 }
 
-// An exposed workflow is started as workflow.start does it: the same answer, and the same key.
+// Calling an exposed workflow is like workflow.start: the same answer, and the same idempotency.
 func TestExposedCall(t *testing.T) {
 	e := newEngine(t)
 	w := serve(t, e, exposing(t, e, time.Second))
@@ -138,7 +138,7 @@ func TestExposedCall(t *testing.T) {
 	}
 }
 
-// The input of a tool whose schema is wrapped is its one argument.
+// If the schema of a tool is wrapped, its input is the only argument.
 func TestExposedWrapped(t *testing.T) {
 	e := newEngine(t)
 	option := exposing(t, e, time.Second)
@@ -161,7 +161,7 @@ func TestExposedWrapped(t *testing.T) {
 	}
 }
 
-// What a principal may not start is to it as what does not exist.
+// A workflow that a principal may not start does not exist for it.
 func TestExposedToNobodyElse(t *testing.T) {
 	e := newEngine(t)
 	w := serve(t, e, exposing(t, e, time.Second), scopedTo("other"))
@@ -218,7 +218,7 @@ func TestExposedExpress(t *testing.T) {
 				if err := <-moved; err != nil {
 					t.Fatal(err)
 				}
-				if n < 1 || n > c.reports { // the last move is the answer, and two may be one
+				if n < 1 || n > c.reports { // the last move is the answer, and two reports may be merged
 					t.Errorf("%d reports of progress, want %d", n, c.reports)
 				}
 				answer := m["result"].(map[string]any)
@@ -260,7 +260,7 @@ func advance(t *testing.T, e *engine.Engine, id string, actions ...string) error
 	return nil
 }
 
-// A call that nobody waits for to its end starts an instance all the same.
+// A call that stops waiting before the end has still started an instance.
 func TestExpressWithoutAnEnd(t *testing.T) {
 	t.Run("the time is over", func(t *testing.T) {
 		e := newEngine(t)
@@ -279,7 +279,7 @@ func TestExpressWithoutAnEnd(t *testing.T) {
 		"the client cancels": func(w *session) {
 			w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 			w.send(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
-			if m := w.next(); m["id"] != float64(2) { // and no answer to 1
+			if m := w.next(); m["id"] != float64(2) { // and no answer to request 1
 				w.t.Errorf("got %v", m)
 			}
 		},
@@ -302,7 +302,7 @@ func TestExpressWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// A change is announced on the connection of whom it concerns.
+// A change is announced only on connections that it affects.
 func TestExposedListChanged(t *testing.T) {
 	e := newEngine(t)
 	tools := exposed(t, e, time.Second)
@@ -316,14 +316,14 @@ func TestExposedListChanged(t *testing.T) {
 		if _, err := e.Define(t.Context(), localOperator, engine.DefineRequest{Source: "definition", Document: []byte(doc)}); err != nil {
 			t.Fatal(err)
 		}
-		tools.List(t.Context(), localOperator) // looks at once
+		tools.List(t.Context(), localOperator) // looks immediately
 	}
 	define("release.v2")
 	if m := all.next(); m["method"] != "notifications/tools/list_changed" {
 		t.Errorf("got %v", m)
 	}
 	define("other")
-	for _, w := range []*session{all, scoped} { // of which this is the first
+	for _, w := range []*session{all, scoped} { // for scoped, this is the first notification
 		if m := w.next(); m["method"] != "notifications/tools/list_changed" {
 			t.Errorf("got %v", m)
 		}

@@ -11,10 +11,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// metaKey is the member of a call's _meta with an idempotency key: in the arguments of an Extra no name is reserved.
+// metaKey is the member of a call's _meta with an idempotency key. An Extra's arguments cannot hold it, because they
+// have no reserved names.
 const metaKey = "gavel/idempotencyKey"
 
-// listExtras are the tools of a module.
+// listExtras returns the tools of a module.
 func (f *Face) listExtras(ctx context.Context, p engine.Principal) (tools []mcp.Tool) {
 	if f.cfg.Extras == nil {
 		return nil
@@ -33,7 +34,7 @@ func (f *Face) listExtras(ctx context.Context, p engine.Principal) (tools []mcp.
 	return tools
 }
 
-// callExtra calls a tool of a module; false for a tool that is none, or not the caller's to use.
+// callExtra calls a tool of a module; ok is false if there is no such tool for the caller.
 func (f *Face) callExtra(ctx context.Context, p engine.Principal, c wire.Call) (out *mcp.CallToolResult, ok bool, err error) {
 	if f.cfg.Extras == nil {
 		return nil, false, nil
@@ -71,7 +72,7 @@ func (f *Face) runExtra(ctx context.Context, x operation.Extra, c wire.Call) (ou
 	return f.answer(content, refused)
 }
 
-// reporter sends progress to a client that gave a token; nil for one that did not.
+// reporter returns a function that sends progress to the client; nil if the client gave no token.
 func reporter(ctx context.Context, token document.JSON) func(message string) {
 	if token.Kind() == 0 {
 		return nil

@@ -1,14 +1,16 @@
-// Package face is gavel's MCP face: it has tool calls bound to operations, asks the
-// engine, and encodes what it answers. internal/mcp/wire speaks the protocol.
+// Package face is gavel's MCP face: it binds tool calls to operations, calls the engine, and encodes the results.
+// internal/mcp/wire implements the protocol.
 //
-// It promises that every answer of a tool has text and structured content that conforms to
-// the tool's declared schema, and that a refused or parked move is a tool error with the
-// whole position. Where an operator allowed it, a move that waits for a person is put to one
-// through the client; only an answer that chose to approve, to exactly the question that was
-// asked, in time and once, approves.
+// It promises:
+//   - The structured content of an answer conforms to the tool's declared schema.
+//   - A refused or parked move is a tool error with the whole position.
+//   - If an operator allowed it, a move that waits for a person is put to a person through the client. Only an answer
+//     that explicitly chose to approve exactly this question, in time and once, approves it.
 //
-// It must never decide about rights or rules, show the text of an unknown error, or take a
-// person's silence, or anything unclear, for a yes.
+// It must never:
+//   - decide about rights or rules;
+//   - show the text of an unknown error;
+//   - treat a person's silence, or an unclear answer, as an approval.
 package face
 
 import (
@@ -31,34 +33,33 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Config is what a Face is made of. Engine and Logger are required, and Principal to
-// serve stdio.
+// Config configures a Face. Engine and Logger are required; Principal is required to serve stdio.
 type Config struct {
 	Engine    operation.Engine
-	Principal engine.Principal // who the client is over stdio; over HTTP each request says
-	ToolNames ToolNames        // Auto when empty
-	Toolset   Toolset          // AllTools when empty
-	// OutputSchemas lists each tool with the schema of its answers, and answers with
-	// structured content, which that demands.
+	Principal engine.Principal // the client over stdio; over HTTP each request identifies its caller
+	ToolNames ToolNames        // "" is Auto
+	Toolset   Toolset          // "" is AllTools
+	// OutputSchemas lists each tool with the schema of its answers. The protocol then requires structured content in
+	// the answers.
 	OutputSchemas bool
 	Version       string // of the program, for serverInfo
 	Logger        *slog.Logger
-	// Services are those of operation.Call. The tools of those that are missing are not offered.
+	// Services are those of operation.Call. Tools whose service is missing are not offered.
 	Services map[string]any
-	// Extras are tools that are not in the table; nil: there are none.
+	// Extras are tools that are not in the table; nil for none.
 	Extras operation.Extras
 	// Foreign, Limits and StillValid are as in wire.Config.
 	Foreign    wire.Foreign
 	Limits     wire.Limits
 	StillValid func(context.Context, auth.Identity) bool
-	// Reviews offers the tools and resources of reviews.
+	// Reviews enables the tools and resources of reviews.
 	Reviews bool
-	// Elicit puts a parked move to a person through the client, when that can show
-	// forms and the transition is not of high risk. The engine must allow it too.
+	// Elicit asks a person about a parked move through the client, if the client can show forms and the transition is
+	// not high-risk. The engine must allow it too.
 	Elicit bool
-	// ElicitTimeout is how long such a form waits; 0 is 2 minutes.
+	// ElicitTimeout limits how long such a form waits; 0 is 2 minutes.
 	ElicitTimeout time.Duration
-	// States seals the forms that clients carry; nil: they end with the Face.
+	// States seals the forms that clients carry; if nil, they become invalid when the Face ends.
 	States *clientstate.States
 }
 
@@ -141,14 +142,14 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 // Handler returns the face over HTTP. Call Close when done with it.
 func (f *Face) Handler() *wire.Endpoint { return f.wire.Handler() }
 
-// instructions are what a client may put before its model.
+// instructions are text that a client may show its model.
 const instructions = `gavel holds your process as a state machine. Start an instance with workflow.start and perform one of nextActions with workflow.advance; next says which fields data must bring, and whether evidence, a model or a person is involved. Every advance is judged before it happens.
 A refused advance says what is missing: fix exactly that and try again, or choose another action. Only the state that an answer shows is true: never report a step as done that was not approved.
 workflow.judge.validate asks whether an action would pass, without moving.`
 
-// reviewInstructions are added where a person can be asked.
+// reviewInstructions are appended if a person can be asked.
 const reviewInstructions = `
 An advance whose outcome is escalate has not happened: it waits for a person as a review. Tell your user its id and look again with %s; do not send the same data again, and do not decide it yourself. Other legal actions are possible meanwhile, but they void the review.`
 
-// callerOf is on whose behalf the engine is asked.
+// callerOf returns the principal that a request acts for.
 func callerOf(ctx context.Context) engine.Principal { return wire.CallerOf(ctx) }

@@ -17,22 +17,21 @@ import (
 )
 
 const (
-	// formKey names the form among the inputs that a call asks for.
+	// formKey names the form among the inputs that a call requests.
 	formKey = "review"
-	// How much of the agent's data and of the judge's words a form shows, in bytes.
+	// Limits on the agent's data and on the judge's texts in a form, in bytes.
 	mostData  = 4000
 	mostWords = 1000
 )
 
-// formSchema has no default: clients fill defaults in, and no one may approve by
-// pressing enter.
+// formSchema has no default: clients fill in defaults, and no one may approve just by pressing enter.
 var formSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"decision":{"type":"string","title":"Decision","description":"approve makes the move, reject refuses it.","enum":["approve","reject"]},` +
 	`"reason":{"type":"string","title":"Reason","description":"Why, in one sentence. It is recorded, and the agent reads it.","minLength":1,"maxLength":1000}},` +
 	`"required":["decision","reason"]}`)
 
-// reviewForm asks a person about a review. What others wrote comes last, in JSON or on one
-// line, so that it cannot pass for the gate's words.
+// reviewForm returns the form that asks a person about a review. Text from others comes last, as JSON or on one line,
+// so that it cannot imitate the gate's own text.
 func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
 	var b strings.Builder
 	fmt.Fprintf(&b, "An agent asks for %q in the workflow %q (instance %s), and a person has to decide it.\n", v.Action, v.Workflow, v.Instance)
@@ -50,8 +49,8 @@ func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
 	return mcp.ElicitationParams{Message: b.String(), RequestedSchema: formSchema}
 }
 
-// truncateText is text for a person's screen: one line, without what a screen would obey or
-// hide, and cut with a word about it.
+// truncateText returns text for a person's screen: on one line, without characters that a terminal would interpret or
+// hide. If it is too long, it is cut and says so.
 func truncateText(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -73,7 +72,7 @@ func truncateText(s string, most int) string {
 	return fmt.Sprintf("%s [%d more bytes are not shown]", s[:cut], len(s)-cut)
 }
 
-// formAnswer is a person's answer to a form. An empty decision is none.
+// formAnswer is a person's answer to a form. An empty decision means that there is none.
 type formAnswer struct {
 	decision judge.Outcome
 	reason   string
@@ -81,8 +80,7 @@ type formAnswer struct {
 
 var errUnusable = errors.New("the answer is not one that the form allows")
 
-// readForm takes exactly what the form allows and nothing like it: an approval is a
-// word that was chosen, with a reason.
+// readForm accepts exactly what the form allows: an approval is an explicitly chosen word, with a reason.
 func readForm(raw json.RawMessage) (formAnswer, error) {
 	if document.CheckJSON(raw, document.Limits{Bytes: 64 << 10, Depth: 8}) != nil {
 		return formAnswer{}, errUnusable
@@ -110,7 +108,7 @@ func readForm(raw json.RawMessage) (formAnswer, error) {
 	return out, nil
 }
 
-// textOf is what a JSON string says, "" for anything else.
+// textOf returns the value of a JSON string, "" for any other value.
 func textOf(raw json.RawMessage) string {
 	var s string
 	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
@@ -119,8 +117,7 @@ func textOf(raw json.RawMessage) string {
 	return s
 }
 
-// hasForms reports whether a client shows forms to a person: elicitation without a mode
-// means forms.
+// hasForms reports whether a client can show forms to a person. Elicitation without a mode means forms.
 func hasForms(c *mcp.ClientCapabilities) bool {
 	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }

@@ -35,7 +35,7 @@ func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 	return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, options...)
 }
 
-// session is a server on pipes, driven by raw lines as a client writes them.
+// session is a server on pipes that the test drives with raw lines, like a client.
 type session struct {
 	t     testing.TB
 	in    *io.PipeWriter
@@ -88,7 +88,7 @@ func serveFace(t testing.TB, face *face.Face) *session {
 	return w
 }
 
-// end closes stdin and waits until the server has returned.
+// end closes stdin and waits until the server returns.
 func (w *session) end() {
 	_ = w.in.Close()
 	late := time.After(patience)
@@ -126,7 +126,7 @@ func (w *session) send(line string) {
 	}
 }
 
-// next is the next message that the server wrote.
+// next returns the next message from the server.
 func (w *session) next() map[string]any {
 	w.t.Helper()
 	line := w.nextLine()
@@ -160,7 +160,7 @@ func (w *session) hello(client string) {
 	w.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 }
 
-// result is what a tool answered.
+// result is the answer of a tool.
 type result struct {
 	IsError           bool           `json:"isError"`
 	StructuredContent map[string]any `json:"structuredContent"`
@@ -177,7 +177,7 @@ func (r result) text() string {
 	return b.String()
 }
 
-// outcome is that of the decision in the answer.
+// outcome returns the outcome of the decision in the answer.
 func (r result) outcome() any {
 	decision, _ := r.StructuredContent["decision"].(map[string]any)
 	return decision["outcome"]
@@ -188,9 +188,8 @@ func (r result) code() any {
 	return e["code"]
 }
 
-// call calls a tool. Whatever it answers has text and conforms to the output schema, which
-// is declared on request: clients refuse what does not. What the text holds is the result's
-// structured content too.
+// call calls a tool. It checks that the answer has text and conforms to the output schema, if that is declared,
+// because clients reject other answers. It also puts the content of the text into the result's structured content.
 func (w *session) call(tool, arguments string) result {
 	w.t.Helper()
 	w.send(`{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"` + tool + `","arguments":` + strings.ReplaceAll(arguments, "\n", " ") + `}}`)

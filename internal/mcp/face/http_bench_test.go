@@ -25,9 +25,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// BenchmarkAdvanceOverHTTP is workflow.advance over HTTP, one call at a time over one
-// connection, beside its baseline in the same run: an echo tool of a bare mcp-go server
-// over HTTP. "x-echo" is how many times as long as the echo it takes.
+// BenchmarkAdvanceOverHTTP measures workflow.advance over HTTP, one call at a time over one connection. Its baseline
+// in the same run is an echo tool of a plain mcp-go server over HTTP. "x-echo" is the ratio of the two times.
 func BenchmarkAdvanceOverHTTP(b *testing.B) {
 	var echo float64 // ns per call
 	run := func(name string, serve func(b *testing.B) (url, call string)) {

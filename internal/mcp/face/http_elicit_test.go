@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// asked is a client whose instance waits to be shipped, and the stream of that call.
+// askedOverHTTP returns a client whose instance waits for a person, with the stream of that call and the form.
 func askedOverHTTP(t *testing.T) (ann visitor, calling *stream, f reviewForm) {
 	t.Helper()
 	s := serveHTTP(t, newEngine(t, withReviews), withForms)
@@ -22,8 +22,7 @@ func askedOverHTTP(t *testing.T) (ann visitor, calling *stream, f reviewForm) {
 	return ann, calling, f
 }
 
-// A person is asked over the stream of the very call, and only the session that was asked
-// can answer.
+// A person is asked over the stream of the call itself, and only the session that was asked can answer.
 func TestHTTPElicitation(t *testing.T) {
 	ann, calling, f := askedOverHTTP(t)
 	word := `{"jsonrpc":"2.0","id":"` + f.ID + `","result":` + approves("looks right") + `}`
@@ -47,7 +46,7 @@ func TestHTTPElicitation(t *testing.T) {
 	}
 }
 
-// The end of the server is no answer: the move waits on.
+// The end of the server is not an answer: the move keeps waiting.
 func TestHTTPElicitationEndsWithTheServer(t *testing.T) {
 	ann, calling, _ := askedOverHTTP(t)
 	ann.endpoint.EndStreams()
@@ -56,8 +55,8 @@ func TestHTTPElicitationEndsWithTheServer(t *testing.T) {
 	}
 }
 
-// Without sessions the question is the answer to the call, which the client repeats; what
-// it gives back is worth something for the same principal and call only.
+// Without sessions, the question is the answer to the call, and the client repeats the call. The returned state is
+// valid only for the same principal and call.
 func TestHTTPElicitationOfTheModernEra(t *testing.T) {
 	s := serveHTTP(t, newEngine(t, withReviews), withForms)
 	ann := s.hello()

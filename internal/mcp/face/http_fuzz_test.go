@@ -12,8 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcp/face"
 )
 
-// Whatever is posted, the answer is one JSON-RPC message or none, and never a failure of
-// the server's.
+// For any posted bytes, the answer is one JSON-RPC message or none, and never a server error.
 func FuzzHTTPPost(f *testing.F) {
 	face, err := face.New(quietConfig(newEngine(f)))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// authenticated stands for what authenticates in front of a face: the header Who says
-// who calls, and Role in which role; without the header nobody is authenticated.
+// authenticated replaces the authentication before a face: the header Who names the caller, and Role its role.
+// Without Who, the caller is unauthenticated.
 func authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who := r.Header.Get("Who"); who != "" {
@@ -95,7 +95,7 @@ func (s *site) request(method, body string, headers ...string) *http.Request {
 	return r
 }
 
-// reply is an answer over HTTP.
+// httpAnswer is an HTTP response.
 type httpAnswer struct {
 	status int
 	header http.Header
@@ -123,7 +123,7 @@ func (s *site) post(body string, headers ...string) httpAnswer {
 	return s.do(s.request(http.MethodPost, body, headers...))
 }
 
-// code is the stable code of an error.
+// code returns the stable code of an error.
 func (a httpAnswer) code() string {
 	var m struct {
 		Error struct{ Data struct{ Code string } }
@@ -155,7 +155,7 @@ func (v visitor) ask(body string) httpAnswer {
 	return v.post(body, v.headers...)
 }
 
-// call calls a tool, as session.call does.
+// call calls a tool, like wire.call.
 func (v visitor) call(tool, arguments string) result {
 	v.t.Helper()
 	a := v.ask(`{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `}}`)
@@ -169,7 +169,7 @@ func (v visitor) call(tool, arguments string) result {
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}`
 
-// modern posts a request of the era without sessions; params begin after _meta.
+// modernRequest posts a request of the protocol era without sessions; params follow _meta.
 func (s *site) modernRequest(id, method, name, params string, headers ...string) *http.Request {
 	s.t.Helper()
 	body := `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + modernMeta + `}` + params + `}}`
@@ -189,7 +189,7 @@ type stream struct {
 func (s *site) open(r *http.Request) *stream {
 	s.t.Helper()
 	ctx, end := context.WithCancel(r.Context())
-	res, err := s.client.Do(r.WithContext(ctx)) //nolint:bodyclose // below, once it ends
+	res, err := s.client.Do(r.WithContext(ctx)) //nolint:bodyclose // closed below, once the stream ends
 	if err != nil {
 		end()
 		s.t.Fatal(err)
@@ -211,7 +211,7 @@ func (s *site) open(r *http.Request) *stream {
 	return out
 }
 
-// next is the next message; "" when the stream ended.
+// next returns the next message, "" if the stream has ended.
 func (s *stream) next() string {
 	s.t.Helper()
 	select {

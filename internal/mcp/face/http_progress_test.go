@@ -40,7 +40,7 @@ func (reporting) Call(ctx context.Context, _ engine.Principal, c wire.Call) (*mc
 
 func (reporting) Changed(engine.Principal) <-chan struct{} { return nil }
 
-// Not one notification between a call and its answer is lost, and the answer is last.
+// No notification between a call and its answer is lost, and the answer comes last.
 func TestHTTPLosesNoProgress(t *testing.T) {
 	wire, err := wire.New(wire.Config{Info: mcp.Implementation{Name: "progress", Version: "1"}, Tools: reporting{}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestHTTPLosesNoProgress(t *testing.T) {
 						t.Errorf("call %d: %d of %d frames", n, got, each)
 					}
 				})
-				if era == "2025-11-25" { // in which calls at the same time share the streams of their session
+				if era == "2025-11-25" { // concurrent calls share the streams of their session
 					all.Wait()
 				}
 			}
@@ -89,7 +89,7 @@ func TestHTTPLosesNoProgress(t *testing.T) {
 	}
 }
 
-// A client that accepts JSON alone gets its answer as JSON, without what would be sent before it.
+// A client that accepts only JSON gets its answer as JSON, without notifications before it.
 func TestHTTPAnswersJSONAlone(t *testing.T) {
 	wire, err := wire.New(wire.Config{Info: mcp.Implementation{Name: "progress", Version: "1"}, Tools: reporting{}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

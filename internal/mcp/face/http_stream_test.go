@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// startedHTTP defines a workflow, starts it and parks its move.
+// parkedHTTP defines a workflow, starts it and parks its move.
 func (v visitor) parkedHTTP() (id, review string) {
 	v.t.Helper()
 	v.call("workflow.define", strings.ReplaceAll(release, "\n", ""))
@@ -38,8 +38,8 @@ func approveAsAnn(t *testing.T, e *engine.Engine, review string) {
 	}
 }
 
-// What a person decides reaches a client that subscribed, over the session's stream,
-// whether it was open before or after.
+// A person's decision reaches a subscribed client over the session's stream, whether the stream was opened before or
+// after it.
 func TestHTTPUpdatesOverTheSessionsStream(t *testing.T) {
 	e := newEngine(t, withReviews)
 	s := serveHTTP(t, e, withReviewTools)
@@ -61,7 +61,7 @@ func TestHTTPUpdatesOverTheSessionsStream(t *testing.T) {
 	if got := first.next(); first.status != http.StatusOK || !strings.Contains(got, want) {
 		t.Errorf("%d %s", first.status, got)
 	}
-	// A second stream takes the place of the first, and says again what may be lost.
+	// A second stream replaces the first, and repeats what may have been lost.
 	second := ann.open(ann.request(http.MethodGet, "", ann.headers...))
 	if got := first.next(); got != "" {
 		t.Errorf("the first stream goes on: %s", got)
@@ -110,7 +110,7 @@ func TestHTTPUpdatesOfTheModernEra(t *testing.T) {
 	}
 }
 
-// A stream does not outlive the credential that opened it: not its time, nor a revocation.
+// A stream ends when the credential that opened it expires or is revoked.
 func TestHTTPStreamsEndWithTheCredential(t *testing.T) {
 	var revoked atomic.Bool
 	s := serveHTTP(t, newEngine(t), func(c *face.Config) {
@@ -131,7 +131,7 @@ func TestHTTPStreamsEndWithTheCredential(t *testing.T) {
 	}
 }
 
-// When the server is told to end, streams end and calls are still answered.
+// When the server shuts down, streams end and calls are still answered.
 func TestHTTPDrain(t *testing.T) {
 	s := serveHTTP(t, newEngine(t))
 	ann := s.hello()
@@ -179,7 +179,7 @@ func TestHTTPLimits(t *testing.T) {
 	if a := ann.do(ann.request(http.MethodDelete, "", ann.headers...)); a.status != http.StatusOK {
 		t.Fatal(a.status)
 	}
-	first.next() // it ends with its session, and gives its place back
+	first.next() // it ends with its session, and releases its slot
 	for deadline := time.Now().Add(patience); ; {
 		l := s.open(s.request(http.MethodGet, "", again.headers...))
 		if l.status == http.StatusOK {
@@ -192,7 +192,7 @@ func TestHTTPLimits(t *testing.T) {
 	s.hello() // and so does the session
 }
 
-// Whoever is not the caller cannot cancel a call, in either era.
+// In both protocol eras, another caller cannot cancel a call.
 func TestHTTPCancelByAnother(t *testing.T) {
 	e := newHeld(newEngine(t))
 	s := serveHTTP(t, e)
@@ -216,7 +216,7 @@ func TestHTTPCancelByAnother(t *testing.T) {
 	}
 }
 
-// heldList holds calls of List until they are released.
+// heldList blocks calls of List until they are released.
 type heldList struct {
 	operation.Engine
 	in, out chan struct{}
@@ -247,7 +247,7 @@ func (s *heldList) entered(t *testing.T) {
 
 func (s *heldList) release() { close(s.out) }
 
-// Tools are listed by role, and named as the client can take them.
+// Tools are listed by role, with names that the client accepts.
 func TestHTTPToolsByCaller(t *testing.T) {
 	s := serveHTTP(t, newEngine(t, withReviews), withReviewTools)
 	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
@@ -266,7 +266,7 @@ func TestHTTPToolsByCaller(t *testing.T) {
 	if a := s.post(list, session...); !strings.Contains(string(a.body), `"name":"workflow_start"`) {
 		t.Errorf("claude-ai: %.300s", a.body)
 	}
-	// Who does not say its name is told the names that everybody takes.
+	// A client without a name gets names that all clients accept.
 	if a := s.do(s.modernRequest("1", "tools/list", "", "")); !strings.Contains(string(a.body), `"name":"workflow_start"`) {
 		t.Errorf("no name: %.300s", a.body)
 	}

@@ -39,7 +39,7 @@ func TestHTTPWalk(t *testing.T) {
 	}
 }
 
-// What is wrong is refused before the library sees it, with a status and a stable code.
+// Invalid requests are rejected before the library sees them, with a status and a stable code.
 func TestHTTPRefusals(t *testing.T) {
 	s := serveHTTP(t, newEngine(t), func(c *face.Config) { c.Limits.MaxLine = 2000 })
 	ann := s.hello()
@@ -112,10 +112,10 @@ func TestHTTPRefusals(t *testing.T) {
 	}
 }
 
-// goWords are those of Go's decoder, which mean nothing to callers.
+// goWords match words of Go's decoder, which mean nothing to callers.
 var goWords = regexp.MustCompile(`unmarshal|struct|mcp\.|map\[|interface|json:|sampling`)
 
-// What one era has not is not there in it.
+// Methods of one protocol era do not exist in the other.
 func TestHTTPErasAreApart(t *testing.T) {
 	s := serveHTTP(t, newEngine(t))
 	ann := s.hello()

@@ -7,10 +7,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 )
 
-// ToolNames is the style in which tools are listed. Calls are accepted in both.
+// ToolNames is the style of tool names in lists. Calls are accepted in both styles.
 type ToolNames string
 
-// The styles. Auto lists underscores for clients known to refuse dots.
+// The styles. Auto lists underscores for clients that are known to reject dots.
 const (
 	Auto       ToolNames = "auto"
 	Dotted     ToolNames = "dotted"
@@ -19,12 +19,10 @@ const (
 
 func (n ToolNames) isKnown() bool { return n == Auto || n == Dotted || n == Underscore }
 
-// dotless are words in the names of clients that refuse a whole request for one
-// tool with a dot in its name, or leave the tool out: Claude Desktop
-// (barryw/ImmichMCP#4), Copilot in its CLI and JetBrains' editors
-// (github/copilot-cli#2581), Codex (openai/codex#8174), Cursor
-// (bavix/gripmock#875, webstudio-is/webstudio#5960), and the AI SDK's client,
-// which hands names to the provider as they are.
+// dotless lists words in the names of clients that reject a whole request because of one tool with a dot in its name,
+// or omit the tool: Claude Desktop (barryw/ImmichMCP#4), Copilot in its CLI and JetBrains' editors
+// (github/copilot-cli#2581), Codex (openai/codex#8174), Cursor (bavix/gripmock#875, webstudio-is/webstudio#5960), and
+// the AI SDK's client, which passes names to the provider unchanged.
 var dotless = []string{"claude-ai", "claude-desktop", "claude desktop", "copilot", "codex", "cursor", "ai-sdk"}
 
 func refusesDots(client string) bool {
@@ -37,8 +35,8 @@ func refusesDots(client string) bool {
 	return false
 }
 
-// underscores reports whether the client of a request sees tool names with underscores. One that does
-// not say who it is may be any, over HTTP, and underscores suit all.
+// underscores reports whether the client of a request gets tool names with underscores. An unidentified client over
+// HTTP gets underscores, because all clients accept them.
 func (f *Face) underscores(ctx context.Context) bool {
 	if f.cfg.ToolNames != Auto {
 		return f.cfg.ToolNames == Underscore
@@ -47,7 +45,7 @@ func (f *Face) underscores(ctx context.Context) bool {
 	return refusesDots(c.Name) || c.Remote && c.Name == ""
 }
 
-// styleNames puts the names of tools in a text into the client's style.
+// styleNames converts the tool names in a text to the client's style.
 func (f *Face) styleNames(ctx context.Context, text string) string {
 	if f.underscores(ctx) {
 		return f.rewriter.Replace(text)
@@ -55,5 +53,5 @@ func (f *Face) styleNames(ctx context.Context, text string) string {
 	return text
 }
 
-// underscoreName is a tool's name without dots.
+// underscoreName returns a tool's name with underscores instead of dots.
 func underscoreName(name string) string { return strings.ReplaceAll(name, ".", "_") }

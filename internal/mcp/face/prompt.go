@@ -10,10 +10,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// promptFollow is the one prompt.
+// promptFollow is the only prompt.
 const promptFollow = "follow-workflow"
 
-// addPrompt offers the one prompt: how to follow a workflow to its end.
+// addPrompt registers the prompt: how to follow a workflow to its end.
 func (f *Face) addPrompt() {
 	f.wire.Server.AddPrompt(mcp.NewPrompt(promptFollow,
 		mcp.WithPromptDescription("Follow a workflow step by step to its end, without skipping and without claiming what was not approved."),
@@ -30,8 +30,7 @@ func (f *Face) addPrompt() {
 	})
 }
 
-// begin is the first step: going on with an instance, starting one of a workflow,
-// or choosing a workflow.
+// begin returns the first step: continuing an instance, starting one of a workflow, or choosing a workflow.
 func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
 	switch {
 	case id != "":

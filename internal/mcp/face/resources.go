@@ -25,7 +25,7 @@ const (
 	typeMermaid = "text/vnd.mermaid"
 )
 
-// addResources offers what can be read without a tool call.
+// addResources registers what clients can read without a tool call.
 func (f *Face) addResources() {
 	f.wire.Server.AddResource(
 		mcp.NewResource(definitions, "Workflows", mcp.WithResourceDescription("Every defined workflow."), mcp.WithMIMEType(typeJSON)),
@@ -65,7 +65,7 @@ func (f *Face) addResources() {
 	}
 }
 
-// template is a family of resources.
+// template is a resource template.
 type template struct {
 	uri, name, help, mime string
 	read                  func(ctx context.Context, subject string) (string, error)
@@ -82,8 +82,7 @@ func writeDocument(v any, err error) (string, error) {
 	return string(doc), nil
 }
 
-// reader answers a read of workflow://KIND/SUBJECT[/VIEW] with what read says of
-// the subject.
+// reader handles reads of workflow://KIND/SUBJECT[/VIEW] by calling read with the subject.
 func (f *Face) reader(mime string, read func(context.Context, string) (string, error)) func(context.Context, mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 	return func(ctx context.Context, req mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 		text, err := read(ctx, subjectOf(req.Params.URI))
@@ -94,7 +93,7 @@ func (f *Face) reader(mime string, read func(context.Context, string) (string, e
 	}
 }
 
-// subjectOf is the second segment of a resource's path, unescaped.
+// subjectOf returns the second segment of a resource's path, unescaped.
 func subjectOf(uri string) string {
 	segments := strings.Split(strings.TrimPrefix(uri, scheme), "/")
 	if len(segments) < 2 {
@@ -107,8 +106,8 @@ func subjectOf(uri string) string {
 	return s
 }
 
-// Look returns the position of a resource; an error for one that does not exist or announces
-// no changes.
+// Look returns the position of a resource. It returns an error if the resource does not exist or cannot be subscribed
+// to.
 func (f *Face) Look(ctx context.Context, uri string) (s wire.Sight, err error) {
 	defer recoverError(&err)
 	kind, _, _ := strings.Cut(strings.TrimPrefix(uri, scheme), "/")
@@ -144,7 +143,7 @@ func (f *Face) Look(ctx context.Context, uri string) (s wire.Sight, err error) {
 	return s, nil
 }
 
-// isFollowed tells resources that are part of an instance from paths that are not there.
+// isFollowed reports whether a path below a resource is one that can be subscribed to.
 func isFollowed(uri string) bool {
 	segments := strings.Split(strings.TrimPrefix(uri, scheme), "/")
 	switch len(segments) {
@@ -157,10 +156,10 @@ func isFollowed(uri string) bool {
 	}
 }
 
-// Feed reports what happened to those who subscribed.
+// Feed returns the feed of events for subscribers.
 func (f *Face) Feed() *engine.Feed { return f.cfg.Engine.Feed() }
 
-// Explain explains an error about a resource, for which older protocol versions have a code.
+// Explain converts an error about a resource, for which older protocol versions have a special code.
 func (f *Face) Explain(ctx context.Context, what string, err error) *wire.Error {
 	e := f.rpc(ctx, what, err)
 	switch engine.CodeOf(err) {
@@ -168,19 +167,19 @@ func (f *Face) Explain(ctx context.Context, what string, err error) *wire.Error 
 		if !wire.ClientOf(ctx).Modern {
 			e.Code = mcp.RESOURCE_NOT_FOUND
 		}
-	default: // the code says enough
+	default: // the code is specific enough
 	}
 	return e
 }
 
-// rpc explains an error where the protocol has no result for it: prompts and completions.
+// rpc converts an error where the protocol has no error result: for prompts and completions.
 func (f *Face) rpc(ctx context.Context, what string, err error) *wire.Error {
 	e := f.explain(ctx, what, err)
 	code := mcp.INVALID_PARAMS
 	switch e.Code {
 	case engine.CodeInternal, engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeValuesUnreadable, engine.CodeBusy, engine.CodeCancelled:
 		code = mcp.INTERNAL_ERROR
-	default: // what the client asked for is what is wrong
+	default: // the request itself is wrong
 	}
 	return rpcError(code, string(e.Code), e.Message, e.Hint)
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// withReviews is an engine that parks what a person must decide, and lets the client
-// askPerson one.
+// withReviews makes the engine park moves that a person must decide, and lets the client ask a person.
 func withReviews(c *engine.Config) { c.ReviewPath, c.ClientReviews = true, true }
 
 func withReviewTools(c *face.Config) { c.Reviews = true }
@@ -32,7 +31,7 @@ func asReviewer(c *face.Config) {
 	as("reviewer")(c)
 }
 
-// release is a workflow whose second step a person decides, once the data say where to.
+// release is a workflow whose second step a person decides, if the data contain "to".
 const release = `{"name":"release","initialState":"built","states":{
 "built":{"transitions":{"ship":{"target":"shipped","description":"Goes to customers.","requireAssurance":"human","requiredFields":["to"]},"fix":"built"}},
 "shipped":{"final":true}}}`
@@ -51,7 +50,7 @@ func (w *session) started(definition, name string) string {
 	return id
 }
 
-// parked asks for the move that a person decides, and returns the review's id.
+// parked requests the move that a person decides, and returns the review's id.
 func (w *session) parked(id string) string {
 	w.t.Helper()
 	r := w.call("workflow.advance", `{"id":"`+id+`","action":"ship","data":{"to":"all"}}`)
@@ -157,7 +156,7 @@ func TestResolving(t *testing.T) {
 	}
 }
 
-// An approval that the rules do not allow any more is told as what it is.
+// An approval that the rules no longer allow is reported as such.
 func TestApprovalThatCannotBeCarriedOut(t *testing.T) {
 	r := engine.ResolveResult{
 		Position: scripted{}.position(), Message: "Not approved: the rules.",
@@ -172,7 +171,7 @@ func TestApprovalThatCannotBeCarriedOut(t *testing.T) {
 	}
 }
 
-// An agent is not told of the tool, and may not use it.
+// An agent does not see the tool and may not use it.
 func TestAgentsDoNotResolve(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withReviewTools)
 	w.hello("test")
@@ -188,7 +187,7 @@ func TestAgentsDoNotResolve(t *testing.T) {
 	}
 }
 
-// Without reviews there are no such tools, and an agent's client is not told of any.
+// Without reviews the tools do not exist, and an agent's client sees none of them.
 func TestReviewToolsAreOptional(t *testing.T) {
 	w := serve(t, newEngine(t))
 	w.hello("test")
@@ -202,7 +201,7 @@ func TestReviewToolsAreOptional(t *testing.T) {
 	}
 }
 
-// The names in the text of a parked move are in the client's style.
+// Names in the text of a parked move are in the client's style.
 func TestParkedMovesInStyle(t *testing.T) {
 	c := dial(t, newEngine(t, withReviews), "claude-ai", true, withReviewTools, withSchemas)
 	for _, step := range []struct {

@@ -14,9 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// inputSchema is the JSON Schema of a tool's arguments, in their order: one flat
-// object without combinators, which some providers refuse a whole list of tools
-// for.
+// inputSchema returns the JSON Schema of a tool's arguments, in their order. It is one flat object without
+// combinators: some providers reject a whole list of tools because of them.
 func inputSchema(fields []*operation.Field) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteString(`{"type":"object","properties":{`)
@@ -40,7 +39,7 @@ func inputSchema(fields []*operation.Field) json.RawMessage {
 
 func argumentSchema(f *operation.Field) map[string]any {
 	s := f.Schema()
-	delete(s, "format") // some providers refuse it
+	delete(s, "format") // some providers reject it
 	s["description"] = f.Help
 	return s
 }
@@ -48,8 +47,7 @@ func argumentSchema(f *operation.Field) map[string]any {
 //go:embed help.txt
 var helpText string
 
-// fieldHelp is what the fields of answers mean, by name, as help.txt says: the same name
-// means the same everywhere.
+// fieldHelp maps the names of answer fields to their descriptions in help.txt. A name means the same in every answer.
 var fieldHelp = sync.OnceValue(func() map[string]string {
 	help := map[string]string{}
 	for line := range strings.Lines(helpText) {
@@ -59,9 +57,8 @@ var fieldHelp = sync.OnceValue(func() map[string]string {
 	return help
 })
 
-// outputSchema is the JSON Schema of what a tool answers, from the Go types: what is at its
-// top, without what is inside. No field is required and "error" is always admitted: a refused
-// or failed call answers with less.
+// outputSchema returns the JSON Schema of a tool's answers, derived from their Go types: only the top-level fields.
+// No field is required, and "error" is always allowed, because a refused or failed call answers with less.
 func outputSchema(without []string, answers ...any) json.RawMessage {
 	properties := map[string]any{}
 	for _, shown := range answers {
@@ -74,7 +71,7 @@ func outputSchema(without []string, answers ...any) json.RawMessage {
 	return encodeJSON(map[string]any{"type": "object", "properties": properties})
 }
 
-// addFields describes the fields of a struct as encoding/json writes them.
+// addFields adds the fields of a struct as encoding/json encodes them.
 func addFields(properties map[string]any, t reflect.Type) {
 	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")

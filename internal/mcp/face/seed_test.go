@@ -8,16 +8,15 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// seedTool is a tool as the seed documents it.
+// seedTool is a tool as the seed's README documents it.
 type seedTool struct {
 	tool             string
 	inputs, optional []string
 	outputs          []string
 }
 
-// seed are the tools of the Generic DFA MCP server, with the inputs and outputs
-// that its README documents. Clients of it must find every one of them, with the
-// same meaning and no further input demanded.
+// seed lists the tools of the Generic DFA MCP server, with the inputs and outputs that its README documents. Its
+// clients must find all of them, with the same meaning and without further required inputs.
 var seed = []seedTool{
 	{"workflow.define", []string{"name", "states", "initialState"}, []string{"description"}, nil},
 	{"workflow.list", nil, nil, []string{"workflows", "count"}},
@@ -29,7 +28,7 @@ var seed = []seedTool{
 	{"workflow.listCheckpoints", []string{"id"}, nil, []string{"workflowId", "checkpoints", "count"}},
 	{"workflow.judge.validate", []string{"id", "action"}, []string{"data"}, []string{"approved", "confidence", "reasoning", "violations", "suggestions"}},
 	{"workflow.judge.config", []string{"name"}, []string{"enabled", "strictMode", "minConfidence"}, []string{"success", "message", "config"}},
-	// Without an id it searches; the call with nothing is refused as the seed's is.
+	// Without an id it searches; a call without arguments is rejected, as the seed does.
 	{"workflow.judge.history", nil, []string{"id"}, []string{"workflowId", "decisions", "count"}},
 }
 
@@ -67,8 +66,7 @@ func TestSeedSchemas(t *testing.T) {
 	}
 }
 
-// The calls of the seed's README, word for word, and each documented field in
-// each answer.
+// Makes the calls of the seed's README word for word, and checks each documented field in each answer.
 func TestSeedCalls(t *testing.T) {
 	w := serve(t, newEngine(t))
 	w.hello("test")
@@ -107,8 +105,7 @@ const documentReview = `{"name":"document-review","description":"Document review
 "stateValidators":{"reviewing":{"requiredFields":["documentId","reviewer"]}},
 "transitionValidators":{"approve":"(data, context) => ({ valid: data.comments?.length >= 20, confidence: 1.0, reason: 'Detailed comments required' })"}}`
 
-// workflow.define takes the definition as its arguments: exactly the keys of the
-// format, neither more nor fewer.
+// workflow.define takes the definition as its arguments: exactly the keys of the format.
 func TestDefineTakesTheFormat(t *testing.T) {
 	w := serve(t, newEngine(t))
 	w.hello("test")
@@ -119,7 +116,7 @@ func TestDefineTakesTheFormat(t *testing.T) {
 	if err := json.Unmarshal(workflow.FormatSchema(), &format); err != nil {
 		t.Fatal(err)
 	}
-	delete(format.Properties, "$schema") // for editors; it may be given, like every part of a document
+	delete(format.Properties, "$schema") // for editors; allowed like every part of a document
 	for _, tool := range w.list() {
 		if tool["name"] != "workflow.define" {
 			continue

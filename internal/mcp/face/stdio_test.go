@@ -60,7 +60,7 @@ func TestMovesAndRefusals(t *testing.T) {
 	}
 }
 
-// What would come back changed is answered and not passed on.
+// Lines that parsing would change are answered and not passed on.
 func TestUnsoundLines(t *testing.T) {
 	w := serve(t, newEngine(t), func(c *face.Config) { c.Limits.MaxLine = 4096 })
 	w.hello("test")
@@ -119,14 +119,14 @@ func TestErrorsAreHidden(t *testing.T) {
 	}
 }
 
-// broken fails with an error that is not for callers.
+// broken fails with an error that is not meant for callers.
 type broken struct{ operation.Engine }
 
 func (broken) StatusAt(context.Context, engine.Principal, string, engine.When) (engine.StatusResult, error) {
 	return engine.StatusResult{}, errors.New("secret: disk at /dev/sda")
 }
 
-// slow waits for its context or for release, and says that it was entered.
+// slow waits for its context or for release, and reports that it was entered.
 type slow struct {
 	operation.Engine
 	entered chan struct{}
@@ -162,7 +162,7 @@ func TestCancelledCallsAreNotAnswered(t *testing.T) {
 	if m := w.next(); m["id"] != "after" {
 		t.Errorf("a cancelled call was answered: %v", m)
 	}
-	// The id is free again once the call has ended.
+	// The id can be used again once the call has ended.
 	_ = w.in.Close()
 	for line := range w.lines {
 		if strings.Contains(string(line), `"x"`) {
@@ -171,7 +171,7 @@ func TestCancelledCallsAreNotAnswered(t *testing.T) {
 	}
 }
 
-// More calls than mcp-go has workers neither stop pings nor each other.
+// More calls than mcp-go has workers block neither pings nor each other.
 func TestManyCallsInFlight(t *testing.T) {
 	s := newSlow(newEngine(t))
 	w := serve(t, s, func(c *face.Config) { c.Limits.MaxInFlight = 300 })
@@ -264,8 +264,8 @@ func TestResourcesAndPrompt(t *testing.T) {
 	}
 }
 
-// Whatever bytes arrive, the server answers in JSON lines, and a ping after them;
-// and nothing stays pending: the end of input ends it at once.
+// For any bytes, the server answers in JSON lines, and then answers a ping. Nothing stays pending: the end of input
+// ends it immediately.
 func FuzzLines(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"id":"\ud800"}`, "\xff", `[]`, `{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"workflow.list"}}`, "{\"a\":\r1}",
@@ -274,7 +274,7 @@ func FuzzLines(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	e := newEngine(f)
-	var once sync.Mutex // mcp-go has one stdio session in a process
+	var once sync.Mutex // mcp-go has one stdio session per process
 	f.Fuzz(func(t *testing.T, line []byte) {
 		once.Lock()
 		defer once.Unlock()

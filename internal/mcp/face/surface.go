@@ -6,11 +6,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Toolset is which tools are offered. What is not in it cannot be called.
+// Toolset selects the tools that are offered. Other tools cannot be called.
 type Toolset string
 
-// The toolsets. Seed are the tools of the Generic DFA server; Core is what it takes to follow
-// a workflow that somebody else has defined.
+// The toolsets. Seed has the tools of the Generic DFA server; Core has what is needed to follow an existing workflow.
 const (
 	AllTools  Toolset = "all"
 	SeedTools Toolset = "seed"

@@ -19,14 +19,14 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// extra is what the tests of a module set: its tools, and an option that provides its service.
+// extra is set by the tests of a module: its tools, and an option that provides its service.
 var extra = struct {
 	tools  []string
 	option option
 }{option: func(*face.Config) {}}
 
-// The whole surface is golden files, one a tool and one for the rest: a change of
-// what clients see is a change that somebody read. What reviews add is shown apart.
+// Golden files hold the whole surface, one for each tool and one for the rest, so that every change that clients see
+// is reviewed. The additions of reviews are in separate files.
 func TestSurface(t *testing.T) {
 	names := map[string]bool{}
 	for rest, options := range map[string][]option{"server.txt": {withSchemas}, "server.reviews.txt": {withReviewTools, as("operator"), withSchemas, extra.option}} {
@@ -89,8 +89,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// documented are the tools of the table of operations, those of chains apart; each must be there, and no
-// other.
+// documented returns the tools of the table of operations, except those of chains. The face must list exactly these.
 func documented(except ...string) []string {
 	var names []string
 	for _, op := range operation.All() {
@@ -175,7 +174,7 @@ func inventory(t *testing.T, documented []string, options ...option) {
 	}
 }
 
-// described fails for every property without a description.
+// described reports every property without a description as an error.
 func described(t *testing.T, where string, schema map[string]any) {
 	t.Helper()
 	properties, _ := schema["properties"].(map[string]any)
@@ -191,7 +190,7 @@ func described(t *testing.T, where string, schema map[string]any) {
 	}
 }
 
-// A wrong type for every argument of every tool: one clear sentence, one code.
+// A wrong type for any argument of any tool gives one clear sentence and one code.
 func TestWrongTypes(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), asReviewer)
 	w.hello("test")
@@ -283,8 +282,7 @@ func TestNameStyles(t *testing.T) {
 	}
 }
 
-// A client that does not wait for the answer to initialize is told names in its
-// style all the same.
+// A client that does not wait for the answer to initialize still gets names in its style.
 func TestListRightAfterInitialize(t *testing.T) {
 	for range 50 {
 		w := serve(t, newEngine(t))

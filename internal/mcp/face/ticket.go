@@ -13,39 +13,38 @@ import (
 )
 
 const (
-	// mostTimes is how often a person is asked about one action while the instance
-	// stays at its revision: an agent that repeats its call until somebody presses the other
-	// button gets nowhere, and neither does one that brings other data each time, which
-	// is another review.
+	// mostTimes limits how often a person is asked about one action while the instance stays at its revision. So an
+	// agent cannot repeat its call until the person presses the other button. It cannot do so with different data
+	// either, although those make another review.
 	mostTimes = 3
-	// countedFor is how long it is remembered that a person was asked.
+	// countedFor is how long the number of questions is remembered.
 	countedFor = 7 * 24 * time.Hour
 )
 
-// tickets are the questions that clients of the era without server requests carry. The state
-// that they give back with a person's answer passes through the hands of whoever is judged:
-// it is sealed for the principal and the call, and good once.
+// tickets are the questions that clients of the protocol era without server requests carry. The judged agent handles
+// the state that comes back with a person's answer. So the state is sealed for the principal and the call, and can be
+// used once.
 type tickets struct {
 	states *clientstate.States
 	lasts  time.Duration
 }
 
-// ticket is what a person was asked.
+// ticket identifies a question to a person.
 type ticket struct {
 	Review   string `json:"review"`
 	Revision int64  `json:"revision"` // of the instance
 	Use      string `json:"use"`
 }
 
-// mayAsk counts a question about an action, whatever data comes with it, at a revision of the
-// instance, and reports whether it may be asked.
+// mayAsk counts a question about an action at a revision of the instance, with any data, and reports whether it may
+// be asked.
 func (t tickets) mayAsk(ctx context.Context, instance, action string, revision int64) bool {
 	sum := sha256.Sum256(encodeJSON([]any{instance, action, revision}))
 	ok, err := t.states.CountUpTo(ctx, "question "+string(sum[:]), mostTimes, countedFor)
-	return err == nil && ok // a move that nobody is asked about waits as a review
+	return err == nil && ok // the move waits as a review if no one is asked
 }
 
-// issue returns the state that a ticket travels as.
+// issue returns the sealed state of a new ticket.
 func (t tickets) issue(ctx context.Context, review string, revision int64, binding []byte) (state string, err error) {
 	use, err := t.states.AllowUse(ctx, t.lasts)
 	if err != nil {
@@ -54,7 +53,7 @@ func (t tickets) issue(ctx context.Context, review string, revision int64, bindi
 	return t.states.Seal(string(encodeJSON(ticket{review, revision, use})), binding), nil
 }
 
-// redeem takes a ticket, once, for what it was issued for. The error may be clientstate.ErrState.
+// redeem accepts a ticket once, for the call that it was issued for. The error may be clientstate.ErrState.
 func (t tickets) redeem(ctx context.Context, state string, binding []byte) (k ticket, err error) {
 	text, err := t.states.Open(state, binding)
 	if err == nil {
@@ -66,7 +65,7 @@ func (t tickets) redeem(ctx context.Context, state string, binding []byte) (k ti
 	return k, err //nolint:wrapcheck // the error is complete
 }
 
-// callBinding tells calls of a principal apart by what their arguments say, however they are written.
+// callBinding identifies a call by its principal and the values of its arguments, however they are formatted.
 func callBinding(principal string, raw json.RawMessage) []byte {
 	var v any
 	d := json.NewDecoder(strings.NewReader(string(raw)))

@@ -16,12 +16,12 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcp/face"
 )
 
-// modern are the members of params in the era without initialize.
+// modern returns the members of params in the protocol era without initialize.
 func modern(capabilities string) string {
 	return `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":` + capabilities + `}`
 }
 
-// asking is the answer that asks for a form.
+// asking is an answer that asks for a form.
 type asking struct {
 	ResultType    string
 	RequestState  string
@@ -35,7 +35,7 @@ type asking struct {
 	result
 }
 
-// advance calls the tool in the era without initialize; more are members of params.
+// advance calls the tool in the protocol era without initialize; more are members of params.
 func (w *session) advance(arguments, more string) asking {
 	w.t.Helper()
 	w.send(`{"jsonrpc":"2.0","id":"ship","method":"tools/call","params":{"name":"workflow.advance","arguments":` + arguments + `,` + modern(shows) + more + `}}`)
@@ -53,7 +53,7 @@ func (w *session) advance(arguments, more string) asking {
 	return m.Result
 }
 
-// answered are the members of params that repeat a call with an answer.
+// answered returns the members of params that repeat a call with an answer.
 func answered(state, answer string) string {
 	return `,"requestState":` + quoted(state) + `,"inputResponses":{"review":` + answer + `}`
 }
@@ -79,7 +79,7 @@ func (a asking) asks(t *testing.T) string {
 
 func TestFormsOfTheEraWithoutInitialize(t *testing.T) {
 	for name, c := range formAnswers {
-		if name == "a key twice" { // the line is refused whole
+		if name == "a key twice" { // the whole line is rejected
 			continue
 		}
 		w := serve(t, newEngine(t, withReviews), withForms)
@@ -90,7 +90,7 @@ func TestFormsOfTheEraWithoutInitialize(t *testing.T) {
 	}
 }
 
-// Clients say in each request what they can show.
+// Clients state in each request what they can show.
 func TestModernClientWithoutForms(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	id := w.started(release, "release")
@@ -104,10 +104,10 @@ func TestModernClientWithoutForms(t *testing.T) {
 	}
 }
 
-// endingCounters are counters of which all end together.
+// endingCounters are counters that all expire together.
 type endingCounters struct {
 	store.Counters
-	later atomic.Int64 // the times that they have ended
+	later atomic.Int64 // how often they have expired
 }
 
 func (c *endingCounters) Count(ctx context.Context, all ...store.Addition) ([]store.Count, error) {
@@ -119,7 +119,7 @@ func (c *endingCounters) Count(ctx context.Context, all ...store.Addition) ([]st
 
 var theAgent = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 
-// newReplica returns a face over an engine, which may have others.
+// newReplica returns a face over an engine that other faces may share.
 func newReplica(t *testing.T, e *engine.Engine, states *clientstate.States, who engine.Principal) *face.Face {
 	t.Helper()
 	face, err := face.New(face.Config{
@@ -131,8 +131,8 @@ func newReplica(t *testing.T, e *engine.Engine, states *clientstate.States, who 
 	return face
 }
 
-// What comes back with an answer approves only if it is the state that was given out,
-// for this call, in time, and for the first time.
+// The state that comes back with an answer approves only if it was issued for this call, is in time, and is used for
+// the first time.
 func TestForgedStates(t *testing.T) {
 	counters := &endingCounters{Counters: memory.New()}
 	states := clientstate.New()
@@ -176,8 +176,7 @@ func TestForgedStates(t *testing.T) {
 	}
 }
 
-// A state is good once, also for an answer that decided nothing, and not for another
-// instance.
+// A state can be used once, even for an answer that decided nothing, and not for another instance.
 func TestReplayedStates(t *testing.T) {
 	for first, answer := range map[string]string{"cancelled": `{"action":"cancel"}`, "unusable": `{"action":"accept","content":{"decision":"maybe","reason":"x"}}`} {
 		w := serve(t, newEngine(t, withReviews), withForms)
@@ -210,7 +209,7 @@ func TestReplayedStates(t *testing.T) {
 	}
 }
 
-// A review that ended while the person looked at the form is told as it is.
+// A review that ended while the person looked at the form is reported as it is.
 func TestReviewEndsWhileAFormIsOpen(t *testing.T) {
 	e := newEngine(t, withReviews)
 	w := serve(t, e, withForms)
@@ -234,8 +233,7 @@ func TestReviewEndsWhileAFormIsOpen(t *testing.T) {
 	}
 }
 
-// A person is asked three times about an action, whatever data an agent brings, until
-// the instance has moved.
+// A person is asked three times about an action, whatever data an agent sends, until the instance moves.
 func TestThreeTimesWhateverTheData(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	id := w.started(release, "release")
@@ -261,8 +259,8 @@ func TestThreeTimesWhateverTheData(t *testing.T) {
 	}
 }
 
-// A form asked at one replica is answered at another, and good once at all of them; nor is a person
-// asked more often because there are several.
+// A form that one replica showed can be answered at another, once at all of them. A person is not asked more often
+// because there are several replicas.
 func TestFormsAcrossReplicas(t *testing.T) {
 	e, counters := newEngine(t, withReviews), memory.New()
 	var replicas []*session

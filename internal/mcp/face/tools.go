@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// catalog are the operations that are tools of one face.
+// catalog holds the operations that are tools of a face.
 type catalog struct {
 	set      Toolset
 	tools    []*operation.Operation
@@ -24,7 +24,7 @@ type catalog struct {
 	declared map[string]mcp.Tool             // by their canonical names
 }
 
-// newCatalog are the tools of the configured set, those of reviews if somebody can resolve them.
+// newCatalog returns the tools of the configured set. It includes those of reviews if someone can resolve reviews.
 func newCatalog(cfg Config) catalog {
 	c := catalog{set: cfg.Toolset, named: map[string]*operation.Operation{}, declared: map[string]mcp.Tool{}}
 	for _, op := range operation.All() {
@@ -39,8 +39,8 @@ func newCatalog(cfg Config) catalog {
 	return c
 }
 
-// unknownTool is the error for a tool that there is not. It names those of the caller, in the
-// style of the name that was called.
+// unknownTool returns the error for an unknown tool. It lists the caller's tools, in the style of the name that was
+// called.
 func (f *Face) unknownTool(ctx context.Context, name string, p engine.Principal) *wire.Error {
 	c := f.tools
 	names := c.listed(p.Role)
@@ -64,8 +64,7 @@ func (f *Face) unknownTool(ctx context.Context, name string, p engine.Principal)
 	return rpcError(mcp.INVALID_PARAMS, "unknown_tool", message, "The tools: "+strings.Join(names, ", ")+".")
 }
 
-// listed are the canonical names of the tools that a role is shown. What it may do is
-// the engine's to say.
+// listed returns the canonical names of the tools that a role sees. The engine decides what the role may do.
 func (c catalog) listed(role engine.Role) []string {
 	var names []string
 	for _, op := range c.tools {
@@ -76,8 +75,8 @@ func (c catalog) listed(role engine.Role) []string {
 	return names
 }
 
-// rewriter puts dots into underscores in every tool's name. A name that begins with
-// another one comes out right all the same: only dots change.
+// rewriter replaces dots by underscores in all tool names. Names that begin with another name are converted correctly
+// too, because only dots change.
 func (c catalog) rewriter() *strings.Replacer {
 	var pairs []string
 	for _, op := range c.tools {
@@ -86,8 +85,7 @@ func (c catalog) rewriter() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// declareTool is an operation as it is listed. Hints that are as the protocol takes them
-// without are left out.
+// declareTool returns an operation as it is listed. It omits annotations that equal the protocol's defaults.
 func declareTool(op *operation.Operation, schemas bool) mcp.Tool {
 	yes, no := true, false
 	t := mcp.Tool{
@@ -124,7 +122,7 @@ func (f *Face) List(ctx context.Context, p engine.Principal) ([]mcp.Tool, error)
 	return append(tools, f.listExtras(ctx, p)...), nil
 }
 
-// Changed implements wire.Tools: what depends on the role alone never changes.
+// Changed implements wire.Tools. Tools that depend on the role alone never change.
 func (f *Face) Changed(p engine.Principal) <-chan struct{} {
 	if f.cfg.Extras == nil {
 		return nil
@@ -132,8 +130,8 @@ func (f *Face) Changed(p engine.Principal) <-chan struct{} {
 	return f.cfg.Extras.Changed(p)
 }
 
-// Call runs one tool: arguments in, answer out, and every error as a result that a model
-// can act on. Only a defect of this program is logged, once.
+// Call runs one tool. Every error becomes a result that a model can act on. Only defects of this program are logged,
+// once.
 func (f *Face) Call(ctx context.Context, p engine.Principal, c wire.Call) (*mcp.CallToolResult, error) {
 	op := f.tools.named[c.Name]
 	if op == nil {
@@ -165,7 +163,7 @@ func (f *Face) run(ctx context.Context, op *operation.Operation, c wire.Call) (o
 	return f.show(op, res)
 }
 
-// callOf is what the operations of a request run with.
+// callOf returns the Call for the operations of a request.
 func (f *Face) callOf(ctx context.Context) operation.Call {
 	return operation.Call{Engine: f.cfg.Engine, Caller: auth.Identity{Principal: callerOf(ctx)}, Channel: record.ChannelMCP, Services: f.cfg.Services}
 }

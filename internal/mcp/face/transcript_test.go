@@ -15,10 +15,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcp/face"
 )
 
-// Conversations on the wire, byte for byte. Each file of an archive is one
-// conversation with a server of its own: "> " is what the client sends, "< " what
-// comes back, "# " a remark. A line "= ROLE" goes on with another client of that role,
-// over the same store, where reviews can be decided. -update writes the answers anew.
+// TestTranscripts compares conversations on the wire byte for byte. Each file of an archive is one conversation with
+// a new server: "> " is what the client sends, "< " the response, "# " a comment. A line "= ROLE" continues with
+// another client of that role over the same store; this client can resolve reviews. -update rewrites the responses.
 func TestTranscripts(t *testing.T) {
 	archives, err := filepath.Glob("testdata/transcripts/*.txtar")
 	if err != nil || len(archives) == 0 {
@@ -57,11 +56,11 @@ func sameLines(t *testing.T, got, want string) {
 	}
 }
 
-// sandboxGaps are what the machine of the tests cannot do, in both forms.
+// sandboxGaps matches the list of sandbox features that the test machine lacks, in both encodings.
 var sandboxGaps = regexp.MustCompile(`,\\*"sandbox\\*":\[[^\]]*\]`)
 
-// converse plays the client's lines and writes down what comes back. The name of
-// a file may end with the style of tool names: "x.underscore".
+// converse plays the client's lines and records the responses. The name of a file may end with the style of tool
+// names: "x.underscore".
 func converse(t *testing.T, f txtar.File) []byte {
 	t.Helper()
 	style := face.ToolNames(strings.TrimPrefix(filepath.Ext(f.Name), "."))
@@ -96,8 +95,8 @@ func converse(t *testing.T, f txtar.File) []byte {
 	return out.Bytes()
 }
 
-// answers are what comes back for one line: for a request, until its answer is
-// there, for anything else until a ping after it is answered.
+// answers returns the responses to one line: for a request, everything up to its answer; otherwise, everything up to
+// the answer to a following ping.
 func (w *session) answers(said, sync string) []string {
 	w.t.Helper()
 	var m struct {

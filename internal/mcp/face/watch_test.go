@@ -31,7 +31,7 @@ func (w *session) subscribe(uri string) {
 	}
 }
 
-// updated waits for notifications of all the resources, in any order.
+// updated waits for notifications about all the resources, in any order.
 func (w *session) updated(stream any, uris ...string) {
 	w.t.Helper()
 	missing := map[string]bool{}
@@ -53,7 +53,7 @@ func (w *session) updated(stream any, uris ...string) {
 	}
 }
 
-// moves performs an action and waits for both, its answer and the update.
+// moves performs an action and waits for both the answer and the update.
 func (w *session) moves(id, action string, stream any, uri string) {
 	w.t.Helper()
 	w.send(`{"jsonrpc":"2.0","id":"move","method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":"` + id + `","action":"` + action + `","data":{"to":"all"}}}}`)
@@ -75,7 +75,7 @@ func (w *session) moves(id, action string, stream any, uri string) {
 	}
 }
 
-// quiet reports what the server says before it answers a ping.
+// quiet reports anything that the server sends before it answers a ping as an error.
 func (w *session) quiet() {
 	w.t.Helper()
 	w.send(`{"jsonrpc":"2.0","id":"quiet","method":"ping"}`)
@@ -84,7 +84,7 @@ func (w *session) quiet() {
 	}
 }
 
-// stores are a file that two processes could have open, and memory that two engines share.
+// stores returns a file store opened twice, as by two processes, and a memory store that two engines share.
 func stores(t *testing.T) map[string][2]store.Store {
 	t.Helper()
 	memory := memory.New()
@@ -105,7 +105,7 @@ func stores(t *testing.T) map[string][2]store.Store {
 	return map[string][2]store.Store{"memory": {memory, memory}, "file": files}
 }
 
-// A reviewer in another process decides, and the agent's client hears of it.
+// A reviewer in another process decides, and the agent's client is notified.
 func TestUpdatesOfAnotherProcess(t *testing.T) {
 	for name, both := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestUnsubscribe(t *testing.T) {
 	id := w.started(release, "release")
 	uri := "workflow://instances/" + id
 	w.subscribe(uri)
-	w.subscribe(uri) // twice is once
+	w.subscribe(uri) // a second subscription has no effect
 	w.send(`{"jsonrpc":"2.0","id":"un","method":"resources/unsubscribe","params":{"uri":"` + uri + `"}}`)
 	if m := w.next(); m["result"] == nil {
 		t.Fatalf("unsubscribe: %v", m)
@@ -156,7 +156,7 @@ func TestUnsubscribe(t *testing.T) {
 	w.moves(id, "fix", nil, kept)
 }
 
-// tailed is a store of which every tail can be watched.
+// tailed is a store whose tails can be observed.
 type tailed struct {
 	*memory.Store
 	read atomic.Int64 // events
@@ -183,7 +183,7 @@ func (s *tailed) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[s
 
 func on(s store.Store) func(*engine.Config) { return func(c *engine.Config) { c.Store = s } }
 
-// A store that fails for a while costs nothing but that while.
+// After a store has failed for a while, updates work again.
 func TestUpdatesAfterFailures(t *testing.T) {
 	var broken atomic.Bool
 	tries := make(chan struct{})
@@ -211,7 +211,7 @@ func TestUpdatesAfterFailures(t *testing.T) {
 	w.updated(nil, uri)
 }
 
-// statusCounted counts looks.
+// statusCounted counts calls of StatusAt.
 type statusCounted struct {
 	operation.Engine
 	looks atomic.Int64
@@ -222,8 +222,7 @@ func (s *statusCounted) StatusAt(ctx context.Context, p engine.Principal, id str
 	return s.Engine.StatusAt(ctx, p, id, w)
 }
 
-// However many clients subscribe to however much, an event is read once for all of them,
-// and nothing else is read because of it.
+// However many clients and subscriptions there are, an event is read once for all of them, and causes no other reads.
 func TestSubscriptionsShareOneReader(t *testing.T) {
 	s := &tailed{Store: memory.New(), tail: func(context.Context) error { return nil }}
 	e := &statusCounted{Engine: newEngine(t, withReviews, on(s))}
@@ -245,7 +244,7 @@ func TestSubscriptionsShareOneReader(t *testing.T) {
 	}
 	var read, looks int64
 	for i, action := range []string{"ship", "fix", "ship"} {
-		if i == 1 { // all have begun to follow
+		if i == 1 { // all follow the feed by now
 			read, looks = s.read.Load(), e.looks.Load()
 		}
 		if _, err := e.Advance(t.Context(), engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"to":"all"}`))}); err != nil {
@@ -293,7 +292,7 @@ func TestWhatAnnouncesNothing(t *testing.T) {
 	}
 }
 
-// Another principal's instance is not there for a subscriber either.
+// A subscriber does not see another principal's instance.
 func TestSubscribersSeeTheirOwn(t *testing.T) {
 	e := newEngine(t, withReviews)
 	w := serve(t, e, withReviewTools)
@@ -311,7 +310,7 @@ func TestSubscribersSeeTheirOwn(t *testing.T) {
 	}
 }
 
-// In the era without initialize a subscription is a request that stays open.
+// In the protocol era without initialize, a subscription is a request that stays open.
 func TestListening(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withReviewTools, quickly)
 	id := w.started(release, "release")
@@ -320,7 +319,7 @@ func TestListening(t *testing.T) {
 		t.Helper()
 		w.send(`{"jsonrpc":"2.0","id":` + id + `,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` + uri + `"]},` + modern(`{}`) + `}}`)
 		m := w.next()
-		for m["method"] == "notifications/resources/updated" { // of the one before, that came late
+		for m["method"] == "notifications/resources/updated" { // a late update of the previous subscription
 			m = w.next()
 		}
 		if m["method"] != "notifications/subscriptions/acknowledged" || !strings.Contains(fmt.Sprint(m["params"]), uri) {
@@ -334,7 +333,7 @@ func TestListening(t *testing.T) {
 	w.moves(id, "fix", "second", uri)
 	w.send(`{"jsonrpc":"2.0","id":99999999999999999999,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` + uri + `"]},` + modern(`{}`) + `}}`)
 	m := w.next()
-	for m["method"] != nil { // an update that came late
+	for m["method"] != nil { // a late update
 		m = w.next()
 	}
 	if m["error"] == nil {
@@ -360,7 +359,7 @@ func TestTooManySubscriptions(t *testing.T) {
 	}
 }
 
-// Nothing that a subscription does outlives its connection, however slow the store is.
+// No subscription outlives its connection, however slow the store is.
 func TestEndWhileReading(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	s := &tailed{Store: memory.New(), tail: func(ctx context.Context) error {
