@@ -390,7 +390,7 @@ func TestHostDoesNotGrow(t *testing.T) {
 	hostile := func(from, to int) {
 		for i := from; i < to; i++ {
 			source := sources[i%len(sources)] + " // " + strconv.Itoa(i)
-			if _, err := p.Run(context.Background(), script.Batch{Caller: strconv.Itoa(i), Owner: script.Owner{ID: strconv.Itoa(i)}, Validators: validators(source)}); err != nil {
+			if _, err := p.Run(context.Background(), script.Batch{Caller: strconv.Itoa(i), Owner: script.Owner{ID: strconv.Itoa(i)}, Validators: validators(source)}); err != nil && !errors.Is(err, script.ErrUnavailable) { // a busy machine may fail to start a worker
 				t.Fatal(err)
 			}
 		}

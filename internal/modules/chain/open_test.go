@@ -48,7 +48,7 @@ func TestNewerTables(t *testing.T) {
 	folder := t.TempDir()
 	openRuns(t, folder, nil).Close()
 	path := filepath.Join(folder, "chains.db")
-	db, err := sql.Open("sqlite", fileAddress(path))
+	db, err := sql.Open("sqlite", fileAddress(path, "busy_timeout(5000)"))
 	if err != nil {
 		t.Fatal(err)
 	}
