@@ -60,7 +60,7 @@ func readSteps(t *testing.T, e *recordBench, run string) (out []string) {
 
 func openLedger(t *testing.T, folder string, l chain.Ledger, e chain.Effects) *chain.Runs {
 	t.Helper()
-	r, err := chain.Open(context.Background(), chain.Config{Path: filepath.Join(folder, "chains.db"), Effects: e, Ledger: l})
+	r, err := chain.Open(context.Background(), chain.Config{Path: filepath.Join(folder, "chains.db"), Effects: e, Ledger: l, Grace: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func TestRedriveAsksFirst(t *testing.T) {
 	put(t, filepath.Join(filepath.Dir(config), "flows", "order.json"), sentOrder)
 	put(t, config, fmt.Sprintf(`chains: {definitions: chains}
 definitions: [flows/*.json]
-upstreams: {far: {url: %q, privateNetwork: true, protocol: "2026-07-28", allow: [{tools: ["*"]}]}}
+upstreams: {far: {url: %q, privateNetwork: true, protocol: "2026-07-28", callTimeout: 2s, allow: [{tools: ["*"]}]}}
 gates: [{tool: far__send, workflow: order, states: open, success: sent}]
 `, url))
 	pinAll(t, config)
