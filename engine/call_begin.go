@@ -164,7 +164,7 @@ func newRefusedCall(r AdvanceResult, err error) (CallResult, error) {
 
 // recordCall begins a call that stands for no action, or records why it is refused.
 func (e *Engine) recordCall(ctx context.Context, inst instance, g *gatedCall) (CallResult, error) {
-	if !g.exempt {
+	if !g.Exempt {
 		if err := e.checkEventQuota(ctx, inst); err != nil {
 			return CallResult{}, err
 		}
@@ -303,7 +303,7 @@ func (e *Engine) findGrant(ctx context.Context, inst instance, action string, ca
 	return nil, nil //nolint:nilnil // nothing was granted
 }
 
-// mayMoveNow rejects an action ("" for none) that belongs to a gate or waits for a chain, and every
+// mayMoveNow rejects an action ("" for none) that belongs to a gate or that a state holds up, and every
 // request while a call is open. It first settles overdue calls.
 func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) error {
 	if tool := e.findGate(inst.Workflow, action); tool != "" {
@@ -320,12 +320,21 @@ func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) 
 			return out
 		}
 	}
-	if o := inst.awaitedChain(); o != nil && action != "" { // if no chain runs, cancel or rollback is the way out
-		out := newError(CodeCallOpen, "", "%s", workflow.AwaitedMessage(o, inst.State)).hint("Wait until it has, then look at the status.").at(inst.position())
+	if h := inst.findHold(); h != nil && action != "" { // cancel and rollback stay the way out
+		out := newError(CodeCallOpen, "", "%s", h.Finding.Message).hint("Wait until it has, then look at the status.").at(inst.position())
 		out.RetryAfter = time.Second
 		return out
 	}
 	return nil
+}
+
+// findHold returns what keeps the instance in its state; nil for nothing. Only an operator's definition can
+// keep it.
+func (i instance) findHold() *workflow.Hold {
+	if !i.stored.Operator {
+		return nil
+	}
+	return i.def.FindHold(i.State, i.Facts)
 }
 
 func (i instance) gatedAction(action, tool string) *Error {

@@ -152,8 +152,8 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 			c.Illegal = append(c.Illegal, validators.Finding{Code: workflow.CodeCallUnsettled, Message: fmt.Sprintf("The call %s of %s is open.", other.ID, other.Gate), Hint: "Wait for its answer."})
 		}
 	}
-	if o := inst.awaitedChain(); o != nil && o.Gate(inst.State) != s.open.Gate {
-		c.Illegal = append(c.Illegal, validators.Finding{Code: workflow.CodeChainAwaited, Message: workflow.AwaitedMessage(o, inst.State), Hint: "Wait until it has."})
+	if h := inst.findHold(); h != nil && h.Gate != s.open.Gate {
+		c.Illegal = append(c.Illegal, h.Finding)
 	}
 	leaveModel(&c, inst.by)
 	v, err := e.cfg.Judge.Decide(ctx, c)

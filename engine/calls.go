@@ -44,8 +44,7 @@ type CallRequest struct {
 	// CheckOnly judges and records nothing. CallGo then means only that the call was not made before and
 	// violates no rule of the gate.
 	CheckOnly bool
-
-	exempt bool // from quotas: the call is made for the operator
+	Exempt    bool // from quotas: the call is made for the operator
 }
 
 // Binding requires an argument to equal a field of the context; both are JSON pointers.

@@ -2,13 +2,14 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// This file holds the functions that the packages above the engine (audit, transfer) need.
+// This file holds the functions that the packages above the engine (audit, transfer, modules) need.
 
 // RuleHead returns the end of the chain of definitions and judge configurations as far as it can be
 // trusted. It returns the zero Head if the chain cannot be trusted.
@@ -31,4 +32,18 @@ func (e *Engine) LoadDefinition(ctx context.Context, p Principal, right Right, n
 	}
 	l, err := e.loadNamed(ctx, p, name, version)
 	return l.stored, l.def, err
+}
+
+// LoadInstance returns an instance with its sensitive values: as it is now, or with a seq as the event of that
+// revision and seq left it. Nothing is checked: the caller must not show it.
+func (e *Engine) LoadInstance(ctx context.Context, id string, revision, seq int64) (inst record.Instance, err error) {
+	if seq > 0 {
+		return e.foldTo(ctx, id, revision, seq)
+	}
+	if inst, err = e.load(ctx, id); errors.Is(err, store.ErrNotFound) {
+		return inst, UnknownInstance(id)
+	} else if err != nil {
+		err = StoreError("load the instance", err)
+	}
+	return inst, err
 }

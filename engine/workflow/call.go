@@ -57,8 +57,8 @@ func (d *Definition) FindCallObstacles(r CallRule, state, ended string, f Facts,
 			add(CodeCallUnsettled, "", "Wait for its answer.", "The call %s of %s is open.", c.ID, c.Gate)
 		}
 	}
-	if o := d.AwaitedChain(state, f); o != nil && r.Moves && o.Gate(state) != r.Gate {
-		out = append(out, describeAwaited(o, state))
+	if h := d.FindHold(state, f); h != nil && r.Moves && h.Gate != r.Gate {
+		out = append(out, h.Finding)
 	}
 	if made := f.CallsMade(r.Gate); r.MaxCalls > 0 && made >= r.MaxCalls {
 		add(CodeCallLimit, "", "Leave the state and come back through its rules to call it again.",

@@ -408,7 +408,6 @@ const (
 	CodeCallArgument    = "call_argument"
 	CodeCallUnknown     = "call_unknown"
 	CodeCallUnsettled   = "call_unsettled"
-	CodeChainAwaited    = "chain_awaited"
 	CodeGateMisfit      = "gate_misfit"
 	// CodeNotFinished is the code of a stop that was refused, or was allowed and put to a person.
 	CodeNotFinished = "not_finished"
@@ -435,7 +434,6 @@ var Codes = []CodeInfo{
 	{CodeCallArgument, "An argument of the call is not the approved one.", "Call the tool with exactly what was approved."},
 	{CodeCallUnknown, "Nobody knows whether an earlier call of the tool happened.", "Wait until a person has said so in its review."},
 	{CodeCallUnsettled, "Another call is open, and nothing else moves the instance meanwhile.", "Wait for its answer."},
-	{CodeChainAwaited, "The state waits for its chain, which has not run yet.", "Wait until it has."},
 	{CodeGateMisfit, "The gate names a state or an action that the instance's version of the workflow does not have.", "Tell the operator."},
 	{CodeNotFinished, "The agent wants to end, and the instance is not in a state in which it may.", "Take the step that the finding names."},
 	{CodeFrozenField, "The data would change a field that an earlier transition froze.", "Leave the field out, or send its current value."},

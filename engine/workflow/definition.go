@@ -78,8 +78,8 @@ type State struct {
 	// Transitions by action; Actions keeps the order of the document.
 	Transitions map[string]*Transition
 	Actions     []string
-	// OnEnter is the chain that starts when this state is entered; nil for none.
-	OnEnter *OnEnter
+	// Added holds the values of the keys that AddStateKey added.
+	Added map[string]any
 }
 
 // Transition is what an action does in a state.

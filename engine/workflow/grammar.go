@@ -15,13 +15,14 @@ import (
 type objectGrammar struct {
 	name     string // of the $defs entry; "" for the document itself
 	doc      string
-	keys     []keyGrammar
+	keys     []ObjectKey
 	required []string
 }
 
-type keyGrammar struct {
-	name, doc string
-	shape     string // a JSON Schema as JSON text
+// ObjectKey describes a key of an object of the format.
+type ObjectKey struct {
+	Name, Doc string
+	Shape     string // a JSON Schema as JSON text
 }
 
 // Limits of the format.
@@ -53,7 +54,7 @@ const (
 
 var documentObject = objectGrammar{
 	doc: "A workflow type: a state machine, and what guards its transitions.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"name", "The unique name of the workflow: letters, digits, dot, underscore and hyphen, 1 to 64 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
 		{"description", "What the workflow is for, for people and models that choose one.", anyString},
 		{"comment", "A note for maintainers; nothing reads it.", anyString},
@@ -77,32 +78,18 @@ var documentObject = objectGrammar{
 var stateObject = objectGrammar{
 	name: "state",
 	doc:  "One state. A final one has no transitions, every other has at least one.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"description", "What it means to be in this state.", anyString},
 		{"transitions", "What can be done here, by action: the target state, a list of routes, or an object.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"anyOf":[` + aLabel + `,` + routeList + `,{"$ref":"#/$defs/transition"}]}}`},
 		{"final", "true when an instance that enters this state is complete.", aBoolean},
 		{"outcome", "How a final state ends the instance, such as success or failure.", aLabel},
-		{"onEnter", "The chain that starts when an instance enters this state. Only in definitions owned by an operator.", `{"$ref":"#/$defs/onEnter"}`},
 	},
-}
-
-var onEnterObject = objectGrammar{
-	name: "onEnter",
-	doc:  "A chain that starts when an instance enters the state, and acts for the instance's owner.",
-	keys: []keyGrammar{
-		{"chain", "The chain's name.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,58}$"}`},
-		{"input", "Its input. {{instance.id}}, {{instance.workflow}}, {{instance.state}}, {{instance.revision}}, {{instance.owner}} and {{context.KEY}} stand for what the instance has as it enters; a key whose value is a reference to nothing is left out.", `{"type":"object"}`},
-		{"wait", "true refuses every other action of the state until the run has ended.", aBoolean},
-		{"onSuccess", "The action of this state that is performed when the run is done. Fields, schemas and scripts judge it, no model.", aLabel},
-		{"onFailure", "The action of this state that is performed when the run has failed, was cancelled or could not start.", aLabel},
-	},
-	required: []string{"chain"},
 }
 
 var transitionObject = objectGrammar{
 	name: "transition",
 	doc:  "What an action does, and what guards it. Judge settings given here override judgeConfig; criteria add up.",
-	keys: append([]keyGrammar{
+	keys: append([]ObjectKey{
 		{"target", "The state that the action leads to, or a list of routes that are tried in order.", `{"anyOf":[` + aLabel + `,` + routeList + `]}`},
 		{"description", "What performing the action means.", anyString},
 		{"requiredFields", "Fields of the action's data that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
@@ -122,7 +109,7 @@ var transitionObject = objectGrammar{
 var evidenceObject = objectGrammar{
 	name: "evidence",
 	doc:  "One fact that the gate fetches from a source that an operator declared. Validators and conditions see it as evidence.<name>, the model as fetched by the gate.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"name", "Its name for scripts, the model and the record: a letter or underscore, then letters, digits and underscores.", `{"type":"string","pattern":"^[A-Za-z_][A-Za-z0-9_]{0,63}$"}`},
 		{"source", "The name of a source in the configuration file.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
 		{"arguments", "Arguments for the source: values, or references such as \"{{context.commit}}\", also within objects and lists. Commands and addresses take texts, numbers and booleans, tools of other servers any. The caller who sets the field chooses what is looked up: refer to frozen fields where that matters.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean","object","array"]}}`},
@@ -136,7 +123,7 @@ var evidenceObject = objectGrammar{
 var reviewObject = objectGrammar{
 	name: "review",
 	doc:  "How a decision that was escalated waits for a person.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"priority", "Default normal.", `{"enum":["low","normal","high","urgent"]}`},
 		{"expiresAfter", "How long it waits, such as 72h or 7d, or never. Default 7d.", `{"type":"string"}`},
 		{"onExpire", "What happens then: reject closes it, raise makes it urgent and keeps it open. Default reject.", `{"enum":["reject","raise"]}`},
@@ -146,7 +133,7 @@ var reviewObject = objectGrammar{
 var exemplarObject = objectGrammar{
 	name: "exemplar",
 	doc:  "A decided case, as guidance for the model.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"data", "The data that the action came with.", `{"type":"object"}`},
 		{"outcome", "What was decided.", `{"enum":["approve","reject"]}`},
 		{"why", "Why, in a sentence.", anyString},
@@ -161,7 +148,7 @@ var judgeObject = objectGrammar{
 }
 
 // settingKeys are keys of judgeConfig and of transitions.
-var settingKeys = []keyGrammar{
+var settingKeys = []ObjectKey{
 	{"enabled", "false drops the content checks, the model and minConfidence; fields, schema, scripts and states are checked all the same. Default true.", aBoolean},
 	{"useLLM", "true asks a model, after every other check has passed. Default false.", aBoolean},
 	{"strictMode", "true approves only with at least minConfidence; false allows a low confidence with a warning. Default false.", aBoolean},
@@ -184,7 +171,7 @@ var settingKeys = []keyGrammar{
 var panelObject = objectGrammar{
 	name: "panel",
 	doc:  "Several models that judge the same move, each by itself. One that does not answer counts for neither side.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"models", "The names of two to nine models that an operator configured.", `{"type":"array","minItems":2,"maxItems":9,"uniqueItems":true,"items":{"type":"string","minLength":1}}`},
 		{"rule", "Which approvals approve: all (the default), majority (more than half of the models), or weighted (more than half of the weights). More than half against reject; anything between goes to a person.", `{"enum":["all","majority","weighted"]}`},
 		{"weights", "With weighted: a number above 0 for each model, in their order.", `{"type":"array","items":{"type":"number","exclusiveMinimum":0,"maximum":1000}}`},
@@ -195,7 +182,7 @@ var panelObject = objectGrammar{
 var stageObject = objectGrammar{
 	name: "stage",
 	doc:  "One model of a cascade.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"model", "The name of a model that an operator configured, with a calibration.", `{"type":"string","minLength":1}`},
 		{"acceptAbove", "The calibrated confidence from which its approval decides. gavel eval tune --then finds it.", `{"type":"number","exclusiveMinimum":0.5,"maximum":1}`},
 	},
@@ -205,7 +192,7 @@ var stageObject = objectGrammar{
 var routeObject = objectGrammar{
 	name: "route",
 	doc:  "One of the states that an action can lead to. The first route whose condition is true is taken.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"condition", "An expression over data, context, evidence and call that is true or false; \"true\" for the fallback route.", aScript},
 		{"target", "The state that this route leads to.", aLabel},
 		{"description", "When this route is taken, in words.", anyString},
@@ -216,7 +203,7 @@ var routeObject = objectGrammar{
 var stateValidatorObject = objectGrammar{
 	name: "stateValidator",
 	doc:  "What must hold of the merged context when an instance enters the state.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"requiredFields", "Fields of the context that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
 		{"schema", "A JSON Schema of the context.", anySchema},
 	},
@@ -225,7 +212,7 @@ var stateValidatorObject = objectGrammar{
 var criterionObject = objectGrammar{
 	name: "criterion",
 	doc:  "A criterion that says what proves it. A text alone takes a quote of at least four words from anywhere.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"text", "The sentence that the model judges.", `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/file"}]}`},
 		{"basis", "evidence: only a quote from what the gate fetched meets it; without one it is not met, whatever the model says.", `{"enum":["evidence"]}`},
 		{"proof", "What the quote has to be, besides verbatim. Where it is not, the criterion cannot be assessed.", `{"$ref":"#/$defs/proof"}`},
@@ -236,7 +223,7 @@ var criterionObject = objectGrammar{
 var proofObject = objectGrammar{
 	name: "proof",
 	doc:  "What a quote has to be. Code checks it; the model is told.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"minWords", "How many words it has at least, 1 to 50. Default 4.", `{"type":"integer","minimum":1,"maximum":50}`},
 		{"figure", "true demands a digit in it.", aBoolean},
 		{"pattern", "A regular expression (RE2) that it matches.", `{"type":"string","minLength":1,"maxLength":500}`},
@@ -247,7 +234,7 @@ var proofObject = objectGrammar{
 var fileObject = objectGrammar{
 	name: "file",
 	doc:  "A file whose text stands for a validator or a criterion. Only in definitions that an operator loads from disk.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"file", "Its path, below the definition's folder, with slashes: checks/release.js.", `{"type":"string","minLength":1}`},
 	},
 	required: []string{"file"},
@@ -256,7 +243,7 @@ var fileObject = objectGrammar{
 var agentsObject = objectGrammar{
 	name: "agents",
 	doc:  "What agents may do with an operator's definition. Moves with an effect outside stay the operator's to take back.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"rollback", "They may roll back, undo and redo moves of their own instances. Default: false.", aBoolean},
 		{"redefine", "They may define new versions, which everybody's new instances follow. Default: false.", aBoolean},
 		{"configureJudge", "What they may do to the judge of their own instances: tighten (the default), set (enabled, strictMode, minConfidence and useLLM as they like), or none.", `{"enum":["none","set","tighten"]}`},
@@ -266,13 +253,13 @@ var agentsObject = objectGrammar{
 var retentionObject = objectGrammar{
 	name: "retention",
 	doc:  "How long the records of an instance are kept after it has ended. Nothing is removed until gavel retain runs.",
-	keys: []keyGrammar{
+	keys: []ObjectKey{
 		{"events", "How long the whole history is kept after the end, such as 90d; at least 7d. After that only the event that ended the instance remains, with the state before it.", aSpan},
 	},
 }
 
 // objects lists all objects of the format, in the order of the schema's $defs.
-var objects = []*objectGrammar{&documentObject, &stateObject, &onEnterObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject, &stageObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject, &stageObject}
 
 // notSupported lists keys that people may expect because other judges have them.
 var notSupported = map[string]string{
@@ -286,7 +273,7 @@ var notSupported = map[string]string{
 func (o *objectGrammar) listKeys() []string {
 	out := make([]string, len(o.keys))
 	for i, k := range o.keys {
-		out[i] = k.name
+		out[i] = k.Name
 	}
 	return out
 }
@@ -316,7 +303,7 @@ func (o *objectGrammar) writeSchema(b *bytes.Buffer) {
 			b.WriteByte(',')
 		}
 		// In 2020-12 a $ref may have siblings, so the description is written next to it.
-		b.WriteString(quoteJSON(k.name) + `:{"description":` + quoteJSON(k.doc) + `,` + k.shape[1:])
+		b.WriteString(quoteJSON(k.Name) + `:{"description":` + quoteJSON(k.Doc) + `,` + k.Shape[1:])
 	}
 	b.WriteString(`},"additionalProperties":false`)
 	if len(o.required) > 0 {

@@ -100,8 +100,8 @@ func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 		"/states/a": {root.Defs["state"], func(p string) string {
 			return `{"states":{"a":{` + p + `}}}`
 		}},
-		"/states/a/onEnter": {root.Defs["onEnter"], func(p string) string {
-			return `{"states":{"a":{"onEnter":{` + p + `}}}}`
+		"/states/a/awaits": {root.Defs["awaits"], func(p string) string {
+			return `{"states":{"a":{"awaits":{` + p + `}}}}`
 		}},
 		"/states/a/transitions/go": {root.Defs["transition"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":{` + p + `}}}}}`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/gavel-mcp/gavel/validators"
@@ -47,7 +48,7 @@ type Rule struct {
 
 // Rules returns all rules of Parse and Lint, in the order of the reference page.
 func Rules() []Rule {
-	return append(listParseRules(), listLintRules()...)
+	return slices.Concat(listParseRules(), listLintRules(), addedRules)
 }
 
 func listParseRules() []Rule {
@@ -89,7 +90,7 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 // lintProblems runs the rules on the definition and the given problems, without compiling.
 func (d *Definition) lintProblems(ctx context.Context, o LintOptions, problems []problem) ([]Issue, error) {
 	s := &linter{Definition: d, ended: ctx.Err, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
-	return s.runRules(ctx, listLintRules())
+	return s.runRules(ctx, append(listLintRules(), addedRules...))
 }
 
 func (s *linter) runRules(ctx context.Context, rules []Rule) ([]Issue, error) {

@@ -221,7 +221,7 @@ func (p *parser) parseState(name string, o *document.ObjectReader) *State {
 	p.checkKeys(o, &stateObject)
 	s := &State{
 		Name: name, Description: o.String("description"), Final: o.Bool("final"), Outcome: p.parseLabel(o, "outcome"),
-		Transitions: map[string]*Transition{}, OnEnter: p.parseOnEnter(o),
+		Transitions: map[string]*Transition{}, Added: p.parseAdded(o),
 	}
 	for _, m := range o.Entries("transitions") {
 		p.checkLabel(m.Key, m.Value, "the action name")

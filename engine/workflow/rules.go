@@ -30,13 +30,10 @@ func listLintRules() []Rule {
 		{"malformed-pointer", e, "An entry of sensitive or freezes is not a JSON pointer to a field.", checkPointers},
 		{"malformed-write", e, "An entry of writes is not a top-level key.", checkWrites},
 		{"evidence-not-operator", e, "A definition asks for evidence, and its owner is not an operator.", checkEvidenceOwner},
-		{"chain-not-operator", e, "A state starts a chain, and the definition's owner is not an operator.", checkEnterOwner},
-		{"unknown-chain-action", e, "onSuccess or onFailure names an action that the state does not have, or a final state waits for its chain.", checkEnterActions},
 		{"retention-not-operator", e, "A definition sets retention, and its owner is not an operator.", checkRetentionOwner},
 		{"access-not-operator", e, "A definition sets access, and its owner is not an operator.", checkAccessOwner},
 
 		{"agents-not-operator", w, "A definition says what agents may do with it, and its owner is not an operator.", checkAgentsOwner},
-		{"chain-cycle", w, "The ends of chains alone lead back into a state that starts one.", checkEnterCycles},
 		{"unreachable-state", w, "No path leads from the initial state to this one.", checkReachable},
 		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", checkPathToFinal},
 		{"outcome-not-final", w, "A state that is not final has an outcome.", checkOutcomes},

@@ -60,7 +60,7 @@ func (c *cancelEntryCommand) Run(ctx context.Context, con *module.Console) error
 		return err
 	}
 	defer func() { _ = sys.Close() }() // committed writes are durable
-	name, err := CancelEntry(ctx, sys.Engine, localOperator, c.Instance)
+	name, err := CancelEntry(ctx, EntryLog{sys.Engine, sys.Store}, localOperator, c.Instance)
 	if err != nil {
 		return con.Failure(err)
 	}

@@ -30,7 +30,7 @@ type StartRequest struct {
 	// ActsFor is the principal whose rights the steps use, or nil for Principal.
 	ActsFor *engine.Principal
 	// Entry is the entered state that starts the run, or nil.
-	Entry *engine.Entry
+	Entry *Entry
 }
 
 // recordedRun is the immutable input of a run.
@@ -40,7 +40,7 @@ type recordedRun struct {
 	Saved      map[string]any    `json:"saved,omitempty"`
 	Principal  engine.Principal  `json:"principal"`
 	ActsFor    *engine.Principal `json:"actsFor,omitempty"`
-	Entry      *engine.Entry     `json:"entry,omitempty"`
+	Entry      *Entry            `json:"entry,omitempty"`
 	// Repeatable lists the ids of the repeatable steps.
 	Repeatable []string `json:"repeatable"`
 	// Writers are the tools that write resources, by server.

@@ -48,7 +48,7 @@ const entryPrefix = "enter-"
 
 // fillEntry returns the input of the run of an entry. A key whose value is a single unresolved reference is
 // omitted, so that the chain's own default applies.
-func fillEntry(e engine.Entry, d *Definition) (json.RawMessage, error) {
+func fillEntry(e Entry, d *Definition) (json.RawMessage, error) {
 	t, err := parseEntryInput(e.OnEnter.Input, nil)
 	if err == nil {
 		err = checkExposed(t, e.Sensitive, d)
@@ -151,19 +151,16 @@ func meetsPointer(path []string, pointer document.Pointer) bool {
 // EntryStarter starts the runs of entries; *Service implements it. Starting the same entry again starts no
 // second run.
 type EntryStarter interface {
-	StartEntry(ctx context.Context, p engine.Principal, e engine.Entry) error
+	StartEntry(ctx context.Context, p engine.Principal, e Entry) error
 }
 
 // EntriesConfig are the settings of Entries.
 type EntriesConfig struct {
-	Engine *engine.Engine
-	Store  interface {
-		store.Cursors
-		LastPosition(ctx context.Context) (int64, error)
-	}
+	EntryLog
+	Cursors store.Cursors
 	// ActsFor returns the principal that the run of an entry acts for: the owner of the instance, with its
 	// current rights. It fails if the owner has none.
-	ActsFor func(ctx context.Context, e engine.Entry) (engine.Principal, error)
+	ActsFor func(ctx context.Context, e Entry) (engine.Principal, error)
 	Log     *slog.Logger
 }
 
@@ -175,7 +172,7 @@ func NewEntries(c EntriesConfig) *Entries { return &Entries{config: c} }
 
 // pendingEntry is an entry whose run may not have started yet.
 type pendingEntry struct {
-	engine.Entry
+	Entry
 	since time.Time
 }
 
@@ -217,7 +214,7 @@ func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 // findPlace returns the position of the cursor. A missing cursor is created at the end of the log. Of the
 // earlier entries, it starts only the chains that instances still wait for.
 func (p *entryPass) findPlace(ctx context.Context) (int64, error) {
-	all, err := p.config.Store.Cursors(ctx)
+	all, err := p.config.Cursors.Cursors(ctx)
 	if err != nil {
 		return 0, engine.StoreError("find the cursor", err)
 	}
@@ -229,7 +226,7 @@ func (p *entryPass) findPlace(ctx context.Context) (int64, error) {
 		err = p.startAwaited(ctx, last)
 	}
 	if err == nil {
-		err = p.config.Store.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: last}, store.NoCursor, store.LeaseOf(ctx))
+		err = p.config.Cursors.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: last}, store.NoCursor, store.LeaseOf(ctx))
 	}
 	if err != nil {
 		return 0, engine.StoreError("make the cursor", err)
@@ -240,7 +237,7 @@ func (p *entryPass) findPlace(ctx context.Context) (int64, error) {
 // startAwaited starts the chains that instances have been waiting for since before the cursor existed.
 func (p *entryPass) startAwaited(ctx context.Context, last int64) error {
 	for at := int64(0); at < last; {
-		found, _, upTo, err := p.config.Engine.ListEntries(ctx, at, maxEntries)
+		found, _, upTo, err := p.config.List(ctx, at, maxEntries)
 		if err != nil {
 			return err
 		}
@@ -248,7 +245,7 @@ func (p *entryPass) startAwaited(ctx context.Context, last int64) error {
 			if !e.OnEnter.Wait || e.Position > last {
 				continue
 			}
-			now, err := p.config.Engine.FindAwaited(ctx, e.Instance)
+			now, err := p.config.FindAwaited(ctx, e.Instance)
 			if err != nil {
 				return err
 			}
@@ -269,21 +266,21 @@ func (p *entryPass) startAwaited(ctx context.Context, last int64) error {
 
 // CancelEntry frees an instance that waits for a chain that never ran, as if the chain had failed. It
 // returns the name of the chain. by must be an operator.
-func CancelEntry(ctx context.Context, e *engine.Engine, by engine.Principal, instance string) (chain string, err error) {
-	entry, err := e.FindAwaited(ctx, instance)
+func CancelEntry(ctx context.Context, l EntryLog, by engine.Principal, instance string) (chain string, err error) {
+	entry, err := l.FindAwaited(ctx, instance)
 	switch {
 	case err != nil:
 		return "", err
 	case entry == nil:
 		return "", &engine.Error{Code: engine.CodeConflict, Message: fmt.Sprintf("The instance %s does not wait for a chain that never ran.", instance), Hint: "A run that has begun is ended with gavel chain cancel RUN."}
 	}
-	return entry.OnEnter.Chain, e.SettleChain(ctx, by, EntryRun(entry.Instance, entry.Revision), *entry, false)
+	return entry.OnEnter.Chain, settleEntry(ctx, l.Engine, by, EntryRun(entry.Instance, entry.Revision), *entry, false)
 }
 
 // look reads new entries, starts those it can, and moves the cursor.
 func (p *entryPass) look(ctx context.Context) error {
 	if room := maxEntries - len(p.pending); room > 0 {
-		found, damaged, upTo, err := p.config.Engine.ListEntries(ctx, p.read, room)
+		found, damaged, upTo, err := p.config.List(ctx, p.read, room)
 		if err != nil {
 			return err
 		}
@@ -320,7 +317,7 @@ func (p *entryPass) moveCursor(ctx context.Context, to int64) error {
 	if to <= p.moved {
 		return nil
 	}
-	if err := p.config.Store.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: to}, p.moved, store.LeaseOf(ctx)); err != nil {
+	if err := p.config.Cursors.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: to}, p.moved, store.LeaseOf(ctx)); err != nil {
 		return engine.StoreError("move the cursor", err)
 	}
 	p.moved = to
@@ -345,7 +342,7 @@ func (p *entryPass) start(ctx context.Context, e pendingEntry) (started bool, er
 		who = engine.Principal{ID: e.Owner, Role: engine.RoleAgent}
 	}
 	p.config.Log.WarnContext(ctx, "the chain of a state does not start", "chain", e.OnEnter.Chain, "instance", e.Instance, "revision", e.Revision, "cause", err)
-	err = p.config.Engine.SettleChain(ctx, who, EntryRun(e.Instance, e.Revision), e.Entry, false)
+	err = settleEntry(ctx, p.config.Engine, who, EntryRun(e.Instance, e.Revision), e.Entry, false)
 	switch {
 	case err == nil:
 		return true, nil

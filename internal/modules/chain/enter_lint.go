@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // RuleUnknownChain is the lint rule for states that start a chain which does not exist.
@@ -20,8 +21,8 @@ func CheckEntries(workflows []*workflow.Definition, chains map[string]*Definitio
 	c := entryChecker{workflows, chains, map[string][]Issue{}}
 	for _, w := range workflows {
 		for _, name := range w.StateNames {
-			if s := w.States[name]; s.OnEnter != nil {
-				c.check(w, s)
+			if s := w.States[name]; findOnEnter(s) != nil {
+				c.check(w, s, findOnEnter(s))
 			}
 		}
 	}
@@ -34,14 +35,14 @@ type entryChecker struct {
 	found     map[string][]Issue
 }
 
-func (c entryChecker) check(w *workflow.Definition, s *workflow.State) {
+func (c entryChecker) check(w *workflow.Definition, s *workflow.State, o *OnEnter) {
 	add := func(rule string, severity workflow.Severity, key, format string, args ...any) {
-		path := "/states/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(s.Name) + "/onEnter/" + key
+		path := string(document.PointerOf("states", s.Name, keyOnEnter, key))
 		c.found[w.Name] = append(c.found[w.Name], Issue{Rule: rule, Severity: severity, Path: path, Line: w.FindLine(path), Message: fmt.Sprintf(format, args...)})
 	}
-	if t, err := parseEntryInput(s.OnEnter.Input, func(err error) { add("chain-input", workflow.SeverityError, "input", "%v", err) }); err != nil {
+	if t, err := parseEntryInput(o.Input, func(err error) { add("chain-input", workflow.SeverityError, "input", "%v", err) }); err != nil {
 		add("chain-input", workflow.SeverityError, "input", "%v", err)
-	} else if d := c.chains[s.OnEnter.Chain]; d != nil {
+	} else if d := c.chains[o.Chain]; d != nil {
 		if err := checkExposed(t, w.Sensitive, d); err != nil {
 			add("chain-input", workflow.SeverityError, "input", "%v", err)
 		}
@@ -51,16 +52,16 @@ func (c entryChecker) check(w *workflow.Definition, s *workflow.State) {
 			}
 		}
 	}
-	if c.chains[s.OnEnter.Chain] == nil {
-		add(RuleUnknownChain, workflow.SeverityError, "chain", "there is no chain %s%s; declare it in the section chains of the configuration file, or remove onEnter", quoteName(s.OnEnter.Chain), suggestName(s.OnEnter.Chain, slices.Sorted(maps.Keys(c.chains))))
+	if c.chains[o.Chain] == nil {
+		add(RuleUnknownChain, workflow.SeverityError, "chain", "there is no chain %s%s; declare it in the section chains of the configuration file, or remove onEnter", quoteName(o.Chain), suggestName(o.Chain, slices.Sorted(maps.Keys(c.chains))))
 		return
 	}
-	if way, sure := c.findWayBack(s.OnEnter.Chain); way != nil {
+	if way, sure := c.findWayBack(o.Chain); way != nil {
 		severity, may := workflow.SeverityError, "enters"
 		if !sure {
 			severity, may = workflow.SeverityWarning, "may enter"
 		}
-		add("chain-reenters", severity, "chain", "the chain %s %s a state that starts it: %s", quoteName(s.OnEnter.Chain), may, strings.Join(way, ", "))
+		add("chain-reenters", severity, "chain", "the chain %s %s a state that starts it: %s", quoteName(o.Chain), may, strings.Join(way, ", "))
 	}
 }
 
@@ -75,8 +76,8 @@ type entering struct {
 // known only at run time, so every workflow with such an action counts.
 func (c entryChecker) listEntered(d *Definition) (out []entering) {
 	enter := func(s *Step, w *workflow.Definition, state string, sure bool) {
-		if at := w.States[state]; at != nil && at.OnEnter != nil {
-			out = append(out, entering{at.OnEnter.Chain, sure, fmt.Sprintf("the step %s of %s enters %s of %s", quoteName(s.ID), quoteName(d.Name), quoteName(state), quoteName(w.Name))})
+		if o := findOnEnter(w.States[state]); o != nil {
+			out = append(out, entering{o.Chain, sure, fmt.Sprintf("the step %s of %s enters %s of %s", quoteName(s.ID), quoteName(d.Name), quoteName(state), quoteName(w.Name))})
 		}
 	}
 	d.visitSteps(func(s *Step) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -65,9 +64,9 @@ func TestCheckEntries(t *testing.T) {
 
 func TestFillEntry(t *testing.T) {
 	t.Parallel()
-	e := engine.Entry{
+	e := Entry{
 		Instance: "wf-1", Workflow: "job", State: "error", Owner: "ann", Revision: 7, Context: json.RawMessage(`{"n":12345678901234567890,"deep":{"list":[1,"two"]},"text":"{{instance.id}}"}`),
-		OnEnter: &workflow.OnEnter{Chain: "clean"},
+		OnEnter: &OnEnter{Chain: "clean"},
 	}
 	for input, want := range map[string]string{
 		``:                               `{}`,
@@ -150,8 +149,8 @@ func TestSensitiveContext(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: lint says %q and not %q", name, got, want)
 		}
-		_, err = fillEntry(engine.Entry{
-			Sensitive: w.Sensitive, OnEnter: w.States["error"].OnEnter,
+		_, err = fillEntry(Entry{
+			Sensitive: w.Sensitive, OnEnter: findOnEnter(w.States["error"]),
 			Context: json.RawMessage(`{"ssn":"123","name":"n","person":{"ssn":"1"},"people":[{"name":"a"},{"ssn":"1","name":"b"}]}`),
 		}, d)
 		if got := fmt.Sprint(err); err != nil && got != want || err == nil && want != "" {

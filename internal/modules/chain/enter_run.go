@@ -10,7 +10,7 @@ import (
 )
 
 // StartEntry implements EntryStarter. The run acts for p, the owner of the instance.
-func (s *Service) StartEntry(ctx context.Context, p engine.Principal, e engine.Entry) error {
+func (s *Service) StartEntry(ctx context.Context, p engine.Principal, e Entry) error {
 	run := EntryRun(e.Instance, e.Revision)
 	known, err := s.hasRun(ctx, run)
 	if err != nil {
@@ -35,14 +35,14 @@ func (s *Service) StartEntry(ctx context.Context, p engine.Principal, e engine.E
 	if !e.OnEnter.Wait {
 		return nil
 	}
-	if _, err = s.config.Engine.BeginChain(ctx, p, run, e); err != nil && !isFinal(err) {
+	if _, err = beginEntry(ctx, s.config.Engine, p, run, e); err != nil && !isFinal(err) {
 		return err
 	}
 	return nil // an instance that was cancelled by now is not waiting
 }
 
 // withoutContext returns the parts of an entry that its run stores.
-func withoutContext(e *engine.Entry) *engine.Entry {
+func withoutContext(e *Entry) *Entry {
 	if e == nil {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (x *execution) endEntry(begun recordedRun, result *Result) error {
 }
 
 func (r *Runs) settleEntry(ctx context.Context, begun recordedRun, done bool) error {
-	return r.config.Ledger.SettleChain(ctx, begun.Principal, EntryRun(begun.Entry.Instance, begun.Entry.Revision), *begun.Entry, done)
+	return settleEntry(ctx, r.config.Ledger, begun.Principal, EntryRun(begun.Entry.Instance, begun.Entry.Revision), *begun.Entry, done)
 }
 
 // cancelEntry applies the consequences of cancelling an entry's run. It is called before the run is

@@ -36,7 +36,7 @@ type fakeEntries struct {
 	began map[string]int
 }
 
-func (f *fakeEntries) StartEntry(_ context.Context, _ engine.Principal, e engine.Entry) error {
+func (f *fakeEntries) StartEntry(_ context.Context, _ engine.Principal, e chain.Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.began[chain.EntryRun(e.Instance, e.Revision)]++
@@ -49,7 +49,7 @@ type dyingEntries struct {
 	runs *fakeEntries
 }
 
-func (d dyingEntries) StartEntry(ctx context.Context, p engine.Principal, e engine.Entry) error {
+func (d dyingEntries) StartEntry(ctx context.Context, p engine.Principal, e chain.Entry) error {
 	_, err := call(d.process, func() (int, error) { return 0, d.runs.StartEntry(ctx, p, e) })
 	return err
 }
@@ -59,14 +59,14 @@ func (p *process) MoveCursor(ctx context.Context, c store.Cursor, from int64, un
 	return err
 }
 
-func owns(_ context.Context, e engine.Entry) (engine.Principal, error) {
+func owns(_ context.Context, e chain.Entry) (engine.Principal, error) {
 	return engine.Principal{ID: e.Owner, Role: engine.RoleAgent}, nil
 }
 
 func newEntries(t *testing.T, db store.Store) *chain.Entries {
 	t.Helper()
 	e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
-	return chain.NewEntries(chain.EntriesConfig{Engine: e, Store: db, ActsFor: owns, Log: quiet})
+	return chain.NewEntries(chain.EntriesConfig{EntryLog: chain.EntryLog{Engine: e, Store: db}, Cursors: db, ActsFor: owns, Log: quiet})
 }
 
 // TestEntriesStartOnce: with two replicas over one store that are killed repeatedly, each entry of a state
@@ -181,7 +181,7 @@ func (s *served) open(t *testing.T, effects chain.Effects, ledger chain.Ledger) 
 		t.Fatal(err)
 	}
 	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: s.Engine, Chains: func() map[string]*chain.Definition { return s.chains }})
-	entries := chain.NewEntries(chain.EntriesConfig{Engine: s.Engine, Store: s.db, ActsFor: owns, Log: quiet})
+	entries := chain.NewEntries(chain.EntriesConfig{EntryLog: chain.EntryLog{Engine: s.Engine, Store: s.db}, Cursors: s.db, ActsFor: owns, Log: quiet})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { entries.RunEntries(ctx, service) })
@@ -347,13 +347,13 @@ func TestLockedInstances(t *testing.T) {
 		if code := skip(freed); code != engine.CodeCallOpen {
 			t.Errorf("without chains it is %q", code)
 		}
-		if name, err := chain.CancelEntry(t.Context(), e, operator, freed); name != "clean" || err != nil {
+		if name, err := chain.CancelEntry(t.Context(), chain.EntryLog{Engine: e, Store: db}, operator, freed); name != "clean" || err != nil {
 			t.Errorf("%q, %v", name, err)
 		}
 		if now, err := e.Status(t.Context(), ann, freed); err != nil || now.State != "dirty" {
 			t.Errorf("the instance that the operator freed is in %q, %v", now.State, err)
 		}
-		if _, err := chain.CancelEntry(t.Context(), e, operator, freed); engine.CodeOf(err) != engine.CodeConflict {
+		if _, err := chain.CancelEntry(t.Context(), chain.EntryLog{Engine: e, Store: db}, operator, freed); engine.CodeOf(err) != engine.CodeConflict {
 			t.Errorf("freed again: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -413,12 +413,12 @@ type unreachable struct {
 	asked chan struct{}
 }
 
-func (u unreachable) SettleChain(context.Context, engine.Principal, string, engine.Entry, bool) error {
+func (u unreachable) BeginCall(context.Context, engine.Principal, engine.CallRequest) (engine.CallResult, error) {
 	select {
 	case u.asked <- struct{}{}:
 	default:
 	}
-	return &engine.Error{Code: engine.CodeUnavailable, Message: "The store cannot be reached."}
+	return engine.CallResult{}, &engine.Error{Code: engine.CodeUnavailable, Message: "The store cannot be reached."}
 }
 
 // TestEndOfChainIsTakenUp: if a process dies before the instance learns of the end of its chain, the next
@@ -477,7 +477,8 @@ func TestWhatEntersStates(t *testing.T) {
 	if _, err := e.Redo(t.Context(), operator, engine.UndoRequest{ID: began.ID}); err != nil {
 		t.Fatal(err)
 	}
-	all, _, upTo, err := e.ListEntries(t.Context(), 0, 100)
+	log := chain.EntryLog{Engine: e, Store: db}
+	all, _, upTo, err := log.List(t.Context(), 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -488,10 +489,10 @@ func TestWhatEntersStates(t *testing.T) {
 	if want := []string{`1a{"n":1}`, `3b{"n":1}`, `5b{"n":1}`}; !slices.Equal(got, want) {
 		t.Errorf("%q and not %q", got, want)
 	}
-	if one, _, at, err := e.ListEntries(t.Context(), 0, 1); err != nil || len(one) != 1 || at != one[0].Position {
+	if one, _, at, err := log.List(t.Context(), 0, 1); err != nil || len(one) != 1 || at != one[0].Position {
 		t.Errorf("%+v, %d, %v", one, at, err)
 	}
-	if none, _, at, err := e.ListEntries(t.Context(), upTo, 100); err != nil || len(none) != 0 || at != upTo {
+	if none, _, at, err := log.List(t.Context(), upTo, 100); err != nil || len(none) != 0 || at != upTo {
 		t.Errorf("%+v, %d, %v", none, at, err)
 	}
 	if _, err := e.Define(t.Context(), ann, engine.DefineRequest{Document: []byte(`{"name":"mine","initialState":"a","states":{"a":{"onEnter":{"chain":"c"},"transitions":{"stay":"a"}}}}`)}); !chain.IsCode(err, engine.CodeInvalidDefinition) {
@@ -527,6 +528,7 @@ func TestDamagedHistoryIsPassed(t *testing.T) {
 	if _, err := e.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(job)}); err != nil {
 		t.Fatal(err)
 	}
+	log := chain.EntryLog{Engine: e, Store: db}
 	var ids []string
 	for range 3 {
 		began, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "job"})
@@ -541,16 +543,16 @@ func TestDamagedHistoryIsPassed(t *testing.T) {
 	db.instance = ids[1]
 	for _, cause := range []error{store.ErrDamaged, record.ErrMalformed} {
 		db.cause = fmt.Errorf("read a row: %w", cause)
-		found, damaged, upTo, err := e.ListEntries(t.Context(), 0, 100)
+		found, damaged, upTo, err := log.List(t.Context(), 0, 100)
 		if err != nil || len(found) != 2 || found[0].Instance != ids[0] || found[1].Instance != ids[2] || len(damaged) != 1 || !strings.Contains(damaged[0].Error(), ids[1]) || !errors.Is(damaged[0], cause) {
 			t.Errorf("%+v, %v, %d, %v", found, damaged, upTo, err)
 		}
-		if found, damaged, at, err := e.ListEntries(t.Context(), 0, 2); err != nil || len(found) != 1 || len(damaged) != 1 || at >= upTo {
+		if found, damaged, at, err := log.List(t.Context(), 0, 2); err != nil || len(found) != 1 || len(damaged) != 1 || at >= upTo {
 			t.Errorf("at most two: %+v, %v, %d, %v", found, damaged, at, err)
 		}
 	}
 	db.cause = errors.New("the connection was reset")
-	if _, _, at, err := e.ListEntries(t.Context(), 0, 100); !chain.IsCode(err, engine.CodeUnavailable) || at != 0 {
+	if _, _, at, err := log.List(t.Context(), 0, 100); !chain.IsCode(err, engine.CodeUnavailable) || at != 0 {
 		t.Errorf("just now: %d, %v", at, err)
 	}
 	if _, err := e.Undo(t.Context(), operator, engine.UndoRequest{ID: ids[0]}); err != nil {
@@ -560,7 +562,7 @@ func TestDamagedHistoryIsPassed(t *testing.T) {
 		t.Fatal(err)
 	}
 	db.instance, db.most = ids[0], 1 // the revision that the undo reads
-	if _, damaged, at, err := e.ListEntries(t.Context(), 0, 100); !chain.IsCode(err, engine.CodeUnavailable) || at != 0 {
+	if _, damaged, at, err := log.List(t.Context(), 0, 100); !chain.IsCode(err, engine.CodeUnavailable) || at != 0 {
 		t.Errorf("just now, in the past of a redo: %v, %d, %v", damaged, at, err)
 	}
 }

@@ -187,7 +187,7 @@ func (c *chains) open(ctx context.Context) error {
 	service := c.use(runs)
 	c.working.Go(func() { c.schedules().RunTicks(ctx, service, c.log) })
 	c.working.Go(func() {
-		NewEntries(EntriesConfig{Engine: c.sys.Engine, Store: c.sys.Store, ActsFor: c.actsForOwner, Log: c.log}).RunEntries(ctx, service)
+		NewEntries(EntriesConfig{EntryLog: EntryLog{c.sys.Engine, c.sys.Store}, Cursors: c.sys.Store, ActsFor: c.actsForOwner, Log: c.log}).RunEntries(ctx, service)
 	})
 	c.working.Go(func() {
 		service.RunSweeps(ctx, func() time.Duration { return c.section.Load().Retention }, c.log)
@@ -338,7 +338,7 @@ func (c *chains) runAs() (engine.Principal, bool) {
 // actsForOwner returns the principal that the chain of a state acts for: the owner of the instance. If the
 // owner has stored tokens, a valid one decides its rights. An owner from an issuer may use only the
 // workflow and its chain, because nothing more is known about it here.
-func (c *chains) actsForOwner(_ context.Context, e engine.Entry) (engine.Principal, error) {
+func (c *chains) actsForOwner(_ context.Context, e Entry) (engine.Principal, error) {
 	owner := engine.Principal{ID: e.Owner, Role: engine.RoleAgent}
 	if c.tokens == nil {
 		return owner, nil

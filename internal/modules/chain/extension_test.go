@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/module"
 )
@@ -119,13 +118,13 @@ func TestChainsOfStatesActForOwners(t *testing.T) {
 		{"cy", "cy owns the instance, and has no valid token for the workflow job any more"},
 	} {
 		c := &chains{tokens: func() (*auth.Tokens, error) { return tokens, nil }}
-		p, err := c.actsForOwner(t.Context(), engine.Entry{Owner: row.owner, Workflow: "job", OnEnter: &workflow.OnEnter{Chain: "clean"}})
+		p, err := c.actsForOwner(t.Context(), Entry{Owner: row.owner, Workflow: "job", OnEnter: &OnEnter{Chain: "clean"}})
 		if got := fmt.Sprint(p); err == nil && got != row.want || err != nil && err.Error() != row.want {
 			t.Errorf("%s: %s, %v", row.owner, got, err)
 		}
 	}
 	c := &chains{}
-	if p, err := c.actsForOwner(t.Context(), engine.Entry{Owner: "bob", Workflow: "job"}); err != nil || p.Workflows != "" {
+	if p, err := c.actsForOwner(t.Context(), Entry{Owner: "bob", Workflow: "job"}); err != nil || p.Workflows != "" {
 		t.Errorf("without tokens: %+v, %v", p, err)
 	}
 }

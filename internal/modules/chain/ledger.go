@@ -26,7 +26,7 @@ type Ledger interface {
 	BeginRun(ctx context.Context, p engine.Principal, req engine.RunRequest) error
 	RecordStep(ctx context.Context, req engine.StepRecord) error
 	AskStep(ctx context.Context, q engine.StepQuestion) (review string, a *engine.StepAnswer, err error)
-	SettleChain(ctx context.Context, p engine.Principal, run string, entry engine.Entry, done bool) error
+	callKeeper
 	DigestStep(owner, workflow string, output []byte) string
 	ListOpenRuns(ctx context.Context) ([]string, error)
 	Values() *values.Keyring

@@ -89,7 +89,7 @@ func TestPageShowsAState(t *testing.T) {
 	if issues := CheckEntries([]*workflow.Definition{w}, map[string]*Definition{d.Name: d}); len(issues) > 0 {
 		t.Errorf("%v", issues)
 	}
-	if o := w.States["ERROR"].OnEnter; o == nil || w.States["ERROR"].Transitions[o.OnSuccess] == nil || w.States["ERROR"].Transitions[o.OnFailure] == nil {
+	if o := findOnEnter(w.States["ERROR"]); o == nil || w.States["ERROR"].Transitions[o.OnSuccess] == nil || w.States["ERROR"].Transitions[o.OnFailure] == nil {
 		t.Errorf("%+v", o)
 	}
 }
