@@ -147,7 +147,7 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 }
 
 // originAllowed checks the origin of the calling page. Clients other than browsers send no Origin. For why
-// http.CrossOriginProtection is not used, see docs/decisions/0056.
+// http.CrossOriginProtection is not used, see docs/decisions/0041.
 func (s *Server) originAllowed(r *http.Request) bool {
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {

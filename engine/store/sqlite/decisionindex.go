@@ -14,7 +14,7 @@ import (
 )
 
 // The index of decisions, and the figures counted with it, lag behind the events. A goroutine updates them in short
-// writer transactions, because other writes wait for each (decision 0061). A search that finds the index far behind
+// writer transactions, because other writes wait for each (decision 0030). A search that finds the index far behind
 // does the same for a limited time.
 const (
 	// indexedAtOnce is the number of events that one transaction indexes.

@@ -19,7 +19,7 @@ const (
 
 // heads caches what every move needs: instances, and the end of the chain of rules. It is valid only while the index
 // of the write-ahead log, which all processes share, is unchanged: until then no one has committed. Commits of this
-// process update it; commits of other processes empty it (decision 0063).
+// process update it; commits of other processes empty it (decision 0029).
 //
 // The lock is held while the index is compared, so that a cached result is the state at that moment.
 type heads struct {

@@ -86,7 +86,7 @@ type writer struct {
 
 // lonelyEnough is the number of consecutive single-write transactions after which callers write directly. With two
 // writers such runs are rare, and waiting forms batches. A single writer is spared two goroutine switches (decision
-// 0019).
+// 0028).
 const lonelyEnough = 8
 
 func openWriter(ctx context.Context, cfg Config) (*writer, error) {
