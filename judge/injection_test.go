@@ -109,7 +109,7 @@ func (i injection) stopped(t testing.TB, gate *judge.Pipeline, policy judge.Cont
 	return string(v.DecidedBy) + " " + v.Code
 }
 
-// TestInjectionSuite runs the suite, writes docs/injection-suite.md and the baseline (with -update),
+// TestInjectionSuite runs the suite, writes docs/reference/injection-suite.md and the baseline (with -update),
 // and fails only on a regression: an attack passes that was stopped, or a benign case is stopped that
 // passed.
 func TestInjectionSuite(t *testing.T) {
@@ -136,7 +136,7 @@ func TestInjectionSuite(t *testing.T) {
 	holdBaseline(t, results)
 	var page bytes.Buffer
 	renderInjections(&page, sets, results, control, strict)
-	golden(t, filepath.Join("..", "docs", "injection-suite.md"), page.Bytes())
+	golden(t, filepath.Join("..", "docs", "reference", "injection-suite.md"), page.Bytes())
 }
 
 // outcomes are the results of the cases: set -> id -> the layer that stopped it and the code, "" if
@@ -335,7 +335,7 @@ as ` + "`{\"fix\": \"yes\"}`" + `, which prove one criterion.
 - **Honest text about chat templates** is refused if it shows their tokens.
 
 The content layer keeps forged turns away from the model. It is no reason to let a
-model alone decide what matters ([the judge](judge.md)).
+model alone decide what matters ([the judge](../judge.md)).
 `)
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // page documents the metrics for operators.
-const page = "../../docs/serve.md"
+const page = "../../docs/reference/metrics.md"
 
 var (
 	pageRow  = regexp.MustCompile("(?m)^\\| `(gavel_[a-z_]+)` \\| ([a-z]+) \\| ([a-z_, ]*)\\|")

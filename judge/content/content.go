@@ -34,7 +34,7 @@ const (
 )
 
 // Confidence is the confidence of a rejection. Fewer than one in ten benign texts contain a trap; about
-// one in ten unusual ones contains a flag (docs/injection-suite.md).
+// one in ten unusual ones contains a flag (docs/reference/injection-suite.md).
 const Confidence = 0.9
 
 // Limits on findings: one is enough to reject.
