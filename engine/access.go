@@ -120,7 +120,7 @@ func (lib *library) loadAgentRights(ctx context.Context, name string) (workflow.
 // redefined it later. Then the instance's owner may, if both the newest operator version and the
 // instance's own version (when an operator defined it) allow agents to roll back.
 func (lib *library) mayTakeBack(ctx context.Context, inst instance, op Right) error {
-	if err := refuseOfChain(inst.definition, "change its history"); err != nil || inst.by.Role == RoleOperator {
+	if err := refuseRecord(inst.definition, "change its history"); err != nil || inst.by.Role == RoleOperator {
 		return err
 	}
 	rights, ofOperator, err := lib.loadAgentRights(ctx, inst.Workflow)

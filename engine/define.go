@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +20,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	if err := Authorize(p, RightDefine); err != nil {
 		return DefineResult{}, err
 	}
-	if p.ID == interpreter.ID {
+	if isRecorder(p.ID) {
 		return DefineResult{}, newError(CodeForbidden, "", "The principal %q is gavel's own.", p.ID).hint("Use another name for the credential.")
 	}
 	return e.define(ctx, p, req)
@@ -27,10 +29,10 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 // ownPrefix begins the names of gavel's own workflows, which agents can neither define nor start.
 const ownPrefix = "gavel."
 
-// isReserved reports whether gavel itself creates workflows with such a name; an agent's would look like
+// listReserved returns the prefixes of the names of workflows that gavel itself creates; an agent's would look like
 // gavel's records.
-func isReserved(name string) bool {
-	return strings.HasPrefix(name, "chain.") || strings.HasPrefix(name, ownPrefix)
+func listReserved() []string {
+	return append(slices.Sorted(maps.Values(recorders)), ownPrefix)
 }
 
 func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (DefineResult, error) {
@@ -41,8 +43,8 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 	if !p.InScope(d.Name) {
 		return DefineResult{}, outOfScope(p, d.Name)
 	}
-	if p.Role != RoleOperator && p.ID != interpreter.ID && isReserved(d.Name) {
-		return DefineResult{}, newError(CodeForbidden, "/name", "Names that begin with chain. or gavel. are kept for the records of chains and schedules.").hint("Choose another name.")
+	if reserved := listReserved(); p.Role != RoleOperator && slices.ContainsFunc(reserved, func(prefix string) bool { return strings.HasPrefix(d.Name, prefix) }) {
+		return DefineResult{}, newError(CodeForbidden, "/name", "Names that begin with %s are reserved for gavel's own records.", strings.Join(reserved, " or ")).hint("Choose another name.")
 	}
 	if p.Role != RoleOperator { // operators have no quota
 		release, err := e.counting.lockCounts(ctx, p, "definitions")
@@ -57,8 +59,8 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 			return DefineResult{}, StoreError("read the definition", err)
 		}
 		exists := err == nil
-		if newest.Operator && (newest.Owner == interpreter.ID) != (p.ID == interpreter.ID) {
-			return DefineResult{}, ofChain(newest)
+		if newest.Operator && newest.Owner != p.ID && (isRecorder(newest.Owner) || isRecorder(p.ID)) {
+			return DefineResult{}, notYourRecord(newest)
 		}
 		rights, ofOperator, err := e.loadAgentRights(ctx, d.Name)
 		if err != nil {
@@ -96,12 +98,12 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 	}
 }
 
-// ofChain returns the rejection of a name that a chain's workflow has or would have.
-func ofChain(s store.Definition) error {
-	if s.Owner == interpreter.ID {
-		return newError(CodeForbidden, "/name", "The workflow %q is made of a chain; nobody else defines it.", s.Name).hint("Define it under another name.")
+// notYourRecord returns the rejection of a name that a recorder's workflow has or would have.
+func notYourRecord(s store.Definition) error {
+	if isRecorder(s.Owner) {
+		return newError(CodeForbidden, "/name", "The workflow %q is the record of runs; only gavel defines it.", s.Name).hint("Define it under another name.")
 	}
-	return newError(CodeForbidden, "/name", "A chain would be recorded as the workflow %q, which an operator has defined.", s.Name).hint("Rename the chain, or that workflow.")
+	return newError(CodeForbidden, "/name", "The runs would be recorded as the workflow %q, which an operator has defined.", s.Name).hint("Rename what runs, or that workflow.")
 }
 
 func notYourDefinition(s store.Definition) error {

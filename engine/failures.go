@@ -28,7 +28,7 @@ func (c *conflict) Is(target error) bool { return target == store.ErrConflict }
 // conflictFor puts the present position into a conflict; it returns other errors unchanged.
 func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error {
 	var c *conflict
-	if !errors.As(err, &c) || p == interpreter { // the interpreter retries
+	if !errors.As(err, &c) || p.Role == workflow.RoleInterpreter { // a recorder retries
 		return err
 	}
 	inst, lerr := e.loadInstance(ctx, p, c.id)

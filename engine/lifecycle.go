@@ -19,7 +19,7 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Mo
 		says:  func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} },
 		check: func() error { return e.CheckText("reason", req.Reason) },
 		permit: func(_ context.Context, inst instance) error {
-			return cmp.Or(refuseOfChain(inst.definition, "cancel its instance"), isOthers(inst, RightCancel))
+			return cmp.Or(refuseRecord(inst.definition, "cancel its instance"), isOthers(inst, RightCancel))
 		},
 	}
 	plan := func(_ context.Context, inst *instance) (change, error) {

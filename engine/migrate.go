@@ -97,7 +97,7 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 	if err != nil {
 		return MigrateResult{}, err
 	}
-	if err := refuseOfChain(to, "have a version"); err != nil {
+	if err := refuseRecord(to, "have a version"); err != nil {
 		return MigrateResult{}, err
 	}
 	if err := e.checkMigrate(ctx, req, to); err != nil {

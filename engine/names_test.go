@@ -46,10 +46,10 @@ func TestNamesThatLookAlike(t *testing.T) {
 func TestNamesOfRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for name, kept := range map[string]bool{"chain.pay": true, "gavel.schedule": true, "chain": false, "chains.pay": false, "my.chain.pay": false} {
+	for name, kept := range map[string]bool{"kept.pay": true, "gavel.schedule": true, "kept": false, "keeps.pay": false, "my.kept.pay": false} {
 		_, err := b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(named(simple, name))})
 		if kept {
-			if e := wantCode(t, err, engine.CodeForbidden); e.Message != "Names that begin with chain. or gavel. are kept for the records of chains and schedules." {
+			if e := wantCode(t, err, engine.CodeForbidden); e.Message != "Names that begin with kept. or gavel. are reserved for gavel's own records." {
 				t.Errorf("%s: %v", name, e)
 			}
 		} else if err != nil {

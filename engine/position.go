@@ -77,7 +77,7 @@ func (i instance) mayMove() error {
 	case i.IsDestroyed():
 		return valuesDestroyed().at(i.position())
 	case !i.takenOver:
-		return refuseOfChain(i.definition, "move its instance")
+		return refuseRecord(i.definition, "move its instance")
 	}
 	return newError(CodeDefinitionTakenOver, "",
 		"The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", i.Workflow, i.Version).

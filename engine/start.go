@@ -47,7 +47,7 @@ func (e *Engine) loadStart(ctx context.Context, inst *instance, name string) (er
 	if inst.definition, err = e.loadNamed(ctx, inst.by, name, 0); err != nil {
 		return err
 	}
-	if err := refuseOfChain(inst.definition, "start an instance"); err != nil {
+	if err := refuseRecord(inst.definition, "start an instance"); err != nil {
 		return err
 	}
 	if inst.by.Role != RoleOperator && strings.HasPrefix(inst.stored.Name, ownPrefix) {

@@ -26,14 +26,14 @@ import (
 
 // recordBench is an engine with its store.
 type recordBench struct {
-	*engine.Engine
+	*engine.Recorder
 	store store.Store
 }
 
 func newRecordBench(t *testing.T) *recordBench {
 	t.Helper()
 	var b recordBench
-	b.Engine = enginetest.New(t, judge.Config{}, func(c *engine.Config) { b.store, c.ReviewPath = c.Store, true })
+	b.Recorder = chain.NewLedger(enginetest.New(t, judge.Config{}, func(c *engine.Config) { b.store, c.ReviewPath = c.Store, true }))
 	return &b
 }
 

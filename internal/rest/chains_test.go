@@ -154,20 +154,21 @@ func TestOutputOfAStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	who := engine.Principal{ID: "payer", Role: engine.RoleAgent}
-	if err := a.engine.BeginRun(ctx, who, engine.RunRequest{Run: "r", Definition: w.Document, Workflow: w.Name, Context: json.RawMessage(`{"chain":"pay","run":"r"}`)}); err != nil {
+	ledger := chain.NewLedger(a.engine)
+	if err := ledger.BeginRun(ctx, who, engine.RunRequest{Run: "r", Definition: w.Document, Workflow: w.Name, Context: json.RawMessage(`{"chain":"pay","run":"r"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, output := range []string{`{"receipt":1.50}`, `"R-7"`, `7`, `[1,null]`, `true`, `{}`, `""`} {
 		q := engine.StepQuestion{Run: "r", Key: output, Step: "pay", Principal: who, Server: "bank", Tool: "transfer", Arguments: []byte(`{}`)}
-		review, _, err := a.engine.AskStep(ctx, q)
+		review, _, err := ledger.AskStep(ctx, q)
 		for err == nil && review == "" {
-			review, _, err = a.engine.AskStep(ctx, q)
+			review, _, err = ledger.AskStep(ctx, q)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.ask(reviewer, "POST /v1/reviews/"+review+"/resolve", `{"decision":"approve","reason":"It is in the books.","output":`+output+`}`).is(http.StatusOK)
-		if _, said, err := a.engine.AskStep(ctx, q); err != nil || said == nil || string(said.Output) != output {
+		if _, said, err := ledger.AskStep(ctx, q); err != nil || said == nil || string(said.Output) != output {
 			t.Errorf("%s reaches the run as %+v, %v", output, said, err)
 		}
 	}

@@ -163,7 +163,7 @@ type callKeeper interface {
 func beginEntry(ctx context.Context, calls callKeeper, p engine.Principal, run string, entry Entry) (engine.CallResult, error) {
 	o := entry.OnEnter
 	return calls.BeginCall(ctx, p, engine.CallRequest{
-		ID: entry.Instance, Gate: o.gate(entry.State), Upstream: "gavel:chains", Tool: o.Chain, States: []string{entry.State},
+		ID: entry.Instance, Gate: o.gate(entry.State), Upstream: recorder, Tool: o.Chain, States: []string{entry.State},
 		Success: o.OnSuccess, Error: o.OnFailure, Timeout: entryTime, Key: run, Exempt: true,
 	})
 }

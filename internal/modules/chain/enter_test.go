@@ -169,7 +169,7 @@ func serveEntries(t *testing.T, workflow string, effects chain.Effects, chains .
 	if err := s.db.MoveCursor(t.Context(), store.Cursor{Name: chain.EntryCursor}, store.NoCursor, nil); err != nil {
 		t.Fatal(err)
 	}
-	s.open(t, effects, s.Engine)
+	s.open(t, effects, chain.NewLedger(s.Engine))
 	return s
 }
 
@@ -428,14 +428,14 @@ func TestEndOfChainIsTakenUp(t *testing.T) {
 	effects := newScripted()
 	s := serveEntries(t, waiting, effects, cleaning)
 	s.stop()
-	gone := unreachable{s.Engine, make(chan struct{})}
+	gone := unreachable{chain.NewLedger(s.Engine), make(chan struct{})}
 	s.open(t, effects, gone)
 	id, _ := s.enter(t)
 	<-effects.asked
 	effects.say <- chain.Outcome{Value: "ok"}
 	<-gone.asked
 	s.stop()
-	s.open(t, effects, s.Engine)
+	s.open(t, effects, chain.NewLedger(s.Engine))
 	s.await(t, id, "the action on success", func(now engine.StatusResult) bool { return now.State == "clean" })
 	h, err := s.History(t.Context(), operator, engine.HistoryRequest{ID: id, Limit: 100})
 	if err != nil {

@@ -152,7 +152,7 @@ func (c *chains) configure(ctx context.Context) (config Config, err error) {
 	if c.sys.Asker != nil {
 		door.Models = promptModel{c.sys.Asker, c.sys.Engine.AskModel}
 	}
-	config.Ledger, config.Effects = c.sys.Engine, door
+	config.Ledger, config.Effects = NewLedger(c.sys.Engine), door
 	return config, nil
 }
 

@@ -21,7 +21,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Ledger records each run as an instance; *engine.Engine implements it.
+// recorder is the principal that records runs.
+const recorder = "gavel:chains"
+
+func init() { engine.AddRecorder(recorder, WorkflowPrefix) }
+
+// NewLedger returns the records of runs that an engine keeps.
+func NewLedger(e *engine.Engine) *engine.Recorder { return e.Recorder(recorder) }
+
+// Ledger records each run as an instance; *engine.Recorder implements it.
 type Ledger interface {
 	BeginRun(ctx context.Context, p engine.Principal, req engine.RunRequest) error
 	RecordStep(ctx context.Context, req engine.StepRecord) error
@@ -544,11 +552,19 @@ func (r *Runs) recordNote(ctx context.Context, run, key, action string, n RunNot
 	if err != nil {
 		return err
 	}
-	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw})
+	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw, Why: describeCancel(n)})
 	if engine.CodeOf(err) == engine.CodeInstanceEnded {
 		return nil // the run notices
 	}
 	return err
+}
+
+// describeCancel says who cancelled a run, and why.
+func describeCancel(n RunNote) string {
+	if n.Why == "" {
+		return fmt.Sprintf("The run was cancelled by %s.", n.By)
+	}
+	return fmt.Sprintf("The run was cancelled by %s: %s", n.By, n.Why)
 }
 
 // stopRefused ends a run whose record the store rejects.

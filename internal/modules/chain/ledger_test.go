@@ -102,13 +102,13 @@ func TestRecordsManyDoubts(t *testing.T) {
 }
 
 // refusingLedger rejects the outcomes of steps.
-type refusingLedger struct{ *engine.Engine }
+type refusingLedger struct{ *engine.Recorder }
 
 func (l refusingLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
 	if req.Action == "step" {
 		return &engine.Error{Code: engine.CodeInvalidData, Message: "No."}
 	}
-	return l.Engine.RecordStep(ctx, req)
+	return l.Recorder.RecordStep(ctx, req)
 }
 
 // TestRecordRefused: a run whose record is permanently rejected is cancelled with its instance; the note
@@ -117,7 +117,7 @@ func TestRecordRefused(t *testing.T) {
 	t.Parallel()
 	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
 	runs, err := chain.Open(t.Context(), chain.Config{
-		Path: filepath.Join(t.TempDir(), "chains.db"), Ledger: refusingLedger{e},
+		Path: filepath.Join(t.TempDir(), "chains.db"), Ledger: refusingLedger{chain.NewLedger(e)},
 		Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{Value: "done"} }),
 	})
 	if err != nil {
@@ -159,13 +159,13 @@ func TestStartLosesRace(t *testing.T) {
 }
 
 // brokenLedger does not record what people do to runs.
-type brokenLedger struct{ *engine.Engine }
+type brokenLedger struct{ *engine.Recorder }
 
 func (l brokenLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
 	if strings.Contains(string(req.Data), `"note"`) {
 		return &engine.Error{Code: engine.CodeUnavailable, Message: "The store is away."}
 	}
-	return l.Engine.RecordStep(ctx, req)
+	return l.Recorder.RecordStep(ctx, req)
 }
 
 // TestNotesFollowTheRecord: a cancellation, pause or resumption that cannot be recorded has no effect.
@@ -173,12 +173,12 @@ func TestNotesFollowTheRecord(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "chains.db")
 	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
-	runs, err := chain.Open(t.Context(), chain.Config{Path: path, Ledger: e, Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{} })})
+	runs, err := chain.Open(t.Context(), chain.Config{Path: path, Ledger: chain.NewLedger(e), Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{} })})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(runs.Close)
-	broken, err := chain.OpenControl(t.Context(), chain.Config{Path: path, Ledger: brokenLedger{e}})
+	broken, err := chain.OpenControl(t.Context(), chain.Config{Path: path, Ledger: brokenLedger{chain.NewLedger(e)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,11 +220,11 @@ func TestOtherInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := strings.TrimPrefix(begun.ID, engine.RunInstance(""))
-	err = e.RecordStep(t.Context(), engine.StepRecord{Run: run, Action: "submit", Data: json.RawMessage(`{"title":"x"}`)})
+	err = chain.NewLedger(e).RecordStep(t.Context(), engine.StepRecord{Run: run, Action: "submit", Data: json.RawMessage(`{"title":"x"}`)})
 	if !chain.IsCode(err, engine.CodeKeyReused) {
 		t.Errorf("a step is recorded: %v", err)
 	}
-	if _, _, err = e.AskStep(t.Context(), engine.StepQuestion{Run: run, Key: "a!", Step: "a", Principal: ann, Server: "s", Tool: "t"}); !chain.IsCode(err, engine.CodeKeyReused) {
+	if _, _, err = chain.NewLedger(e).AskStep(t.Context(), engine.StepQuestion{Run: run, Key: "a!", Step: "a", Principal: ann, Server: "s", Tool: "t"}); !chain.IsCode(err, engine.CodeKeyReused) {
 		t.Errorf("a question is asked: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ func TestLostRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := &countingLedger{Engine: e, wrote: make(chan string, 10)}
+	first := &countingLedger{Recorder: chain.NewLedger(e), wrote: make(chan string, 10)}
 	r := openReplay(t, path, first)
 	run, err := r.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann})
 	if err != nil {
@@ -30,7 +30,7 @@ func TestLostRun(t *testing.T) {
 	<-first.wrote // now it waits
 	r.Close()
 	chain.DamageRun(t, path, run, `{"definition":{"name":"waiting","steps":[],"later":1}}`)
-	result, err := openReplay(t, path, &countingLedger{Engine: e}).Wait(t.Context(), run)
+	result, err := openReplay(t, path, &countingLedger{Recorder: chain.NewLedger(e)}).Wait(t.Context(), run)
 	if err != nil || result.Err == nil || result.Err.Code != chain.CodeRun || !strings.Contains(result.Err.Message, "or of another version of gavel") {
 		t.Fatalf("it ends with %+v, %v", result, err)
 	}

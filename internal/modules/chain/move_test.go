@@ -194,7 +194,7 @@ func TestRightsGoneBehindAMove(t *testing.T) {
 		}
 		return c.Principal, nil
 	}}
-	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: door, Ledger: e})
+	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: door, Ledger: chain.NewLedger(e)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestRightsGoneBehindAMove(t *testing.T) {
 func TestPeopleWakeRuns(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
-	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: chain.Door{Workflows: e}, Ledger: e, Unload: time.Millisecond})
+	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: chain.Door{Workflows: e}, Ledger: chain.NewLedger(e), Unload: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // countingLedger collects the keys of records, and is unavailable for one of them.
 type countingLedger struct {
-	*engine.Engine
+	*engine.Recorder
 	away string
 	gone chan struct{} // closed when that record is first attempted
 
@@ -42,7 +42,7 @@ func (l *countingLedger) RecordStep(ctx context.Context, req engine.StepRecord) 
 	if l.wrote != nil {
 		l.wrote <- req.Key
 	}
-	return l.Engine.RecordStep(ctx, req)
+	return l.Recorder.RecordStep(ctx, req)
 }
 
 // openReplay opens runs whose calls return their keys, over a countingLedger.
@@ -68,7 +68,7 @@ func TestReplayRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := &countingLedger{Engine: e, away: "step l#30/a", gone: make(chan struct{})}
+	first := &countingLedger{Recorder: chain.NewLedger(e), away: "step l#30/a", gone: make(chan struct{})}
 	r := openReplay(t, path, first)
 	run, err := r.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann})
 	if err != nil {
@@ -76,7 +76,7 @@ func TestReplayRecords(t *testing.T) {
 	}
 	<-first.gone // DBOS has the outcome of the 30th iteration; the ledger does not
 	r.Close()
-	second := &countingLedger{Engine: e}
+	second := &countingLedger{Recorder: chain.NewLedger(e)}
 	if result, err := openReplay(t, path, second).Wait(t.Context(), run); err != nil || result.Err != nil {
 		t.Fatal(result, err)
 	}
@@ -98,14 +98,14 @@ func TestReplayRecordsBeforeItWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := &countingLedger{Engine: e, away: "step p/a", gone: make(chan struct{})}
+	first := &countingLedger{Recorder: chain.NewLedger(e), away: "step p/a", gone: make(chan struct{})}
 	r := openReplay(t, path, first)
 	if _, err := r.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann}); err != nil {
 		t.Fatal(err)
 	}
 	<-first.gone
 	r.Close()
-	second := &countingLedger{Engine: e, wrote: make(chan string, 10)}
+	second := &countingLedger{Recorder: chain.NewLedger(e), wrote: make(chan string, 10)}
 	openReplay(t, path, second)
 	for late := time.After(20 * time.Second); ; {
 		select {
@@ -159,7 +159,7 @@ func BenchmarkChainRestartRecorded(b *testing.B) {
 	}
 	path, reached := filepath.Join(b.TempDir(), "chains.db"), make(chan struct{}, 1)
 	open := func() *chain.Runs {
-		r, err := chain.Open(context.Background(), chain.Config{Path: path, Ledger: waitLedger{e, reached}, Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{Value: "ok"} })})
+		r, err := chain.Open(context.Background(), chain.Config{Path: path, Ledger: waitLedger{chain.NewLedger(e), reached}, Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{Value: "ok"} })})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -184,12 +184,12 @@ func BenchmarkChainRestartRecorded(b *testing.B) {
 
 // waitLedger signals when a run begins to wait.
 type waitLedger struct {
-	*engine.Engine
+	*engine.Recorder
 	reached chan<- struct{}
 }
 
 func (l waitLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
-	err := l.Engine.RecordStep(ctx, req)
+	err := l.Recorder.RecordStep(ctx, req)
 	if req.Action == "wait" {
 		l.reached <- struct{}{}
 	}

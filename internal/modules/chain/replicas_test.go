@@ -57,7 +57,7 @@ func (s replicaStore) config(url string) chain.Config {
 		panic(err)
 	}
 	return chain.Config{
-		Database: &chain.Database{URL: url, Proxied: guest.Proxied}, Leases: s.db, Lease: testLease, Ledger: s.Engine, Grace: 10 * time.Millisecond,
+		Database: &chain.Database{URL: url, Proxied: guest.Proxied}, Leases: s.db, Lease: testLease, Ledger: chain.NewLedger(s.Engine), Grace: 10 * time.Millisecond,
 		Repeatable: func(_, tool string) bool { return !strings.HasPrefix(strings.TrimPrefix(tool, "hang-"), "pay") },
 	}
 }

@@ -27,7 +27,7 @@ func (f effects) Do(_ context.Context, c chain.Command) chain.Outcome { return f
 func openRecorded(t *testing.T, do effects, docs ...string) (*chain.Runs, *chain.Service, *engine.Engine) {
 	t.Helper()
 	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
-	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: do, Ledger: e})
+	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: do, Ledger: chain.NewLedger(e)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestLostFile(t *testing.T) {
 	}
 	runs.Close()
 	path := filepath.Join(t.TempDir(), "chains.db")
-	_, err := chain.Open(ctx, chain.Config{Path: path, Ledger: e})
+	_, err := chain.Open(ctx, chain.Config{Path: path, Ledger: chain.NewLedger(e)})
 	if want := path + " does not have a run of the store that has not ended: " + own("open") + "; put it back, or make an empty file there to give up what it held"; err == nil || err.Error() != want {
 		t.Fatalf("without the file: %v, want %s", err, want)
 	}
@@ -199,7 +199,7 @@ func TestLostFile(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runs, err = chain.Open(ctx, chain.Config{Path: path, Ledger: e})
+	runs, err = chain.Open(ctx, chain.Config{Path: path, Ledger: chain.NewLedger(e)})
 	if err != nil {
 		t.Fatal(err)
 	}

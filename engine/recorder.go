@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,26 +15,44 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// interpreter is the principal that records the steps of chains. No credential has its role, and no other
-// principal may change its definitions.
-var interpreter = Principal{ID: "gavel:chains", Role: workflow.RoleInterpreter}
+// Recorder records work that happens outside the engine: each run of it as an instance of a workflow that the
+// recorder defines. Only the recorder moves such an instance.
+type Recorder struct {
+	*Engine
+	by Principal
+}
 
-// isOfChain reports whether gavel made the definition for a chain.
-func (l definition) isOfChain() bool { return l.stored.Operator && l.stored.Owner == interpreter.ID }
+// recorders are the prefixes of the workflows of all recorders, by the id of their principal.
+var recorders = map[string]string{}
 
-// refuseOfChain rejects operations on a chain's workflow that only the interpreter may perform.
-func refuseOfChain(l definition, verb string) error {
-	if !l.isOfChain() {
+// AddRecorder reserves the id of a recorder's principal, and the names of workflows that begin with a prefix. Call
+// it from an init function.
+func AddRecorder(id, prefix string) { recorders[id] = prefix }
+
+// Recorder returns the recorder with an id that AddRecorder reserved.
+func (e *Engine) Recorder(id string) *Recorder { return &Recorder{e, newRecorder(id)} }
+
+// newRecorder returns a recorder's principal. No credential has its role.
+func newRecorder(id string) Principal { return Principal{ID: id, Role: workflow.RoleInterpreter} }
+
+func isRecorder(id string) bool { return recorders[id] != "" }
+
+// isRecord reports whether a recorder made the definition.
+func (l definition) isRecord() bool { return l.stored.Operator && isRecorder(l.stored.Owner) }
+
+// refuseRecord rejects operations on a recorder's workflow that only the recorder may perform.
+func refuseRecord(l definition, verb string) error {
+	if !l.isRecord() {
 		return nil
 	}
-	return newError(CodeForbidden, "", "The workflow %q is made of a chain: only a run of it may %s.", l.stored.Name, verb).
+	return newError(CodeForbidden, "", "The workflow %q is the record of runs: only a run of it may %s.", l.stored.Name, verb).
 		hint("Start, cancel or redrive the run itself.")
 }
 
 // RunRequest begins the record of a run.
 type RunRequest struct {
 	Run string // the run's id
-	// Definition is the workflow that records the chain, as JSON.
+	// Definition is the workflow that records the run, as JSON.
 	Definition []byte
 	Workflow   string // name of that workflow
 	Context    json.RawMessage
@@ -44,7 +63,7 @@ func RunInstance(run string) string { return "wf-" + run }
 
 // BeginRun starts the instance that records a run. It is idempotent. p is the principal that the run acts
 // for, and owns the instance.
-func (e *Engine) BeginRun(ctx context.Context, p Principal, req RunRequest) error {
+func (e *Recorder) BeginRun(ctx context.Context, p Principal, req RunRequest) error {
 	if err := Authorize(p, RightStart); err != nil {
 		return err
 	}
@@ -56,8 +75,8 @@ func (e *Engine) BeginRun(ctx context.Context, p Principal, req RunRequest) erro
 	if err != nil {
 		return err
 	}
-	by := Principal{ID: interpreter.ID, Role: RoleOperator}
-	defined, err := e.define(ctx, by, DefineRequest{Source: "chain", Name: req.Workflow, Document: req.Definition})
+	by := Principal{ID: e.by.ID, Role: RoleOperator}
+	defined, err := e.define(ctx, by, DefineRequest{Source: req.Workflow, Name: req.Workflow, Document: req.Definition})
 	if err != nil {
 		return err
 	}
@@ -115,11 +134,13 @@ type StepRecord struct {
 	Key    string
 	Action string
 	Data   json.RawMessage
+	// Why is the reason that closes the reviews of its questions, where the step ends the run; "" for the outcome.
+	Why string
 }
 
 // RecordStep records the outcome of a step. The error has CodeInstanceEnded if the record has ended; then
 // the run has to end as well.
-func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
+func (e *Recorder) RecordStep(ctx context.Context, req StepRecord) error {
 	var data document.JSON
 	m := mutation{
 		id: RunInstance(req.Run), scope: RightAdvance, key: req.Key, verb: "moved", running: true,
@@ -129,8 +150,8 @@ func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
 	}
 	replay := func(context.Context, instance, record.Event) (struct{}, error) { return struct{}{}, nil }
 	for {
-		_, err := mutate(ctx, e, interpreter, m, func(ctx context.Context, inst *instance) (struct{}, error) {
-			return struct{}{}, e.recordStep(ctx, inst, req.Action, data)
+		_, err := mutate(ctx, e.Engine, e.by, m, func(ctx context.Context, inst *instance) (struct{}, error) {
+			return struct{}{}, e.recordStep(ctx, inst, req, data)
 		}, replay)
 		if !errors.Is(err, store.ErrConflict) || ctx.Err() != nil {
 			return err
@@ -138,17 +159,18 @@ func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
 	}
 }
 
-func (e *Engine) recordStep(ctx context.Context, inst *instance, action string, data document.JSON) error {
+func (e *Recorder) recordStep(ctx context.Context, inst *instance, req StepRecord, data document.JSON) error {
 	if err := e.settleOverdueOf(ctx, inst); err != nil { // the review of an open question must be opened first
 		return err
 	}
-	ev, err := e.judgeStep(ctx, *inst, action, data)
+	ev, err := e.judgeStep(ctx, *inst, req.Action, data)
 	if err != nil {
 		return err
 	}
 	do := change{event: ev, exempt: true}
 	if ev.Status != record.Running {
-		if err := e.closeQuestions(ctx, *inst, &do, inst.maskWords(data.Raw()).scrubText(describeRunEnd(inst.def.States[ev.To].Outcome, data))); err != nil {
+		why := cmp.Or(req.Why, fmt.Sprintf("The run ended: %s.", inst.def.States[ev.To].Outcome))
+		if err := e.closeQuestions(ctx, *inst, &do, inst.maskWords(data.Raw()).scrubText(why)); err != nil {
 			return err
 		}
 	}
@@ -158,7 +180,7 @@ func (e *Engine) recordStep(ctx context.Context, inst *instance, action string, 
 
 // closeQuestions closes the reviews that a run waited for when the run ends: their answers are no longer
 // needed.
-func (e *Engine) closeQuestions(ctx context.Context, inst instance, do *change, why string) error {
+func (e *Recorder) closeQuestions(ctx context.Context, inst instance, do *change, why string) error {
 	for _, asked := range inst.Facts.Calls {
 		row, err := e.findReview(ctx, asked.Review)
 		switch {
@@ -168,53 +190,34 @@ func (e *Engine) closeQuestions(ctx context.Context, inst instance, do *change, 
 			return StoreError("read the review", err)
 		}
 		end := record.Review{ID: asked.Review, Status: record.ReviewStale, Reason: why}
-		ev := e.newEvent(interpreter, record.Settled)
+		ev := e.newEvent(e.by, record.Settled)
 		ev.Action, ev.Review, ev.Call = row.Action, &end, &record.Call{ID: asked.ID, Gate: asked.Gate, Outcome: CallError}
 		do.with, do.rows = append(do.with, ev), append(do.rows, closeRow(row, end, ev))
 	}
 	return nil
 }
 
-// describeRunEnd describes how a run ended, by whom and why.
-func describeRunEnd(outcome string, data document.JSON) string {
-	note := data.Get("note")
-	by, why := note.Get("by").Text(), note.Get("why").Text()
-	switch {
-	case by == "":
-		return fmt.Sprintf("The run ended: %s.", outcome)
-	case why == "":
-		return fmt.Sprintf("The run was cancelled by %s.", by)
-	default:
-		return fmt.Sprintf("The run was cancelled by %s: %s", by, why)
-	}
-}
-
 // ListOpenRuns returns the ids of the runs whose records have not ended, newest first.
-func (e *Engine) ListOpenRuns(ctx context.Context) ([]string, error) {
+func (e *Recorder) ListOpenRuns(ctx context.Context) ([]string, error) {
 	var runs []string
-	made := map[definitionKey]bool{} // whether the workflow version belongs to a chain
 	for inst, err := range e.cfg.Store.Instances(ctx, store.InstanceQuery{Status: record.Running}) {
 		if err != nil {
 			return nil, StoreError("list the runs", err)
 		}
-		key := definitionKey{inst.Workflow, inst.Version}
-		ofChain, known := made[key]
-		if !known {
-			l, err := e.loadPinned(ctx, inst)
-			if err != nil {
-				return nil, err
-			}
-			ofChain = l.isOfChain()
-			made[key] = ofChain
+		if !strings.HasPrefix(inst.Workflow, recorders[e.by.ID]) {
+			continue
 		}
-		if ofChain {
+		switch l, err := e.loadPinned(ctx, inst); {
+		case err != nil:
+			return nil, err
+		case l.isRecord():
 			runs = append(runs, strings.TrimPrefix(inst.ID, RunInstance("")))
 		}
 	}
 	return runs, nil
 }
 
-func (e *Engine) loadRun(ctx context.Context, inst *instance, run string) (err error) {
+func (e *Recorder) loadRun(ctx context.Context, inst *instance, run string) (err error) {
 	if inst.Instance, err = e.load(ctx, RunInstance(run)); errors.Is(err, store.ErrNotFound) {
 		return UnknownInstance(RunInstance(run))
 	} else if err != nil {
@@ -224,7 +227,7 @@ func (e *Engine) loadRun(ctx context.Context, inst *instance, run string) (err e
 	switch {
 	case err != nil:
 		return err
-	case !inst.isOfChain(): // the caller chooses the id of a run, so it may name another instance
+	case !inst.isRecord(): // the caller chooses the id of a run, so it may name another instance
 		return newError(CodeKeyReused, "/run", "The instance %q is not the record of a run.", inst.ID).hint("Use a new id for a new run.")
 	case inst.IsDestroyed():
 		return valuesDestroyed()
@@ -232,14 +235,14 @@ func (e *Engine) loadRun(ctx context.Context, inst *instance, run string) (err e
 	return nil
 }
 
-// judgeStep returns the event of an action of the interpreter.
+// judgeStep returns the event of an action of the recorder.
 func (e *Engine) judgeStep(ctx context.Context, inst instance, action string, data document.JSON) (record.Event, error) {
-	inst.by, inst.overlays, inst.overlaysHash = interpreter, nil, ""
+	inst.by, inst.overlays, inst.overlaysHash = newRecorder(inst.stored.Owner), nil, ""
 	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: data})
 	if err != nil {
 		return record.Event{}, err
 	}
-	v, err := e.decideByRules(ctx, &c, interpreter)
+	v, err := e.decideByRules(ctx, &c, inst.by)
 	if err != nil {
 		return record.Event{}, err
 	}
@@ -247,7 +250,7 @@ func (e *Engine) judgeStep(ctx context.Context, inst instance, action string, da
 }
 
 // DigestStep returns the keyed digest of an output that is too long to be recorded.
-func (e *Engine) DigestStep(owner, workflow string, output []byte) string {
+func (e *Recorder) DigestStep(owner, workflow string, output []byte) string {
 	return e.cfg.Digester.DigestIn(scopeOf(purposeCall, owner, workflow), output)
 }
 
@@ -275,7 +278,7 @@ const GiveUp = record.GiveUp
 
 // AskStep opens a review of the outcome of a step's call and returns its id. It is idempotent. Once a
 // person has answered, it returns the answer instead.
-func (e *Engine) AskStep(ctx context.Context, q StepQuestion) (review string, a *StepAnswer, err error) {
+func (e *Recorder) AskStep(ctx context.Context, q StepQuestion) (review string, a *StepAnswer, err error) {
 	prefix := store.StepCall
 	if q.Input {
 		prefix = store.InputCall
@@ -285,7 +288,7 @@ func (e *Engine) AskStep(ctx context.Context, q StepQuestion) (review string, a 
 		return "", a, err
 	}
 	for ctx.Err() == nil {
-		inst := instance{by: interpreter}
+		inst := instance{by: e.by}
 		if err := e.loadRun(ctx, &inst, q.Run); err != nil {
 			return "", nil, err
 		}
@@ -313,18 +316,14 @@ func (e *Engine) AskStep(ctx context.Context, q StepQuestion) (review string, a 
 	return "", nil, StoreError("ask what became of a step", ctx.Err())
 }
 
-func answerScope(run, call string) string {
-	return scopeKey(interpreter, RightResolve, RunInstance(run), call)
-}
-
 // findStepAnswer returns a person's answer about a call, nil if there is none.
-func (past history) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
-	ev, err := past.store.ByKey(ctx, answerScope(run, call))
+func (e *Recorder) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
+	ev, err := e.cfg.Store.ByKey(ctx, scopeKey(e.by, RightResolve, RunInstance(run), call))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil //nolint:nilnil // there is no answer yet
 	}
 	if err == nil {
-		ev, _, err = past.values.OpenEvent(ctx, ev)
+		ev, _, err = e.values.OpenEvent(ctx, ev)
 	}
 	if err != nil {
 		return nil, StoreError("read the answer", err)
@@ -389,7 +388,7 @@ func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.Op
 		if err != nil {
 			return ResolveResult{}, err
 		}
-		move.Key = &record.Key{Scope: scopeKey(interpreter, RightResolve, r.ID, open.ID), Request: e.cfg.Digester.Digest([]byte(open.ID))}
+		move.Key = &record.Key{Scope: scopeKey(newRecorder(r.stored.Owner), RightResolve, r.ID, open.ID), Request: e.cfg.Digester.Digest([]byte(open.ID))}
 		do.with = []record.Event{move}
 	}
 	out, err := e.commitReview(ctx, r, do, message)
@@ -405,13 +404,13 @@ func nextStepOfRun(s ReviewSummary) string {
 	case s.Status == record.ReviewStale:
 		return "The run has ended, and nobody waits for the answer. Whether the step happened is not known."
 	case s.Status == record.ReviewOpen && isInput:
-		return "The server of a chain's step asks for input, and the run waits: approve with it as the output, reject to decline, or give up. What it asks for is in the context, under waiting."
+		return "The server that a step calls asks for input, and the run waits: approve with it as the output, reject to decline, or give up. What it asks for is in the context, under waiting."
 	case isInput && s.Decision == judge.Approve:
 		return "A person gave the input."
 	case isInput && s.Decision == judge.Reject:
 		return "A person declined to give the input."
 	case s.Status == record.ReviewOpen:
-		return "Nobody knows whether this step of a chain happened, and a person has to say so: approve where it did, with what it gave, reject where it did not, or give up. The run waits."
+		return "Nobody knows whether this step of a run happened, and a person has to say so: approve where it did, with what it gave, reject where it did not, or give up. The run waits."
 	case s.Decision == judge.Approve:
 		return "A person found that the step happened."
 	case s.Decision == GiveUp:
