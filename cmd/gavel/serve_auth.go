@@ -60,7 +60,7 @@ func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (au
 	}
 	const first = "make one first: gavel token create NAME --role operator --out FILE --store "
 	switch {
-	case slices.ContainsFunc(all, func(t auth.Token) bool { return t.Hooks == "" }) || others && (shared || !loopback):
+	case slices.ContainsFunc(all, func(t auth.Token) bool { return t.Events == "" }) || others && (shared || !loopback):
 	case shared: // it is unknown which machine should get the files
 		return nil, term.UsageErrorf(first+sys.place.String()+" --store-key FILE", "nobody could call: there is no token in %s", sys.place)
 	case !loopback && path != "":

@@ -63,7 +63,7 @@ func (r *routes) mount(who *callers) error {
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
 	r.inside = listen.Admit(callerID, inside)
 	r.setRate(r.flags.rateFlags)
-	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsHook: r.extra.Has})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsEvent: r.extra.Has})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		(*r.limited.Load()).ServeHTTP(w, req)
 	}))
 

@@ -117,7 +117,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *console) (err error) {
 	defer func() { err = errors.Join(err, release()) }()
 	bearers, made, err := tokens.Create(auth.NewToken{
 		Name: c.Name, Principal: c.Principal, Role: engine.Role(c.Role), Workflows: c.Workflows, Expires: ends,
-		Hooks: c.Hooks, Local: c.Hooks != "",
+		Events: c.Hooks, Local: c.Hooks != "",
 	})
 	if err != nil {
 		return tokenFailure(err)
@@ -189,7 +189,7 @@ type shownToken struct {
 
 func describeToken(t auth.Token) shownToken {
 	return shownToken{
-		ID: t.ID, Name: t.Name, Principal: t.Principal, Role: string(t.Role), Workflows: t.Workflows, Hooks: t.Hooks, Status: t.Status(time.Now()),
+		ID: t.ID, Name: t.Name, Principal: t.Principal, Role: string(t.Role), Workflows: t.Workflows, Hooks: t.Events, Status: t.Status(time.Now()),
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt, LastUsed: t.LastUsed,
 	}
 }

@@ -41,16 +41,16 @@ type Identity struct {
 	// Credential identifies the credential in logs and quotas: a token's id, or a JWT's issuer and subject. It is not
 	// secret.
 	Credential string
-	// Hooks is the folder for whose sessions the credential may post hook events; it then permits nothing else. ""
-	// permits no hook events.
-	Hooks string
+	// Events is the folder for whose sessions the credential may post events; it then permits nothing else. ""
+	// permits no events.
+	Events string
 	// Expires is when the credential expires; zero means never.
 	Expires time.Time
 }
 
-// MayPostHooks reports whether the caller may post hook events: with a token for them, or if callers are not
+// MayPostEvents reports whether the caller may post events: with a token for them, or if callers are not
 // distinguished.
-func (id Identity) MayPostHooks() bool { return id.Hooks != "" || id.Kind == KindNone }
+func (id Identity) MayPostEvents() bool { return id.Events != "" || id.Kind == KindNone }
 
 // Errors of an Authenticator. Network callers see only these.
 var (

@@ -27,9 +27,9 @@ type Options struct {
 	// ResourceMetadata returns the address of the protected-resource document (RFC 9728) for a request; nil or ""
 	// omits it.
 	ResourceMetadata func(*http.Request) string
-	// IsHook reports whether a request posts a hook event; nil is for servers without hook events. Only credentials
-	// for hook events may do so, and they may do nothing else.
-	IsHook func(*http.Request) bool
+	// IsEvent reports whether a request posts an event; nil is for servers that take none. Only credentials for
+	// events may do so, and they may do nothing else.
+	IsEvent func(*http.Request) bool
 	// MaxFailures is how many bad credentials an address may send per minute before it gets 429; 0 means 30. A valid
 	// credential is always accepted.
 	MaxFailures int
@@ -67,12 +67,12 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, err := g.authenticator.Authenticate(r.Context(), bearer)
-	isHook := g.options.IsHook != nil && g.options.IsHook(r)
+	isEvent := g.options.IsEvent != nil && g.options.IsEvent(r)
 	switch {
-	case err == nil && isHook && !id.MayPostHooks():
-		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This credential may not post hook events. Make a token for them: gavel hook install CLIENT --server URL, or gavel token create NAME --hooks FOLDER.")
-	case err == nil && !isHook && id.Hooks != "":
-		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This token may post hook events and do nothing else. Use another token (gavel token create).")
+	case err == nil && isEvent && !id.MayPostEvents():
+		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This credential may not post events. Make a token for them: gavel token create NAME --hooks FOLDER.")
+	case err == nil && !isEvent && id.Events != "":
+		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This token may post events and do nothing else. Use another token (gavel token create).")
 	case err == nil:
 		again := func(ctx context.Context) error {
 			_, err := g.authenticator.Authenticate(ctx, bearer)

@@ -51,7 +51,7 @@ type tokenFile struct {
 // encodeTokens encodes the document.
 func encodeTokens(byID map[string]Token) ([]byte, error) {
 	doc := tokenFile{Version: 1, Tokens: sortTokens(byID)}
-	if slices.ContainsFunc(doc.Tokens, func(t Token) bool { return t.Hooks != "" }) {
+	if slices.ContainsFunc(doc.Tokens, func(t Token) bool { return t.Events != "" }) {
 		doc.Version = 2 // a gavel that only knows version 1 would let those tokens do everything
 	}
 	raw, err := json.MarshalIndent(doc, "", "  ")

@@ -27,8 +27,8 @@ type Token struct {
 	Role      engine.Role `json:"role"`
 	// Workflows is as in engine.Principal; "" means all.
 	Workflows string `json:"workflows,omitempty"`
-	// Hooks is as in Identity.
-	Hooks     string    `json:"hooks,omitempty"`
+	// Events is as in Identity.
+	Events    string    `json:"hooks,omitempty"`
 	CreatedAt time.Time `json:"createdAt"`
 	// ExpiresAt, RevokedAt and LastUsed are nil for never. LastUsed is a hint: it is written from time to time, not
 	// at every use.
@@ -59,7 +59,7 @@ func (t Token) Status(now time.Time) string {
 func (t Token) identity() Identity {
 	id := Identity{
 		Principal: engine.Principal{ID: t.Principal, Role: t.Role, Workflows: t.Workflows},
-		Kind:      KindToken, Credential: t.ID, Hooks: t.Hooks,
+		Kind:      KindToken, Credential: t.ID, Events: t.Events,
 	}
 	if t.ExpiresAt != nil {
 		id.Expires = *t.ExpiresAt
@@ -77,9 +77,9 @@ type NewToken struct {
 	Principal string
 	Role      engine.Role
 	Workflows string
-	// Hooks is an absolute folder: the token may post hook events of sessions in it, and do nothing else. "" creates
-	// a token for everything except hook events.
-	Hooks string
+	// Events is an absolute folder: the token may post events of sessions in it, and do nothing else. "" creates a
+	// token for everything except events.
+	Events string
 	// Expires is when the token expires; zero means never.
 	Expires time.Time
 	// Local allows principals of this machine, as which gavel mcp and the command line act.
@@ -92,7 +92,7 @@ var (
 	tokenForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gvl_([0-9a-f]{16})_[A-Za-z0-9_-]{43}$`) })
 )
 
-// maxFolder limits the length of NewToken.Hooks.
+// maxFolder limits the length of NewToken.Events.
 const maxFolder = 4096
 
 // ErrBadToken is returned if a token cannot be created as requested.
@@ -115,8 +115,8 @@ func (n NewToken) problem(now time.Time) string {
 		return fmt.Sprintf("a principal is at most %d bytes of printable text", maxPrincipal)
 	case !n.Local && strings.HasPrefix(strings.ToLower(n.Principal), "local:"):
 		return fmt.Sprintf("a token cannot be for %q: local principals are those of programs on this machine", n.Principal)
-	case n.Hooks != "" && (!filepath.IsAbs(n.Hooks) || len(n.Hooks) > maxFolder || !isReadable(n.Hooks)):
-		return fmt.Sprintf("the folder of hooks must be an absolute path of at most %d bytes, not %.80q", maxFolder, n.Hooks)
+	case n.Events != "" && (!filepath.IsAbs(n.Events) || len(n.Events) > maxFolder || !isReadable(n.Events)):
+		return fmt.Sprintf("the folder of a token for events must be an absolute path of at most %d bytes, not %.80q", maxFolder, n.Events)
 	case !n.Expires.IsZero() && !n.Expires.After(now):
 		return fmt.Sprintf("a token cannot end before it begins: %s is over", n.Expires.Format(time.RFC3339))
 	}
@@ -144,8 +144,8 @@ func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
 		Workflows: strings.Join(strings.Fields(n.Workflows), " "), CreatedAt: now.UTC().Truncate(time.Second), Digest: digestBearer(bearer),
 	}
 	t.Principal = cmp.Or(t.Principal, "token:"+n.Name)
-	if n.Hooks != "" {
-		t.Hooks = filepath.Clean(n.Hooks)
+	if n.Events != "" {
+		t.Events = filepath.Clean(n.Events)
 	}
 	if !n.Expires.IsZero() {
 		at := n.Expires.UTC().Truncate(time.Second)

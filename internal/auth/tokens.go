@@ -105,12 +105,12 @@ func (t *Tokens) Create(asked ...NewToken) (bearers []string, made []Token, err 
 	return bearers, made, err
 }
 
-// CreateFirst is like Create if there are no tokens yet, apart from those for hook events; otherwise it creates none.
+// CreateFirst is like Create if there are no tokens yet, apart from those for events; otherwise it creates none.
 func (t *Tokens) CreateFirst(asked ...NewToken) (bearers []string, made []Token, err error) {
 	err = t.update(func(byID map[string]Token) error {
 		bearers, made = nil, nil
 		for _, token := range byID {
-			if token.Hooks == "" {
+			if token.Events == "" {
 				return nil
 			}
 		}

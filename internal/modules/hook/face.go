@@ -122,7 +122,7 @@ func (f *face) answer(ctx context.Context, e agent.Event) agent.Answer {
 		return agent.Answer{Verdict: agent.Neutral}
 	}
 	who, _ := auth.FromContext(ctx)
-	e.Within = who.Hooks
+	e.Within = who.Events
 	release, err := f.analysis.Acquire(ctx, who.ID)
 	if err != nil {
 		a := agent.Refuse(e, "gavel is busy reading other tool uses, so it could not decide about this one. Wait a few seconds, then do the same again.")

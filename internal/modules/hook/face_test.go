@@ -61,7 +61,7 @@ func TestHookAnalysisIsShared(t *testing.T) {
 		var requests sync.WaitGroup
 		for _, who := range []string{"a", "a", "a", "b"} {
 			requests.Go(func() {
-				ctx := auth.NewContext(t.Context(), auth.Identity{Principal: engine.Principal{ID: who, Role: engine.RoleAgent}, Hooks: "/"})
+				ctx := auth.NewContext(t.Context(), auth.Identity{Principal: engine.Principal{ID: who, Role: engine.RoleAgent}, Events: "/"})
 				req := httptest.NewRequestWithContext(ctx, http.MethodPost, facePath+"claude-code", bytes.NewReader(agent.Sample("claude-code", "/repo", "git push")))
 				req.SetPathValue("client", "claude-code")
 				f.ServeHTTP(httptest.NewRecorder(), req)

@@ -51,7 +51,7 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 		return "", undo, t.askOperator(err)
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	bearers, made, err := tokens.Create(auth.NewToken{Name: "hooks-" + t.client, Principal: cmp.Or(t.principal, usualAgent), Role: engine.RoleAgent, Hooks: t.folder, Local: true})
+	bearers, made, err := tokens.Create(auth.NewToken{Name: "hooks-" + t.client, Principal: cmp.Or(t.principal, usualAgent), Role: engine.RoleAgent, Events: t.folder, Local: true})
 	if err != nil {
 		return "", undo, module.TokenFailure(err)
 	}

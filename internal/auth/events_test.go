@@ -33,16 +33,16 @@ func TestHookCredential(t *testing.T) {
 		other  int
 		says   string
 	}{
-		{"a token for hooks", Identity{Principal: agent, Kind: KindToken, Hooks: "/repo"}, isHook, 200, 403, "nothing else"},
-		{"an operator's token for hooks", Identity{Principal: operator, Kind: KindToken, Hooks: "/"}, isHook, 200, 403, "nothing else"},
+		{"a token for hooks", Identity{Principal: agent, Kind: KindToken, Events: "/repo"}, isHook, 200, 403, "nothing else"},
+		{"an operator's token for hooks", Identity{Principal: operator, Kind: KindToken, Events: "/"}, isHook, 200, 403, "nothing else"},
 		{"an agent's token", Identity{Principal: agent, Kind: KindToken}, isHook, 403, 200, "--hooks FOLDER"},
 		{"an operator's token", Identity{Principal: operator, Kind: KindToken}, isHook, 403, 200, "--hooks FOLDER"},
 		{"an issuer's token", Identity{Principal: agent, Kind: KindJWT}, isHook, 403, 200, "--hooks FOLDER"},
 		{"a program's caller", Identity{Principal: agent, Kind: KindProgram}, isHook, 403, 200, "--hooks FOLDER"},
 		{"nobody is told apart", Identity{Principal: agent, Kind: KindNone}, isHook, 200, 200, ""},
-		{"a server that takes no events", Identity{Principal: agent, Kind: KindToken, Hooks: "/repo"}, nil, 403, 403, "nothing else"},
+		{"a server that takes no events", Identity{Principal: agent, Kind: KindToken, Events: "/repo"}, nil, 403, 403, "nothing else"},
 	} {
-		h := gate(t, one(c.who), Options{IsHook: c.isHook})
+		h := gate(t, one(c.who), Options{IsEvent: c.isHook})
 		for path, want := range map[string]int{"/v1/hooks/claude-code": c.hook, "/v1/whoami": c.other, "/mcp": c.other, "/v1/hooks": c.other} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, http.NoBody))
@@ -74,16 +74,16 @@ func TestHookTokens(t *testing.T) {
 		t.Errorf("without a token for hooks the version is %d", v.Version)
 	}
 	folder := filepath.Join(t.TempDir(), "repo")
-	bearer, made := create(t, tokens, NewToken{Name: "hooks", Hooks: folder + "/sub/../"})
+	bearer, made := create(t, tokens, NewToken{Name: "hooks", Events: folder + "/sub/../"})
 	if v := version(); v.Version != 2 {
 		t.Errorf("with a token for hooks the version is %d", v.Version)
 	}
 	who, err := open(t, path).Authenticate(t.Context(), bearer)
-	if err != nil || who.Hooks != folder || !who.MayPostHooks() || who.ID != "token:hooks" {
+	if err != nil || who.Events != folder || !who.MayPostEvents() || who.ID != "token:hooks" {
 		t.Errorf("read again: %+v, %v", who, err)
 	}
 	for _, folder := range []string{"repo", ".", "~/repo", "/repo\n", "/" + strings.Repeat("x", maxFolder)} {
-		if _, _, err := tokens.Create(NewToken{Name: "bad", Role: engine.RoleAgent, Hooks: folder}); !errors.Is(err, ErrBadToken) {
+		if _, _, err := tokens.Create(NewToken{Name: "bad", Role: engine.RoleAgent, Events: folder}); !errors.Is(err, ErrBadToken) {
 			t.Errorf("%.20q: %v", folder, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestHookTokens(t *testing.T) {
 	}
 
 	fresh := open(t, "")
-	create(t, fresh, NewToken{Name: "hooks", Hooks: folder})
+	create(t, fresh, NewToken{Name: "hooks", Events: folder})
 	if _, made, err := fresh.CreateFirst(NewToken{Name: "first", Role: engine.RoleOperator}); err != nil || len(made) != 1 {
 		t.Errorf("the first token beside one for hooks: %v, %v", made, err)
 	}
