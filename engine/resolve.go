@@ -118,7 +118,7 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 	case reopens != isRejected(r.row), !reopens && r.row.Status != record.ReviewOpen:
 		return ResolveResult{}, e.reviewClosed(ctx, r)
 	case !r.row.IsStep() && (decision == GiveUp || hasOutput):
-		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "The review is not of a chain's step: it is not given up, and takes no output.", Hint: "Approve or reject it."}
+		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "The review is not of a step: it is not given up, and takes no output.", Hint: "Approve or reject it."}
 	case r.row.IsStep() && decision == judge.Approve && !hasOutput:
 		return ResolveResult{}, missingOutput(r.row)
 	case hasOutput && decision != judge.Approve:

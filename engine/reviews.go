@@ -25,7 +25,7 @@ type ReviewSummary struct {
 	// whether it happened.
 	Tool   string `json:"tool,omitempty"`
 	CallID string `json:"callId,omitempty"`
-	// Kind is "step" for a review of the outcome of a chain's step, "input" for a review of input that the step's
+	// Kind is "step" for a review of the outcome of a run's step, "input" for a review of input that the step's
 	// server asks for, and "" for all others.
 	Kind string `json:"kind,omitempty"`
 	// EndedEarly reports that the review is not about an action: the agent ended in a state in which it may not,

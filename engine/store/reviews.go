@@ -63,14 +63,14 @@ type Review struct {
 // IsStop reports whether the review is about an agent that stopped early, and not about a move or a call.
 func (r Review) IsStop() bool { return r.Action == "" && r.Call == "" }
 
-// StepCall and InputCall are the prefixes of the ids of calls made by a chain's steps. StepCall marks calls that may
+// StepCall and InputCall are the prefixes of the ids of calls made by the steps of a run. StepCall marks calls that may
 // or may not have happened, InputCall those whose server asks for input.
 const (
 	StepCall  = "step-"
 	InputCall = StepCall + "input-"
 )
 
-// IsStep reports whether the review is about a call made by a step of a chain.
+// IsStep reports whether the review is about a call made by a step of a run.
 func (r Review) IsStep() bool { return strings.HasPrefix(r.Call, StepCall) }
 
 // IsInput reports whether the review is about input requested by the server of such a call.

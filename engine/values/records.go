@@ -119,7 +119,7 @@ func HoldsPlain(d *workflow.Definition, ev record.Event) (found bool) {
 	return err == nil && found
 }
 
-// inRun is the kind of document for data of a chain's run that is kept outside the store.
+// inRun is the kind of document for data of a run that is kept outside the store.
 const inRun = "run"
 
 // SealText seals text that is kept outside the store, for an instance that exists or will exist.

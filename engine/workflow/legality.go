@@ -136,7 +136,7 @@ const (
 	roleReviewer = "reviewer"
 	roleOperator = "operator"
 	roleAuditor  = "auditor"
-	// RoleInterpreter is reserved for gavel, in the workflows that it makes from chains: no credential has it.
+	// RoleInterpreter is reserved for gavel, in the workflows that record runs: no credential has it.
 	RoleInterpreter = "interpreter"
 )
 
