@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -99,8 +100,8 @@ type anchoring struct {
 // store is older than the file: a new anchor would make the older store look current.
 func (a anchoring) anchor(ctx context.Context) (audit.AnchorResult, error) {
 	if a.file == "" {
-		result, err := a.auditor.Anchor(ctx, localCLI)
-		return result, engineFailure(err)
+		result, err := a.auditor.Anchor(ctx, gavel.Operator)
+		return result, module.EngineFailure(err)
 	}
 	published, err := readPublished(a.file)
 	if err != nil {
@@ -110,14 +111,14 @@ func (a anchoring) anchor(ctx context.Context) (audit.AnchorResult, error) {
 	if err := a.follows(ctx, last, note); err != nil {
 		return audit.AnchorResult{}, err
 	}
-	result, err := a.auditor.Anchor(ctx, localCLI)
+	result, err := a.auditor.Anchor(ctx, gavel.Operator)
 	if err != nil {
-		return result, engineFailure(err)
+		return result, module.EngineFailure(err)
 	}
 	var missing []string
-	for stored, err := range a.auditor.Anchors(ctx, localCLI, last) {
+	for stored, err := range a.auditor.Anchors(ctx, gavel.Operator, last) {
 		if err != nil {
-			return result, engineFailure(err)
+			return result, module.EngineFailure(err)
 		}
 		missing = append(missing, stored.Note)
 	}
@@ -129,9 +130,9 @@ func (a anchoring) follows(ctx context.Context, last int64, note string) error {
 	if last == 0 {
 		return nil
 	}
-	for stored, err := range a.auditor.Anchors(ctx, localCLI, last-1) {
+	for stored, err := range a.auditor.Anchors(ctx, gavel.Operator, last-1) {
 		if err != nil {
-			return engineFailure(err)
+			return module.EngineFailure(err)
 		}
 		if stored.Number == last && stored.Note == note {
 			return nil
@@ -159,7 +160,7 @@ func (f anchorFlags) signer(log *slog.Logger, store string) (*record.Signer, err
 		return nil, nil //nolint:nilnil // anchors are optional
 	case f.check() != nil:
 		return nil, f.check()
-	case store == memoryStore:
+	case store == gavel.Memory:
 		return nil, term.UsageErrorf("give --store a file", "a store in memory is gone before anybody could verify it; there is nothing to anchor")
 	}
 	return readSigner(log, f.AnchorKey, store)

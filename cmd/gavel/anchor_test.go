@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
@@ -23,7 +24,7 @@ func TestServersAnchor(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		sys, err := openSystem(t.Context(), log, storePlace{path: memoryStore}, equipment{anchors: key})
+		sys, err := openSystem(t.Context(), log, storePlace{path: gavel.Memory}, equipment{anchors: key})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +33,7 @@ func TestServersAnchor(t *testing.T) {
 		stop := flags.watch(t.Context(), log, sys)
 		start := func() {
 			t.Helper()
-			if _, err := sys.Engine.Start(t.Context(), localCLI, engine.StartRequest{Type: "w"}); err != nil {
+			if _, err := sys.Engine.Start(t.Context(), gavel.Operator, engine.StartRequest{Type: "w"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -40,7 +41,7 @@ func TestServersAnchor(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			got := 0
-			for _, err := range sys.Auditor.Anchors(t.Context(), localCLI, 0) {
+			for _, err := range sys.Auditor.Anchors(t.Context(), gavel.Operator, 0) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -51,7 +52,7 @@ func TestServersAnchor(t *testing.T) {
 				t.Fatalf("%d anchors, %d published, want %d; %v", got, len(p.notes), want, err)
 			}
 		}
-		if _, err := sys.Engine.Define(t.Context(), localCLI, engine.DefineRequest{
+		if _, err := sys.Engine.Define(t.Context(), gavel.Operator, engine.DefineRequest{
 			Source: "test", Document: []byte(`{"name":"w","initialState":"a","states":{"a":{"transitions":{"x":"a"}}}}`),
 		}); err != nil {
 			t.Fatal(err)

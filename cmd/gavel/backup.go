@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
@@ -81,7 +82,7 @@ type restoreResult struct {
 }
 
 func (c *restoreCmd) Run(ctx context.Context, con *console) error {
-	if c.Store == memoryStore {
+	if c.Store == gavel.Memory {
 		return term.UsageErrorf("give the path of a store file", "a store in memory belongs to the server that made it")
 	}
 	if !isFile(c.File) {

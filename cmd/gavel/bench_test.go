@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gavel-mcp/gavel"
 )
 
 // buildEcho builds a bare mcp-go server, to measure the protocol without gavel.
@@ -115,7 +117,7 @@ func BenchmarkAdvanceOverStdio(b *testing.B) {
 	})
 	for _, store := range []string{"sqlite", "memory"} {
 		b.Run("advance/"+store, func(b *testing.B) {
-			path := memoryStore
+			path := gavel.Memory
 			if store == "sqlite" {
 				path = filepath.Join(b.TempDir(), storeFile)
 			}
@@ -146,7 +148,7 @@ func BenchmarkStart(b *testing.B) {
 		timed(b, func(int) { dial(b, echo).hangUp(b) })
 	})
 	b.Run("gavel/memory", func(b *testing.B) {
-		timed(b, func(int) { dial(b, "gavel", "mcp", "--store", memoryStore).hangUp(b) })
+		timed(b, func(int) { dial(b, "gavel", "mcp", "--store", gavel.Memory).hangUp(b) })
 	})
 	path := filepath.Join(b.TempDir(), storeFile)
 	dial(b, "gavel", "mcp", "--store", path).hangUp(b)

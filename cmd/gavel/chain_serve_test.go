@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/modules/chain"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
@@ -134,7 +135,7 @@ func TestUnknownChainOfStateIsRefused(t *testing.T) {
 	none, other := filepath.Join(t.TempDir(), "gavel.yaml"), writeChains(t, `{"name":"cleaner","steps":[{"id":"nap","type":"wait","seconds":0.01}]}`)
 	put(t, none, "{}\n")
 	for config, want := range map[string]string{"": `there is no chain "clean"`, none: `there is no chain "clean"`, other: `there is no chain "clean"; known are "cleaner"`} {
-		args := []string{"serve", "--auth", "none", "--listen", "127.0.0.1:0", "--store", memoryStore, "--definitions", flow}
+		args := []string{"serve", "--auth", "none", "--listen", "127.0.0.1:0", "--store", gavel.Memory, "--definitions", flow}
 		if config != "" {
 			args = append(args, "--config", config)
 		}

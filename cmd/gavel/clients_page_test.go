@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel"
 )
 
 var (
@@ -104,7 +106,7 @@ func TestClientsPage(t *testing.T) {
 			clientStarts(t, s.Args)
 		default:
 			http++
-			if url := "http://127.0.0.1:4285" + mcpPath; s.URL != url && !strings.Contains(strings.Join(s.Args, " "), " "+url+" ") {
+			if url := "http://127.0.0.1:4285" + gavel.MCPPath; s.URL != url && !strings.Contains(strings.Join(s.Args, " "), " "+url+" ") {
 				t.Errorf("%s is not called in\n%s", url, block)
 			}
 			if !strings.Contains(block, "Bearer $") && !strings.Contains(block, "Bearer gvl_...") {
@@ -156,7 +158,7 @@ func clientStarts(t *testing.T, args []string) {
 		}
 	}
 	if !slices.Contains(args, "--store") {
-		args = append(args, "--store", memoryStore)
+		args = append(args, "--store", gavel.Memory)
 	}
 	s := launch(t, args[1:]...)
 	if got := s.must("workflow.list", object{}).text(); !strings.Contains(got, "document-review") {

@@ -82,7 +82,7 @@ func (c *configPrintServerCmd[Server]) Run(con *console) error {
 	}
 	rows := [][]string{{"KEY", "VALUE", "FROM"}}
 	for _, e := range list {
-		rows = append(rows, []string{e.Key, orNone(valueText(e.Value)), cmp.Or(e.Where, e.Origin)})
+		rows = append(rows, []string{e.Key, term.OrNone(valueText(e.Value)), cmp.Or(e.Where, e.Origin)})
 	}
 	return con.print(c.JSON, map[string]any{"settings": list}, func() { con.out.Table(rows) })
 }
@@ -136,7 +136,7 @@ func (s *fileSettings) declared() ([]effective, error) {
 	}
 	declared, err := auth.ParseConfig(s.file.Section(config.SectionAuth), s.file.Dir())
 	if err != nil {
-		return nil, badConfig(err)
+		return nil, module.BadConfig(err)
 	}
 	issuers := []string{}
 	for _, i := range declared.Issuers {
@@ -153,7 +153,7 @@ func (s *fileSettings) declared() ([]effective, error) {
 		}
 		shown, err := section.Show(node)
 		if err != nil {
-			return nil, badConfig(err)
+			return nil, module.BadConfig(err)
 		}
 		for _, one := range shown {
 			add(section.Name, one.Key, shownValue(one.Value))
@@ -241,7 +241,7 @@ func (c *configCheckCmd) Run(con *console) error {
 		return term.UsageErrorf("", "%w", err)
 	}
 	if c.JSON {
-		return cmp.Or(con.out.JSON(checkedFile{File: c.File, OK: err == nil, Issues: issuesOf(err)}), badUnless(err == nil))
+		return cmp.Or(con.out.JSON(checkedFile{File: c.File, OK: err == nil, Issues: term.ListLines(err)}), badUnless(err == nil))
 	}
 	if f, ok := errors.AsType[*term.ExitError](err); ok {
 		f.Code = term.ExitBad
@@ -249,13 +249,11 @@ func (c *configCheckCmd) Run(con *console) error {
 	return err
 }
 
-var issuesOf = term.ListLines
-
 // checkConfig returns all errors that the file alone shows, and the server that it configures. It ignores the
 // environment and flags, so it accepts what only they could complete.
 func checkConfig(path string) (*serveCmd, error) {
 	if _, err := config.Load(path); err != nil {
-		return nil, badConfig(err)
+		return nil, module.BadConfig(err)
 	}
 	manager, err := openEvidence(path)
 	if err == nil {
@@ -280,7 +278,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
-	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), checkAgent(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
+	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), checkAgent(cmp.Or(cmds.MCP.Principal, gavel.Operator.ID)))
 	return f, joinMistakes(found)
 }
 
@@ -290,7 +288,7 @@ func (f *modelFlags) warnIdleStagesOf(log *slog.Logger, definitions []string) {
 	if f.Model == "" || err != nil {
 		return
 	}
-	files, _ := definitionFiles(definitions)
+	files, _ := module.DefinitionFiles(definitions)
 	for _, file := range files {
 		if d, err := parseDefinition(file); err == nil {
 			f.warnIdleStages(log, calibrations, d)
@@ -317,7 +315,7 @@ func (s *fileSettings) checkFiles(ctx *kong.Context) error {
 		switch place := ctx.FlagValue(flag).(type) {
 		case []string:
 			for _, pattern := range place {
-				_, err := definitionFiles([]string{pattern})
+				_, err := module.DefinitionFiles([]string{pattern})
 				add(flag, err)
 			}
 		case string:
@@ -337,7 +335,7 @@ func joinMistakes(found []error) error {
 			found = slices.Insert(found, i+1, joined.Unwrap()...)
 			continue
 		}
-		for _, line := range issuesOf(found[i]) {
+		for _, line := range term.ListLines(found[i]) {
 			if !slices.Contains(lines, line) {
 				lines = append(lines, line)
 			}
@@ -346,7 +344,7 @@ func joinMistakes(found []error) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	if i := slices.IndexFunc(found, func(err error) bool { return slices.Equal(issuesOf(err), lines) }); i >= 0 && len(lines) == 1 {
+	if i := slices.IndexFunc(found, func(err error) bool { return slices.Equal(term.ListLines(err), lines) }); i >= 0 && len(lines) == 1 {
 		return found[i]
 	}
 	return &term.ExitError{Code: term.ExitUsage, Err: errors.New("the configuration file has mistakes"), Lines: lines}
@@ -393,7 +391,7 @@ func (f configFlag) openAlone(ctx context.Context, log *slog.Logger) (manager *e
 	}
 	if err != nil {
 		manager.Close()
-		return nil, nil, badConfig(err)
+		return nil, nil, module.BadConfig(err)
 	}
 	if tools, ok := module.Find[evidence.Tools](modules); ok {
 		manager.UseTools(tools)
@@ -403,7 +401,7 @@ func (f configFlag) openAlone(ctx context.Context, log *slog.Logger) (manager *e
 
 func openEvidence(path string) (*gavel.Fetcher, error) {
 	declared, err := gavel.OpenFetcher(path, gavel.FetcherConfig{Watcher: thisProgram()})
-	return declared, badConfig(err)
+	return declared, module.BadConfig(err)
 }
 
 // thisProgram returns the path of the running program; "" if it is unknown. On Linux it uses the kernel's link, which
@@ -419,6 +417,3 @@ func thisProgram() string {
 	}
 	return path
 }
-
-// badConfig is module.BadConfig.
-var badConfig = module.BadConfig

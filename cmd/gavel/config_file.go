@@ -151,12 +151,12 @@ func (s *fileSettings) open(path string) error {
 	}
 	file, err := config.Load(path)
 	if err != nil {
-		return badConfig(err)
+		return module.BadConfig(err)
 	}
 	known, _ := listSettings(all.Model)
 	s.file = file
 	if s.values, err = file.Values(known); err != nil {
-		return badConfig(err)
+		return module.BadConfig(err)
 	}
 	return nil
 }
@@ -329,7 +329,7 @@ func isPath(f *kong.Flag) bool {
 
 // locatePath resolves a path from the file, relative to dir, the file's folder.
 func locatePath(dir, place string) string {
-	if place == "" || place == memoryStore || filepath.IsAbs(place) || gavel.IsDatabase(place) || isKeyText(place) || checkStore(place) != nil {
+	if place == "" || place == gavel.Memory || filepath.IsAbs(place) || gavel.IsDatabase(place) || isKeyText(place) || checkStore(place) != nil {
 		return place
 	}
 	return filepath.Join(dir, place)

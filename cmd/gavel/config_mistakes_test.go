@@ -22,7 +22,7 @@ func TestJoinMistakes(t *testing.T) {
 		{[]error{twice, one}, []string{"a"}},
 		{[]error{errors.Join(one, nil, errors.New("c")), twice}, []string{"a", "c"}},
 	} {
-		if got := issuesOf(joinMistakes(c.found)); !slices.Equal(got, c.want) {
+		if got := term.ListLines(joinMistakes(c.found)); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %q", c.found, got)
 		}
 	}

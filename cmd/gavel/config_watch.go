@@ -189,7 +189,7 @@ func (w *configWatch) refuse(ctx context.Context, parts []*configPart, section s
 	if ctx.Err() != nil {
 		return
 	}
-	err = badConfig(err)
+	err = module.BadConfig(err)
 	for _, p := range parts {
 		if p.settled != nil {
 			p.settled(err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
@@ -95,7 +96,7 @@ func listPlaces(file *config.File) (store string, definitions []string) {
 func readDefinitions(patterns []string) (module.Definitions, error) {
 	all, problems := module.Definitions{}, []error(nil)
 	for _, pattern := range patterns {
-		files, err := definitionFiles([]string{pattern})
+		files, err := module.DefinitionFiles([]string{pattern})
 		problems = append(problems, err)
 		for _, file := range files {
 			name, err1 := module.LocateFile(file)
@@ -125,7 +126,7 @@ func (con *console) openStore(ctx context.Context, flags module.StoreFlags, writ
 
 // lookIntoStore opens an existing store for reading. It returns nil if nothing was ever written to one.
 func lookIntoStore(ctx context.Context, flags module.StoreFlags) (store.Store, error) {
-	if flags.Store == memoryStore {
+	if flags.Store == gavel.Memory {
 		return nil, nil //nolint:nilnil // nil means that there is no store
 	}
 	place := storePlace{path: flags.Store}
@@ -161,7 +162,7 @@ func (con *console) makeStore(ctx context.Context, flags module.StoreFlags) (*mo
 // lost one.
 func (con *console) openToJudge(ctx context.Context, j module.Judging) (*module.Opened, error) {
 	flags, _ := j.(*judgingFlags)
-	if places := flags.places(); len(places) > 0 && flags.Store != memoryStore { // databases have no paths
+	if places := flags.places(); len(places) > 0 && flags.Store != gavel.Memory { // databases have no paths
 		if err := checkNotLost(places[0]); err != nil {
 			return nil, err
 		}

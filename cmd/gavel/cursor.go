@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -67,7 +69,7 @@ func (c *cursorListCmd) Run(ctx context.Context, con *console) error {
 	}
 	rows := [][]string{{"NAME", "POSITION", "BEHIND", "MOVED AT", "FILTER"}}
 	for _, v := range views {
-		rows = append(rows, []string{v.Name, fmt.Sprint(v.Position), fmt.Sprint(v.Behind), formatTime(v.MovedAt), orNone(v.Filter)})
+		rows = append(rows, []string{v.Name, fmt.Sprint(v.Position), fmt.Sprint(v.Behind), formatTime(v.MovedAt), term.OrNone(v.Filter)})
 	}
 	return con.printList(c.JSON, map[string]any{"cursors": views}, rows, "there are no cursors", "")
 }
@@ -92,9 +94,9 @@ func (c *cursorShowCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	next, err := sys.Engine.Tail(ctx, localCLI, engine.TailRequest{After: v.Position, Limit: 1})
+	next, err := sys.Engine.Tail(ctx, gavel.Operator, engine.TailRequest{After: v.Position, Limit: 1})
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	shown := struct {
 		cursorView

@@ -21,21 +21,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Functions that modules use in the same way.
-var (
-	definitionFiles, collectFiles, emptyFolder = module.DefinitionFiles, module.CollectFiles, module.IsEmptyFolder
-	isTestFile, hasDefinitionEnding            = module.IsTestFile, module.HasDefinitionEnding
-	issueLine, issueLines, sortIssues          = module.IssueLine, module.IssueLines, module.SortIssues
-)
-
-// localCLI is the principal of the command line. It is the operator: a user who can run commands on the store's
-// machine can also write the store.
-var localCLI = gavel.Operator
-
 // parseAll returns the workflows in files, by name. Files that cannot be parsed are skipped; gavel lint reports
 // them.
 func parseAll(patterns []string) map[string]*workflow.Definition {
-	files, _ := definitionFiles(patterns)
+	files, _ := module.DefinitionFiles(patterns)
 	definitions := map[string]*workflow.Definition{}
 	for _, file := range files {
 		if d, err := parseDefinition(file); err == nil {
@@ -48,7 +37,7 @@ func parseAll(patterns []string) map[string]*workflow.Definition {
 // readDefinition reads a definition file. The files that it references are read during parsing.
 func readDefinition(path string) (engine.DefineRequest, error) {
 	req, err := gavel.ReadDefinition(path)
-	return req, engineFailure(err)
+	return req, module.EngineFailure(err)
 }
 
 // noteFiles arranges for note to be called with the path of each referenced file before it is read.
@@ -72,7 +61,7 @@ func parseDefinition(path string) (*workflow.Definition, error) {
 // parseError turns a parse error into an exit error that names the expected kind of file, such as a chain.
 func parseError(file, what string, err error) error {
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
-		return &term.ExitError{Code: term.ExitBad, Lines: issueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a %s", file, what)}
+		return &term.ExitError{Code: term.ExitBad, Lines: module.IssueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a %s", file, what)}
 	}
 	return err
 }
@@ -91,7 +80,7 @@ func listMistakes(err error) error {
 		}
 		all = issues
 	} else if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
-		lines, all = issueLines(parse.Source, parse.Issues), parse
+		lines, all = module.IssueLines(parse.Source, parse.Issues), parse
 	}
 	if len(lines) < 2 {
 		return err
@@ -110,7 +99,7 @@ type definer interface {
 // loadDefinitions registers every file's definition as the operator's. It checks all files before it fails, so
 // that one run reports every mistake.
 func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, patterns []string) error {
-	files, err := definitionFiles(patterns)
+	files, err := module.DefinitionFiles(patterns)
 	if err != nil {
 		return err
 	}
@@ -159,10 +148,10 @@ func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string,
 	if other, twice := from[definitionName(req)]; twice {
 		return result, []string{fmt.Sprintf("%s: error: %s defines the same workflow; give one of them another name", file, other)}, nil
 	}
-	result, err = eng.Define(ctx, localCLI, req)
+	result, err = eng.Define(ctx, gavel.Operator, req)
 	switch known, ok := errors.AsType[*engine.Error](err); {
 	case ok && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0:
-		return result, issueLines(file, known.Issues), nil
+		return result, module.IssueLines(file, known.Issues), nil
 	case ok && known.Code == engine.CodeInvalidDefinition:
 		return result, []string{file + ": error: " + known.Message}, nil
 	case err != nil:
@@ -171,7 +160,7 @@ func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string,
 	from[result.Name] = file
 	for _, w := range result.Warnings {
 		if w.Rule != ruleNoModel { // logged once for all definitions; see warnMissing
-			log.Warn("definition", "issue", issueLine(file, w))
+			log.Warn("definition", "issue", module.IssueLine(file, w))
 		}
 	}
 	return result, nil, nil
@@ -258,13 +247,13 @@ func newDefinitionWatch(eng definer, log *slog.Logger, patterns []string) *defin
 func (w *definitionWatch) start(ctx context.Context) error {
 	var patterns []string
 	for _, p := range w.patterns {
-		if emptyFolder(p) {
+		if module.IsEmptyFolder(p) {
 			w.log.Warn("the folder has no definition yet; it is watched", "folder", p)
 			continue
 		}
 		patterns = append(patterns, p)
 	}
-	files, err := definitionFiles(patterns)
+	files, err := module.DefinitionFiles(patterns)
 	if err != nil {
 		return err
 	}
@@ -330,12 +319,12 @@ func (w *definitionWatch) look(ctx context.Context, atOnce bool) {
 func (w *definitionWatch) files() map[string]stamp {
 	now := map[string]stamp{}
 	for _, pattern := range w.patterns {
-		files, err := collectFiles([]string{pattern}, module.FilesIn)
+		files, err := module.CollectFiles([]string{pattern}, module.FilesIn)
 		if err != nil {
 			continue
 		}
 		for _, file := range files {
-			if at := stampOf(file); at.file != nil && !isTestFile(file) {
+			if at := stampOf(file); at.file != nil && !module.IsTestFile(file) {
 				for path := range w.named[file] {
 					at.named += stampOf(path).sum()
 				}

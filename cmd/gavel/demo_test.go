@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/modules/demo"
@@ -267,7 +268,7 @@ func TestGatewayTypeScript(t *testing.T) {
 	file := filepath.Join(w.Dir, "gavel.yaml")
 	runGavel(t, "upstream", "pin", "--all", "--config", file)
 	out, err := exec.CommandContext(t.Context(), "node", "../../testdata/clients/deploy-walk.mjs", clients, "--",
-		"gavel", "mcp", "--config", file, "--store", memoryStore, "--tool-names", "dotted").CombinedOutput()
+		"gavel", "mcp", "--config", file, "--store", gavel.Memory, "--tool-names", "dotted").CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), "as it should be\n") {
 		t.Errorf("%v\n%s", err, out)
 	}

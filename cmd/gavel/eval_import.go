@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -92,7 +93,7 @@ func (c *importHistoryCmd) Run(ctx context.Context, con *console) (err error) {
 			err = h.read(inst, func(one eval.Case) error { return printGolden(con, one) })
 		}
 		if err != nil {
-			return engineFailure(engine.StoreError("read the history", err))
+			return module.EngineFailure(engine.StoreError("read the history", err))
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(h.left)) {

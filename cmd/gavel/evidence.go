@@ -45,7 +45,7 @@ func (c *evidenceListCmd) Run(ctx context.Context, con *console) error {
 		if i.Background {
 			kind += ", in the background"
 		}
-		rows = append(rows, []string{i.Name, kind, yesNo(i.ReadOnly), i.Timeout.Duration().String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
+		rows = append(rows, []string{i.Name, kind, yesNo(i.ReadOnly), i.Timeout.Duration().String(), term.OrNone(argumentNames(i.Arguments)), term.OrNone(i.Description)})
 	}
 	return con.printList(c.JSON, map[string]any{"sources": infos, "count": len(infos)}, rows, c.Config+" declares no sources of evidence", "")
 }
@@ -102,7 +102,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer end()
 	if known := declared.Names(); !slices.Contains(known, c.Source) {
-		return term.UsageErrorf("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
+		return term.UsageErrorf("declared are: "+term.OrNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
 	}
 	if err := c.keepResults(ctx, con, declared); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
 }
 
 func printFetched(con *console, r fetchReport) {
-	rows := [][]string{{"source", r.Source}, {"took", shortDuration(r.Took.Duration())}}
+	rows := [][]string{{"source", r.Source}, {"took", term.ShortDuration(r.Took.Duration())}}
 	if r.Tree != "" {
 		rows = append(rows, []string{"ran at", r.At.Format(time.RFC3339)}, []string{"tree", r.Tree})
 	}

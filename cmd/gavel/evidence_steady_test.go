@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store/memory"
@@ -136,7 +137,7 @@ func (b *restlessBench) become(to demo.Mood) {
 // judgeOnce performs the action and checks the judged evidence.
 func (b *restlessBench) judgeOnce(want judge.Outcome) {
 	b.t.Helper()
-	operator, agent := localCLI, engine.Principal{ID: "agent:ada", Role: engine.RoleAgent}
+	operator, agent := gavel.Operator, engine.Principal{ID: "agent:ada", Role: engine.RoleAgent}
 	modelled := strings.Replace(string(demo.TestedChange), "writes: [summary]", "writes: [summary]\n        useLLM: true\n        criteria: [The tests pass]", 1)
 	if _, err := b.engine.Define(b.t.Context(), operator, engine.DefineRequest{Source: "tested-change.yaml", Document: []byte(modelled)}); err != nil {
 		b.t.Fatal(err)

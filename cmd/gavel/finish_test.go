@@ -22,7 +22,7 @@ func TestAnEarlyEndIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sys.Close()
-	if _, err := sys.Engine.Define(t.Context(), localCLI, engine.DefineRequest{Document: []byte(finishedPaper)}); err != nil {
+	if _, err := sys.Engine.Define(t.Context(), gavel.Operator, engine.DefineRequest{Document: []byte(finishedPaper)}); err != nil {
 		t.Fatal(err)
 	}
 	agent := engine.Principal{ID: "agent:ada", Role: engine.RoleAgent}

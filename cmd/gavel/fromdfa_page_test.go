@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/judge/content"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 	"github.com/gavel-mcp/gavel/testdata"
@@ -198,7 +199,7 @@ func TestFromGenericDFAPage(t *testing.T) {
 	if want := slices.Sorted(maps.Keys(checks)); !slices.Equal(rows, want) {
 		t.Errorf("the page has rows %v, and there are checks for %v", rows, want)
 	}
-	s := launch(t, "--store", memoryStore, "--tool-names", "dotted", "--definitions", filepath.Join("..", "..", "testdata", "workflows", "document-review.json"))
+	s := launch(t, "--store", gavel.Memory, "--tool-names", "dotted", "--definitions", filepath.Join("..", "..", "testdata", "workflows", "document-review.json"))
 	for _, n := range slices.Sorted(maps.Keys(checks)) {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			s.t = t
@@ -234,7 +235,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 	model := object{"judgeConfig": object{"enabled": true, "useLLM": true, "strictMode": true, "minConfidence": 0.8}}
 	return map[int]func(*testing.T, *server){
 		1: func(t *testing.T, _ *server) { // commands; see testdata/script/mcp.txtar for calls without arguments
-			s := launch(t, "--store", memoryStore, "--toolset", "seed", "--tool-names", "underscore")
+			s := launch(t, "--store", gavel.Memory, "--toolset", "seed", "--tool-names", "underscore")
 			tools := string(s.rpc("tools/list", object{}).Result)
 			if strings.Count(tools, `"name":"workflow_`) != 11 || !strings.Contains(tools, `"workflow_judge_validate"`) {
 				t.Errorf("got %s", tools)
@@ -289,7 +290,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 			s.must("workflow.judge.config", object{"name": "document-review", "minConfidence": 0.9})
 			dir := t.TempDir()
 			writeFile(t, filepath.Join(dir, "free.json"), `{"name":"free","initialState":"a","agents":{"rollback":true,"redefine":true,"configureJudge":"set"},"states":{"a":{"transitions":{"go":"a","end":"b"}},"b":{"final":true}}}`)
-			free := launch(t, "--store", memoryStore, "--definitions", dir)
+			free := launch(t, "--store", gavel.Memory, "--definitions", dir)
 			id = free.must("workflow.start", object{"type": "free"}).field("id")
 			cp = free.must("workflow.checkpoint", object{"id": id}).field("checkpointId")
 			free.must("workflow.rollback", object{"id": id, "checkpointId": cp})
@@ -337,7 +338,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 			}
 		},
 		10: func(t *testing.T, _ *server) {
-			s := launch(t, "--store", memoryStore, "--llm-base-url", "http://127.0.0.1:1", "--llm-model", "m", "--no-reviews")
+			s := launch(t, "--store", gavel.Memory, "--llm-base-url", "http://127.0.0.1:1", "--llm-model", "m", "--no-reviews")
 			id := begin(t, s, twoSteps("strict", model), object{})
 			moved(t, s, id, "go", object{"note": "done as agreed"}, "judge_unavailable")
 			lenient := object{"judgeConfig": object{"enabled": true, "useLLM": true, "strictMode": false}}
@@ -346,7 +347,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 			if decision := r.Body["decision"].(object); decision["degraded"] != true {
 				t.Errorf("got %s", r.text())
 			}
-			none := launch(t, "--store", memoryStore, "--no-reviews")
+			none := launch(t, "--store", gavel.Memory, "--no-reviews")
 			id = begin(t, none, twoSteps("strict", model), object{})
 			moved(t, none, id, "go", object{"note": "done as agreed"}, "judge_not_configured")
 		},
@@ -394,7 +395,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 			if r := s.call("workflow.advance", object{"id": id, "action": "go"}); !r.IsError || r.outcome() != "escalate" || !strings.Contains(r.text(), "rev-") {
 				t.Errorf("got %s", r.text())
 			}
-			refusing := launch(t, "--store", memoryStore, "--no-reviews")
+			refusing := launch(t, "--store", gavel.Memory, "--no-reviews")
 			moved(t, refusing, begin(t, refusing, definition, object{}), "go", nil, "assurance_too_low")
 		},
 		16: func(t *testing.T, s *server) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/judge"
@@ -31,7 +32,7 @@ func putPinned(t *testing.T, text string) (path string) {
 
 func TestGatewayOverStdio(t *testing.T) {
 	t.Parallel()
-	s := launch(t, "--config", putPinned(t, gavelBehind), "--store", memoryStore, "--tool-names", "dotted")
+	s := launch(t, "--config", putPinned(t, gavelBehind), "--store", gavel.Memory, "--tool-names", "dotted")
 	for method, want := range map[string][]string{
 		"tools/list":     {`"workflow.advance"`, `"inner__workflow_define"`, `"inner__workflow_list"`},
 		"resources/list": {`"workflow://definitions"`, `"inner+workflow://definitions"`},
@@ -70,7 +71,7 @@ func TestGatewayOverStdio(t *testing.T) {
 func openServing(t *testing.T, log *slog.Logger, with equipment) *system {
 	t.Helper()
 	with.serves = true
-	sys, err := openSystem(t.Context(), log, storePlace{path: memoryStore}, with)
+	sys, err := openSystem(t.Context(), log, storePlace{path: gavel.Memory}, with)
 	if err != nil {
 		t.Fatal(err)
 	}

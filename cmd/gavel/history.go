@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -61,8 +62,8 @@ func foundRows(decisions []engine.FoundDecision) [][]string {
 	rows := [][]string{{"WHEN", "INSTANCE", "WORKFLOW", "ACTION", "FROM", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
 	for _, d := range decisions {
 		rows = append(rows, []string{
-			formatTime(d.Time), d.Instance, fmt.Sprintf("%s v%d", d.Workflow, d.Version), actionOf(d.HistoryEntry), orNone(d.From), string(d.Outcome),
-			string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance), truncateText(reasonOf(d.HistoryEntry), 60),
+			formatTime(d.Time), d.Instance, fmt.Sprintf("%s v%d", d.Workflow, d.Version), actionOf(d.HistoryEntry), term.OrNone(d.From), string(d.Outcome),
+			string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance), term.Truncate(reasonOf(d.HistoryEntry), 60),
 		})
 	}
 	return rows
@@ -79,7 +80,7 @@ func statsRows(r engine.StatisticsResult) [][]string {
 			action = "start"
 		}
 		rows = append(rows, []string{
-			t.Workflow, orNone(t.State), orNone(action), fmt.Sprint(t.Decisions), fmt.Sprint(t.Approved), fmt.Sprint(t.Rejected),
+			t.Workflow, term.OrNone(t.State), term.OrNone(action), fmt.Sprint(t.Decisions), fmt.Sprint(t.Approved), fmt.Sprint(t.Rejected),
 			fmt.Sprint(t.Escalated), fmt.Sprint(t.Degraded), fmt.Sprint(t.Prechecks),
 			shortMs(t.TookMedianMs), shortMs(t.TookP95Ms),
 			fmt.Sprintf("%s %s %s", judge.FormatConfidence(t.ConfidenceLower), judge.FormatConfidence(t.ConfidenceMedian), judge.FormatConfidence(t.ConfidenceUpper)),
@@ -94,10 +95,12 @@ func joinCounts(all []engine.Counted) string {
 	for i, c := range all {
 		out[i] = fmt.Sprintf("%s %d", c.Name, c.Count)
 	}
-	return orNone(truncateText(strings.Join(out, ", "), 80))
+	return term.OrNone(term.Truncate(strings.Join(out, ", "), 80))
 }
 
-func shortMs(ms float64) string { return shortDuration(time.Duration(ms * float64(time.Millisecond))) }
+func shortMs(ms float64) string {
+	return term.ShortDuration(time.Duration(ms * float64(time.Millisecond)))
+}
 
 const exportPage = 200
 
@@ -125,7 +128,7 @@ func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 	if c.Out == "" {
 		return export(con.rawOut)
 	}
-	return writeWhole(c.Out, export)
+	return module.WriteWhole(c.Out, export)
 }
 
 // exportDecisions writes decisions page by page. It escapes control sequences, so that standard output may be a
@@ -133,9 +136,9 @@ func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuery, w io.Writer) error {
 	out := bufio.NewWriter(w)
 	for req := (engine.DecisionsRequest{Query: q, Limit: exportPage, BareEvidence: true}); ; {
-		page, err := e.Decisions(ctx, localCLI, req)
+		page, err := e.Decisions(ctx, gavel.Operator, req)
 		if err != nil {
-			return engineFailure(err)
+			return module.EngineFailure(err)
 		}
 		for _, d := range page.Decisions {
 			line, err := document.Marshal(d)
@@ -154,5 +157,3 @@ func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuer
 		}
 	}
 }
-
-var writeWhole = module.WriteWhole

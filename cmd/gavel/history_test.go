@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/internal/module"
 )
 
 // The records page shows the output of a search.
@@ -87,7 +89,7 @@ func TestWriteWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	err := writeWhole(path, func(w io.Writer) error {
+	err := module.WriteWhole(path, func(w io.Writer) error {
 		_, _ = io.WriteString(w, "half")
 		return broken
 	})
@@ -103,7 +105,7 @@ func TestWriteWhole(t *testing.T) {
 		}
 	}
 	holds("before")
-	if err := writeWhole(path, func(w io.Writer) error { _, err := io.WriteString(w, "after"); return err }); err != nil {
+	if err := module.WriteWhole(path, func(w io.Writer) error { _, err := io.WriteString(w, "after"); return err }); err != nil {
 		t.Error(err)
 	}
 	holds("after")

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -143,7 +145,7 @@ func complete(ctx context.Context, at operation.Caller, f *operation.Field, type
 func findToken(tokens *auth.Tokens, typed string) (string, error) {
 	all, err := tokens.List()
 	if err != nil {
-		return "", tokenFailure(err)
+		return "", module.TokenFailure(err)
 	}
 	var found []idMatch
 	for _, t := range all {
@@ -217,5 +219,5 @@ func (s *system) completeInstance(ctx context.Context, id *string) error {
 
 // asOperator returns a caller that performs operations as the store's operator.
 func (s *system) asOperator() operation.Call {
-	return operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}, Services: s.Extensions().Services()}
+	return operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: gavel.Operator}, Services: s.Extensions().Services()}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -93,7 +94,7 @@ func readTemplate(name string, p project) (files []newFile, err error) {
 			if test := p.settingTexts()[0]; strings.Contains(f.text, test) {
 				f.about += "; tests are run with " + strings.Join(p.test, " ")
 			}
-		case isTestFile(at):
+		case module.IsTestFile(at):
 			f.about = "its tests: gavel test flows"
 		case path.Ext(at) == ".yaml":
 			f.about = "the workflow"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -47,7 +48,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	defer done()
 	s, err := operation.Status.Do(ctx, g, *req)
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	more, err := readMore(ctx, g, *req, s)
 	if err != nil {
@@ -65,7 +66,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 		{"state", s.State},
 		{"status", string(s.Status)},
 		{"progress", s.Progress},
-		{"next actions", orNone(strings.Join(s.NextActions, ", "))},
+		{"next actions", term.OrNone(strings.Join(s.NextActions, ", "))},
 		{"visited", strings.Join(s.Visited, " -> ")},
 		{"revision", fmt.Sprintf("%d (%d events)", s.Revision, s.Seq)},
 		{"owner", s.Owner},
@@ -104,8 +105,8 @@ func decisionRows(decisions []engine.HistoryEntry) [][]string {
 			to = d.From
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(d.Seq), actionOf(d), orNone(d.From), orNone(to), string(d.Outcome), string(d.DecidedBy),
-			judge.FormatConfidence(d.Confidence), string(d.Assurance), truncateText(reasonOf(d), 60),
+			fmt.Sprint(d.Seq), actionOf(d), term.OrNone(d.From), term.OrNone(to), string(d.Outcome), string(d.DecidedBy),
+			judge.FormatConfidence(d.Confidence), string(d.Assurance), term.Truncate(reasonOf(d), 60),
 		})
 	}
 	return rows
@@ -122,7 +123,7 @@ func actionOf(d engine.HistoryEntry) string {
 	if d.Precheck {
 		action += " (asked only)"
 	}
-	return orNone(action)
+	return term.OrNone(action)
 }
 
 func reasonOf(d engine.HistoryEntry) string {
@@ -131,8 +132,6 @@ func reasonOf(d engine.HistoryEntry) string {
 	}
 	return d.Reasoning
 }
-
-var orNone, truncateText = term.OrNone, term.Truncate
 
 // versionOf formats the workflow and version that an instance follows, and notes if an agent defined it.
 func versionOf(p engine.Position) string {
@@ -164,7 +163,7 @@ func readMore(ctx context.Context, g operation.Caller, req operation.StatusReque
 	for page := (engine.HistoryRequest{ID: req.ID, Limit: 1000, Until: req.When}); ; {
 		h, err := operation.History.Do(ctx, g, page)
 		if err != nil {
-			return out, engineFailure(err)
+			return out, module.EngineFailure(err)
 		}
 		out.Evidence = append(out.Evidence, evidenceOfDecisions(h.Decisions)...)
 		if page.AfterSeq = h.NextAfter; h.NextAfter == 0 {
@@ -174,7 +173,7 @@ func readMore(ctx context.Context, g operation.Caller, req operation.StatusReque
 	for page := (engine.ReviewsRequest{Instance: req.ID, Status: "all", Limit: 500}); ; {
 		r, err := operation.Reviews.Do(ctx, g, page)
 		if err != nil {
-			return out, engineFailure(err)
+			return out, module.EngineFailure(err)
 		}
 		for _, review := range r.Reviews {
 			if s.Past == nil || !review.ParkedAt.After(s.UpdatedAt) {
@@ -211,9 +210,9 @@ func fetchedRows(all []fetchedFor) [][]string {
 	for _, e := range all {
 		size, digest := fmt.Sprint(e.Size), cmp.Or(e.Digest, "-") // agents do not get the digest
 		if e.Failure != "" {
-			size, digest = "-", truncateText(fmt.Sprintf("failed (%s): %s", e.Failure, e.Detail), 100)
+			size, digest = "-", term.Truncate(fmt.Sprintf("failed (%s): %s", e.Failure, e.Detail), 100)
 		}
-		rows = append(rows, []string{fmt.Sprint(e.Seq), e.Action, e.Name, e.Source, formatTime(e.At), shortDuration(e.Took.Duration()), size, digest})
+		rows = append(rows, []string{fmt.Sprint(e.Seq), e.Action, e.Name, e.Source, formatTime(e.At), term.ShortDuration(e.Took.Duration()), size, digest})
 	}
 	return rows
 }
@@ -222,7 +221,7 @@ func timelineRows(r engine.TimelineResult) [][]string {
 	rows := [][]string{{"SEQ", "REVISION", "TIME", "WHAT", "STATE", "BY", "NOTE"}}
 	for _, e := range r.Events {
 		rows = append(rows, []string{
-			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), whatHappened(e), e.To, e.Principal, truncateText(orNone(eventNote(e)), 60),
+			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), whatHappened(e), e.To, e.Principal, term.Truncate(term.OrNone(eventNote(e)), 60),
 		})
 	}
 	return rows

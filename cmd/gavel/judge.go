@@ -116,7 +116,7 @@ func caseFor(source engine.DefineRequest, state, action string, data, document j
 	c, err := def.Case(workflow.CaseInput{
 		Operation: judge.Advance, Version: 1, Owner: operatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
 		State: state, Action: action, Data: data, Context: document,
-		Principal: localCLI.ID, Role: string(engine.RoleOperator), Now: time.Now(), Seed: 1,
+		Principal: gavel.Operator.ID, Role: string(engine.RoleOperator), Now: time.Now(), Seed: 1,
 	})
 	if err != nil {
 		return judge.Case{}, term.UsageErrorf("", "cannot build the case: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -37,9 +38,9 @@ func (c *keysListCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstance(ctx, &c.Instance); err != nil {
 		return err
 	}
-	all, err := sys.Engine.ListKeys(ctx, localCLI, c.Instance)
+	all, err := sys.Engine.ListKeys(ctx, gavel.Operator, c.Instance)
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	return con.print(c.JSON, map[string]any{"instances": all}, func() { printKeys(con, all) })
 }
@@ -52,7 +53,7 @@ func printKeys(con *console, all []engine.InstanceKeys) {
 			last = one.Keys[len(one.Keys)-1]
 		}
 		rows = append(rows, []string{
-			one.ID, orNone(one.Workflow), fmt.Sprint(len(one.Keys)), timeOrNone(last.MadeAt), orNone(last.Under), timeOrNone(last.DestroyedAt), fmt.Sprint(one.PlainEvents),
+			one.ID, term.OrNone(one.Workflow), fmt.Sprint(len(one.Keys)), timeOrNone(last.MadeAt), term.OrNone(last.Under), timeOrNone(last.DestroyedAt), fmt.Sprint(one.PlainEvents),
 		})
 	}
 	if len(all) == 0 {
@@ -64,7 +65,7 @@ func printKeys(con *console, all []engine.InstanceKeys) {
 
 func timeOrNone(at time.Time) string {
 	if at.IsZero() {
-		return orNone("")
+		return term.OrNone("")
 	}
 	return formatTime(at)
 }
@@ -90,7 +91,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, con *console) error {
 	}
 	if c.All {
 		if c.Instance, err = sys.listRotatable(ctx); err != nil {
-			return engineFailure(err)
+			return module.EngineFailure(err)
 		}
 	}
 	type rotated struct {
@@ -99,9 +100,9 @@ func (c *keysRotateCmd) Run(ctx context.Context, con *console) error {
 	}
 	done := []rotated{}
 	for _, id := range c.Instance {
-		n, err := sys.Engine.RotateKey(ctx, localCLI, id)
+		n, err := sys.Engine.RotateKey(ctx, gavel.Operator, id)
 		if err != nil {
-			return engineFailure(err)
+			return module.EngineFailure(err)
 		}
 		done = append(done, rotated{id, n})
 	}
@@ -152,9 +153,9 @@ func (c *keysRewrapCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	r, err := sys.Engine.RewrapKeys(ctx, localCLI, old)
+	r, err := sys.Engine.RewrapKeys(ctx, gavel.Operator, old)
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	return cmp.Or(con.print(c.JSON, r, func() {
 		con.out.Printf("keys wrapped anew: %d, kept as they are: %d\n", r.Rewrapped, r.Kept)
@@ -218,13 +219,13 @@ func (c *keysShredCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	n, err := sys.Engine.ShredInstance(ctx, localCLI, c.Instance)
+	n, err := sys.Engine.ShredInstance(ctx, gavel.Operator, c.Instance)
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
-	left, err := sys.Engine.ListKeys(ctx, localCLI, c.Instance)
+	left, err := sys.Engine.ListKeys(ctx, gavel.Operator, c.Instance)
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	plain := 0
 	for _, one := range left {

@@ -23,7 +23,7 @@ type lintCmd struct {
 }
 
 func (c *lintCmd) Run(ctx context.Context, con *console) error {
-	files, err := definitionFiles(c.Files)
+	files, err := module.DefinitionFiles(c.Files)
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func (c *lintCmd) readRules() (rules []lintRule, err error) {
 	}
 	file, err := config.Load(c.Config)
 	if err != nil {
-		return nil, badConfig(err)
+		return nil, module.BadConfig(err)
 	}
 	for _, rule := range module.LintRules() {
 		check, err := rule.Read(file)
 		if err != nil {
-			return nil, badConfig(err)
+			return nil, module.BadConfig(err)
 		}
 		rules = append(rules, lintRule{rule.Name, check})
 	}
@@ -92,7 +92,7 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (module.L
 	d, err := parseDefinition(file)
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
 		out.Issues = parse.Issues
-		sortIssues(out.Issues)
+		module.SortIssues(out.Issues)
 		return out, nil
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (module.L
 		return out, term.UnknownErrorf("try again", "cannot check %s: %w", file, err)
 	}
 	out.Issues = append(out.Issues, issues...)
-	sortIssues(out.Issues)
+	module.SortIssues(out.Issues)
 	return out, nil
 }
 
@@ -142,7 +142,7 @@ func (c *graphCmd) draw(ctx context.Context, con *console) (engine.DiagramResult
 // looksLikeFile distinguishes a missing file from a workflow's name. Names contain no separators, and people do not
 // choose names with the usual file extensions.
 func looksLikeFile(subject string) bool {
-	return hasDefinitionEnding(subject) || strings.ContainsAny(subject, `/\`)
+	return module.HasDefinitionEnding(subject) || strings.ContainsAny(subject, `/\`)
 }
 
 func drawFile(file, format string) (engine.DiagramResult, error) {

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gavel-mcp/gavel"
 )
 
 // gated is a workflow whose move needs evidence from a source that blocks.
@@ -136,7 +138,7 @@ type posting struct {
 
 func (c *loadClient) stream(tool, body string) *posting {
 	c.t.Helper()
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, c.url+mcpPath, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, c.url+gavel.MCPPath, strings.NewReader(body))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -197,7 +199,7 @@ func TestDrainAnswersWhatIsInside(t *testing.T) {
 	listening.says("notifications/subscriptions/acknowledged")
 
 	session := &loadClient{load: l, face: faceSession}
-	if _, err := session.send("initialize", http.MethodPost, mcpPath, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
+	if _, err := session.send("initialize", http.MethodPost, gavel.MCPPath, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
 		`"capabilities":{"elicitation":{}},"clientInfo":{"name":"load","version":"1"}}}`); err != nil {
 		t.Fatal(err)
 	}

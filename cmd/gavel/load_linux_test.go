@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gavel-mcp/gavel"
 )
 
 // Amount of load: a sample in ordinary tests. make load sets more.
@@ -105,7 +107,7 @@ func (c *loadClient) run(ctx context.Context, number int) {
 // prepare opens a session if the face has one, and selects a workflow. Every tenth client defines its own.
 func (c *loadClient) prepare(number int) error {
 	if c.face == faceSession {
-		if _, err := c.send("initialize", http.MethodPost, mcpPath, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
+		if _, err := c.send("initialize", http.MethodPost, gavel.MCPPath, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
 			`"capabilities":{},"clientInfo":{"name":"load","version":"1"}}}`); err != nil {
 			return err
 		}
@@ -177,7 +179,7 @@ func (c *loadClient) do(kind, method, path, body, tool, arguments string) (objec
 		meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"load","version":"1"},` +
 			`"io.modelcontextprotocol/clientCapabilities":{}}`
 	}
-	answer, err := c.send(kind, http.MethodPost, mcpPath, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s%s}}`, tool, arguments, meta), tool)
+	answer, err := c.send(kind, http.MethodPost, gavel.MCPPath, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s%s}}`, tool, arguments, meta), tool)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +199,7 @@ func (c *loadClient) send(kind, method, path, body string, tool ...string) (obje
 		return nil, err
 	}
 	r.Header = http.Header{"Authorization": {"Bearer " + c.agent}, "Content-Type": {"application/json"}, "Accept": {"application/json"}}
-	if path == mcpPath {
+	if path == gavel.MCPPath {
 		r.Header.Set("Accept", "application/json, text/event-stream")
 		c.address(r.Header, tool)
 	}

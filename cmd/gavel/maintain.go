@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -40,13 +41,13 @@ func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstances(ctx, c.Instance); err != nil {
 		return err
 	}
-	r, err := sys.Engine.Migrate(ctx, localCLI, engine.MigrateRequest{
+	r, err := sys.Engine.Migrate(ctx, gavel.Operator, engine.MigrateRequest{
 		Workflow: c.Workflow, FromVersion: c.From, ToVersion: c.To, States: c.State, Instances: c.Instance, DryRun: c.DryRun,
 	})
 	if err != nil && len(r.Entries) == 0 {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
-	err = errors.Join(engineFailure(err), con.print(c.JSON, r, func() { printMigration(con.out, r) }))
+	err = errors.Join(module.EngineFailure(err), con.print(c.JSON, r, func() { printMigration(con.out, r) }))
 	return cmp.Or(err, badUnless(r.Refused == 0))
 }
 
@@ -60,7 +61,7 @@ func printMigration(out *term.Terminal, r engine.MigrateResult) {
 		if e.NewState != "" && e.NewState != e.State {
 			state += " -> " + e.NewState
 		}
-		rows = append(rows, []string{e.ID, string(e.Outcome), fmt.Sprintf("%d -> %d", e.From, e.To), orNone(state), orNone(migrationNote(e))})
+		rows = append(rows, []string{e.ID, string(e.Outcome), fmt.Sprintf("%d -> %d", e.From, e.To), term.OrNone(state), term.OrNone(migrationNote(e))})
 	}
 	if len(rows) > 1 {
 		out.Table(rows)
@@ -118,9 +119,9 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	r, err := sys.Auditor.Retain(ctx, localCLI, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit, ForgottenAfter: c.After, PassForgotten: c.Pass})
+	r, err := sys.Auditor.Retain(ctx, gavel.Operator, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit, ForgottenAfter: c.After, PassForgotten: c.Pass})
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	if err := con.print(c.JSON, r, func() { printRetained(con, r) }); err != nil {
 		return err
@@ -144,7 +145,7 @@ func printRetained(con *console, r audit.RetainResult) {
 	if len(r.Histories) > 0 {
 		rows := [][]string{{"ID", "WORKFLOW", "ENDED", "REMOVED", "LEFT", "BECAUSE"}}
 		for _, h := range r.Histories {
-			rows = append(rows, []string{h.ID, h.Workflow, formatTime(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), orNone(keptFor[h.Pinned])})
+			rows = append(rows, []string{h.ID, h.Workflow, formatTime(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), term.OrNone(keptFor[h.Pinned])})
 		}
 		con.out.Table(rows)
 	}
@@ -186,9 +187,9 @@ func (c *sealCmd) Run(ctx context.Context, con *console) error {
 	if key := sys.place.missingKey(); key != "" {
 		con.log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)
 	}
-	r, err := sys.Engine.SealRules(ctx, localCLI, engine.SealRequest{DryRun: !c.Accept})
+	r, err := sys.Engine.SealRules(ctx, gavel.Operator, engine.SealRequest{DryRun: !c.Accept})
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	err = con.print(c.JSON, r, func() { printSealed(con, r, c.Accept) })
 	return cmp.Or(err, badUnless(r.Sealed == 0 || c.Accept))

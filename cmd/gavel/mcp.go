@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -77,7 +78,7 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if err := c.checkReviews(); err != nil {
 		return nil, err
 	}
-	if c.Store == memoryStore && c.Reviews && !c.Elicit {
+	if c.Store == gavel.Memory && c.Reviews && !c.Elicit {
 		con.log.Info("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file, or refuse such moves with --no-reviews")
 	}
 	return c.openEquipped(ctx, con, equipment{serves: true, reviews: c.Reviews, clientReviews: c.Elicit})
@@ -97,7 +98,7 @@ func checkAgent(id string) error {
 		return err
 	}
 	if of, _, has := strings.Cut(id, ":"); has && of != "local" {
-		return term.UsageErrorf("give --principal "+shellWord(strings.ReplaceAll(id, ":", "-")),
+		return term.UsageErrorf("give --principal "+term.ShellWord(strings.ReplaceAll(id, ":", "-")),
 			"--principal %q has the form of a token's or an issuer's principal (%s:...), so that runs of chains would need that token or issuer; only local: may precede a colon", id, of)
 	}
 	return nil
@@ -108,7 +109,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		return err
 	}
 	useTokens(sys, sys.Tokens)
-	if err := badConfig(sys.Check(ctx)); err != nil {
+	if err := module.BadConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {

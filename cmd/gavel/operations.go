@@ -233,7 +233,7 @@ func (c *operationFlags) request(now time.Time) (any, error) {
 			err = c.fields[i].SetText(req, texts, operation.Flag)
 		}
 		if err != nil {
-			return nil, engineFailure(err)
+			return nil, module.EngineFailure(err)
 		}
 	}
 	return req, nil

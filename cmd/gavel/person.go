@@ -75,9 +75,7 @@ func shortenID(id string) string {
 func fromNow(at, now time.Time) string {
 	d := at.Sub(now)
 	if d >= 0 {
-		return "in " + formatRoughly(d)
+		return "in " + term.Roughly(d)
 	}
-	return formatRoughly(-d) + " ago"
+	return term.Roughly(-d) + " ago"
 }
-
-var formatRoughly = term.Roughly

@@ -33,7 +33,7 @@ func agedStore(t *testing.T, path string) {
 	defer sys.Close()
 	e := sys.Engine
 	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
-	if _, err := e.Define(t.Context(), localCLI, engine.DefineRequest{Document: []byte(fadingPaper)}); err != nil {
+	if _, err := e.Define(t.Context(), gavel.Operator, engine.DefineRequest{Document: []byte(fadingPaper)}); err != nil {
 		t.Fatal(err)
 	}
 	move := func(id, action, data string) {

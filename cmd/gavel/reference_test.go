@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
@@ -241,7 +242,7 @@ func (e toolEntry) hints() string {
 // The tools reference matches what a server lists to clients.
 func TestToolsPage(t *testing.T) {
 	t.Parallel()
-	answer := launch(t, "--role", "operator", "--output-schemas", "--store", memoryStore).rpc("tools/list", object{})
+	answer := launch(t, "--role", "operator", "--output-schemas", "--store", gavel.Memory).rpc("tools/list", object{})
 	var listed struct{ Tools []toolEntry }
 	if err := json.Unmarshal(answer.Result, &listed); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/rest/client"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -47,7 +48,7 @@ func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // k
 	for _, p := range ctx.Path {
 		if p.Flag != nil && !p.Resolved && slices.Contains([]string{"config", "store", "store-key", "server", "token-file", "ca-file"}, p.Flag.Name) {
 			if value, _ := ctx.FlagValue(p.Flag).(string); value != "" {
-				f.typed += fmt.Sprintf(" --%s %s", p.Flag.Name, shellWord(value))
+				f.typed += fmt.Sprintf(" --%s %s", p.Flag.Name, term.ShellWord(value))
 			}
 		}
 		if p.Flag != nil && !p.Resolved && p.Flag.Name == "insecure-plain-http" {
@@ -81,7 +82,7 @@ func ask[Req, Res any](ctx context.Context, con *console, at placeFlags, op oper
 	}
 	defer done()
 	res, err = op.Do(ctx, g, req)
-	return res, engineFailure(err)
+	return res, module.EngineFailure(err)
 }
 
 // print prints found as JSON, or calls text.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -41,7 +42,7 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	if err := con.print(c.JSON, repairResult{Store: path, File: c.Out, Salvaged: saved}, func() { printSaved(con, c.Out, saved) }); err != nil {
 		return err
 	}
-	if key := keyBeside(path); isFile(key) && !sameContent(key, keyBeside(c.Out)) {
+	if key := gavel.KeyBeside(path); isFile(key) && !sameContent(key, gavel.KeyBeside(c.Out)) {
 		con.err.Printf("%s its key is %s; put a copy of it next to %s, or its definitions are not used\n", con.err.Dim("note:"), key, c.Out)
 	}
 	return badUnless(saved.Whole())
@@ -81,7 +82,7 @@ func printSaved(con *console, file string, s sqlite.Salvaged) {
 		if l.Instance != "" {
 			where, note = l.Instance, fmt.Sprintf("was at event %d, is at %d: %s", l.Was, l.Is, l.Why)
 		}
-		rows = append(rows, []string{where, orNone(joinRanges(l.Ranges)), truncateText(note, 160)})
+		rows = append(rows, []string{where, term.OrNone(joinRanges(l.Ranges)), term.Truncate(note, 160)})
 	}
 	con.out.Table(rows)
 	if n > mostShown {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/auth"
@@ -60,11 +61,11 @@ func reviewRows(reviews []engine.ReviewSummary) [][]string {
 	rows := [][]string{head}
 	for _, r := range reviews {
 		row := []string{
-			r.ID, string(r.Priority), r.Workflow, cmp.Or(r.Action, endMark), r.From + " -> " + orNone(r.Target), r.RequestedBy,
+			r.ID, string(r.Priority), r.Workflow, cmp.Or(r.Action, endMark), r.From + " -> " + term.OrNone(r.Target), r.RequestedBy,
 			formatTime(r.ParkedAt), describeExpiry(r),
 		}
 		if ended {
-			row = append(row, truncateText(howEnded(r), 80))
+			row = append(row, term.Truncate(howEnded(r), 80))
 		}
 		rows = append(rows, row)
 	}
@@ -111,7 +112,7 @@ func findReviewer(principal *string) (engine.Principal, error) {
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}
-	return engine.Principal{ID: "local:user:" + name, Role: engine.RoleOperator, Alias: localCLI.ID}, nil
+	return engine.Principal{ID: "local:user:" + name, Role: engine.RoleOperator, Alias: gavel.Operator.ID}, nil
 }
 
 // Run decides the review. It returns an error if the decision cannot be carried out.

@@ -7,7 +7,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -26,7 +28,7 @@ func readReviewPast(ctx context.Context, at operation.Caller, view engine.Review
 	for page := (engine.HistoryRequest{ID: view.Instance, Limit: 1000}); ; {
 		r, err := operation.Timeline.Do(ctx, at, page)
 		if err != nil {
-			return past, engineFailure(err)
+			return past, module.EngineFailure(err)
 		}
 		for _, e := range r.Events {
 			if e.Seq < view.Escalation.Seq {
@@ -40,7 +42,7 @@ func readReviewPast(ctx context.Context, at operation.Caller, view engine.Review
 	for page := (engine.HistoryRequest{ID: view.Instance, Limit: 1000}); ; {
 		r, err := operation.History.Do(ctx, at, page)
 		if err != nil {
-			return past, engineFailure(err)
+			return past, module.EngineFailure(err)
 		}
 		for _, d := range r.Decisions {
 			if d.Seq < view.Escalation.Seq {
@@ -54,7 +56,7 @@ func readReviewPast(ctx context.Context, at operation.Caller, view engine.Review
 	for page := (engine.ReviewsRequest{Instance: view.Instance, Status: "all", Limit: 500}); ; {
 		r, err := operation.Reviews.Do(ctx, at, page)
 		if err != nil {
-			return past, engineFailure(err)
+			return past, module.EngineFailure(err)
 		}
 		for _, other := range r.Reviews {
 			if other.ID != view.ID {
@@ -100,8 +102,8 @@ func (p reviewPage) path() {
 			note = eventNote(e)
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(e.Seq), formatTime(e.Time), what, orNone(e.To), e.Principal,
-			orNone(string(d.Outcome)), orNone(string(d.DecidedBy)), orNone(string(d.Assurance)), orNone(note),
+			fmt.Sprint(e.Seq), formatTime(e.Time), what, term.OrNone(e.To), e.Principal,
+			term.OrNone(string(d.Outcome)), term.OrNone(string(d.DecidedBy)), term.OrNone(string(d.Assurance)), term.OrNone(note),
 		})
 	}
 	p.out.Printf("%s\n", strings.Join(states, " -> "))

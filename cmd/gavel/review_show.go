@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -20,7 +21,7 @@ func printReview(ctx context.Context, con *console, a answer) error {
 	view, _ := a.res.(engine.ReviewView)
 	definition, err := operation.Describe.Do(ctx, a.caller, engine.DescribeRequest{Name: view.Workflow, Version: view.Position.Version})
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	past, err := readReviewPast(ctx, a.caller, view)
 	if err != nil {
@@ -77,7 +78,7 @@ func (p reviewPage) describeAsked() string {
 	if p.EndedEarly {
 		return fmt.Sprintf("the agent ended early, in %s; the workflow goes on if it comes back", p.From)
 	}
-	return fmt.Sprintf("%q, from %s to %s", p.Action, p.From, orNone(p.Target))
+	return fmt.Sprintf("%q, from %s to %s", p.Action, p.From, term.OrNone(p.Target))
 }
 
 // moment formats a time. On a terminal it adds the distance from now.
@@ -115,7 +116,7 @@ func (p reviewPage) reasons() {
 	p.title("why a person is asked")
 	p.out.Table([][]string{
 		{"decided by", string(d.DecidedBy)},
-		{"code", orNone(d.Code)},
+		{"code", term.OrNone(d.Code)},
 		{"confidence", judge.FormatConfidence(d.Confidence)},
 		{"assurance", string(d.Assurance)},
 		{"without policy", string(d.Proposed)},
@@ -144,10 +145,10 @@ func (p reviewPage) layers() {
 			continue // it did not check anything
 		}
 		rows = append(rows, []string{
-			string(op.Layer), string(op.Outcome), judge.FormatConfidence(op.Confidence), string(op.Assurance), shortDuration(op.Took.Duration()),
+			string(op.Layer), string(op.Outcome), judge.FormatConfidence(op.Confidence), string(op.Assurance), term.ShortDuration(op.Took.Duration()),
 		})
 		if op.Reasoning != "" { // on one line, so that no layer can imitate another
-			because = append(because, fmt.Sprintf("%s: %s", op.Layer, term.Clean(truncateText(op.Reasoning, 200))))
+			because = append(because, fmt.Sprintf("%s: %s", op.Layer, term.Clean(term.Truncate(op.Reasoning, 200))))
 		}
 	}
 	if len(rows) > 1 {
@@ -197,7 +198,7 @@ func (p reviewPage) votes(all []judge.Vote) {
 		if v.Stage {
 			name += " (cascade)"
 		}
-		rows = append(rows, []string{name, cmp.Or(string(v.Trouble), string(v.Outcome)), judge.FormatConfidence(v.Confidence), string(v.Assurance), shortDuration(v.Took.Duration())})
+		rows = append(rows, []string{name, cmp.Or(string(v.Trouble), string(v.Outcome)), judge.FormatConfidence(v.Confidence), string(v.Assurance), term.ShortDuration(v.Took.Duration())})
 	}
 	p.title("what each model said")
 	p.out.Table(rows)
@@ -243,7 +244,7 @@ func (p reviewPage) evidence() {
 		if len(e.Arguments) > 0 && string(e.Arguments) != "{}" {
 			rows = append(rows, []string{"arguments", string(e.Arguments)})
 		}
-		rows = append(rows, []string{"required", yesNo(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", formatTime(e.At), shortDuration(e.Took.Duration()))})
+		rows = append(rows, []string{"required", yesNo(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", formatTime(e.At), term.ShortDuration(e.Took.Duration()))})
 		if e.Failure != "" {
 			p.out.Table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
 			continue
@@ -353,13 +354,9 @@ func indentJSON(raw json.RawMessage) string {
 	return b.String()
 }
 
-var shortDuration = term.ShortDuration
-
 func yesNo(b bool) string {
 	if b {
 		return "yes"
 	}
 	return "no"
 }
-
-var shellWord = term.ShellWord

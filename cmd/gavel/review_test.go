@@ -173,10 +173,10 @@ func TestWordsForTheShell(t *testing.T) {
 	for in, want := range map[string]string{
 		"a/b-c_1.db": "a/b-c_1.db", "": "''", "my store.db": "'my store.db'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "~/x": "'~/x'", "*": "'*'",
 	} {
-		if got := shellWord(in); got != want {
+		if got := term.ShellWord(in); got != want {
 			t.Errorf("%q became %s, want %s", in, got, want)
 		}
-		if out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+shellWord(in)).Output(); err != nil || string(out) != in {
+		if out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+term.ShellWord(in)).Output(); err != nil || string(out) != in {
 			t.Errorf("a shell reads %q as %q (%v)", in, out, err)
 		}
 	}

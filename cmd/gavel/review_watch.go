@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -40,12 +41,12 @@ func (c *reviewWatchCmd) Run(ctx context.Context, con *console) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	if !c.JSON && len(w.waiting) == 0 {
 		con.err.Printf("nothing waits for a person yet; looking every %v\n", c.Every)
 	}
-	w.follow(ctx, c.Every, func(err error) { con.err.Printf("cannot look now, trying again: %s\n", engineFailure(err)) })
+	w.follow(ctx, c.Every, func(err error) { con.err.Printf("cannot look now, trying again: %s\n", module.EngineFailure(err)) })
 	return nil
 }
 
@@ -140,7 +141,7 @@ func printWatched(out *term.Terminal, event string, r engine.ReviewSummary) {
 	if out.IsTerminal() {
 		id = shortenID(id)
 	}
-	what := fmt.Sprintf("%s %s, %s -> %s, asked by %s", r.Workflow, cmp.Or(r.Action, endMark), r.From, orNone(r.Target), r.RequestedBy)
+	what := fmt.Sprintf("%s %s, %s -> %s, asked by %s", r.Workflow, cmp.Or(r.Action, endMark), r.From, term.OrNone(r.Target), r.RequestedBy)
 	switch event {
 	case reviewClosed:
 		out.Printf("%s  %s  %s  %s: %s\n", formatTime(at), out.Dim(event), id, what, out.Outcome(howEnded(r)))

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/suite"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
@@ -68,7 +70,7 @@ func TestSchemasAcceptTheExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, file := range files {
-				if name == "definition" && (isTestFile(file) || filepath.Base(file) == settingsFile) {
+				if name == "definition" && (module.IsTestFile(file) || filepath.Base(file) == settingsFile) {
 					continue
 				}
 				read++
@@ -187,7 +189,7 @@ func TestSchemasHaveTheKeysThatAreRead(t *testing.T) {
 		file := filepath.Join(dir, fmt.Sprint(i, ".yaml"))
 		put(t, file, c.doc)
 		_, err := checkConfig(file)
-		said := strings.Join(issuesOf(err), "\n")
+		said := strings.Join(term.ListLines(err), "\n")
 		same("config "+c.path, sorted(at(settings, c.path)), told(fmt.Errorf("%s", said)))
 	}
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -53,7 +54,7 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer func() { _ = box.Close() }() // its workers have no state
 	reply, err := box.Pool.Run(ctx, script.Batch{
-		Caller: localCLI.ID, Owner: operatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched, Console: true,
+		Caller: gavel.Operator.ID, Owner: operatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched, Console: true,
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/listen"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -61,7 +62,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		return err
 	}
 	useTokens(sys, c.authFlags.keptTokens(sys))
-	if err := badConfig(sys.Check(ctx)); err != nil {
+	if err := module.BadConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/rest/client"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -29,9 +30,6 @@ const (
 	agentTokenFile    = "agent.token"
 )
 
-// localAgent is every caller under --auth none: the principal that gavel mcp serves without a --role.
-var localAgent = gavel.LocalAgent
-
 type authFlags struct {
 	Auth string `name:"auth" enum:"token,none" default:"token" placeholder:"HOW" help:"How callers are known: token (the default; see gavel token), or none: everybody is the local agent, on a loopback address only."`
 	tokensFlag
@@ -46,7 +44,7 @@ func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (au
 		if !loopback { // the name resolved to another address than a moment ago
 			return nil, term.UsageErrorf("", "--auth none is for loopback addresses only, and this is %s", at)
 		}
-		return auth.Local(localAgent), nil
+		return auth.Local(gavel.LocalAgent), nil
 	}
 	store := sys.place.path
 	path, shared := f.path(store), f.areShared(sys)
@@ -99,13 +97,13 @@ func (f authFlags) keptTokens(sys *system) func() (*auth.Tokens, error) {
 // end up in logs. For a store in memory, which has no place for files, it shows them on a terminal. The tokens act as
 // the principals of this machine, so that instances that gavel mcp began can continue here.
 func firstTokens(con *console, tokens *auth.Tokens, store string) error {
-	if store == memoryStore && !con.err.IsTerminal() {
+	if store == gavel.Memory && !con.err.IsTerminal() {
 		return term.UsageErrorf("use --auth none; or make a token first (gavel token create NAME --out FILE --tokens TOKENS) and give --tokens TOKENS here too",
 			"nobody could call: the tokens of a store in memory are shown on a terminal only")
 	}
 	bearers, made, err := tokens.CreateFirst(
 		auth.NewToken{Name: "first-operator", Principal: "local:operator", Role: engine.RoleOperator, Local: true},
-		auth.NewToken{Name: "first-agent", Principal: localAgent.ID, Role: engine.RoleAgent, Local: true},
+		auth.NewToken{Name: "first-agent", Principal: gavel.LocalAgent.ID, Role: engine.RoleAgent, Local: true},
 	)
 	if err != nil {
 		return term.UnknownErrorf("", "cannot make the first tokens: %w", err)
@@ -114,7 +112,7 @@ func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 		return nil
 	}
 	for i, who := range []struct{ name, file string }{{"operator", operatorTokenFile}, {"agent", agentTokenFile}} {
-		if store == memoryStore {
+		if store == gavel.Memory {
 			con.err.Printf("%s's token, until this server ends: %s\n", who.name, bearers[i])
 			continue
 		}
@@ -162,11 +160,11 @@ func (f configFlag) issuersFor(how string) ([]auth.Issuer, error) {
 	}
 	file, err := config.Load(f.Config)
 	if err != nil {
-		return nil, badConfig(err)
+		return nil, module.BadConfig(err)
 	}
 	declared, err := auth.ParseConfig(file.Section(config.SectionAuth), file.Dir())
 	if err != nil {
-		return nil, badConfig(err)
+		return nil, module.BadConfig(err)
 	}
 	if how == authNone && len(declared.Issuers) > 0 {
 		return nil, term.UsageErrorf("drop --auth none, or the section auth of the configuration file", "--auth none identifies no callers, so issuers have no effect")
@@ -224,8 +222,8 @@ func (c *callers) metadata(f issuerFlags) func(*http.Request) string {
 		if len(c.now.Load().issuers) == 0 {
 			return ""
 		}
-		if r.URL.Path == mcpPath {
-			return f.base(r) + resourcePath + mcpPath
+		if r.URL.Path == gavel.MCPPath {
+			return f.base(r) + resourcePath + gavel.MCPPath
 		}
 		return f.base(r) + resourcePath
 	}

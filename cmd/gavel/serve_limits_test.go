@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -28,7 +29,7 @@ func (s *served) call(token, tool, arguments string) (isError bool, text string)
 
 func (s *served) stateless(token, tool, arguments string) (int, object) {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+mcpPath, strings.NewReader(fmt.Sprintf(
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+gavel.MCPPath, strings.NewReader(fmt.Sprintf(
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
 			`"io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`, tool, arguments)))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // lookEvery is how often the configured files are checked for changes.
@@ -80,7 +81,7 @@ func (r *reloader) look(ctx context.Context, atOnce bool) {
 
 // oneLine returns the complete text of an error on one line.
 func oneLine(err error) string {
-	return strings.Join(append(slices.DeleteFunc(issuesOf(err), func(line string) bool { return line == err.Error() }), err.Error()), "; ")
+	return strings.Join(append(slices.DeleteFunc(term.ListLines(err), func(line string) bool { return line == err.Error() }), err.Error()), "; ")
 }
 
 // prepare parses flags, environment and file as at startup, and checks them. take applies everything that can be

@@ -26,8 +26,6 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-const mcpPath = gavel.MCPPath
-
 // healthPaths answer without a credential, even if the server is busy.
 var healthPaths = []string{"/healthz", "/readyz"}
 
@@ -56,8 +54,8 @@ func (r *routes) mount(who *callers) error {
 	r.api, r.endpoint = h.REST, h.MCP
 	metrics := r.sys.metered.metrics.Handler()
 	inside := http.NewServeMux()
-	inside.Handle(mcpPath, r.endpoint)
-	inside.Handle(mcpPath+"/{$}", r.endpoint) // clients append it
+	inside.Handle(gavel.MCPPath, r.endpoint)
+	inside.Handle(gavel.MCPPath+"/{$}", r.endpoint) // clients append it
 	inside.Handle(rest.Prefix, r.api)
 	r.extra.Mount(inside)
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
@@ -69,7 +67,7 @@ func (r *routes) mount(who *callers) error {
 
 	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
 	mux := http.NewServeMux()
-	for _, path := range []string{mcpPath, mcpPath + "/{$}", rest.Prefix, metricsPath} {
+	for _, path := range []string{gavel.MCPPath, gavel.MCPPath + "/{$}", rest.Prefix, metricsPath} {
 		mux.Handle(path, known)
 	}
 	if r.flags.Auth == authNone || r.flags.MetricsOpen {
@@ -77,7 +75,7 @@ func (r *routes) mount(who *callers) error {
 	}
 	mux.Handle(rest.DocumentPath, admit(r.api.ServeHTTP)) // not secret: the same for all callers
 	mux.Handle("GET "+resourcePath, admit(who.resource(r.flags.issuerFlags)))
-	mux.Handle("GET "+resourcePath+mcpPath, admit(who.resource(r.flags.issuerFlags)))
+	mux.Handle("GET "+resourcePath+gavel.MCPPath, admit(who.resource(r.flags.issuerFlags)))
 	mux.HandleFunc("GET /healthz", r.health.Live)
 	mux.HandleFunc("GET /readyz", r.health.Ready)
 	mux.Handle(strings.TrimSuffix(rest.Prefix, "/"), admit(notFound)) // without this route, the mux would redirect

@@ -20,7 +20,7 @@ type services []*module.Service
 func openServices(ctx context.Context, log *slog.Logger, sys *system, path string) (services, error) {
 	file, err := module.ConfigFlag{Config: path}.Load()
 	if err != nil {
-		return nil, badConfig(err)
+		return nil, module.BadConfig(err)
 	}
 	var all services
 	for _, m := range module.All() {
@@ -29,11 +29,11 @@ func openServices(ctx context.Context, log *slog.Logger, sys *system, path strin
 		}
 		s, err := m.Serve(module.Host{Engine: sys.Engine, Store: sys.Store, Log: log})
 		if err != nil {
-			return nil, badConfig(err)
+			return nil, module.BadConfig(err)
 		}
 		take, err := s.Prepare(ctx, file)
 		if err != nil {
-			return nil, badConfig(err)
+			return nil, module.BadConfig(err)
 		}
 		take()
 		all = append(all, s)
@@ -93,14 +93,14 @@ func (m *metered) tellServices(tell telemetry.Tell) {
 func checkModules(path string, definitions map[string]*workflow.Definition, log *slog.Logger) error {
 	file, err := config.Load(path)
 	if err != nil {
-		return badConfig(err)
+		return module.BadConfig(err)
 	}
 	check := module.Check{File: file, Definitions: definitions, Log: log}
 	check.Procedures = module.Procedures(file)
 	var wrong []error
 	for _, m := range module.All() {
 		if m.Check != nil {
-			wrong = append(wrong, badConfig(m.Check(check)))
+			wrong = append(wrong, module.BadConfig(m.Check(check)))
 		}
 	}
 	return errors.Join(wrong...)

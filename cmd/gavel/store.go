@@ -18,9 +18,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// memoryStore is the --store value for a store in memory only.
-const memoryStore = gavel.Memory
-
 // File names of a store.
 const (
 	storeFolder = ".workflows"
@@ -48,7 +45,7 @@ func (p storePlace) isDatabase() bool { return gavel.IsDatabase(p.path) }
 
 // missingKey returns the path of the missing key file of a file store; "" if it exists. It is "" for a database.
 func (p storePlace) missingKey() string {
-	if file := keyBeside(p.path); !p.isDatabase() && !isFile(file) {
+	if file := gavel.KeyBeside(p.path); !p.isDatabase() && !isFile(file) {
 		return file
 	}
 	return ""
@@ -190,7 +187,7 @@ func checkStore(path string) error {
 }
 
 func explicitStore(path string, create bool) (string, error) {
-	if path == memoryStore {
+	if path == gavel.Memory {
 		if create {
 			return path, nil
 		}

@@ -121,7 +121,7 @@ func (c *storeCopyCmd) storePlaces() (from, to storePlace, err error) {
 		return from, to, err
 	}
 	switch {
-	case c.To == memoryStore:
+	case c.To == gavel.Memory:
 		return from, to, term.UsageErrorf("give a file, or the URL of a PostgreSQL database", "a store in memory would end with this command")
 	case c.From == c.To, isSameFile(c.From, c.To):
 		return from, to, term.UsageErrorf("give another TO", "FROM and TO are the same store")
@@ -173,7 +173,7 @@ func checkOtherKey(to storePlace, key []byte) error {
 		return term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
 	if other != nil && !bytes.Equal(other, key) {
-		return term.UsageErrorf("give TO a folder of its own", "%s is the key of another store", keyBeside(to.path))
+		return term.UsageErrorf("give TO a folder of its own", "%s is the key of another store", gavel.KeyBeside(to.path))
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func copySecrets(ctx context.Context, source *system, to storePlace, target newS
 	if isDatabase {
 		err = gavel.PutSecrets(ctx, entries, to.key, source.key)
 	} else {
-		err = record.SaveKey(keyBeside(to.path), source.key)
+		err = record.SaveKey(gavel.KeyBeside(to.path), source.key)
 	}
 	if err != nil {
 		return err

@@ -26,16 +26,16 @@ func filledStore(t *testing.T, instances, moves int) string {
 		t.Fatal(err)
 	}
 	defer sys.Close()
-	if _, err := gavel.Define.Do(t.Context(), sys.As(localCLI), engine.DefineRequest{Document: []byte(pingPong), Source: "test"}); err != nil {
+	if _, err := gavel.Define.Do(t.Context(), sys.As(gavel.Operator), engine.DefineRequest{Document: []byte(pingPong), Source: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	for range instances {
-		s, err := gavel.Start.Do(t.Context(), sys.As(localCLI), engine.StartRequest{Type: "ping-pong"})
+		s, err := gavel.Start.Do(t.Context(), sys.As(gavel.Operator), engine.StartRequest{Type: "ping-pong"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range moves {
-			if _, err := gavel.Advance.Do(t.Context(), sys.As(localCLI), engine.AdvanceRequest{ID: s.ID, Action: []string{"go", "back"}[n%2], Key: fmt.Sprint(s.ID, n)}); err != nil {
+			if _, err := gavel.Advance.Do(t.Context(), sys.As(gavel.Operator), engine.AdvanceRequest{ID: s.ID, Action: []string{"go", "back"}[n%2], Key: fmt.Sprint(s.ID, n)}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
@@ -163,15 +164,15 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 	if err != nil {
 		return r, err
 	}
-	if _, err := sys.Engine.Define(ctx, localCLI, engine.DefineRequest{Document: []byte(faultFlow)}); err != nil {
+	if _, err := sys.Engine.Define(ctx, gavel.Operator, engine.DefineRequest{Document: []byte(faultFlow)}); err != nil {
 		return r, err
 	}
-	started, err := sys.Engine.Start(ctx, localCLI, engine.StartRequest{Type: "turn", Context: json.RawMessage(`{}`)})
+	started, err := sys.Engine.Start(ctx, gavel.Operator, engine.StartRequest{Type: "turn", Context: json.RawMessage(`{}`)})
 	if err != nil {
 		return r, err
 	}
 	move := func(n int) error {
-		_, err := sys.Engine.Advance(ctx, localCLI, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: document.Known([]byte(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000))))})
+		_, err := sys.Engine.Advance(ctx, gavel.Operator, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: document.Known([]byte(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000))))})
 		return err
 	}
 	const moves = 20
@@ -202,7 +203,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		err = move(acknowledged)
 	}
 	r.Answer = answerCode(err)
-	_, err = sys.Engine.Status(ctx, localCLI, started.ID)
+	_, err = sys.Engine.Status(ctx, gavel.Operator, started.ID)
 	r.Read = answerCode(err)
 	answer := httptest.NewRecorder()
 	newHealth(slog.New(slog.NewTextHandler(&log, nil)), sys, func() error { return nil }).Ready(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody))

@@ -21,7 +21,7 @@ import (
 )
 
 // operatorOwner identifies the operator's code in the sandbox.
-var operatorOwner = validators.Owner{ID: localCLI.ID, Trusted: true}
+var operatorOwner = validators.Owner{ID: gavel.Operator.ID, Trusted: true}
 
 // newSandbox starts no process; the first script does.
 func newSandbox(log *slog.Logger) (*gavel.Sandbox, error) {
@@ -173,11 +173,11 @@ func openSystem(ctx context.Context, log *slog.Logger, at storePlace, with equip
 func openFailure(err error) error {
 	failed, ok := errors.AsType[*gavel.OpenError](err)
 	if !ok {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	switch failed.Part {
 	case gavel.PartFile:
-		return badConfig(failed.Err)
+		return module.BadConfig(failed.Err)
 	case gavel.PartStore:
 		return storeFailure(failed.Err, "is it a store of gavel, and may you write it?")
 	case gavel.PartSandbox:
@@ -243,9 +243,9 @@ func openPlaceToCheck(ctx context.Context, con *console, at storePlace) (*system
 	if err != nil && !errors.Is(err, store.ErrDamaged) { // the command itself reports damage
 		return nil, errors.Join(term.UnknownErrorf("", "cannot %w", err), db.Close())
 	}
-	if empty && !at.isDatabase() && isFile(keyBeside(at.path)) {
+	if empty && !at.isDatabase() && isFile(gavel.KeyBeside(at.path)) {
 		con.log.Warn("nothing was ever written to this store, but its key is there: a store that was lost looks like this, and so does a new one",
-			"store", at.path, "key", keyBeside(at.path))
+			"store", at.path, "key", gavel.KeyBeside(at.path))
 		con.unsure = true
 	}
 	open, err := gavel.New(db, key, gavel.Config{
@@ -344,24 +344,20 @@ var databaseFailures = []struct {
 	{gavel.ErrWrongStoreKey, "give the key that gavel store init used, or gavel keys rewrap --new-store-key since"},
 }
 
-func keyBeside(path string) string { return gavel.KeyBeside(path) }
-
 // existingKey returns the key next to a store; nil if there is none. Unlike opening for writing, it creates no key.
 func existingKey(path string) ([]byte, error) {
-	if !isFile(keyBeside(path)) {
+	if !isFile(gavel.KeyBeside(path)) {
 		return nil, nil
 	}
-	return record.LoadOrCreateKey(keyBeside(path))
+	return record.LoadOrCreateKey(gavel.KeyBeside(path))
 }
 
 // badEnd is engineFailure, but returns exit code 1 for the given codes: the command was correct, the request could
 // not be fulfilled.
 func badEnd(err error, codes ...engine.Code) error {
-	failed := engineFailure(err)
+	failed := module.EngineFailure(err)
 	if f, ok := errors.AsType[*term.ExitError](failed); ok && slices.Contains(codes, engine.CodeOf(err)) {
 		f.Code = term.ExitBad
 	}
 	return failed
 }
-
-var engineFailure = module.EngineFailure

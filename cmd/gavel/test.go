@@ -142,7 +142,7 @@ func runTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, path st
 	}
 	if err != nil {
 		log.Debug("tests could not be run", "file", path, "error", err)
-		return r, engineFailure(err)
+		return r, module.EngineFailure(err)
 	}
 	return r, nil
 }
@@ -208,7 +208,7 @@ func writeJUnit(path string, reports []suite.Report, least float64) error {
 // findFiles returns the files that paths name. Folders are searched recursively for files with these endings. noun
 // describes the files in errors.
 func findFiles(paths []string, noun string, endings ...string) ([]string, error) {
-	return collectFiles(paths, func(dir string) (files []string, err error) {
+	return module.CollectFiles(paths, func(dir string) (files []string, err error) {
 		err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.Type().IsRegular() && slices.ContainsFunc(endings, func(end string) bool { return strings.HasSuffix(name, end) }) {
 				files = append(files, filepath.Clean(name))

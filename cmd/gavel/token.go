@@ -30,7 +30,7 @@ func (f tokensFlag) path(store string) string {
 	switch {
 	case f.Tokens != "":
 		return f.Tokens
-	case store == memoryStore:
+	case store == gavel.Memory:
 		return ""
 	}
 	return filepath.Join(filepath.Dir(store), auth.TokensFile)
@@ -40,7 +40,7 @@ func (f tokensFlag) path(store string) string {
 func tokensAt(ctx context.Context, con *console, f tokensFlag, store storeFlag, create bool) (_ *auth.Tokens, release func() error, err error) {
 	path := f.Tokens
 	if path == "" {
-		if store.Store == memoryStore {
+		if store.Store == gavel.Memory {
 			return nil, nil, term.UsageErrorf("give --tokens, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
 		}
 		if path = existingTokens(f, store); create || path == "" {
@@ -120,7 +120,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *console) (err error) {
 		Events: c.Hooks, Local: c.Hooks != "",
 	})
 	if err != nil {
-		return tokenFailure(err)
+		return module.TokenFailure(err)
 	}
 	shown := struct {
 		Token string `json:"token,omitempty"`
@@ -165,8 +165,6 @@ func tokenEnd(text string, now time.Time) (time.Time, error) {
 	return now.Add(span), nil
 }
 
-var tokenFailure = module.TokenFailure
-
 type tokenListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 	tokensFlag
@@ -202,7 +200,7 @@ func (c *tokenListCmd) Run(ctx context.Context, con *console) (err error) {
 	defer func() { err = errors.Join(err, release()) }()
 	all, err := tokens.List()
 	if err != nil {
-		return tokenFailure(err)
+		return module.TokenFailure(err)
 	}
 	list := make([]shownToken, len(all))
 	for i, t := range all {
@@ -254,11 +252,11 @@ func (c *tokenRevokeCmd) Run(ctx context.Context, con *console) (err error) {
 			return &term.ExitError{Code: term.ExitUsage, Err: errors.New("there is no token " + id), Hint: "gavel token list shows them"}
 		}
 		if err != nil {
-			return tokenFailure(err)
+			return module.TokenFailure(err)
 		}
 		if c.Forget {
 			if err := tokens.Forget(id); err != nil {
-				return tokenFailure(err)
+				return module.TokenFailure(err)
 			}
 		}
 		list = append(list, describeToken(t))

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -47,12 +48,12 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	report, err := transfer.Import(ctx, sys.Engine, sys.Store, localCLI, transfer.ImportRequest{
+	report, err := transfer.Import(ctx, sys.Engine, sys.Store, gavel.Operator, transfer.ImportRequest{
 		Source: c.Dir, Owner: c.Owner, DefinitionsOwner: c.Rules, Rename: c.Rename, Counts: c.Counts, DryRun: c.DryRun,
 		Definitions: from.Definitions(), Instances: from.Instances(),
 	})
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	err = con.print(c.JSON, report, func() { printImport(con, report) })
 	return cmp.Or(err, badUnless(report.Refused+report.Differed+report.SetAside == 0))
@@ -60,7 +61,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 
 // open opens the store to import into. A dry run creates none and only reads an existing one.
 func (c *importCmd) open(ctx context.Context, con *console) (*system, error) {
-	path, err := memoryStore, error(nil)
+	path, err := gavel.Memory, error(nil)
 	if !c.DryRun {
 		path, err = c.storeAt(con.log, true, func(*slog.Logger, string) {})
 	} else if gavel.IsDatabase(c.Store) || slices.ContainsFunc(c.places(), func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, fs.ErrNotExist) }) {
@@ -82,7 +83,7 @@ func printImport(con *console, report transfer.ImportReport) {
 	for _, d := range report.Definitions {
 		rows = append(rows, []string{d.File, string(d.Status), nameVersion(d.Name, d.Version)})
 		for _, issue := range d.Issues {
-			remarks = append(remarks, issueLine(d.File, issue))
+			remarks = append(remarks, module.IssueLine(d.File, issue))
 		}
 		switch {
 		case d.Status == transfer.SetAside:
@@ -141,9 +142,9 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstance(ctx, &c.Instance); err != nil {
 		return err
 	}
-	exported, err := transfer.Export(ctx, sys.Engine, sys.Store, localCLI, transfer.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
+	exported, err := transfer.Export(ctx, sys.Engine, sys.Store, gavel.Operator, transfer.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
 	if err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	to, err := folder.OpenDir(c.Dir)
 	switch {
@@ -155,7 +156,7 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 	written, err := folder.Write(to, exported)
 	if err := errors.Join(err, to.Close()); err != nil {
 		if _, known := errors.AsType[*engine.Error](err); known {
-			return engineFailure(err)
+			return module.EngineFailure(err)
 		}
 		return term.UnknownErrorf("what was written by then stays; export again", "cannot export to %s: %w", c.Dir, err)
 	}

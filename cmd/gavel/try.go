@@ -8,8 +8,10 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -63,7 +65,7 @@ func (c *tryCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	flags := systemFlags{storeFlag: storeFlag{configFlag: c.configFlag, Store: memoryStore}, modelFlags: c.modelFlags}
+	flags := systemFlags{storeFlag: storeFlag{configFlag: c.configFlag, Store: gavel.Memory}, modelFlags: c.modelFlags}
 	sys, err := flags.openEquipped(ctx, con, equipment{reviews: true})
 	if err != nil {
 		return err
@@ -81,13 +83,13 @@ func (c *tryCmd) Run(ctx context.Context, con *console) error {
 	}
 	for _, w := range defined.Warnings {
 		if w.Rule == ruleNoModel { // the others are in the log
-			con.err.Printf("%s\n", issueLine(c.File, w))
+			con.err.Printf("%s\n", module.IssueLine(c.File, w))
 		}
 	}
 	p := &player{con: con, engine: sys.Engine, workflow: defined.Name}
 	p.become(engine.Role(c.Role))
 	if err := p.start(ctx, start); err != nil {
-		return engineFailure(err)
+		return module.EngineFailure(err)
 	}
 	return p.play(ctx)
 }
@@ -106,7 +108,7 @@ func (p *player) play(ctx context.Context) error {
 		if err := p.do(ctx, word, strings.TrimSpace(rest)); err != nil {
 			known, ok := errors.AsType[*engine.Error](err)
 			if !ok || ctx.Err() != nil {
-				return true, engineFailure(err)
+				return true, module.EngineFailure(err)
 			}
 			p.con.out.Printf("%s\n", known.Error())
 		}
@@ -227,7 +229,7 @@ func (p *player) start(ctx context.Context, data json.RawMessage) error {
 
 // resolve decides the first open review of the instance.
 func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string) error {
-	open, err := p.engine.Reviews(ctx, localCLI, engine.ReviewsRequest{Instance: p.id, Status: "open"})
+	open, err := p.engine.Reviews(ctx, gavel.Operator, engine.ReviewsRequest{Instance: p.id, Status: "open"})
 	if err != nil {
 		return err
 	}

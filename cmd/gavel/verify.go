@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -57,8 +59,8 @@ func (s *system) verify(ctx context.Context, con *console, req audit.VerifyReque
 	progress := con.err.NewProgress()
 	defer progress.Finish("")
 	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
-	if r, err = s.Auditor.Verify(ctx, localCLI, req); err != nil {
-		return r, engineFailure(err)
+	if r, err = s.Auditor.Verify(ctx, gavel.Operator, req); err != nil {
+		return r, module.EngineFailure(err)
 	}
 	return r, nil
 }
