@@ -232,7 +232,7 @@ type checkedFile struct {
 }
 
 func (c *configCheckCmd) Run(con *console) error {
-	server, err := checkConfig(filepath.Clean(c.File))
+	server, err := checkConfig(con, filepath.Clean(c.File))
 	if err == nil { // checkConfig already found their errors; these calls log the warnings
 		err = checkModules(c.File, parseAll(server.Definitions), con.log)
 		server.warnIdleStagesOf(con.log, server.Definitions)
@@ -251,7 +251,7 @@ func (c *configCheckCmd) Run(con *console) error {
 
 // checkConfig returns all errors that the file alone shows, and the server that it configures. It ignores the
 // environment and flags, so it accepts what only they could complete.
-func checkConfig(path string) (*serveCmd, error) {
+func checkConfig(con *console, path string) (*serveCmd, error) {
 	if _, err := config.Load(path); err != nil {
 		return nil, module.BadConfig(err)
 	}
@@ -260,10 +260,10 @@ func checkConfig(path string) (*serveCmd, error) {
 		manager.Close()
 	}
 	found := []error{err}
-	var cmds commands
+	var cmds servers
 	located := map[string]func(string, ...error){}
-	for _, server := range servers {
-		parsed, settings, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
+	for _, server := range serverSections {
+		parsed, settings, err := con.parse(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
 		found = append(found, err)
 		if parsed == nil { // kong could not finish parsing
 			return nil, joinMistakes(found)

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -27,6 +26,7 @@ type fileSettings struct {
 	values map[string]config.Value
 	list   []effective // the settings of the command, from any origin
 	read   bool
+	known  func() ([]config.Setting, []*kong.Flag, error) // what the file may set
 	// approved finds the version of the file that a person approved for a command; nil if the file is used as it is.
 	approved func(command string, flag func(name string) string) (module.Approval, error)
 	approval module.Approval // what approved returned, nil for nothing
@@ -145,7 +145,7 @@ func (s *fileSettings) open(path string) error {
 	if path == "" {
 		return nil
 	}
-	all, err := newParser(&settingCommands{}, io.Discard, io.Discard, func(int) {}) // the current parser may have only one command
+	known, _, err := s.known()
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,6 @@ func (s *fileSettings) open(path string) error {
 	if err != nil {
 		return module.BadConfig(err)
 	}
-	known, _ := listSettings(all.Model)
 	s.file = file
 	if s.values, err = file.Values(known); err != nil {
 		return module.BadConfig(err)
@@ -205,17 +204,8 @@ func variableOf(flag *kong.Flag) string {
 	return ""
 }
 
-// settingCommands has the commands whose flags cover all settings. Parsing the flags of the other commands would take
-// longer than most commands run.
-type settingCommands struct {
-	logFlags
-
-	MCP   mcpCmd   `cmd:"" name:"mcp"`
-	Serve serveCmd `cmd:""`
-}
-
-// servers are the commands whose own flags have sections in the configuration file.
-var servers = []string{config.SectionServe, config.SectionMCP}
+// serverSections are the commands whose own flags have sections in the configuration file.
+var serverSections = []string{config.SectionServe, config.SectionMCP}
 
 // sharedKeys maps the flags that have one key for all commands.
 var sharedKeys = map[string]string{
@@ -255,7 +245,7 @@ func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	if section := flag.Tag.Get("section"); section != "" {
 		return section, camelCase(flag.Name), true
 	}
-	if last := words[len(words)-1]; slices.Contains(servers, last) {
+	if last := words[len(words)-1]; slices.Contains(serverSections, last) {
 		return last, camelCase(flag.Name), true
 	}
 	return "", "", false
@@ -282,7 +272,7 @@ func listSettings(app *kong.Application) (all []config.Setting, flags []*kong.Fl
 	}
 	add("", app.Flags)
 	for _, child := range app.Children {
-		if slices.Contains(servers, child.Name) {
+		if slices.Contains(serverSections, child.Name) {
 			add(child.Name, child.Flags)
 		}
 	}

@@ -175,7 +175,7 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 		names = append(names, setting.Name())
 	}
 	for _, command := range parser.Model.Children {
-		if !slices.Contains(servers, command.Name) {
+		if !slices.Contains(serverSections, command.Name) {
 			continue
 		}
 		for _, f := range command.Flags {

@@ -92,12 +92,12 @@ func TestCheckIgnoresTheEnvironment(t *testing.T) {
 	put(t, file, "serve: {rate: 5}\n")
 	t.Setenv("GAVEL_RATE", "none")
 	t.Setenv("GAVEL_ROLE", "nobody")
-	if _, err := checkConfig(file); err != nil {
+	if _, err := checkConfig(&console{parse: parseArguments}, file); err != nil {
 		t.Error(err)
 	}
 	put(t, file, "serve: {rate: -1}\n")
 	t.Setenv("GAVEL_RATE", "1")
-	if _, err := checkConfig(file); err == nil {
+	if _, err := checkConfig(&console{parse: parseArguments}, file); err == nil {
 		t.Error("the variable saves the file")
 	}
 }

@@ -34,7 +34,7 @@ func (con *console) forModules() *module.Console {
 		},
 		FindUser: findReviewer, FindAgent: agentPrincipal, ListMistakes: listMistakes, Places: listPlaces, ReadDefinitions: readDefinitions,
 		CheckConfig: func(path string) error {
-			_, err := checkConfig(path)
+			_, err := con.checkConfig(path)
 			return err
 		},
 		Define: func(ctx context.Context, to *engine.Engine, all module.Definitions) error {

@@ -13,11 +13,17 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/prompts"
 )
+
+// measureOperations are the commands that perform one operation, by their words.
+var measureOperations = map[string]*operationCommand{
+	"judge clear": {op: operation.ClearRefusals.Operation, flags: map[string]string{"id": "instance"}},
+}
 
 type judgeCmd struct {
 	Doctor judgeDoctorCmd `cmd:"" help:"Find out whether the configured model works as a judge."`

@@ -97,8 +97,8 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 		defer func() { _ = cassette.Close() }()
 	}
 	if c.Config != "" {
-		if server, err := checkConfig(c.Config); err == nil {
-			c.warnIdleStagesOf(con.log, server.Definitions)
+		if definitions, err := con.checkConfig(c.Config); err == nil {
+			c.warnIdleStagesOf(con.log, definitions)
 		}
 	}
 	report, ok := make([]diagnosis, 0, len(cfg.Models)), true

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"reflect"
@@ -25,6 +26,7 @@ import (
 
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/internal/earlyworker" // a process that runs scripts ends there
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -33,6 +35,12 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
+
+func init() {
+	for _, of := range []map[string]*operationCommand{instanceOperations, reviewOperations, measureOperations} {
+		maps.Copy(operationCommands, of)
+	}
+}
 
 func main() {
 	worker.Main(workflow.AnswerLintRequest)
@@ -109,6 +117,11 @@ type console struct {
 	args     []string      // of the program
 	implied  bool          // args were added because there were none
 	settings *fileSettings // the values from the configuration file
+
+	// parse reads arguments into a struct of commands, as the program does.
+	parse func(grammar any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error)
+	// checkConfig finds the mistakes of a configuration file, and returns the definitions that it names.
+	checkConfig func(path string) (definitions []string, err error)
 }
 
 // run is the program: it parses args, runs one command and returns the exit code. SIGINT and SIGTERM cancel ctx; a
@@ -121,7 +134,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 	con := &console{
 		stdin: term.BlockingReader(stdin), rawOut: term.BlockingWriter(stdout),
-		out: term.New(stdout), err: term.New(stderr),
+		out: term.New(stdout), err: term.New(stderr), parse: parseArguments,
+	}
+	con.checkConfig = func(path string) ([]string, error) {
+		server, err := checkConfig(con, path)
+		if err != nil {
+			return nil, err
+		}
+		return server.Definitions, nil
 	}
 	if len(args) == 0 && isProgram(stdin) {
 		args, con.implied = []string{"mcp"}, true
@@ -297,12 +317,13 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 
 // parseArguments parses args into cmds, with values from the environment and the configuration file. If args ask for
 // help, it prints the help and returns nil.
-func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error) {
+func parseArguments(cmds any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error) {
 	return parseWith(&fileSettings{}, cmds, args, stdout, stderr, options...)
 }
 
-func parseWith(settings *fileSettings, cmds *commands, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error) {
+func parseWith(settings *fileSettings, cmds any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error) {
 	ended := false
+	settings.known = listKnownSettings
 	grammar, command := grammarFor(cmds, args)
 	options = append(append(options, command...), kong.Resolvers(settings))
 	parser, err := newParser(grammar, stdout, stderr, func(int) { ended = true }, options...)
@@ -320,21 +341,32 @@ func parseWith(settings *fileSettings, cmds *commands, args []string, stdout, st
 	return parsed, settings, errors.Join(settings.err, settings.locate(parsed, checkFlags(parsed, settings)))
 }
 
+// listKnownSettings lists what a configuration file may set.
+func listKnownSettings() ([]config.Setting, []*kong.Flag, error) {
+	all, err := newParser(&servers{}, io.Discard, io.Discard, func(int) {}) // the parser in use may have one command
+	if err != nil {
+		return nil, nil, err
+	}
+	known, flags := listSettings(all.Model)
+	return known, flags, nil
+}
+
 // grammarFor returns the command line for args. kong reads every flag of every command by reflection, which is a
 // third of the startup time. If args begin with a command, the others are omitted.
-func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Option) {
+func grammarFor(cmds any, args []string) (grammar any, command []kong.Option) {
 	all := reflect.ValueOf(cmds).Elem()
+	flags := all.FieldByName("logFlags").Addr().Interface()
 	for i := range all.NumField() {
 		field := all.Type().Field(i)
 		_, isCommand := field.Tag.Lookup("cmd")
 		if name := nameOfCommand(field); isCommand && len(args) > 0 && args[0] == name {
 			bindOperation(all.Field(i), name)
-			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())}
+			return flags, []kong.Option{kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())}
 		}
 	}
 	for _, c := range module.Commands("") {
 		if len(args) > 0 && args[0] == c.Name {
-			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", newCommand(c, c.Name))}
+			return flags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", newCommand(c, c.Name))}
 		}
 	}
 	return cmds, nil

@@ -83,6 +83,12 @@ type operationCommand struct {
 	refused func(res any) bool
 }
 
+// operationCommands are the commands that perform one operation, by their words.
+var operationCommands = map[string]*operationCommand{}
+
+// say is the text for an empty list, whatever was asked for.
+func say(none string) func(any) string { return func(any) string { return none } }
+
 // typed adapts a function of a concrete result type.
 func typed[Res, T any](f func(Res) T) func(any) T {
 	return func(res any) T { return f(res.(Res)) } //nolint:forcetypeassert // the operation's result

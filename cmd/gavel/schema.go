@@ -4,7 +4,6 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
-	"io"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -21,7 +20,7 @@ type schemaCmd struct {
 type schemaInfo struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
-	print func() (any, error)
+	print func(con *console) (any, error)
 }
 
 // schemaFiles holds the schemas of tests, golden cases, and sections of the configuration file that are not
@@ -31,20 +30,20 @@ type schemaInfo struct {
 var schemaFiles embed.FS
 
 func listSchemas() []schemaInfo {
-	file := func(name string) func() (any, error) {
-		return func() (any, error) {
+	file := func(name string) func(*console) (any, error) {
+		return func(*console) (any, error) {
 			raw, err := schemaFiles.ReadFile("schemas/" + name + ".json")
 			return json.RawMessage(raw), err
 		}
 	}
 	all := []schemaInfo{
-		{"definition", "a workflow definition (JSON Schema 2020-12)", func() (any, error) { return workflow.FormatSchema(), nil }},
+		{"definition", "a workflow definition (JSON Schema 2020-12)", func(*console) (any, error) { return workflow.FormatSchema(), nil }},
 		{"config", "the configuration file of --config", configSchema},
 		{"tests", "tests of a workflow, for gavel test", file("tests")},
 		{"golden", "one line of a file of golden cases, for gavel eval", file("golden")},
 	}
 	for _, f := range module.Formats() {
-		all = append(all, schemaInfo{f.Name, f.About, func() (any, error) { return f.Schema(), nil }})
+		all = append(all, schemaInfo{f.Name, f.About, func(*console) (any, error) { return f.Schema(), nil }})
 	}
 	return all
 }
@@ -53,7 +52,7 @@ func (c *schemaCmd) Run(con *console) error {
 	schemas := listSchemas()
 	for _, s := range schemas {
 		if s.Name == c.Name {
-			schema, err := s.print()
+			schema, err := s.print(con)
 			if err != nil {
 				return err
 			}
@@ -72,8 +71,8 @@ func (c *schemaCmd) Run(con *console) error {
 
 // configSchema returns the schema of the configuration file. Settings come from flags, the other sections from
 // embedded files.
-func configSchema() (any, error) {
-	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
+func configSchema(con *console) (any, error) {
+	settings, flags, err := con.settings.known()
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +85,6 @@ func configSchema() (any, error) {
 		top[name] = schema
 	}
 	top[config.KeySchema] = map[string]any{"type": "string", "description": "The schema that editors check this document against; nothing reads it."}
-	settings, flags := listSettings(parser.Model)
 	for i, s := range settings {
 		into := top
 		if s.Section != "" {

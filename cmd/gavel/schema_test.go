@@ -26,7 +26,7 @@ func schemaNamed(t *testing.T, name string) (json.RawMessage, *schema.Schema) {
 		if s.Name != name {
 			continue
 		}
-		printed, err := s.print()
+		printed, err := s.print(&console{settings: &fileSettings{known: listKnownSettings}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestSchemasHaveTheKeysThatAreRead(t *testing.T) {
 	} {
 		file := filepath.Join(dir, fmt.Sprint(i, ".yaml"))
 		put(t, file, c.doc)
-		_, err := checkConfig(file)
+		_, err := checkConfig(&console{parse: parseArguments}, file)
 		said := strings.Join(term.ListLines(err), "\n")
 		same("config "+c.path, sorted(at(settings, c.path)), told(fmt.Errorf("%s", said)))
 	}

@@ -19,6 +19,15 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
+// servers has the commands whose flags cover all settings. Parsing the flags of the other commands would take longer
+// than most commands run.
+type servers struct {
+	logFlags
+
+	MCP   mcpCmd   `cmd:"" name:"mcp"`
+	Serve serveCmd `cmd:""`
+}
+
 type serveCmd struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
 	reviewFlags

@@ -34,12 +34,12 @@ type reloader struct {
 }
 
 // listReloadables returns the settings that a running server can apply, with the functions that apply them.
-func listReloadables() map[string]func(r *reloader, c *commands) {
-	quotas := func(r *reloader, c *commands) { r.routes.sys.Engine.SetQuotas(c.Serve.quotas()) }
-	rate := func(r *reloader, c *commands) { r.routes.setRate(c.Serve.rateFlags) }
-	return map[string]func(*reloader, *commands){
-		"logLevel":    func(r *reloader, c *commands) { r.con.level.Set(logLevel(c.LogLevel)) },
-		"definitions": func(r *reloader, c *commands) { r.watch.patterns = c.Serve.Definitions },
+func listReloadables() map[string]func(r *reloader, c *servers) {
+	quotas := func(r *reloader, c *servers) { r.routes.sys.Engine.SetQuotas(c.Serve.quotas()) }
+	rate := func(r *reloader, c *servers) { r.routes.setRate(c.Serve.rateFlags) }
+	return map[string]func(*reloader, *servers){
+		"logLevel":    func(r *reloader, c *servers) { r.con.level.Set(logLevel(c.LogLevel)) },
+		"definitions": func(r *reloader, c *servers) { r.watch.patterns = c.Serve.Definitions },
 		"serve.rate":  rate, "serve.rateBurst": rate,
 		"quotas.definitions": quotas, "quotas.instances": quotas, "quotas.bytes": quotas, "quotas.shared": quotas, "quotas.workerTime": quotas, "quotas.modelTokens": quotas,
 		"quotas.states": quotas, "quotas.transitions": quotas, "quotas.schemaBytes": quotas,
@@ -87,11 +87,11 @@ func oneLine(err error) string {
 // prepare parses flags, environment and file as at startup, and checks them. take applies everything that can be
 // applied.
 func (r *reloader) prepare(ctx context.Context, next *configChange) (take func(), err error) {
-	if _, err := checkConfig(r.path); err != nil {
+	if _, err := checkConfig(r.con, r.path); err != nil {
 		return nil, err
 	}
-	var cmds commands
-	parsed, settings, err := parseArguments(&cmds, r.con.args, io.Discard, io.Discard)
+	var cmds servers
+	parsed, settings, err := r.con.parse(&cmds, r.con.args, io.Discard, io.Discard)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (r *reloader) prepare(ctx context.Context, next *configChange) (take func()
 }
 
 // take applies changed settings, and logs those that need a restart.
-func (r *reloader) take(c *commands, next []effective) {
+func (r *reloader) take(c *servers, next []effective) {
 	apply := listReloadables()
 	for i, e := range next {
 		if i >= len(r.inForce) || r.inForce[i].Key != e.Key || reflect.DeepEqual(r.inForce[i].Value, e.Value) {

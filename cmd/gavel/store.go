@@ -34,7 +34,7 @@ type storeFlag struct {
 
 // storePlace is a store's location and key.
 type storePlace struct {
-	path string // a file, memoryStore, or the URL of a database
+	path string // a file, gavel.Memory, or the URL of a database
 	key  []byte // of a database; nil if none was given
 }
 

@@ -152,7 +152,7 @@ func checkSource(ctx context.Context, con *console, source *system) error {
 	if source.key == nil {
 		return term.UsageErrorf("put the key back", "the key of %s is not there, and nothing checks its digests and seals without it", source.place)
 	}
-	r, err := source.verify(ctx, con, audit.VerifyRequest{})
+	r, err := verifySystem(ctx, con, source, audit.VerifyRequest{})
 	switch {
 	case err != nil:
 		return err
@@ -295,7 +295,7 @@ func listTokens(db any, at storePlace, key []byte) ([]auth.Token, error) {
 
 // verifyCopied verifies the copy.
 func verifyCopied(ctx context.Context, con *console, target *system) error {
-	r, err := target.verify(ctx, con, audit.VerifyRequest{})
+	r, err := verifySystem(ctx, con, target, audit.VerifyRequest{})
 	if err == nil && !r.Clean() {
 		err = &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more; do not use it", Err: fmt.Errorf("the copy %s does not verify", target.place)}
 	}

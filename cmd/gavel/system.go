@@ -352,7 +352,7 @@ func existingKey(path string) ([]byte, error) {
 	return record.LoadOrCreateKey(gavel.KeyBeside(path))
 }
 
-// badEnd is engineFailure, but returns exit code 1 for the given codes: the command was correct, the request could
+// badEnd is module.EngineFailure, but returns exit code 1 for the given codes: the command was correct, the request could
 // not be fulfilled.
 func badEnd(err error, codes ...engine.Code) error {
 	failed := module.EngineFailure(err)

@@ -43,7 +43,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstance(ctx, &req.Instance); err != nil {
 		return err
 	}
-	r, err := sys.verify(ctx, con, req)
+	r, err := verifySystem(ctx, con, sys, req)
 	if err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Clean()))
 }
 
-// verify verifies a store that was opened for checking.
-func (s *system) verify(ctx context.Context, con *console, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
+// verifySystem verifies a store that was opened for checking.
+func verifySystem(ctx context.Context, con *console, s *system, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
 	progress := con.err.NewProgress()
 	defer progress.Finish("")
 	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
