@@ -275,7 +275,7 @@ func checkConfig(con *console, path string) (*serveCmd, error) {
 	}
 	f := &cmds.Serve
 	found = append(found, checkModules(path, parseAll(f.Definitions), slog.New(slog.DiscardHandler)))
-	_, err = configFlag{Config: path}.issuersFor(f.Auth)
+	_, err = issuersFor(configFlag{Config: path}, f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
 	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), checkAgent(cmp.Or(cmds.MCP.Principal, gavel.Operator.ID)))

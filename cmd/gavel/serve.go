@@ -60,7 +60,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 }
 
 func (c *serveCmd) check(ctx context.Context) error {
-	_, err := c.issuersFor(c.Auth)
+	_, err := issuersFor(c.configFlag, c.Auth)
 	return cmp.Or(err, c.checkReviews(), errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.listenFlags.checkForm(), c.listenFlags.check(ctx, c.Auth)))
 }
 
@@ -77,7 +77,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
-	issuers, err := c.issuersFor(c.Auth)
+	issuers, err := issuersFor(c.configFlag, c.Auth)
 	if err != nil {
 		return err
 	}

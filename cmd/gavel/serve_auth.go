@@ -154,7 +154,7 @@ func (f issuerFlags) base(r *http.Request) string {
 }
 
 // issuersFor returns the issuers in the configuration file; how is the value of --auth.
-func (f configFlag) issuersFor(how string) ([]auth.Issuer, error) {
+func issuersFor(f configFlag, how string) ([]auth.Issuer, error) {
 	if f.Config == "" {
 		return nil, nil
 	}

@@ -98,7 +98,7 @@ func (r *reloader) prepare(ctx context.Context, next *configChange) (take func()
 	if err := cmds.Serve.check(ctx); err != nil {
 		return nil, err
 	}
-	issuers, err := cmds.Serve.issuersFor(cmds.Serve.Auth)
+	issuers, err := issuersFor(cmds.Serve.configFlag, cmds.Serve.Auth)
 	if err != nil {
 		return nil, err
 	}

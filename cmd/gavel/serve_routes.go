@@ -144,8 +144,8 @@ type metered struct {
 	metrics  *telemetry.Metrics
 	sys      *system
 	held     atomic.Pointer[func() int]
-	listener atomic.Pointer[listen.Server] // nil until it listens
-	services atomic.Pointer[services]      // nil until they are open
+	listener atomic.Pointer[listen.Server]     // nil until it listens
+	services atomic.Pointer[[]*module.Service] // nil until they are open
 }
 
 // count creates the metrics that observe the engine's commits.

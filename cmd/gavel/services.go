@@ -39,7 +39,7 @@ func openServices(ctx context.Context, log *slog.Logger, sys *system, path strin
 		all = append(all, s)
 	}
 	if sys.metered != nil {
-		sys.metered.services.Store(&all)
+		sys.metered.services.Store((*[]*module.Service)(&all))
 	}
 	return all, nil
 }
