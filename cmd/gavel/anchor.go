@@ -260,7 +260,7 @@ func sameFolder(key, store string) bool {
 	if gavel.IsDatabase(store) {
 		return false
 	}
-	store = cmp.Or(store, filepath.Join(storeFolder, storeFile))
+	store = cmp.Or(store, filepath.Join(storeFolder, gavel.StoreFile))
 	a, err := filepath.Abs(filepath.Dir(key))
 	b, err2 := filepath.Abs(filepath.Dir(store))
 	return err == nil && err2 == nil && a == b

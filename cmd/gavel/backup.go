@@ -37,7 +37,7 @@ func (c *backupCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return copyFailure(err, "give another name, or --force to replace it")
 	}
-	if key := filepath.Join(filepath.Dir(path), keyFile); isFile(key) {
+	if key := filepath.Join(filepath.Dir(path), gavel.KeyFile); isFile(key) {
 		con.err.Printf("%s %s is not in it; keep a copy of it in another place\n", con.err.Dim("note:"), key)
 	}
 	return con.print(c.JSON, backupResult{Store: path, File: c.File, Contents: found}, func() {

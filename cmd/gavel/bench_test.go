@@ -119,7 +119,7 @@ func BenchmarkAdvanceOverStdio(b *testing.B) {
 		b.Run("advance/"+store, func(b *testing.B) {
 			path := gavel.Memory
 			if store == "sqlite" {
-				path = filepath.Join(b.TempDir(), storeFile)
+				path = filepath.Join(b.TempDir(), gavel.StoreFile)
 			}
 			p := dial(b, "gavel", "mcp", "--store", path, "--tool-names", "dotted")
 			p.ask(b, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.define","arguments":%s}}`, strings.ReplaceAll(pingPong, "\n", "")))
@@ -150,7 +150,7 @@ func BenchmarkStart(b *testing.B) {
 	b.Run("gavel/memory", func(b *testing.B) {
 		timed(b, func(int) { dial(b, "gavel", "mcp", "--store", gavel.Memory).hangUp(b) })
 	})
-	path := filepath.Join(b.TempDir(), storeFile)
+	path := filepath.Join(b.TempDir(), gavel.StoreFile)
 	dial(b, "gavel", "mcp", "--store", path).hangUp(b)
 	b.Run("gavel/sqlite", func(b *testing.B) {
 		timed(b, func(int) { dial(b, "gavel", "mcp", "--store", path).hangUp(b) })

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -31,7 +32,7 @@ const soon = patience
 
 func storeIn(t *testing.T) string {
 	t.Helper()
-	return filepath.Join(t.TempDir(), storeFile)
+	return filepath.Join(t.TempDir(), gavel.StoreFile)
 }
 
 // begun returns a server with some instances of spinning.

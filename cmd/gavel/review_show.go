@@ -36,7 +36,7 @@ func printReview(ctx context.Context, con *console, a answer) error {
 	p.document("context", view.Context)
 	p.evidence()
 	p.path()
-	p.decide(a.at)
+	p.decide(a.at.again(), a.at.Server == "")
 	return nil
 }
 
@@ -269,15 +269,14 @@ func sizeRows(bytes int, truncated bool, digest string) [][]string {
 	return [][]string{{"size", size}, {"digest", digest}}
 }
 
-func (p reviewPage) decide(place placeFlags) {
+func (p reviewPage) decide(more string, local bool) {
 	if p.Status != record.ReviewOpen {
 		p.title("it is closed")
 		p.out.Printf("%s\n", p.Next)
 		return
 	}
-	more := place.again()
 	config := ""
-	if len(p.Escalation.Evidence) > 0 && place.Server == "" {
+	if len(p.Escalation.Evidence) > 0 && local {
 		config = " --config FILE"
 	}
 	p.title("to decide")

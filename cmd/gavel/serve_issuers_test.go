@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -226,7 +227,11 @@ func TestRunsOfRemovedIssuers(t *testing.T) {
 	t.Parallel()
 	p, dir := newProvider(t), t.TempDir()
 	file := p.trusting(dir)
-	trusting := readText(file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusting := string(text)
 	put(t, filepath.Join(dir, "chains", "c.json"), `{"name":"c","steps":[{"id":"w","type":"wait","signal":"go"},{"id":"open","type":"workflow","workflow":"guarded","action":"start"}]}`)
 	const chains = "chains: {definitions: chains}\n"
 	put(t, file, trusting+chains)

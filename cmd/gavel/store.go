@@ -21,8 +21,6 @@ import (
 // File names of a store.
 const (
 	storeFolder = ".workflows"
-	storeFile   = gavel.StoreFile
-	keyFile     = gavel.KeyFile
 )
 
 // storeFlag is module.StoreFlags with methods.
@@ -141,7 +139,7 @@ func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logge
 	if f.Store != "" {
 		return explicitStore(f.Store, create)
 	}
-	local := filepath.Join(storeFolder, storeFile)
+	local := filepath.Join(storeFolder, gavel.StoreFile)
 	user, userErr := userStore()
 	if !create {
 		for _, path := range f.places() {
@@ -198,7 +196,7 @@ func explicitStore(path string, create bool) (string, error) {
 	}
 	if info, err := os.Stat(path); err == nil {
 		if info.IsDir() {
-			return "", term.UsageErrorf("give the file in it, such as "+filepath.Join(path, storeFile), "--store %s is a folder", path)
+			return "", term.UsageErrorf("give the file in it, such as "+filepath.Join(path, gavel.StoreFile), "--store %s is a folder", path)
 		}
 		return path, nil
 	}
@@ -223,7 +221,7 @@ func checkNotLost(path string) error {
 	if sqlite.IsLogAlone(path) {
 		return term.UnknownErrorf("put the database back, or replay the log: gavel repair --store "+path+" --out FILE", "cannot read the store %s: %w", path, sqlite.ErrLostFile)
 	}
-	if key := filepath.Join(filepath.Dir(path), keyFile); isFile(key) && filepath.Base(path) == storeFile {
+	if key := filepath.Join(filepath.Dir(path), gavel.KeyFile); isFile(key) && filepath.Base(path) == gavel.StoreFile {
 		return term.UnknownErrorf(hint, "there is no store at %s, but its key %s is there: the store was moved or deleted", path, key)
 	}
 	return nil
@@ -250,7 +248,7 @@ func (f storeFlag) places() []string {
 	case f.Store != "":
 		return []string{f.Store}
 	}
-	places := []string{filepath.Join(storeFolder, storeFile)}
+	places := []string{filepath.Join(storeFolder, gavel.StoreFile)}
 	if user, err := userStore(); err == nil {
 		places = append(places, user)
 	}
@@ -275,7 +273,7 @@ func userStore() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("your data directory is not known: %w", err)
 	}
-	return filepath.Join(dir, "gavel", storeFile), nil
+	return filepath.Join(dir, "gavel", gavel.StoreFile), nil
 }
 
 func dataDir() (string, error) {

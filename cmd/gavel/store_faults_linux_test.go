@@ -132,7 +132,7 @@ func storeFault() {
 		return
 	}
 	at := slices.IndexFunc(storeFaults, func(f storeFaultOf) bool { return f.name == os.Args[1] })
-	f := &faultBench{path: filepath.Join(os.Args[2], storeFile)}
+	f := &faultBench{path: filepath.Join(os.Args[2], gavel.StoreFile)}
 	r, err := f.run(storeFaults[at])
 	if err != nil {
 		fail(err)
@@ -263,7 +263,7 @@ func (f *faultBench) lost(ctx context.Context, id string, moves int) (lost int, 
 		return 0, "", err
 	}
 	defer os.RemoveAll(dir)
-	left := filepath.Join(dir, storeFile)
+	left := filepath.Join(dir, gavel.StoreFile)
 	for _, suffix := range []string{"", "-wal"} {
 		content, err := os.ReadFile(f.path + suffix)
 		if errors.Is(err, os.ErrNotExist) && suffix == "" {
@@ -603,7 +603,7 @@ func restingCodes(t *testing.T, fault restingFault) string {
 	t.Helper()
 	needsProgram(t)
 	dir := t.TempDir()
-	path := filepath.Join(dir, storeFile)
+	path := filepath.Join(dir, gavel.StoreFile)
 	file, before := filepath.Join(dir, "work"), filepath.Join(dir, "before")
 	definition := filepath.Join(dir, "turn.json")
 	if err := errors.Join(os.WriteFile(definition, []byte(faultFlow), 0o600),

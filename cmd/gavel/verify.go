@@ -116,7 +116,7 @@ func printUnproved(con *console, r audit.VerifyReport, at storePlace) {
 		con.err.Printf("the anchors' signatures were not checked: give --public-key\n")
 	}
 	if r.Rules > 0 && !r.RuleKey {
-		missing := "there is no " + keyFile + " next to the store"
+		missing := "there is no " + gavel.KeyFile + " next to the store"
 		if at.isDatabase() {
 			missing = "give --store-key"
 		}
