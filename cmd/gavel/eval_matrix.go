@@ -58,7 +58,7 @@ func (c *evalRunCmd) cells() ([]evalCell, error) {
 	var all []evalCell
 	for _, model := range models {
 		for _, edition := range editions {
-			all = append(all, evalCell{model, edition})
+			all = append(all, evalCell{model: model, prompt: edition})
 		}
 	}
 	switch several := len(all) > 1; {

@@ -156,7 +156,7 @@ func (c resolveCmd) open(ctx context.Context, con *console, who engine.Principal
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())
 	}
-	caller := completing{operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
+	caller := completing{Caller: operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
 	if req.Decision == judge.Approve {
 		if err := canFetch(ctx, sys, caller, req.ID); err != nil {
 			return nil, nil, errors.Join(err, sys.Close())
