@@ -18,9 +18,9 @@ type schemaCmd struct {
 
 // schemaInfo is one entry of the list.
 type schemaInfo struct {
-	Name  string `json:"name"`
-	About string `json:"about"`
-	print func(con *console) (any, error)
+	Name  string                          `json:"name"`
+	About string                          `json:"about"`
+	print func(con *console) (any, error) `json:"-"`
 }
 
 // schemaFiles holds the schemas of tests, golden cases, and sections of the configuration file that are not
