@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
@@ -66,8 +67,8 @@ func openAirline(t *testing.T, name string) (in *os.File, file string) {
 	return in, file
 }
 
-func airlineBuilder() *caseBuilder {
-	return &caseBuilder{set: goldenSet{file: map[string]string{}}, definitions: newDefinitionCache()}
+func airlineBuilder() *setup.CaseBuilder {
+	return &setup.CaseBuilder{Set: setup.GoldenSet{File: map[string]string{}}, Definitions: setup.NewDefinitionCache()}
 }
 
 // The gate gets the same question regardless of the labels.
@@ -87,11 +88,11 @@ func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 	}
 	unlabelled := airlineCases(t, blind, flights)
 	for i, r := range records {
-		question, err := build.build(cases[i])
+		question, err := build.Build(cases[i])
 		if err != nil {
 			t.Fatal(r.ID, err)
 		}
-		again, err := build.build(unlabelled[i])
+		again, err := build.Build(unlabelled[i])
 		if err != nil {
 			t.Fatal(r.ID, err)
 		}
@@ -125,14 +126,14 @@ type airlineGate struct {
 
 func decideAirline(t *testing.T, records []tauRecord, flights tauFlights, evidence bool) airlineGate {
 	t.Helper()
-	cases, build, decide := airlineCases(t, records, flights), airlineBuilder(), decideEval(plainSandbox(t), nil, evalCell{})
+	cases, build, decide := airlineCases(t, records, flights), airlineBuilder(), setup.NewDecider(plainSandbox(t), nil, setup.Cell{})
 	gate := airlineGate{refused: map[string]bool{}, hits: map[string]int{}}
 	for i, r := range records {
 		c := cases[i]
 		if !evidence {
 			c.Evidence = nil
 		}
-		question, err := build.build(c)
+		question, err := build.Build(c)
 		if err != nil {
 			t.Fatal(r.ID, err)
 		}
@@ -266,7 +267,7 @@ var airlineMoves = map[string]string{
 // accompany a call, which the policy forbids, do not count as words to the user here.
 func TestAirlineDialoguesAreWalks(t *testing.T) {
 	t.Parallel()
-	def, err := readWorkflow("airline.jsonl", json.RawMessage(fmt.Sprintf(`{"ref": %q}`, airlineWorkflow)))
+	def, err := setup.ReadWorkflow("airline.jsonl", json.RawMessage(fmt.Sprintf(`{"ref": %q}`, airlineWorkflow)))
 	if err != nil {
 		t.Fatal(err)
 	}

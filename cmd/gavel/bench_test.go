@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 )
 
 // buildEcho builds a bare mcp-go server, to measure the protocol without gavel.
@@ -35,7 +36,7 @@ type pipe struct {
 func dial(b *testing.B, program string, args ...string) *pipe {
 	b.Helper()
 	p := &pipe{cmd: exec.Command(program, args...)}
-	p.cmd.Env = withoutSettings(os.Environ())
+	p.cmd.Env = setup.WithoutSettings(os.Environ())
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

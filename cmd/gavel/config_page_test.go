@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -42,7 +45,7 @@ variable too: the flag wins, then the variable, then the file, then the default.
 Paths (files, folders, patterns) are relative to the file's folder. Keys marked "at once" apply when
 a running server has read the changed file; the others at the next start.
 `)
-	all, flags := listSettings(parser.Model)
+	all, flags := setup.ListSettings(parser.Model)
 	for _, s := range sectionWords {
 		title := s.section
 		if title == "" {
@@ -58,7 +61,7 @@ a running server has read the changed file; the others at the next start.
 				value = strings.Join(setting.Choices, ", ")
 			}
 			when := "at the next start"
-			if listReloadables()[setting.Name()] != nil {
+			if serve.ListReloadables()[setting.Name()] != nil {
 				when = "at once"
 			}
 			fmt.Fprintf(b, "| `%s` | %s | `--%s` | `%s` | %s | %s |\n", setting.Key, value, flags[i].Name, flags[i].Envs[0], when, flags[i].Help)
@@ -118,7 +121,7 @@ func newKeyWriter(t *testing.T, b *bytes.Buffer) (write func(section string)) {
 		Items                *schema
 		AdditionalProperties json.RawMessage
 	}
-	sections, err := sectionSchemas()
+	sections, err := author.SectionSchemas()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +170,7 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := []string{}
-	all, _ := listSettings(parser.Model)
+	all, _ := setup.ListSettings(parser.Model)
 	for _, setting := range all {
 		if !strings.Contains(b.String(), "| `"+setting.Key+"` |") {
 			t.Errorf("%s is not on the page", setting.Name())
@@ -175,16 +178,16 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 		names = append(names, setting.Name())
 	}
 	for _, command := range parser.Model.Children {
-		if !slices.Contains(serverSections, command.Name) {
+		if !slices.Contains(setup.ServerSections, command.Name) {
 			continue
 		}
 		for _, f := range command.Flags {
-			if _, ok := settingOf(command.Name, f); !ok && f.Name != "config" {
+			if _, ok := setup.SettingOf(command.Name, f); !ok && f.Name != "config" {
 				t.Errorf("%s --%s has no key in the file", command.Name, f.Name)
 			}
 		}
 	}
-	for name := range listReloadables() {
+	for name := range serve.ListReloadables() {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is reloadable and no setting", name)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
 	"github.com/gavel-mcp/gavel/internal/config"
 )
 
@@ -105,8 +106,8 @@ func TestConfigParts(t *testing.T) {
 	var taken []string
 	wrong := map[string]bool{}
 	during := func() {}
-	part := func(section string, files ...string) *configPart {
-		return &configPart{section: section, files: func(*config.File) []string { return files }, prepare: func(context.Context, *configChange) (func(), error) {
+	part := func(section string, files ...string) *serve.ConfigPart {
+		return &serve.ConfigPart{Section: section, Files: func(*config.File) []string { return files }, Prepare: func(context.Context, *serve.ConfigChange) (func(), error) {
 			during()
 			if wrong[section] {
 				return nil, errors.New("it is wrong")
@@ -115,17 +116,17 @@ func TestConfigParts(t *testing.T) {
 		}}
 	}
 	put(t, path, "expose: {prefix: a}\nchains: {state: a}\nwebhooks: {}\n")
-	w := newConfigWatch(slog.New(slog.NewTextHandler(&log, nil)), path, part("chains", other), part("expose"), part("webhooks"), &configPart{section: "evidence"})
+	w := serve.NewConfigWatch(slog.New(slog.NewTextHandler(&log, nil)), path, part("chains", other), part("expose"), part("webhooks"), &serve.ConfigPart{Section: "evidence"})
 	look := func(want, said string) {
 		t.Helper()
 		log.Reset()
 		taken = nil
-		w.look(t.Context(), false) // it may still be being written
+		w.Look(t.Context(), false) // it may still be being written
 		if len(taken) > 0 || log.Len() > 0 {
 			t.Errorf("it was read at once: %v %s", taken, &log)
 		}
 		for range 2 {
-			w.look(t.Context(), false)
+			w.Look(t.Context(), false)
 		}
 		if got := strings.Join(taken, " "); got != want || strings.Count(log.String(), said) != 1 || said == "refused" && strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("took %q, want %q with one %q: %s", got, want, said, &log)
@@ -146,7 +147,7 @@ func TestConfigParts(t *testing.T) {
 		during = func() {}
 		put(t, path, "expose: {prefix: dd}\nchains: {state: c}\nwebhooks: {}\nevidence: {}\n")
 	}
-	w.look(t.Context(), true)
+	w.Look(t.Context(), true)
 	if len(taken) != 2 { // of the previous change
 		t.Errorf("what was written meanwhile is taken over: %v", taken)
 	}
@@ -156,7 +157,7 @@ func TestConfigParts(t *testing.T) {
 	put(t, path, "expose: {prefix: e}\nchains: {state: c}\nwebhooks: {}\nevidence: {}\n")
 	look("", "refused")
 	wrong["expose"] = false
-	w.look(t.Context(), true)
+	w.Look(t.Context(), true)
 	if got := strings.Join(taken, " "); got != "expose" {
 		t.Errorf("what was refused and is read at once: %q", got)
 	}

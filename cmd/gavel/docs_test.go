@@ -17,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/upstream"
@@ -310,7 +311,7 @@ func TestVariablesAreForSettings(t *testing.T) {
 	walk = func(n *kong.Node) {
 		for _, f := range n.Flags {
 			own := func(name string) bool { return strings.HasPrefix(name, "GAVEL_") }
-			_, hasKey := settingOf(commandName(n), f)
+			_, hasKey := setup.SettingOf(setup.CommandName(n), f)
 			if hasKey && !slices.ContainsFunc(f.Envs, own) {
 				t.Errorf("%s --%s has no GAVEL_ variable", n.FullPath(), f.Name)
 			}

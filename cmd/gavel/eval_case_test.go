@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
@@ -15,13 +16,13 @@ import (
 func TestGoldenSetIsReadAgain(t *testing.T) {
 	t.Parallel()
 	path := smallSet(t, 4)
-	set, err := readGolden(t.Context(), []string{path}, []eval.Split{eval.Test}, nil)
+	set, err := setup.ReadGolden(t.Context(), []string{path}, []eval.Split{eval.Test}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		var ids []string
-		for c, err := range set.all(t.Context()) {
+		for c, err := range set.All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +42,7 @@ func TestGoldenSetIsReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		var last error
-		for _, err := range set.all(t.Context()) {
+		for _, err := range set.All(t.Context()) {
 			last = err
 		}
 		if said := new(term.ExitError); !errors.As(last, &said) || said.Code == term.ExitOK {
@@ -57,7 +58,7 @@ func TestGoldenSetIsAFile(t *testing.T) {
 		t.Skip("there is no file here that is none")
 	}
 	var said *term.ExitError
-	if _, err := readGolden(t.Context(), []string{os.DevNull}, nil, nil); !errors.As(err, &said) || said.Code != term.ExitUsage || !strings.Contains(err.Error(), "more than once") {
+	if _, err := setup.ReadGolden(t.Context(), []string{os.DevNull}, nil, nil); !errors.As(err, &said) || said.Code != term.ExitUsage || !strings.Contains(err.Error(), "more than once") {
 		t.Errorf("a device: %v", err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -29,11 +31,11 @@ var (
 // goldenCases returns the cases of the set, or those with one of the tags.
 func goldenCases(t *testing.T, tags ...string) (cases []eval.Case) {
 	t.Helper()
-	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, tags)
+	set, err := setup.ReadGolden(t.Context(), []string{goldenFolder}, nil, tags)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for c, err := range set.all(t.Context()) {
+	for c, err := range set.All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,13 +47,13 @@ func goldenCases(t *testing.T, tags ...string) (cases []eval.Case) {
 // askedAbout finds the golden case of a question by the documents that the question shows.
 func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 	t.Helper()
-	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	set, err := setup.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, builder := map[string]eval.Case{}, &caseBuilder{set: set, definitions: newDefinitionCache()}
+	known, builder := map[string]eval.Case{}, &setup.CaseBuilder{Set: set, Definitions: setup.NewDefinitionCache()}
 	for _, c := range goldenCases(t) {
-		question, err := builder.build(c)
+		question, err := builder.Build(c)
 		if err != nil {
 			t.Fatal(c.ID, err)
 		}
@@ -60,7 +62,7 @@ func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 			if err != nil {
 				t.Fatal(c.ID, err)
 			}
-			if err := setEvidence(&question, evidence); err != nil {
+			if err := measure.SetEvidence(&question, evidence); err != nil {
 				t.Fatal(c.ID, err)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators"
@@ -16,7 +18,7 @@ import (
 // golden reads the golden cases of the repository.
 func golden(t *testing.T) []eval.Golden {
 	t.Helper()
-	files, err := goldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
+	files, err := setup.GoldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +124,7 @@ func checkGoldenCase(t *testing.T, c eval.Golden) {
 	t.Helper()
 	for tag, is := range map[string]bool{
 		"evidence": len(c.Evidence) > 0,
-		"history":  len(c.History) > 1 || len(c.History) == 1 && c.History[0].By != evaluationPrincipal,
+		"history":  len(c.History) > 1 || len(c.History) == 1 && c.History[0].By != setup.EvaluationPrincipal,
 		"escalate": c.Expect.Outcome == judge.Escalate,
 	} {
 		if slices.Contains(c.Tags, tag) != is {
@@ -174,13 +176,13 @@ func caseSize(t *testing.T, c eval.Golden) int {
 // person, and every other case passes all layers before the model. So only a judge can distinguish those.
 func TestStructureDoesWhatTheTagsPromise(t *testing.T) {
 	t.Parallel()
-	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	set, err := setup.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder, decide := &caseBuilder{set: set, definitions: newDefinitionCache()}, decideEval(plainSandbox(t), nil, evalCell{})
+	builder, decide := &setup.CaseBuilder{Set: set, Definitions: setup.NewDefinitionCache()}, setup.NewDecider(plainSandbox(t), nil, setup.Cell{})
 	for _, g := range goldenCases(t) {
-		c, err := builder.build(g)
+		c, err := builder.Build(g)
 		if err != nil {
 			t.Fatalf("%s: %v", g.ID, err)
 		}
@@ -215,7 +217,7 @@ func TestGoldenCasesAreClean(t *testing.T) {
 	if !strings.Contains(said, "0 issues") || !strings.Contains(pages(t)["../../docs/evaluation.md"], said) {
 		t.Errorf("docs/evaluation.md does not show: %s", said)
 	}
-	var report evalLintReport
+	var report measure.EvalLintReport
 	if err := json.Unmarshal(runGavel(t, "eval", "lint", "--json", dir), &report); err != nil || !report.OK || report.Cases != len(golden(t)) {
 		t.Errorf("%+v, %v", report, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 )
 
 // surroundings is a command that prints everything about its environment that can change a program's behaviour:
@@ -69,7 +71,7 @@ func TestEvidenceIsTheSameEverywhere(t *testing.T) {
 	defer extra.Close()
 	needsProgram(t)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' HUP INT QUIT USR1; exec gavel evidence fetch around --json --config "$0"`, config)
-	cmd.Dir, cmd.Env, cmd.ExtraFiles = os.TempDir(), withoutSettings(os.Environ()), []*os.File{extra, extra}
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = os.TempDir(), setup.WithoutSettings(os.Environ()), []*os.File{extra, extra}
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
 )
 
 // A changed section is applied completely or not at all. A removed section exposes nothing.
@@ -29,7 +30,7 @@ func TestChangedExposure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sys.Close()
-	w := newConfigWatch(logger, path, services(nil).watch(sys.Extensions())...)
+	w := serve.NewConfigWatch(logger, path, serve.Services(nil).Watch(sys.Extensions())...)
 	for _, c := range []struct{ text, said, listed string }{
 		{"logLevel: debug\n", "", ""},
 		{"expose: {workflows: [render]}\n", "the changed section is taken over", "render"},
@@ -41,7 +42,7 @@ func TestChangedExposure(t *testing.T) {
 	} {
 		log.Reset()
 		put(t, path, c.text)
-		w.look(t.Context(), true)
+		w.Look(t.Context(), true)
 		if said := log.String(); (c.said == "") != (said == "") || !strings.Contains(said, c.said) {
 			t.Errorf("%s: the log says %s", c.text, said)
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/judge"
@@ -68,10 +70,10 @@ func TestGatewayOverStdio(t *testing.T) {
 }
 
 // openServing opens a system like a server, with a store in memory.
-func openServing(t *testing.T, log *slog.Logger, with equipment) *system {
+func openServing(t *testing.T, log *slog.Logger, with setup.Equipment) *setup.System {
 	t.Helper()
-	with.serves = true
-	sys, err := openSystem(t.Context(), log, storePlace{path: gavel.Memory}, with)
+	with.Serves = true
+	sys, err := setup.OpenSystem(t.Context(), log, setup.StoreLocation{Path: gavel.Memory}, with)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +91,9 @@ func TestChangedUpstreams(t *testing.T) {
 	path := putPinned(t, gavelBehind)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	sys := openServing(t, logger, equipment{file: path})
+	sys := openServing(t, logger, setup.Equipment{File: path})
 	g := sys.Extensions().Foreign()
-	w := newConfigWatch(logger, path, services(nil).watch(sys.Extensions())...)
+	w := serve.NewConfigWatch(logger, path, serve.Services(nil).Watch(sys.Extensions())...)
 	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 	for _, c := range []struct{ name, text, said, listed string }{
 		{"nothing changed", gavelBehind, "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
@@ -105,7 +107,7 @@ func TestChangedUpstreams(t *testing.T) {
 		log.Reset()
 		changed := g.Changed(agent, wire.Tool)
 		put(t, path, c.text)
-		w.look(t.Context(), true)
+		w.Look(t.Context(), true)
 		var names []string
 		for _, item := range g.List(agent, wire.Tool) {
 			names = append(names, item.Name)
@@ -133,12 +135,12 @@ func TestEvidenceFromChangedUpstreams(t *testing.T) {
 	path := putPinned(t, source)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	sources, err := configFlag{Config: path}.open(logger)
+	sources, err := setup.ConfigFlag{Config: path}.Open(logger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys := openServing(t, logger, equipment{file: path, sources: sources})
-	w := newConfigWatch(logger, path, services(nil).watch(sys.Extensions())...)
+	sys := openServing(t, logger, setup.Equipment{File: path, Sources: sources})
+	w := serve.NewConfigWatch(logger, path, serve.Services(nil).Watch(sys.Extensions())...)
 	for _, c := range []struct {
 		name, text, said string
 		want             judge.EvidenceFailure
@@ -151,7 +153,7 @@ func TestEvidenceFromChangedUpstreams(t *testing.T) {
 	} {
 		log.Reset()
 		put(t, path, c.text)
-		w.look(t.Context(), true)
+		w.Look(t.Context(), true)
 		f, err := sources.Fetch(t.Context(), judge.EvidenceRequest{Source: "flows", Principal: "local:agent", Role: "agent"}, true)
 		if err != nil || f.Failure != c.want || !strings.Contains(log.String(), c.said) {
 			t.Errorf("%s: %+v, %v, %s", c.name, f, err, log.String())

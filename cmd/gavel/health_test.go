@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -34,12 +36,12 @@ func TestHealthOfServer(t *testing.T) {
 	} {
 		needsProgram(t)
 		cmd := exec.CommandContext(t.Context(), "gavel", append([]string{"health", "--timeout", "1m"}, c.args...)...)
-		cmd.Env = append(withoutSettings(os.Environ()), c.env)
+		cmd.Env = append(setup.WithoutSettings(os.Environ()), c.env)
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), ": ready\n") {
 			t.Errorf("%s: %v %s", name, err, out)
 		}
 	}
-	var r readiness
+	var r serve.Readiness
 	if err := json.Unmarshal(runGavel(t, "health", s.url, "--json", "--timeout", "1m"), &r); err != nil || !r.Ready || r.Server != s.url || len(r.Parts) == 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -92,29 +94,5 @@ func TestHealthExitCodes(t *testing.T) {
 	}
 	if out, code := gavelFails(t, []string{"GAVEL_LISTEN=4285"}, "health"); code != term.ExitUsage || !strings.Contains(out, "GAVEL_LISTEN") {
 		t.Errorf("no address to listen on: %d %s", code, out)
-	}
-}
-
-func TestListening(t *testing.T) {
-	t.Parallel()
-	for address, want := range map[string]string{
-		"": "http://127.0.0.1:4285", "0.0.0.0:1": "http://127.0.0.1:1", "[::]:1": "http://[::1]:1", ":1": "http://127.0.0.1:1",
-		"gavel.example:1": "http://gavel.example:1", "[::1]:1": "http://[::1]:1", "10.1.2.3:1": "http://10.1.2.3:1",
-	} {
-		if got, err := serverAddress(address); err != nil || got != want {
-			t.Errorf("%q is asked at %s, %v; want %s", address, got, err, want)
-		}
-	}
-}
-
-func TestLoopbackOnly(t *testing.T) {
-	t.Parallel()
-	for host, want := range map[string]bool{
-		"127.0.0.1": true, "127.8.9.10": true, "::1": true, "[::1]": true, "::ffff:127.0.0.1": true,
-		"": false, "0.0.0.0": false, "::": false, "192.0.2.7": false, "2001:db8::1": false,
-	} {
-		if got := loopbackOnly(t.Context(), host); got != want {
-			t.Errorf("%q: %t, want %t", host, got, want)
-		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 )
 
 // BenchmarkHook measures hooks with a warm store. It alternates them with gavel version and with one write to the
@@ -25,7 +27,7 @@ func BenchmarkHook(b *testing.B) {
 	dir := hookProject(b)
 	ask := func(input []byte) string {
 		cmd := exec.CommandContext(b.Context(), gavel, "hook", "claude-code", "--config", filepath.Join(dir, "gavel.yaml"))
-		cmd.Env, cmd.Stdin = withoutSettings(os.Environ()), bytes.NewReader(input)
+		cmd.Env, cmd.Stdin = setup.WithoutSettings(os.Environ()), bytes.NewReader(input)
 		out, err := cmd.Output()
 		if err != nil {
 			b.Fatal(err)
@@ -108,7 +110,7 @@ func BenchmarkHook(b *testing.B) {
 func beginHookServer(b *testing.B, dir string) (address string, client *http.Client) {
 	b.Helper()
 	cmd := exec.Command("gavel", "serve", "--listen", "127.0.0.1:0", "--auth", "none", "--config", filepath.Join(dir, "gavel.yaml"))
-	cmd.Env = withoutSettings(os.Environ())
+	cmd.Env = setup.WithoutSettings(os.Environ())
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		b.Fatal(err)

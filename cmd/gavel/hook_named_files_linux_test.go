@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
@@ -160,7 +161,7 @@ func TestHooksReadNoFile(t *testing.T) {
 	}, "--config", filepath.Join(working, "gavel.yaml"))
 	token := s.token("h", "--hooks", "/")
 	secrets := []string{canary}
-	for _, name := range []string{operatorTokenFile, agentTokenFile, "gavel.key", "gavel.tokens"} {
+	for _, name := range []string{serve.OperatorTokenFile, serve.AgentTokenFile, "gavel.key", "gavel.tokens"} {
 		text, err := os.ReadFile(filepath.Join(store, name))
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/module"
 )
@@ -60,7 +61,7 @@ func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 			t.Errorf("%s: %s", what, r.text())
 		}
 	}
-	db, err := lookIntoStore(t.Context(), module.StoreFlags{Store: filepath.Join(dir, ".workflows", "gavel.db")})
+	db, err := setup.LookIntoStore(t.Context(), module.StoreFlags{Store: filepath.Join(dir, ".workflows", "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 )
 
 // agentPlay is a coding agent in a git repository for which gavel init has written a template. Like Claude Code, it
@@ -31,7 +34,7 @@ func newAgentPlay(t *testing.T, template string, files map[string]string) *agent
 	}
 	home := t.TempDir()
 	p := &agentPlay{t: t, folder: filepath.Join(home, "shop")}
-	p.environ = append(withoutSettings(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME="+home, "GIT_CONFIG_NOSYSTEM=1",
+	p.environ = append(setup.WithoutSettings(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME="+home, "GIT_CONFIG_NOSYSTEM=1",
 		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.org", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.org",
 		"PATH="+filepath.Join(home, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	for name, text := range files {
@@ -45,13 +48,13 @@ func newAgentPlay(t *testing.T, template string, files map[string]string) *agent
 	p.run("", "git", "init", "-q", "--bare", "../shop.git")
 	p.run("", "git", "remote", "add", "origin", "../shop.git")
 	p.run("", "gavel", "init", "--template", template)
-	settings := filepath.Join(p.folder, settingsFile)
+	settings := filepath.Join(p.folder, author.SettingsFile)
 	text, err := os.ReadFile(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	put(t, settings, strings.Replace(string(text), "[make, test]", "[sh, tests/run.sh]", 1))
-	p.run("", "gavel", "config", "check", settingsFile)
+	p.run("", "gavel", "config", "check", author.SettingsFile)
 	p.run("", "git", "add", ".")
 	p.run("", "git", "commit", "-q", "-m", "The shop")
 	return p
@@ -105,7 +108,7 @@ func (p *agentPlay) ask(event string, more map[string]any) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	printed := p.run(string(raw), "gavel", "hook", "claude-code", "--config", settingsFile)
+	printed := p.run(string(raw), "gavel", "hook", "claude-code", "--config", author.SettingsFile)
 	if strings.TrimSpace(printed) == "" {
 		return ""
 	}
@@ -190,7 +193,7 @@ func (p *agentPlay) advance(action, data string) {
 	call := fmt.Sprintf(`{"id":%q,"action":%q,"data":%s}`, p.workflow, action, strings.ReplaceAll(data, "COMMIT", p.commit))
 	calls := filepath.Join(p.t.TempDir(), "calls")
 	put(p.t, calls, "workflow.advance "+call+"\n")
-	printed := p.run("", "play", calls, "--config", settingsFile)
+	printed := p.run("", "play", calls, "--config", author.SettingsFile)
 	var answer struct {
 		State    string
 		Decision struct {
@@ -211,7 +214,7 @@ func (p *agentPlay) advance(action, data string) {
 // runAsPerson runs a command as a person at another terminal.
 func (p *agentPlay) runAsPerson(args ...string) {
 	p.t.Helper()
-	args = append(args, "--config", settingsFile)
+	args = append(args, "--config", author.SettingsFile)
 	p.show("A person: $ gavel "+strings.Join(args, " "), p.run("", "gavel", args...))
 }
 

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 )
 
 // TestFromAnEmptyFolder types the section Start of README into an empty folder. Then it acts as the MCP client that
@@ -16,7 +19,7 @@ func TestFromAnEmptyFolder(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
 	folder, elsewhere := t.TempDir(), t.TempDir()
-	environ := append(withoutSettings(os.Environ()), "HOME="+elsewhere, "XDG_DATA_HOME="+elsewhere)
+	environ := append(setup.WithoutSettings(os.Environ()), "HOME="+elsewhere, "XDG_DATA_HOME="+elsewhere)
 	run := func(dir, program string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(program, args...)
@@ -91,8 +94,8 @@ func sameFile(a, b string) bool {
 // writes.
 func TestClientConfigurations(t *testing.T) {
 	t.Parallel()
-	for name, c := range mcpClients() {
-		text := c.text("/bin/gavel", []string{"mcp", "--config", `C:\a "b"\gavel.yaml`})
+	for name, c := range author.MCPClients() {
+		text := c.Text("/bin/gavel", []string{"mcp", "--config", `C:\a "b"\gavel.yaml`})
 		var found clientConfig
 		if name == "codex" {
 			lines := strings.Split(text, "\n")
@@ -146,7 +149,7 @@ workflow.advance {"id":"$ID","action":"approve"}
 	run := func(program string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(program, args...)
-		cmd.Dir, cmd.Env = folder, withoutSettings(os.Environ())
+		cmd.Dir, cmd.Env = folder, setup.WithoutSettings(os.Environ())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)

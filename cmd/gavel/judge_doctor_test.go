@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
@@ -158,7 +160,7 @@ func TestDoctorSaysTheCause(t *testing.T) {
 func (a ailment) row(t *testing.T, url string) string {
 	t.Helper()
 	code, out := doctor(t, url, nil, "--json")
-	var found struct{ Models []diagnosis }
+	var found struct{ Models []measure.Diagnosis }
 	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found.Models) != 1 {
 		t.Errorf("%s: %v\n%s", a.what, err, out)
 		return ""
@@ -214,7 +216,7 @@ func doctor(t *testing.T, url string, env []string, args ...string) (code int, s
 	t.Helper()
 	needsProgram(t)
 	cmd := exec.Command("gavel", append([]string{"judge", "doctor"}, args...)...)
-	cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=4s")
+	cmd.Env = append(setup.WithoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=4s")
 	cmd.Env = append(cmd.Env, env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/internal/modules/demo"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -36,7 +38,7 @@ func TestDoctor(t *testing.T) {
 		code, out := doctor(t, model.URL, nil, "--json")
 		var found struct {
 			OK     bool
-			Models []diagnosis
+			Models []measure.Diagnosis
 		}
 		if err := json.Unmarshal([]byte(out), &found); err != nil {
 			t.Fatalf("%s: %v\n%s", bad, err, out)
@@ -56,23 +58,23 @@ func TestCassetteThroughTheFlags(t *testing.T) {
 	}
 	defer scripted.Close()
 	tape := filepath.Join(t.TempDir(), "tape.jsonl")
-	ask := func(mode string, which int) (sampleTest, string) {
+	ask := func(mode string, which int) (measure.SampleTest, string) {
 		t.Helper()
-		f := modelFlags{
+		f := setup.ModelFlags{
 			BaseURL: scripted.URL, Model: "scripted", Thinking: "auto", Structured: "auto", Deadline: 5 * time.Second,
 			Refusals: 3, Window: 24 * time.Hour, Cassette: tape, CassetteFor: mode,
 		}
 		var log bytes.Buffer
-		m, err := f.open(slog.New(slog.NewTextHandler(&log, nil)))
+		m, err := f.Open(slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		layer, err := m.layer(nil)
+		layer, err := m.Layer(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := samples[which]
-		result, _, err := judgeSample(t.Context(), layer, s.name, s.data, s.expected)
+		s := measure.Samples[which]
+		result, _, err := measure.JudgeSample(t.Context(), layer, s.Name, s.Data, s.Expected)
 		if err != nil {
 			t.Fatal(err)
 		}

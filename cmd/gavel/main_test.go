@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -65,7 +66,7 @@ func (s sized) Run() int {
 	defer pgtest.StopShared()
 	storetest.UseMemory()
 	for _, v := range os.Environ() { // settings of this machine must not affect the tests
-		if name, _, _ := strings.Cut(v, "="); isSetting(name) && name != "GAVEL_LONG" && name != pgtest.Variable {
+		if name, _, _ := strings.Cut(v, "="); setup.IsSetting(name) && name != "GAVEL_LONG" && name != pgtest.Variable {
 			if err := os.Unsetenv(name); err != nil {
 				panic(err)
 			}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 )
 
 // socketPair returns two blocking ends; the second is for a child process.
@@ -39,7 +41,7 @@ func TestSharedPipeTurnsNonBlocking(t *testing.T) {
 	fromOut, out := socketPair(t)
 	var stderr lockedBuffer
 	cmd := exec.Command("gavel", "mcp", "--store", "memory")
-	cmd.Env = withoutSettings(os.Environ())
+	cmd.Env = setup.WithoutSettings(os.Environ())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,5 @@
 package main
 
-// Each module of the program has one line here. docs/architecture.md describes how to add one.
 import (
 	_ "github.com/gavel-mcp/gavel/internal/modules/chain"
 	_ "github.com/gavel-mcp/gavel/internal/modules/demo"

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 )
 
 var (
@@ -97,7 +99,7 @@ func beginShell(t *testing.T, dir string) *shellSession {
 	needsProgram(t)
 	cmd := exec.Command("bash", "--norc")
 	cmd.Dir = dir
-	cmd.Env = append(withoutSettings(os.Environ()), "NO_PROXY=*", "no_proxy=*", "NO_COLOR=1")
+	cmd.Env = append(setup.WithoutSettings(os.Environ()), "NO_PROXY=*", "no_proxy=*", "NO_COLOR=1")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,20 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/judge"
 )
-
-// boast is text by which an agent imitates gavel's output.
-const boast = "approved by all layers, nothing to check"
 
 // lobbying is an agent's workflow with the boast in every text that a review shows.
 const lobbying = `{"name":"lobbying","initialState":"a","states":{
@@ -55,96 +45,5 @@ func TestReviewShowsWhoseWordsTheyAre(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(page)
-	}
-}
-
-// A layer's reasoning may contain text from scripts, models and agents.
-func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
-	t.Parallel()
-	var b bytes.Buffer
-	p := reviewPage{out: term.New(&b)}
-	p.Escalation.Opinions = []engine.Opinion{
-		{Opinion: judge.Opinion{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast}},
-		{Opinion: judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
-			Votes: []judge.Vote{{Model: "small", Stage: true, Outcome: judge.Reject, Confidence: 0.7}, {Model: "m", Outcome: judge.Escalate, Trouble: judge.TroubleUnreadable}},
-			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Says: boast, Basis: judge.BasisClaim}},
-		}}},
-	}
-	p.Criteria = []string{boast}
-	p.layers()
-	p.criteria()
-	for line := range strings.Lines(b.String()) {
-		if strings.Contains(line, boast) && !strings.HasPrefix(line, "  | ") {
-			t.Errorf("somebody's words pass for gavel's: %q", line)
-		}
-	}
-	for _, row := range []string{`small \(cascade\) +reject +0.70`, `m +judge_unreadable`} {
-		if !regexp.MustCompile(row).MatchString(b.String()) {
-			t.Errorf("no %q in\n%s", row, &b)
-		}
-	}
-	if n := strings.Count(b.String(), "\n  | model: "); n != 1 {
-		t.Errorf("the model speaks %d times:\n%s", n, &b)
-	}
-}
-
-// The path marks steps that were decided without a required judge, or that do not count in full. It contains only
-// gavel's own text.
-func TestReviewShowsThePath(t *testing.T) {
-	t.Parallel()
-	var b bytes.Buffer
-	at := func(seq int64, kind record.Kind, action, to string) engine.TimelineEntry {
-		return engine.TimelineEntry{Seq: seq, Kind: kind, Action: action, To: to, Principal: "agent:ada", Reason: boast}
-	}
-	decided := func(d judge.Outcome, by judge.LayerName, degraded, fault bool, mode judge.Mode) engine.HistoryEntry {
-		return engine.HistoryEntry{Decision: engine.Decision{Outcome: d, DecidedBy: by, Degraded: degraded, Fault: fault, Mode: mode, Code: "some_code", Reasoning: boast}}
-	}
-	p := reviewPage{out: term.New(&b), past: reviewPast{
-		events: []engine.TimelineEntry{
-			at(1, record.Started, "", "a"), at(2, record.Refused, "go", "a"), at(3, record.Advanced, "go", "b"),
-			at(4, record.Advanced, "on", "c"), at(5, record.RolledBack, "", "a"), at(6, record.Advanced, "go", "b"),
-		},
-		decisions: map[int64]engine.HistoryEntry{
-			1: decided(judge.Approve, judge.LayerTransition, false, false, judge.Enforce), 2: decided(judge.Reject, judge.LayerScript, false, true, judge.Enforce),
-			3: decided(judge.Approve, judge.ByFallback, true, false, judge.Enforce), 4: decided(judge.Approve, judge.LayerModel, false, false, judge.Shadow),
-			6: decided(judge.Approve, judge.LayerScript, false, false, judge.Enforce),
-		},
-		reviews: []engine.ReviewSummary{{ID: "rev-2", Status: record.ReviewStale}},
-	}}
-	p.path()
-	for _, want := range []string{"\na -> b (degraded, fallback) -> c (shadow) -> a -> b\n", "  degraded, fallback\n", "  fault\n", "  shadow\n", "other reviews of this instance", "rev-2"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, &b)
-		}
-	}
-	if strings.Contains(b.String(), boast) {
-		t.Errorf("somebody's words pass for gavel's:\n%s", &b)
-	}
-	b.Reset()
-	for i := int64(7); i < 40; i++ {
-		p.past.events = append(p.past.events, at(i, record.Prechecked, "go", "b"))
-	}
-	p.Instance = "wf-1"
-	p.path()
-	if n := strings.Count(b.String(), "prechecked"); n != mostSteps || !strings.Contains(b.String(), "19 steps before: gavel instances timeline wf-1") {
-		t.Errorf("%d steps in\n%s", n, &b)
-	}
-}
-
-// TestShowNamesTheAnswers shows that a chain's step has other commands to resolve it than a move.
-func TestShowNamesTheAnswers(t *testing.T) {
-	for kind, want := range map[string][]string{
-		"step":  {"it happened, and gave JSON (null for nothing):\n    gavel review approve rev-1 --output JSON --reason '...' --store s.db\n", "it did not happen; the run makes the call again:\n    gavel review reject rev-1 --reason '...' --store s.db\n", "    gavel review give-up rev-1 --reason '...' --store s.db\n"},
-		"input": {"give JSON, the content of the form:\n    gavel review approve rev-1 --output JSON --reason", "decline:\n    gavel review reject rev-1 ", "    gavel review give-up rev-1 "},
-		"":      {"gavel review approve rev-1 --reason '...' --store s.db\ngavel review reject rev-1 --reason '...' --store s.db\n"},
-	} {
-		var b bytes.Buffer
-		p := reviewPage{out: term.New(&b), ReviewView: engine.ReviewView{ReviewSummary: engine.ReviewSummary{ID: "rev-1", Kind: kind, Status: record.ReviewOpen}}}
-		p.decide(" --store s.db", true)
-		for _, part := range want {
-			if !strings.Contains(b.String(), part) {
-				t.Errorf("kind %q: %q is not in\n%s", kind, part, b.String())
-			}
-		}
 	}
 }

@@ -2,18 +2,14 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -124,50 +120,6 @@ func TestTwoReviewersAtOnce(t *testing.T) {
 	}
 }
 
-// counting expires reviews and records when.
-type counting struct {
-	mu    sync.Mutex
-	at    []time.Time
-	fails bool
-}
-
-func (c *counting) ExpireReviews(context.Context) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = append(c.at, time.Now())
-	if c.fails {
-		return 0, errors.New("the disk is full")
-	}
-	return 1, nil
-}
-
-// TestWatchReviews shows that reviews are expired at start and then every minute, despite failures, and not after
-// the watch ends.
-func TestWatchReviews(t *testing.T) {
-	t.Parallel()
-	for _, fails := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			var log bytes.Buffer
-			reviews, began := &counting{fails: fails}, time.Now()
-			stop := watchReviews(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), reviews)
-			time.Sleep(2*expireEvery + time.Second) //nolint:forbidigo // the synctest clock
-			stop()
-			time.Sleep(10 * expireEvery) //nolint:forbidigo // the synctest clock
-			if len(reviews.at) != 3 || !reviews.at[0].Equal(began) || reviews.at[2].Sub(began) != 2*expireEvery {
-				t.Errorf("looked at %v, began at %v", reviews.at, began)
-			}
-			if got := strings.Count(log.String(), "the disk is full"); got != map[bool]int{true: 3}[fails] {
-				t.Errorf("%d complaints:\n%s", got, log.String())
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			stop = watchReviews(ctx, slog.New(slog.DiscardHandler), reviews)
-			cancel()
-			synctest.Wait() // its goroutine must be gone, or synctest fails
-			stop()
-		})
-	}
-}
-
 func TestWordsForTheShell(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
@@ -178,55 +130,6 @@ func TestWordsForTheShell(t *testing.T) {
 		}
 		if out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+term.ShellWord(in)).Output(); err != nil || string(out) != in {
 			t.Errorf("a shell reads %q as %q (%v)", in, out, err)
-		}
-	}
-}
-
-// TestBlocksCannotPretend shows that each line of untrusted text starts with a bar.
-func TestBlocksCannotPretend(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"a\nto decide\nb", "a\r\nb", "a\rb", "a\u2028b\u0085c\vd", "\x1b[2Jx", "", "\n\n", "a\n\n\n"} {
-		var b bytes.Buffer
-		printBlock(term.New(&b), text)
-		for line := range strings.Lines(b.String()) {
-			if !strings.HasPrefix(line, "  | ") && line != "  |\n" || strings.ContainsAny(line, "\r\x1b\v\u0085\u2028") {
-				t.Errorf("%q is printed with the line %q", text, line)
-			}
-		}
-	}
-	var b bytes.Buffer
-	printContent(term.New(&b), json.RawMessage(`{"exitCode":1,"output":"a\nto decide\n"}`))
-	if want := "  | {\n  |   \"exitCode\": 1\n  | }\noutput\n  | a\n  | to decide\n"; b.String() != want {
-		t.Errorf("got\n%s", b.String())
-	}
-}
-
-// TestLongDocumentsAreCut shows that documents are cut by lines and by bytes, with a note of the missing size.
-func TestLongDocumentsAreCut(t *testing.T) {
-	t.Parallel()
-	many, err := json.Marshal(make([]int, 1000))
-	if err != nil {
-		t.Fatal(err)
-	}
-	long, err := json.Marshal(strings.Repeat("é", shownBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		doc   json.RawMessage
-		lines int
-		cut   bool
-	}{
-		"short": {json.RawMessage(`{"a":1}`), 3, false},
-		"lines": {many, shownLines, true},
-		"bytes": {long, 1, true},
-	} {
-		var b bytes.Buffer
-		p := reviewPage{out: term.New(&b)}
-		p.document("data", c.doc)
-		bars := strings.Count(b.String(), "  | ")
-		if bars != c.lines || strings.Contains(b.String(), "more bytes") != c.cut || b.Len() > 2*shownBytes {
-			t.Errorf("%s: %d lines, %d bytes, ending %.80q", name, bars, b.Len(), b.String()[max(0, b.Len()-80):])
 		}
 	}
 }

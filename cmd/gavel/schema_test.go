@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/suite"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -22,11 +25,11 @@ import (
 // schemaNamed returns a schema printed by gavel schema, as text and compiled.
 func schemaNamed(t *testing.T, name string) (json.RawMessage, *schema.Schema) {
 	t.Helper()
-	for _, s := range listSchemas() {
+	for _, s := range author.ListSchemas() {
 		if s.Name != name {
 			continue
 		}
-		printed, err := s.print(&console{settings: &fileSettings{known: listKnownSettings}})
+		printed, err := s.Print(&setup.Console{Settings: &setup.FileSettings{Known: listKnownSettings}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,10 +51,10 @@ func schemaNamed(t *testing.T, name string) (json.RawMessage, *schema.Schema) {
 func TestSchemasAcceptTheExamples(t *testing.T) {
 	t.Parallel()
 	for name, patterns := range map[string][]string{
-		"definition": {"../../testdata/workflows/*", "templates/*/*.yaml"},
-		"tests":      {"../../testdata/suites/*.yaml", "templates/*/*.test.yaml"},
+		"definition": {"../../testdata/workflows/*", "internal/author/templates/*/*.yaml"},
+		"tests":      {"../../testdata/suites/*.yaml", "internal/author/templates/*/*.test.yaml"},
 		"golden":     {"../../testdata/golden/*.jsonl"},
-		"config":     {"../../testdata/evidence/*/gavel.yaml", "templates/*/gavel.yaml"},
+		"config":     {"../../testdata/evidence/*/gavel.yaml", "internal/author/templates/*/gavel.yaml"},
 	} {
 		_, compiled := schemaNamed(t, name)
 		accepts := func(from string, text []byte) {
@@ -70,7 +73,7 @@ func TestSchemasAcceptTheExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, file := range files {
-				if name == "definition" && (module.IsTestFile(file) || filepath.Base(file) == settingsFile) {
+				if name == "definition" && (module.IsTestFile(file) || filepath.Base(file) == author.SettingsFile) {
 					continue
 				}
 				read++
@@ -91,7 +94,7 @@ func TestSchemasAcceptTheExamples(t *testing.T) {
 			t.Errorf("%s: %d examples", name, read)
 		}
 		if name == "config" {
-			accepts("gavel.yaml", []byte(initSettings))
+			accepts("gavel.yaml", []byte(author.InitSettings))
 			accepts("all.yaml", []byte(`{$schema: x, logLevel: info, definitions: [a, b], serve: {listen: "127.0.0.1:0", rate: 1.5}, model: {name: m, deadline: 20s, also: x}, auth: {issuers: [{name: a, url: b, audiences: c}]}}`))
 		}
 	}
@@ -188,7 +191,7 @@ func TestSchemasHaveTheKeysThatAreRead(t *testing.T) {
 	} {
 		file := filepath.Join(dir, fmt.Sprint(i, ".yaml"))
 		put(t, file, c.doc)
-		_, err := checkConfig(&console{parse: parseArguments}, file)
+		_, err := serve.CheckConfig(&setup.Console{Parse: parseArguments}, file)
 		said := strings.Join(term.ListLines(err), "\n")
 		same("config "+c.path, sorted(at(settings, c.path)), told(fmt.Errorf("%s", said)))
 	}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
 )
 
 // provider is an OpenID Connect issuer on this machine.
@@ -145,7 +147,7 @@ func TestIssuedTokens(t *testing.T) {
 	if status, _ := s.ask(ada, http.MethodGet, "/v1/whoami", ""); status != http.StatusUnauthorized {
 		t.Errorf("an issuer that is trusted no more: %d", status)
 	}
-	if status, _ := s.ask("", http.MethodGet, resourcePath, ""); status != http.StatusNotFound {
+	if status, _ := s.ask("", http.MethodGet, serve.ResourcePath, ""); status != http.StatusNotFound {
 		t.Errorf("a document about no issuer: %d", status)
 	}
 }
@@ -176,7 +178,7 @@ func TestResourceMetadata(t *testing.T) {
 			base := c.base(s)
 			for path, resource := range map[string]string{"/mcp": "/mcp", "/v1/whoami": ""} {
 				at := s.metadataOf(path)
-				if want := base + resourcePath + resource; at != want {
+				if want := base + serve.ResourcePath + resource; at != want {
 					t.Errorf("%s: told of %q, want %q", path, at, want)
 				}
 				got := s.must("", http.MethodGet, strings.TrimPrefix(at, base), "")

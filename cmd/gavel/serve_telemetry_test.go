@@ -13,12 +13,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
 )
 
 // figures returns the response of /metrics.
 func (s *served) figures(token string) (status int, text string) {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+metricsPath, http.NoBody)
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+serve.MetricsPath, http.NoBody)
 	if err != nil {
 		s.t.Fatal(err)
 	}

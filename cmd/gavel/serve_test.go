@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -56,7 +58,7 @@ func serveAs(t *testing.T, store string, prepare func(*exec.Cmd), args ...string
 	needsProgram(t)
 	s := &served{t: t, store: store, stderr: &lockedBuffer{}, ended: make(chan struct{})}
 	s.cmd = exec.Command("gavel", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", store}, args...)...)
-	s.cmd.Env = withoutSettings(os.Environ())
+	s.cmd.Env = setup.WithoutSettings(os.Environ())
 	prepare(s.cmd)
 	printed, err := os.Create(filepath.Join(t.TempDir(), "stdout")) // a file, so that it already has everything printed before the last line of stderr
 	if err != nil {
@@ -91,7 +93,7 @@ func serveAs(t *testing.T, store string, prepare func(*exec.Cmd), args ...string
 	case <-time.After(patience):
 		t.Fatalf("gavel serve does not say where it serves\n%s", s.stderr)
 	}
-	for file, token := range map[string]*string{operatorTokenFile: &s.owner, agentTokenFile: &s.agent} {
+	for file, token := range map[string]*string{serve.OperatorTokenFile: &s.owner, serve.AgentTokenFile: &s.agent} {
 		if raw, err := os.ReadFile(filepath.Join(filepath.Dir(store), file)); err == nil {
 			*token = strings.TrimSpace(string(raw))
 		}
@@ -209,7 +211,7 @@ func (s *served) begin(token, workflow string) string {
 func TestFirstStart(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
-	for _, file := range []string{operatorTokenFile, agentTokenFile} {
+	for _, file := range []string{serve.OperatorTokenFile, serve.AgentTokenFile} {
 		if info, err := os.Stat(filepath.Join(filepath.Dir(s.store), file)); err != nil || info.Mode().Perm() != 0o600 || !strings.Contains(s.stderr.String(), file) {
 			t.Fatalf("%v %v", info, err)
 		}

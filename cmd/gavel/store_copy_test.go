@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/admin"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
@@ -66,7 +68,7 @@ func TestKilledCopyGoesOn(t *testing.T) {
 		killed := 0
 		for killed < *killRounds {
 			child := exec.Command("gavel", append([]string{"store", "copy"}, args...)...)
-			child.Env = withoutSettings(os.Environ())
+			child.Env = setup.WithoutSettings(os.Environ())
 			if err := child.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +83,7 @@ func TestKilledCopyGoesOn(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("exit code %d: %s", code, errs)
 		}
-		var result storeCopyResult
+		var result admin.StoreCopyResult
 		if err := json.Unmarshal([]byte(out), &result); err != nil {
 			t.Fatal(err)
 		}

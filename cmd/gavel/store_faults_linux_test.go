@@ -23,6 +23,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
@@ -160,7 +162,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 			err = fmt.Errorf("%w\n%s", err, log.String())
 		}
 	}()
-	sys, err := openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), storePlace{path: f.path}, equipment{})
+	sys, err := setup.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), setup.StoreLocation{Path: f.path}, setup.Equipment{})
 	if err != nil {
 		return r, err
 	}
@@ -188,7 +190,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		if err := fault.before(f); err != nil {
 			return r, err
 		}
-		if sys, err = openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), storePlace{path: f.path}, equipment{}); err != nil {
+		if sys, err = setup.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), setup.StoreLocation{Path: f.path}, setup.Equipment{}); err != nil {
 			return r, err
 		}
 	}
@@ -206,12 +208,12 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 	_, err = sys.Engine.Status(ctx, gavel.Operator, started.ID)
 	r.Read = answerCode(err)
 	answer := httptest.NewRecorder()
-	newHealth(slog.New(slog.NewTextHandler(&log, nil)), sys, func() error { return nil }).Ready(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody))
+	serve.NewHealth(slog.New(slog.NewTextHandler(&log, nil)), sys, func() error { return nil }).Ready(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody))
 	r.Ready = http.StatusOK
 	if strings.Contains(answer.Body.String(), `"name":"store","ok":false`) {
 		r.Ready = http.StatusServiceUnavailable
 	}
-	r.Classes = countedClasses(storeStats(sys.Store).Failures)
+	r.Classes = countedClasses(setup.StoreStats(sys.Store).Failures)
 	if r.Answer == "ok" {
 		acknowledged++
 	}
@@ -622,7 +624,7 @@ func restingCodes(t *testing.T, fault restingFault) string {
 	}
 	code := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), "gavel", args...)
-		cmd.Env = withoutSettings(os.Environ())
+		cmd.Env = setup.WithoutSettings(os.Environ())
 		err := cmd.Run()
 		var failed *exec.ExitError
 		if err != nil && !errors.As(err, &failed) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -26,7 +27,7 @@ func TestSuites(t *testing.T) {
 	if code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
 	}
-	var report testReport
+	var report author.TestReport
 	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -46,7 +47,7 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	var rows []string
 	groups := map[string]string{}
 	for _, f := range slices.Concat(node.AllFlags(true)...) {
-		section, _, _ := keyOf(commandName(node), f)
+		section, _, _ := setup.FindKey(setup.CommandName(node), f)
 		if section == config.SectionServe && (strings.HasPrefix(f.Name, "max-") || strings.HasPrefix(f.Name, "rate") || strings.HasSuffix(f.Name, "-timeout")) {
 			section = "limits"
 		}
@@ -92,7 +93,7 @@ var helpTexts string
 // addHelp adds the detailed help to the commands.
 func addHelp(parser *kong.Kong) error {
 	details := map[string]string{}
-	detailsOfModules("", details)
+	setup.AddModuleDetails("", details)
 	var visit func(node *kong.Node)
 	visit = func(node *kong.Node) {
 		if _, text, found := strings.Cut(helpTexts, "=== "+node.FullPath()+"\n"); found {
@@ -123,16 +124,16 @@ func joinNegatives(args []string) (joined []string) {
 
 // checkFlags rejects values that are wrong for every command: negative numbers, unsupported stores, and passwords
 // in arguments, where other users can read them.
-func checkFlags(parsed *kong.Context, settings *fileSettings) error {
+func checkFlags(parsed *kong.Context, settings *setup.FileSettings) error {
 	var wrong []error
 	for _, flag := range parsed.Flags() {
 		value := parsed.FlagValue(flag)
 		place, _ := value.(string)
 		switch number := reflect.Indirect(reflect.ValueOf(value)); {
 		case flag.Name == "store":
-			wrong = append(wrong, checkStore(place))
+			wrong = append(wrong, setup.CheckStore(place))
 			d := driver.Find(place)
-			if origin, _ := settings.origin(parsed, flag); origin == fromFlag && d != nil && d.HasPassword(place) {
+			if origin, _ := settings.Origin(parsed, flag); origin == setup.FromFlag && d != nil && d.HasPassword(place) {
 				wrong = append(wrong, term.UsageErrorf("put the URL into GAVEL_STORE or the configuration file, or the password into PGPASSWORD or a password file",
 					"--store has a password, and others on this machine can read arguments"))
 			}
@@ -209,7 +210,7 @@ func commandWithFlag(node *kong.Node, flag string) string {
 }
 
 func aboutWord(node *kong.Node, word string) string {
-	word = nameStore(word) // it may be a URL without --store
+	word = setup.RedactStore(word) // it may be a URL without --store
 	if len(node.Children) == 0 {
 		message := fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
 		if flagNamed(node, "--data") != nil && strings.ContainsAny(word, "={") {
@@ -247,17 +248,17 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Your shell: bash, zsh or fish."`
 }
 
-func (c *completionCmd) Run(con *console) error {
+func (c *completionCmd) Run(con *setup.Console) error {
 	script, err := completionScripts.ReadFile("completion/gavel." + c.Shell)
 	if err != nil {
 		return fmt.Errorf("read the embedded script: %w", err)
 	}
-	con.out.Text(string(script))
+	con.Out.Text(string(script))
 	return nil
 }
 
 // printCandidates prints candidates for a completion script. It reports no errors: the shell cannot use them.
-func printCandidates(con *console, words []string) int {
+func printCandidates(con *setup.Console, words []string) int {
 	var cmds commands
 	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
 	if err != nil {
@@ -265,10 +266,10 @@ func printCandidates(con *console, words []string) int {
 	}
 	candidates, files := completeWords(parser.Model, words)
 	for _, c := range candidates {
-		con.out.Printf("%s\t%s\n", c.word, c.help)
+		con.Out.Printf("%s\t%s\n", c.word, c.help)
 	}
 	if files {
-		con.out.Printf("%s\n", completeFiles)
+		con.Out.Printf("%s\n", completeFiles)
 	}
 	return term.ExitOK
 }

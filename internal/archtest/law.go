@@ -83,6 +83,15 @@ var everything = slices.Concat(below5, services, []string{
 	"testdata",
 })
 
+// program lists the packages that a command of the program may import. slices.Clip lets rows append to it.
+var program = slices.Clip(slices.Concat(everything, []string{Root, "internal/module", "internal/term"}))
+
+// commands are the folders with the commands of the program, by subject, and what they share.
+var commands = []string{
+	"cmd/gavel/internal/admin", "cmd/gavel/internal/author", "cmd/gavel/internal/instance", "cmd/gavel/internal/measure",
+	"cmd/gavel/internal/review", "cmd/gavel/internal/serve", "cmd/gavel/internal/setup",
+}
+
 // Packages is the import law, bottom first. A package that is not listed may not exist, because adding one is a
 // decision about the architecture. A row may name a package that does not exist yet.
 var Packages = []Package{
@@ -186,8 +195,16 @@ var Packages = []Package{
 	// Layer 7: wiring. The root package is for any program; the command is one program and adds its own parts.
 	{Path: Root, May: append(everything, "internal/module")},
 	{Path: "cmd/gavel/internal/earlyworker", May: []string{"validators/script", "validators/script/worker"}},
+	// The commands share setup and must not import one another.
+	{Path: "cmd/gavel/internal/setup", May: program},
+	{Path: "cmd/gavel/internal/admin", May: append(program, "cmd/gavel/internal/setup")},
+	{Path: "cmd/gavel/internal/author", May: append(program, "cmd/gavel/internal/setup")},
+	{Path: "cmd/gavel/internal/instance", May: append(program, "cmd/gavel/internal/setup")},
+	{Path: "cmd/gavel/internal/measure", May: append(program, "cmd/gavel/internal/setup")},
+	{Path: "cmd/gavel/internal/review", May: append(program, "cmd/gavel/internal/setup")},
+	{Path: "cmd/gavel/internal/serve", May: append(program, "cmd/gavel/internal/setup")},
 	// Only tests of the command import upstream.
-	{Path: "cmd/gavel", May: slices.Concat(everything, []string{Root, "internal/upstream", "internal/term", "cmd/gavel/internal/earlyworker", "internal/module", "internal/modules/hook/agent"}, modules)},
+	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent"})},
 }
 
 // Doors lists the heavy dependencies and who may import them. .golangci.yml repeats it for editors, and a test keeps
@@ -264,7 +281,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
-		Doors: []string{"cmd/gavel"},
+		Doors: []string{"cmd/gavel", "cmd/gavel/internal/measure", "cmd/gavel/internal/serve", "cmd/gavel/internal/setup"},
 		Why:   "flags are the command line's business",
 	},
 	{

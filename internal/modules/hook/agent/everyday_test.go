@@ -96,7 +96,7 @@ func TestTemplatesLetEverydayLinesPass(t *testing.T) {
 		}
 	}
 	for _, template := range []string{"bugfix", "release", "careful-ops"} {
-		text, err := os.ReadFile("../../../../cmd/gavel/templates/" + template + "/gavel.yaml")
+		text, err := os.ReadFile("../../../../cmd/gavel/internal/author/templates/" + template + "/gavel.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}

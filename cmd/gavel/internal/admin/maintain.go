@@ -1,0 +1,230 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// MigrateCommand pins instances to another version of their workflow.
+type MigrateCommand struct {
+	Workflow string            `arg:"" name:"workflow" help:"The workflow."`
+	From     int               `name:"from" placeholder:"N" help:"Only instances of this version. Default: any."`
+	To       int               `name:"to" placeholder:"N" help:"The version to migrate to. Default: the newest."`
+	State    map[string]string `name:"state" mapsep:"none" placeholder:"OLD=NEW" help:"The state OLD is called NEW in the new version. Repeatable."`
+	Instance []string          `name:"instance" placeholder:"ID" help:"Only this instance. Repeatable. Default: all that run."`
+	DryRun   bool              `name:"dry-run" help:"Say what would happen, and change nothing."`
+	JSON     bool              `name:"json" help:"Print JSON."`
+	setup.StoreFlag
+}
+
+// Run migrates the instances and prints the result of each.
+func (c *MigrateCommand) Run(ctx context.Context, con *setup.Console) error {
+	open := setup.OpenForWriting
+	if c.DryRun {
+		open = setup.OpenForReading
+	}
+	sys, err := open(ctx, con, c.StoreFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := sys.CompleteInstances(ctx, c.Instance); err != nil {
+		return err
+	}
+	r, err := sys.Engine.Migrate(ctx, gavel.Operator, engine.MigrateRequest{
+		Workflow: c.Workflow, FromVersion: c.From, ToVersion: c.To, States: c.State, Instances: c.Instance, DryRun: c.DryRun,
+	})
+	if err != nil && len(r.Entries) == 0 {
+		return module.EngineFailure(err)
+	}
+	err = errors.Join(module.EngineFailure(err), con.Print(c.JSON, r, func() { printMigration(con.Out, r) }))
+	return cmp.Or(err, setup.ExitBadUnless(r.Refused == 0))
+}
+
+func printMigration(out *term.Terminal, r engine.MigrateResult) {
+	rows := [][]string{{"INSTANCE", "OUTCOME", "VERSION", "STATE", "NOTE"}}
+	for _, e := range r.Entries {
+		if e.Outcome == engine.MigrateUnchanged {
+			continue
+		}
+		state := e.State
+		if e.NewState != "" && e.NewState != e.State {
+			state += " -> " + e.NewState
+		}
+		rows = append(rows, []string{e.ID, string(e.Outcome), fmt.Sprintf("%d -> %d", e.From, e.To), term.OrNone(state), term.OrNone(migrationNote(e))})
+	}
+	if len(rows) > 1 {
+		out.Table(rows)
+	}
+	verb := "migrated"
+	if r.DryRun {
+		verb = "would be migrated"
+	}
+	out.Printf("%s to version %d: %d %s, %d unchanged, %d refused\n", r.Workflow, r.To, r.Migrated, verb, r.Unchanged, r.Refused)
+}
+
+func migrationNote(e engine.InstanceMigration) string {
+	notes := make([]string, 0, 3)
+	if e.Reason != "" {
+		notes = append(notes, e.Reason)
+	}
+	if e.Completes {
+		notes = append(notes, "It is complete then.")
+	}
+	if len(e.Stale) > 0 {
+		notes = append(notes, "Stale then: "+strings.Join(e.Stale, ", ")+".")
+	}
+	if len(e.Blocked) > 0 {
+		notes = append(notes, "Can never enter then: "+strings.Join(e.Blocked, ", ")+".")
+	}
+	return strings.Join(notes, " ")
+}
+
+// RetainCommand removes what definitions do not keep.
+type RetainCommand struct {
+	Workflow string        `name:"workflow" placeholder:"NAME" help:"Only instances of this workflow."`
+	DryRun   bool          `name:"dry-run" short:"n" help:"Say what would be removed, and remove nothing."`
+	Limit    int           `name:"limit" default:"10000" placeholder:"N" help:"At most this many histories."`
+	After    time.Duration `name:"forgotten-after" default:"720h" placeholder:"TIME" help:"Report a cursor that stands still for so long while there are newer events. Default: 720h."`
+	Pass     bool          `name:"pass-forgotten" help:"Remove also what only such cursors, and dead letters of that age, need."`
+	Key      string        `name:"anchor-key" placeholder:"FILE" help:"Sign what is removed with this key, the one that signs the anchors. Needed where the store has any. The variable may hold the key itself."`
+	JSON     bool          `name:"json" help:"Print JSON."`
+	setup.StoreFlag
+}
+
+// Run prints what is due, or removes it.
+func (c *RetainCommand) Run(ctx context.Context, con *setup.Console) error {
+	switch {
+	case c.Limit < 1:
+		return term.UsageErrorf("", "--limit is 1 or more, not %d", c.Limit)
+	case c.After <= 0:
+		return term.UsageErrorf("", "--forgotten-after is more than 0, not %s", c.After)
+	}
+	open := func(ctx context.Context, con *setup.Console, flag setup.StoreFlag) (*setup.System, error) {
+		return setup.OpenToSign(ctx, con, flag, c.Key)
+	}
+	if c.DryRun {
+		open = setup.OpenForReading
+	}
+	sys, err := open(ctx, con, c.StoreFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	r, err := sys.Auditor.Retain(ctx, gavel.Operator, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit, ForgottenAfter: c.After, PassForgotten: c.Pass})
+	if err != nil {
+		return module.EngineFailure(err)
+	}
+	if err := con.Print(c.JSON, r, func() { printRetained(con, r) }); err != nil {
+		return err
+	}
+	if len(r.Broken) > 0 {
+		return &term.ExitError{
+			Code: term.ExitBad, Hint: "gavel verify says what is wrong with it",
+			Err: fmt.Errorf("%s left as it is, because it does not verify: %s", term.Count(len(r.Broken), "history"), strings.Join(r.Broken, ", ")),
+		}
+	}
+	return nil
+}
+
+var keptFor = map[string]string{
+	audit.KeptNotDue: "ended too recently", audit.KeptDone: "nothing left to remove", audit.KeptReview: "a review is open", audit.KeptCall: "a call is not settled",
+	audit.KeptCheckpoint: "a checkpoint needs it", audit.KeptYoung: "younger than a week", audit.KeptRestored: "a later rollback needs it", audit.KeptRemoval: "says what was removed before",
+	audit.KeptUnexported: "not exported yet: gavel cursor list", audit.KeptMoved: "changed meanwhile; run it again", audit.KeptBroken: "does not verify",
+}
+
+func printRetained(con *setup.Console, r audit.RetainResult) {
+	if len(r.Histories) > 0 {
+		rows := [][]string{{"ID", "WORKFLOW", "ENDED", "REMOVED", "LEFT", "BECAUSE"}}
+		for _, h := range r.Histories {
+			rows = append(rows, []string{h.ID, h.Workflow, setup.FormatTime(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), term.OrNone(keptFor[h.Pinned])})
+		}
+		con.Out.Table(rows)
+	}
+	did := "removed"
+	if r.DryRun {
+		did = "would remove"
+	}
+	con.Out.Printf("%s %s of %s\n", did, term.Count(r.Events, "event"), term.Count(len(r.Histories), "history"))
+	for _, why := range slices.Sorted(maps.Keys(r.Kept)) {
+		con.Out.Printf("kept %d as they are: %s\n", r.Kept[why], keptFor[why])
+	}
+	for _, c := range r.Forgotten {
+		con.Err.Printf("the cursor %s has not moved since %s: gavel cursor drop it if its reader is gone, or pass it over with --pass-forgotten\n", c.Name, setup.FormatTime(c.MovedAt))
+	}
+	if r.More {
+		con.Err.Printf("there is more; run it again\n")
+	}
+}
+
+// SealCommand checks the seals of definitions or renews them.
+type SealCommand struct {
+	Accept bool `name:"accept" help:"Seal all rules as they are now. Without it, gavel seal only lists them."`
+	JSON   bool `name:"json" help:"Print JSON."`
+	setup.StoreFlag
+}
+
+// Run checks all seals, or seals one definition again.
+func (c *SealCommand) Run(ctx context.Context, con *setup.Console) error {
+	open := setup.OpenToCheck
+	if c.Accept {
+		open = setup.OpenForWriting
+	}
+	sys, err := open(ctx, con, c.StoreFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if sys.Location.IsDatabase() && sys.Location.Key == nil {
+		return setup.StoreFailure(gavel.ErrNoStoreKey, "")
+	}
+	if key := sys.Location.MissingKey(); key != "" {
+		con.Log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)
+	}
+	r, err := sys.Engine.SealRules(ctx, gavel.Operator, engine.SealRequest{DryRun: !c.Accept})
+	if err != nil {
+		return module.EngineFailure(err)
+	}
+	err = con.Print(c.JSON, r, func() { printSealed(con, r, c.Accept) })
+	return cmp.Or(err, setup.ExitBadUnless(r.Sealed == 0 || c.Accept))
+}
+
+func printSealed(con *setup.Console, r engine.SealResult, accepted bool) {
+	rows := [][]string{{"WORKFLOW", "WHAT", "BY", "TIME", "SEAL"}}
+	for _, rule := range r.Rules {
+		what, by, seal := fmt.Sprintf("version %d", rule.Version), rule.Principal, "as it was made"
+		if rule.Revision > 0 {
+			what = fmt.Sprintf("judge configuration %d", rule.Revision)
+		}
+		if rule.Operator {
+			by += " (operator)"
+		}
+		if rule.Wrong != "" {
+			seal = rule.Wrong
+		}
+		rows = append(rows, []string{rule.Workflow, what, by, rule.At.UTC().Format(time.RFC3339), seal})
+	}
+	con.Out.Table(rows)
+	total := term.Count(int64(len(r.Rules)), "rule")
+	switch {
+	case r.Sealed == 0:
+		con.Out.Printf("%s, %s\n", total, con.Out.Green("all sealed"))
+	case accepted:
+		con.Out.Printf("%s, %d sealed now\n", total, r.Sealed)
+	default:
+		con.Out.Printf("%s, %s\n", total, con.Out.Red(fmt.Sprintf("%d not sealed", r.Sealed)))
+	}
+}

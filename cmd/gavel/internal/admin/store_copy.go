@@ -1,0 +1,334 @@
+package admin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
+	"github.com/gavel-mcp/gavel/engine/store/sqlite"
+	"github.com/gavel-mcp/gavel/engine/storecopy"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/filelock"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+type storeCopyCmd struct {
+	From     string `arg:"" name:"from" help:"The store to copy: a file, or the URL of a PostgreSQL database."`
+	To       string `arg:"" name:"to" help:"The store to make: a file that is not there yet, or the URL of a database without records."`
+	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets. If TO is a database and the file is missing, it is made."`
+	FromKey  string `name:"from-key" placeholder:"FILE" help:"The key of FROM, if it is another one. Default: --store-key."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+}
+
+// StoreCopyResult is the JSON result of gavel store copy.
+type StoreCopyResult struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Position is the position of the newest event, in both stores.
+	Position int64 `json:"position"`
+	// Present reports that TO already contained everything.
+	Present bool `json:"present"`
+	storecopy.Report
+	Key string `json:"key,omitempty"` // the key file, if it was created
+}
+
+// viewer is a store that supports views.
+type viewer interface {
+	OpenView(ctx context.Context) (rows.View, error)
+}
+
+// newStore is a store that is being created.
+type newStore interface {
+	rows.Writer
+	Finish(ctx context.Context) error
+	Close() error
+}
+
+func (c *storeCopyCmd) Run(ctx context.Context, con *setup.Console) (err error) {
+	from, to, err := c.storePlaces()
+	if err != nil {
+		return err
+	}
+	result := StoreCopyResult{From: from.String(), To: to.String()}
+	source, err := setup.OpenLocationToCheck(ctx, con, from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	if err := checkSource(ctx, con, source); err != nil {
+		return err
+	}
+	if to.IsDatabase() {
+		made, err := makeStoreKey(c.StoreKey)
+		if err != nil {
+			return err
+		}
+		if made {
+			result.Key = c.StoreKey
+		}
+		if to.Key, err = setup.ReadStoreKey(c.StoreKey); err != nil {
+			return err
+		}
+	}
+	if err := checkOtherKey(to, source.Key); err != nil {
+		return err
+	}
+	progress := con.Err.NewProgress()
+	defer progress.Finish("")
+	seen := func(table string, rows int64) { progress.Update("%s: %d rows", table, rows) }
+	if result.Report, err = compareStores(ctx, source, to, seen); err == nil {
+		result.Present = true
+	} else if errors.Is(err, errNoStoreYet) {
+		result.Report, err = makeCopy(ctx, source, to, seen)
+	}
+	progress.Finish("")
+	if err != nil {
+		return copyStoreFailure(err, result)
+	}
+	target, err := setup.OpenLocationToCheck(ctx, con, to)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	if err := verifyCopied(ctx, con, target); err != nil {
+		return err
+	}
+	if result.Position, err = target.Store.LastPosition(ctx); err != nil {
+		return term.UnknownErrorf("", "cannot %w", err)
+	}
+	return con.Print(c.JSON, result, func() { printStoreCopy(con, result) })
+}
+
+// storePlaces returns the locations of both stores.
+func (c *storeCopyCmd) storePlaces() (from, to setup.StoreLocation, err error) {
+	for _, place := range []string{c.From, c.To} {
+		if err := setup.CheckStore(place); err != nil {
+			return from, to, err
+		}
+		if gavel.IsDatabase(place) && driver.Find(place).HasPassword(place) {
+			return from, to, term.UsageErrorf("put it into PGPASSWORD or a password file", "%s has a password, and others on this machine can read arguments", setup.RedactStore(place))
+		}
+	}
+	if from.Path, err = setup.ExplicitStore(c.From, false); err != nil {
+		return from, to, err
+	}
+	switch {
+	case c.To == gavel.Memory:
+		return from, to, term.UsageErrorf("give a file, or the URL of a PostgreSQL database", "a store in memory would end with this command")
+	case c.From == c.To, isSameFile(c.From, c.To):
+		return from, to, term.UsageErrorf("give another TO", "FROM and TO are the same store")
+	}
+	if from.IsDatabase() {
+		if from.Key, err = setup.ReadStoreKey(cmp.Or(c.FromKey, c.StoreKey)); err != nil {
+			return from, to, err
+		}
+		if from.Key == nil {
+			return from, to, setup.StoreFailure(gavel.ErrNoStoreKey, "")
+		}
+	}
+	if gavel.IsDatabase(c.To) && c.StoreKey == "" {
+		return from, to, errNoKeyForSecrets()
+	}
+	to.Path, err = setup.ExplicitStore(c.To, true)
+	return from, to, err
+}
+
+func isSameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// checkSource rejects a source without its key, or one that does not verify.
+func checkSource(ctx context.Context, con *setup.Console, source *setup.System) error {
+	if source.Key == nil {
+		return term.UsageErrorf("put the key back", "the key of %s is not there, and nothing checks its digests and seals without it", source.Location)
+	}
+	r, err := verifySystem(ctx, con, source, audit.VerifyRequest{})
+	switch {
+	case err != nil:
+		return err
+	case !r.Clean():
+		return &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more", Err: fmt.Errorf("%s is not as it was written (%s); it is not copied",
+			source.Location, term.Count(int64(len(r.Problems))+r.More, "break"))}
+	}
+	return nil
+}
+
+// checkOtherKey rejects a target file next to another store's key.
+func checkOtherKey(to setup.StoreLocation, key []byte) error {
+	if to.IsDatabase() {
+		return nil
+	}
+	other, err := setup.ExistingKey(to.Path)
+	if err != nil {
+		return term.UsageErrorf("", "cannot use the key file: %w", err)
+	}
+	if other != nil && !bytes.Equal(other, key) {
+		return term.UsageErrorf("give TO a folder of its own", "%s is the key of another store", gavel.KeyBeside(to.Path))
+	}
+	return nil
+}
+
+// errNoStoreYet means that TO has no store to compare with.
+var errNoStoreYet = errors.New("no store yet")
+
+// compareStores compares the source with the existing store at TO.
+func compareStores(ctx context.Context, source *setup.System, to setup.StoreLocation, seen storecopy.Progress) (r storecopy.Report, err error) {
+	if !to.IsDatabase() && !setup.IsFile(to.Path) {
+		return r, errNoStoreYet
+	}
+	target, key, err := setup.OpenArchive(ctx, to)
+	if err != nil {
+		if errors.Is(err, driver.ErrNoStore) || errors.Is(err, driver.ErrUnfinished) || errors.Is(err, gavel.ErrNoSecrets) {
+			err = errNoStoreYet
+		}
+		return r, err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	empty, err := target.IsEmpty(ctx)
+	if err != nil {
+		return r, err
+	}
+	if empty && to.IsDatabase() {
+		tokens, err := listTokens(target, to, key)
+		if err == nil && len(tokens) == 0 {
+			err = errNoStoreYet
+		}
+		return r, cmp.Or(err, storecopy.ErrDifferent)
+	}
+	if !bytes.Equal(key, source.Key) {
+		return r, storecopy.ErrDifferent
+	}
+	a, err := source.Store.(viewer).OpenView(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	b, err := target.(viewer).OpenView(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	return storecopy.Compare(ctx, a, b, seen)
+}
+
+// makeCopy creates the store at TO, or resumes an unfinished copy.
+func makeCopy(ctx context.Context, source *setup.System, to setup.StoreLocation, seen storecopy.Progress) (r storecopy.Report, err error) {
+	if !to.IsDatabase() { // a database has its own lock
+		lock, err := filelock.Acquire(to.Path + sqlite.UnfinishedSuffix + ".lock")
+		if err != nil {
+			return r, err
+		}
+		defer lock.Remove()
+	}
+	target, err := createStore(ctx, to)
+	if err != nil {
+		return r, err
+	}
+	r, err = storecopy.Copy(ctx, source.Store.(viewer).OpenView, target, seen)
+	if err == nil {
+		err = copySecrets(ctx, source, to, target)
+	}
+	if err != nil {
+		return r, errors.Join(err, target.Close())
+	}
+	return r, target.Finish(ctx)
+}
+
+func createStore(ctx context.Context, to setup.StoreLocation) (newStore, error) {
+	if to.IsDatabase() {
+		return driver.Find(to.Path).Create(ctx, to.Path)
+	}
+	return sqlite.Create(ctx, to.Path)
+}
+
+// copySecrets copies the store's secret, which its digests and seals depend on, and its tokens to TO.
+func copySecrets(ctx context.Context, source *setup.System, to setup.StoreLocation, target newStore) error {
+	entries, isDatabase := target.(store.Entries)
+	err := error(nil)
+	if isDatabase {
+		err = gavel.PutSecrets(ctx, entries, to.Key, source.Key)
+	} else {
+		err = record.SaveKey(gavel.KeyBeside(to.Path), source.Key)
+	}
+	if err != nil {
+		return err
+	}
+	all, err := listTokens(source.Store, source.Location, source.Key)
+	if err != nil {
+		return err
+	}
+	tokens, err := openTokens(target, to, source.Key)
+	if err != nil {
+		return err
+	}
+	if old, err := tokens.List(); err != nil || len(old)+len(all) == 0 {
+		return err
+	}
+	return tokens.Replace(all)
+}
+
+// openTokens opens the tokens of a store, in the database or next to the file.
+func openTokens(db any, at setup.StoreLocation, key []byte) (*auth.Tokens, error) {
+	if entries, ok := db.(store.Entries); ok {
+		return gavel.OpenTokens(entries, key)
+	}
+	return auth.OpenTokens(setup.TokensFlag{}.Path(at.Path))
+}
+
+func listTokens(db any, at setup.StoreLocation, key []byte) ([]auth.Token, error) {
+	tokens, err := openTokens(db, at, key)
+	if err != nil {
+		return nil, err
+	}
+	return tokens.List()
+}
+
+// verifyCopied verifies the copy.
+func verifyCopied(ctx context.Context, con *setup.Console, target *setup.System) error {
+	r, err := verifySystem(ctx, con, target, audit.VerifyRequest{})
+	if err == nil && !r.Clean() {
+		err = &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more; do not use it", Err: fmt.Errorf("the copy %s does not verify", target.Location)}
+	}
+	return err
+}
+
+// copyStoreFailure adds the next step to the error of an unfinished copy.
+func copyStoreFailure(err error, r StoreCopyResult) error {
+	switch {
+	case errors.Is(err, storecopy.ErrMoving):
+		return &term.ExitError{Code: term.ExitBad, Hint: "stop its servers and run the same command again: it copies the rest", Err: fmt.Errorf(
+			"%s was written to during the copy, so %s is not finished", r.From, r.To)}
+	case errors.Is(err, storecopy.ErrDifferent), errors.Is(err, driver.ErrNotEmpty), errors.Is(err, sqlite.ErrExists):
+		return term.UsageErrorf("give another TO", "%s holds another store than %s", r.To, r.From)
+	case errors.Is(err, driver.ErrCopying):
+		return term.UsageErrorf("wait until it ends", "%w", err)
+	}
+	if _, told := errors.AsType[*term.ExitError](err); told {
+		return err
+	}
+	return setup.StoreFailure(err, "run the same command again: it goes on where this one ended")
+}
+
+func printStoreCopy(con *setup.Console, r StoreCopyResult) {
+	what := fmt.Sprintf("%s, %s and %s", term.Count(r.Rows["definitions"], "version")+" of definitions", term.Count(r.Rows["instances"], "instance"), term.Count(r.Rows["events"], "event"))
+	if r.Present {
+		con.Out.Printf("%s held all of it already: %s, up to position %d\n", r.To, what, r.Position)
+	} else {
+		con.Out.Printf("%s holds what %s holds, and verifies: %s, up to position %d\n", r.To, r.From, what, r.Position)
+	}
+	if r.Key != "" {
+		con.Err.Printf("%s the key is in the file %s; keep a copy away from the database\n", con.Err.Dim("note:"), r.Key)
+	}
+}

@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// VerifyCommand verifies a store.
+type VerifyCommand struct {
+	Instance  string   `name:"instance" placeholder:"ID" help:"Only this instance. Default: the whole store."`
+	PublicKey []string `name:"public-key" sep:"none" placeholder:"FILE" help:"The key that anchors must be signed with: the .pub file of gavel anchor keygen. Repeatable, for keys that came one after the other."`
+	File      string   `name:"anchor-file" placeholder:"FILE" help:"Anchors that were kept outside the store: they show whether an older store was put back."`
+	Jobs      int      `name:"jobs" placeholder:"N" help:"How many instances to verify at a time. Default: one for each processor."`
+	JSON      bool     `name:"json" help:"Print JSON."`
+	setup.StoreFlag
+}
+
+// Run verifies the store and prints each break.
+func (c *VerifyCommand) Run(ctx context.Context, con *setup.Console) error {
+	if c.Jobs < 0 {
+		return term.UsageErrorf("", "--jobs is 1 or more, not %d", c.Jobs)
+	}
+	keys, err := readVerifiers(c.PublicKey)
+	if err != nil {
+		return err
+	}
+	req := audit.VerifyRequest{Instance: c.Instance, Keys: keys, Jobs: c.Jobs}
+	if c.File != "" {
+		if req.Published, err = c.published(con); err != nil {
+			return err
+		}
+	}
+	sys, err := setup.OpenToCheck(ctx, con, c.StoreFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := sys.CompleteInstance(ctx, &req.Instance); err != nil {
+		return err
+	}
+	r, err := verifySystem(ctx, con, sys, req)
+	if err != nil {
+		return err
+	}
+	err = con.Print(c.JSON, r, func() {
+		printUnproved(con, r, sys.Location)
+		printVerified(con, r)
+	})
+	return cmp.Or(err, setup.ExitBadUnless(r.Clean()))
+}
+
+// verifySystem verifies a store that was opened for checking.
+func verifySystem(ctx context.Context, con *setup.Console, s *setup.System, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
+	progress := con.Err.NewProgress()
+	defer progress.Finish("")
+	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
+	if r, err = s.Auditor.Verify(ctx, gavel.Operator, req); err != nil {
+		return r, module.EngineFailure(err)
+	}
+	return r, nil
+}
+
+func (c *VerifyCommand) published(con *setup.Console) ([]string, error) {
+	if !setup.IsFile(c.File) {
+		return nil, term.UsageErrorf("give the file that gavel mcp --anchor-file or gavel anchor --anchor-file writes", "there is no anchor file at %s", c.File)
+	}
+	p, err := setup.ReadPublished(c.File)
+	if err != nil {
+		return nil, err
+	}
+	if p.Torn > 0 {
+		con.Log.Warn("the anchor file holds notes without a whole signature; they say nothing", "file", c.File, "notes", p.Torn)
+	}
+	return append([]string{}, p.Notes...), nil
+}
+
+func printVerified(con *setup.Console, r audit.VerifyReport) {
+	for _, p := range r.Problems {
+		where := p.Instance
+		switch {
+		case where == "" && p.Anchor > 0:
+			where = fmt.Sprintf("anchor %d", p.Anchor)
+		case where == "":
+			where = "store"
+		case p.Seq > 0:
+			where += fmt.Sprintf(" event %d", p.Seq)
+		}
+		con.Out.Printf("%s: %s: %s\n", where, con.Out.Red(string(p.Kind)), p.Message)
+	}
+	if r.More > 0 {
+		con.Out.Printf("and %d more\n", r.More)
+	}
+	sum := fmt.Sprintf("%s, %s, ", term.Count(r.Instances, "instance"), term.Count(r.Events, "event"))
+	if r.Rules > 0 { // definitions and judge configurations; not read if --instance is set
+		sum += term.Count(r.Rules, "rule") + ", "
+	}
+	sum += term.Count(r.Anchors, "anchor")
+	if r.Clean() {
+		con.Out.Printf("%s: %s\n", sum, con.Out.Green("all as it was written"))
+		return
+	}
+	con.Out.Printf("%s: %s\n", sum, con.Out.Red(term.Count(int64(len(r.Problems))+r.More, "break")))
+}
+
+// printUnproved prints what a clean report does not prove.
+func printUnproved(con *setup.Console, r audit.VerifyReport, at setup.StoreLocation) {
+	switch {
+	case r.Anchors == 0:
+		con.Err.Printf("no anchors: someone who can write the whole store could have recomputed all hashes (gavel anchor --help)\n")
+	case !r.Signed:
+		con.Err.Printf("the anchors' signatures were not checked: give --public-key\n")
+	}
+	if r.Rules > 0 && !r.RuleKey {
+		missing := "there is no " + gavel.KeyFile + " next to the store"
+		if at.IsDatabase() {
+			missing = "give --store-key"
+		}
+		con.Err.Printf("the seals of rules (definitions and judge configurations) were not compared with the key: %s\n", missing)
+	}
+	if r.AnchoredAt != nil && r.Unanchored+r.UnanchoredRules > 0 {
+		con.Err.Printf("%s and %s since the newest anchor, of %s\n", term.Count(r.Unanchored, "event"), term.Count(r.UnanchoredRules, "rule"), r.AnchoredAt.Format(time.RFC3339))
+	}
+}

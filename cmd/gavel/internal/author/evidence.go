@@ -1,0 +1,204 @@
+package author
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// EvidenceCommand has the commands that try sources of evidence.
+type EvidenceCommand struct {
+	List  evidenceListCmd  `cmd:"" help:"List the declared sources of evidence."`
+	Fetch evidenceFetchCmd `cmd:"" help:"Fetch from one source, once, and print what came."`
+}
+
+type evidenceListCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+	setup.ConfigFlag
+}
+
+func (c *evidenceListCmd) Run(ctx context.Context, con *setup.Console) error {
+	declared, end, err := c.Declared(ctx, con.Log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	infos := append([]evidence.Info{}, declared.List()...)
+	rows := [][]string{{"NAME", "KIND", "READ-ONLY", "TIMEOUT", "ARGUMENTS", "DESCRIPTION"}}
+	for _, i := range infos {
+		kind := i.Kind
+		if i.Background {
+			kind += ", in the background"
+		}
+		rows = append(rows, []string{i.Name, kind, setup.FormatBool(i.ReadOnly), i.Timeout.Duration().String(), term.OrNone(argumentNames(i.Arguments)), term.OrNone(i.Description)})
+	}
+	return con.PrintList(c.JSON, map[string]any{"sources": infos, "count": len(infos)}, rows, c.Config+" declares no sources of evidence", "")
+}
+
+func argumentNames(arguments map[string]evidence.Argument) string {
+	names := slices.Sorted(maps.Keys(arguments))
+	for i, name := range names {
+		if arguments[name].Optional {
+			names[i] += "?"
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+type evidenceFetchCmd struct {
+	Source    string   `arg:"" name:"source" help:"The source's name."`
+	Args      []string `name:"arg" sep:"none" placeholder:"NAME=VALUE" help:"An argument: a text, or JSON with NAME:=VALUE. Repeatable."`
+	ReadOnly  bool     `name:"read-only" help:"Fetch as a pre-check does: only from a source that is marked readOnly."`
+	Role      string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"Whose rights a tool of another server is called with: agent (the default), reviewer, operator or auditor."`
+	Principal string   `name:"principal" placeholder:"ID" help:"The principal of that role. Default: local: and the role."`
+	JSON      bool     `name:"json" help:"Print JSON."`
+	setup.StoreFlag
+}
+
+type fetchReport struct {
+	Source    string                `json:"source"`
+	Failure   judge.EvidenceFailure `json:"failure,omitempty"`
+	Detail    string                `json:"detail,omitempty"`
+	Digest    string                `json:"digest,omitempty"`
+	Size      int                   `json:"size"`
+	Truncated bool                  `json:"truncated,omitempty"`
+	Content   json.RawMessage       `json:"content,omitempty"`
+	Tree      string                `json:"tree,omitempty"` // of a background command
+	At        time.Time             `json:"at"`
+	Took      document.Milliseconds `json:"tookMs"`
+}
+
+func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
+	arguments, err := c.arguments()
+	if err != nil {
+		return err
+	}
+	declared, end, err := c.Declared(ctx, con.Log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if known := declared.Names(); !slices.Contains(known, c.Source) {
+		return term.UsageErrorf("declared are: "+term.OrNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
+	}
+	if err := c.keepResults(ctx, con, declared); err != nil {
+		return err
+	}
+	began := time.Now()
+	got, err := declared.Fetch(ctx, judge.EvidenceRequest{
+		Name: "evidence", Source: c.Source, Arguments: arguments, Required: true,
+		Principal: cmp.Or(c.Principal, "local:"+c.Role), Role: c.Role,
+	}, c.ReadOnly)
+	if busy, ok := errors.AsType[*judge.BusyError](err); ok {
+		return term.UnknownErrorf("", "%s (%w)", strings.TrimSuffix(busy.Message, "."), busy.Err)
+	}
+	if err != nil {
+		return term.UnknownErrorf("try again", "nothing can be said of %s: %w", c.Source, err)
+	}
+	r := fetchReport{Source: c.Source, Failure: got.Failure, Detail: got.Detail, Truncated: got.Truncated, Tree: got.Tree, At: began.UTC(), Took: document.Milliseconds(time.Since(began))}
+	if !got.At.IsZero() {
+		r.At, r.Took = got.At.UTC(), document.Milliseconds(got.Took)
+	}
+	if got.Failure == "" {
+		if r.Content, err = json.Marshal(got.Content); err != nil { // in the recorded form
+			return term.UnknownErrorf("", "what %s gave is no JSON: %w", c.Source, err)
+		}
+		sum := sha256.Sum256(r.Content)
+		r.Digest, r.Size = "sha256:"+hex.EncodeToString(sum[:]), len(r.Content)
+	}
+	err = con.Print(c.JSON, r, func() { printFetched(con, r) })
+	return cmp.Or(err, setup.ExitBadUnless(r.Failure == ""))
+}
+
+// keepResults shares the results of a background command with decisions over the store.
+func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *setup.Console, declared *evidence.Manager) error {
+	path, err := c.FindPath(con.Log, false)
+	if err != nil || !slices.ContainsFunc(declared.List(), func(i evidence.Info) bool { return i.Name == c.Source && i.Background }) {
+		return nil //nolint:nilerr // without a store, the command runs in this process
+	}
+	at, err := c.LocateAt(path)
+	if err != nil {
+		return err
+	}
+	if at.IsDatabase() {
+		return keepSharedResults(ctx, con, at, declared)
+	}
+	key, err := setup.ExistingKey(path)
+	if err != nil {
+		return term.UsageErrorf("", "cannot use the key file: %w", err)
+	}
+	if key == nil {
+		return nil
+	}
+	return declared.KeepResults(path, key)
+}
+
+// keepSharedResults is keepResults for a database. It requires the database's key.
+func keepSharedResults(ctx context.Context, con *setup.Console, at setup.StoreLocation, declared *evidence.Manager) error {
+	if at.Key == nil {
+		return setup.StoreFailure(gavel.ErrNoStoreKey, "")
+	}
+	db, key, err := setup.OpenArchive(ctx, at)
+	if err != nil {
+		return err
+	}
+	if folder := at.MakeFolder(con.Log); folder != "" {
+		err = declared.KeepResults(filepath.Join(folder, gavel.StoreFile), key)
+	}
+	return errors.Join(err, db.Close())
+}
+
+// arguments returns the command line's arguments as a JSON object: NAME=VALUE is a string, NAME:=VALUE is JSON.
+func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
+	given := map[string]any{}
+	for _, pair := range c.Args {
+		name, value, ok := strings.Cut(pair, "=")
+		name, isJSON := strings.CutSuffix(name, ":")
+		switch _, twice := given[name]; {
+		case !ok || name == "":
+			return nil, term.UsageErrorf("", "--arg is NAME=VALUE, not %q", pair)
+		case twice:
+			return nil, term.UsageErrorf("", "--arg %s is given twice", name)
+		case isJSON && document.CheckJSON([]byte(value), document.Limits{}) != nil:
+			return nil, term.UsageErrorf("write --arg "+name+"=VALUE for a text", "--arg %s:= takes JSON, and %q is none", name, value)
+		case isJSON:
+			given[name] = json.RawMessage(value)
+		default:
+			given[name] = value
+		}
+	}
+	raw, err := json.Marshal(given)
+	if err != nil {
+		return nil, term.UsageErrorf("", "--arg: %w", err)
+	}
+	return raw, nil
+}
+
+func printFetched(con *setup.Console, r fetchReport) {
+	rows := [][]string{{"source", r.Source}, {"took", term.ShortDuration(r.Took.Duration())}}
+	if r.Tree != "" {
+		rows = append(rows, []string{"ran at", r.At.Format(time.RFC3339)}, []string{"tree", r.Tree})
+	}
+	if r.Failure != "" {
+		con.Out.Table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
+		return
+	}
+	con.Out.Table(append(rows, setup.SizeRows(r.Size, r.Truncated, r.Digest)...))
+	setup.PrintContent(con.Out, r.Content)
+}

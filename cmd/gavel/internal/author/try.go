@@ -1,0 +1,257 @@
+package author
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// tryLine returns the line to type in gavel try for an action.
+func tryLine(_ engine.Position, n workflow.NextAction) string {
+	line := []string{n.Action}
+	for _, field := range n.Requires {
+		line = append(line, field+"=...")
+	}
+	return strings.Join(line, " ")
+}
+
+// TryCommand plays a workflow in the terminal.
+type TryCommand struct {
+	File    string `arg:"" name:"file" help:"The definition's file."`
+	Context string `name:"context" default:"{}" placeholder:"JSON" help:"The start context, or @FILE."`
+	Role    string `name:"role" enum:"agent,reviewer,operator" default:"agent" placeholder:"ROLE" help:"Who you are: agent (the default), reviewer or operator."`
+	setup.ConfigFlag
+	setup.ModelFlags
+}
+
+// Help returns the detailed help.
+func (TryCommand) Help() string {
+	return `Type an action with its data; every move is judged as a server would judge it, and nothing
+is kept. Data are fields, or one JSON object:
+
+    submit documentId=DOC-7 pages=3 title="A long one"
+    submit {"documentId": "DOC-7", "pages": 3}
+
+` + tryWords + `
+Lines are read from stdin, so that a file of moves can be played too.
+
+Examples:
+
+    gavel try flows/document-review.yaml
+    gavel try flows/release.yaml --config gavel.yaml
+    gavel try flows/review.yaml --context '{"documentId": "DOC-7"}' < moves.txt
+
+Exit codes: 0 the input ended, 1 the definition is bad, 2 wrong usage, 3 could not find out.`
+}
+
+const tryWords = `    :approve WHY, :reject WHY   decide what waits, as a person
+    :context, :history          show what the instance knows, and what was decided
+    :start {...}                begin anew, with a start context
+    :as ROLE                    be an agent, a reviewer or an operator
+    :help, :quit
+`
+
+// player plays one workflow in a temporary store.
+type player struct {
+	con      *setup.Console
+	engine   *engine.Engine
+	workflow string
+	who      engine.Principal
+	id       string // of the instance; "" until the start is approved
+}
+
+// Run starts the workflow in memory and reads moves from stdin.
+func (c *TryCommand) Run(ctx context.Context, con *setup.Console) error {
+	start, err := setup.ReadJSONArgument("--context", c.Context)
+	if err != nil {
+		return err
+	}
+	flags := setup.SystemFlags{StoreFlag: setup.StoreFlag{ConfigFlag: c.ConfigFlag, Store: gavel.Memory}, ModelFlags: c.ModelFlags}
+	sys, err := flags.OpenEquipped(ctx, con, setup.Equipment{Reviews: true})
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if !setup.IsFile(c.File) {
+		return term.UsageErrorf("", "there is no file %s", c.File)
+	}
+	defined, bad, err := setup.DefineFile(ctx, con.Log, sys.Engine, c.File, setup.ReadDefinition, map[string]string{})
+	if err != nil {
+		return err
+	}
+	if len(bad) > 0 {
+		return &term.ExitError{Code: term.ExitBad, Lines: bad, Err: errors.New("the workflow cannot be played")}
+	}
+	for _, w := range defined.Warnings {
+		if w.Rule == setup.RuleNoModel { // the others are in the log
+			con.Err.Printf("%s\n", module.IssueLine(c.File, w))
+		}
+	}
+	p := &player{con: con, engine: sys.Engine, workflow: defined.Name}
+	p.become(engine.Role(c.Role))
+	if err := p.start(ctx, start); err != nil {
+		return module.EngineFailure(err)
+	}
+	return p.play(ctx)
+}
+
+func (p *player) become(role engine.Role) {
+	p.who = engine.Principal{ID: "local:" + string(role), Role: role}
+}
+
+// play executes each line of stdin until it ends or :quit.
+func (p *player) play(ctx context.Context) error {
+	return p.con.Converse(ctx, "> ", func(line string) (bool, error) {
+		word, rest, _ := strings.Cut(line, " ")
+		if word == ":quit" {
+			return true, nil
+		}
+		if err := p.do(ctx, word, strings.TrimSpace(rest)); err != nil {
+			known, ok := errors.AsType[*engine.Error](err)
+			if !ok || ctx.Err() != nil {
+				return true, module.EngineFailure(err)
+			}
+			p.con.Out.Printf("%s\n", known.Error())
+		}
+		return false, nil
+	})
+}
+
+// do executes one line. An engine.Error is the player's mistake.
+func (p *player) do(ctx context.Context, word, rest string) error {
+	switch word {
+	case "":
+		return nil
+	case ":help":
+		p.con.Out.Text("    ACTION field=value ...      ask for an action\n" + tryWords)
+		return nil
+	case ":as":
+		if role := engine.Role(rest); role == engine.RoleAgent || role == engine.RoleReviewer || role == engine.RoleOperator {
+			p.become(role)
+			return nil
+		}
+		p.con.Out.Printf("you can be agent, reviewer or operator\n")
+		return nil
+	}
+	data, err := readMoveData(rest)
+	if err != nil && word != ":approve" && word != ":reject" {
+		p.con.Out.Printf("the data are not understood: %v; write field=value ..., or a JSON object\n", err)
+		return nil
+	}
+	if word == ":start" || p.id == "" && !strings.HasPrefix(word, ":") {
+		if word != ":start" {
+			p.con.Out.Printf("the start was refused; begin with :start and a context, such as :start field=value\n")
+			return nil
+		}
+		return p.start(ctx, data)
+	}
+	switch word {
+	case ":approve", ":reject":
+		return p.resolve(ctx, judge.Outcome(word[1:]), rest)
+	case ":context":
+		s, err := p.engine.Status(ctx, p.who, p.id)
+		if err != nil {
+			return err
+		}
+		return p.con.Out.JSON(s.Context)
+	case ":history":
+		all, err := engine.ReadWholeHistory(ctx, p.engine, p.who, p.id)
+		if err != nil {
+			return err
+		}
+		p.con.Out.Table(setup.DecisionRows(all))
+		return nil
+	}
+	if strings.HasPrefix(word, ":") {
+		p.con.Out.Printf("there is no %s; :help lists what there is\n", word)
+		return nil
+	}
+	r, err := p.engine.Advance(ctx, p.who, engine.AdvanceRequest{ID: p.id, Action: word, Data: document.Known(data)})
+	if err != nil {
+		return err
+	}
+	setup.PrintDecision(p.con.Out, r.Decision)
+	if setup.WaitsForPerson(r) {
+		p.con.Out.Printf("it waits for a person; be one: :approve WHY, or :reject WHY\n")
+	}
+	setup.PrintPosition(p.con.Out, r.Position, tryLine)
+	return nil
+}
+
+func (p *player) start(ctx context.Context, data json.RawMessage) error {
+	r, err := p.engine.Start(ctx, p.who, engine.StartRequest{Type: p.workflow, Context: data})
+	if err != nil {
+		return err
+	}
+	if p.id = r.ID; p.id == "" {
+		setup.PrintDecision(p.con.Out, r.Decision)
+		return nil
+	}
+	setup.PrintPosition(p.con.Out, r.Position, tryLine)
+	return nil
+}
+
+// resolve decides the first open review of the instance.
+func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string) error {
+	open, err := p.engine.Reviews(ctx, gavel.Operator, engine.ReviewsRequest{Instance: p.id, Status: "open"})
+	if err != nil {
+		return err
+	}
+	if len(open.Reviews) == 0 {
+		p.con.Out.Printf("nothing waits for a person\n")
+		return nil
+	}
+	r, err := p.engine.Resolve(ctx, engine.Principal{ID: "local:person", Role: engine.RoleReviewer}, engine.ResolveRequest{ID: open.Reviews[0].ID, Decision: decision, Reason: why})
+	if err != nil {
+		return err
+	}
+	p.con.Out.Printf("%s\n", r.Message)
+	s, err := p.engine.Status(ctx, p.who, p.id)
+	if err != nil {
+		return err
+	}
+	setup.PrintPosition(p.con.Out, s.Position, tryLine)
+	return nil
+}
+
+// moveField matches one field=value. The value is bare, or a quoted JSON string.
+var moveField = regexp.MustCompile(`^([^\s=]+)=("(?:[^"\\]|\\.)*"|\S*)(?:\s+|$)`)
+
+// readMoveData parses a JSON object, or fields. Bare values that are valid JSON are used as JSON.
+func readMoveData(text string) (json.RawMessage, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if strings.HasPrefix(text, "{") {
+		return workflow.CheckDocument(json.RawMessage(text))
+	}
+	out := "{"
+	for text != "" {
+		m := moveField.FindStringSubmatch(text)
+		if m == nil {
+			return nil, errors.New("expected field=value")
+		}
+		text = text[len(m[0]):]
+		name, _ := json.Marshal(m[1]) // strings always marshal
+		value := []byte(m[2])
+		if !json.Valid(value) {
+			value, _ = json.Marshal(m[2])
+		}
+		if out != "{" {
+			out += ","
+		}
+		out += string(name) + ":" + string(value)
+	}
+	return workflow.CheckDocument(json.RawMessage(out + "}"))
+}

@@ -1,0 +1,46 @@
+package instance
+
+import (
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
+)
+
+// Names of fields that many commands take as arguments, or do not take.
+var (
+	byID       = []string{"id"}
+	ofInstance = map[string]string{"id": "instance"}
+)
+
+// Operations are the commands that perform one operation, by their words.
+var Operations = map[string]*setup.OperationSpec{
+	"start": {Operation: operation.Start.Operation, Positional: []string{"type"}, Flags: map[string]string{"type": "workflow"}, Text: printStart},
+	"advance": {
+		Operation: operation.Advance.Operation, Positional: []string{"id", "action"}, Text: printAdvance,
+		Bad: []engine.Code{engine.CodeConflict, engine.CodeInstanceEnded, engine.CodeValuesDestroyed},
+	},
+	"status":         {Operation: operation.Status.Operation, Positional: byID, Without: []string{"revision", "at"}, Text: printStatus},
+	"instances list": {Operation: operation.Instances.Operation, Rows: setup.Typed(instanceRows), Empty: setup.Say("no instances")},
+	"instances show": {Operation: operation.Status.Operation, Positional: byID},
+	"instances history": {
+		Operation: operation.History.Operation, Positional: byID, Empty: setup.Say("no decisions"), Spare: []string{"ASSURANCE", "CONFIDENCE", "FROM"},
+		Rows: setup.Typed(func(r engine.HistoryResult) [][]string { return setup.DecisionRows(r.Decisions) }),
+	},
+	"instances timeline": {Operation: operation.Timeline.Operation, Positional: byID, Flags: map[string]string{"after": "after-seq"}, Rows: setup.Typed(timelineRows), Empty: setup.Say("no events")},
+	"instances undo":     {Operation: operation.Undo.Operation, Positional: byID, Bad: unturnable},
+	"instances redo":     {Operation: operation.Redo.Operation, Positional: byID, Bad: unturnable},
+	"instances release":  {Operation: operation.Release.Operation, Positional: byID, Bad: []engine.Code{engine.CodeCallOpen, engine.CodeConflict}},
+	"history search": {
+		Operation: operation.Decisions.Operation, Flags: ofInstance, Empty: setup.Say("no such decisions"),
+		Spare: []string{"ASSURANCE", "CONFIDENCE", "FROM", "DECIDED BY"},
+		Rows:  setup.Typed(func(r engine.DecisionsResult) [][]string { return foundRows(r.Decisions) }),
+	},
+	"history export": {Operation: operation.Decisions.Operation, Flags: ofInstance, Without: []string{"cursor", "limit"}},
+	"history stats": {
+		Operation: operation.Statistics.Operation, Empty: setup.Say("no such decisions"), Rows: setup.Typed(statsRows),
+		Spare: []string{"P95", "TOOK", "CONFIDENCE (QUARTILES)", "ASKED ONLY", "DEGRADED", "DECIDED BY"},
+	},
+}
+
+// unturnable lists the codes that mean that undo or redo is not possible.
+var unturnable = []engine.Code{engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict, engine.CodeValuesDestroyed}

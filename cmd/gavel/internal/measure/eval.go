@@ -1,0 +1,421 @@
+package measure
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// EvalCommand has the commands that measure a judge.
+type EvalCommand struct {
+	Lint      evalLintCmd      `cmd:"" help:"Check golden cases before anything is measured on them."`
+	Run       evalRunCmd       `cmd:"" help:"Measure a judge."`
+	Compare   evalCompareCmd   `cmd:"" help:"Compare two runs."`
+	Tune      evalTuneCmd      `cmd:"" help:"Find the minConfidence that keeps a risk."`
+	Calibrate evalCalibrateCmd `cmd:"" help:"Fit what the stated confidence of a model is worth."`
+	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
+	Label     evalLabelCmd     `cmd:"" help:"Label cases, one at a time."`
+	Agree     evalAgreeCmd     `cmd:"" help:"Say how far two people agree, and merge their labels."`
+	Import    evalImportCmd    `cmd:"" help:"Turn tables and tests of promptfoo into golden cases."`
+}
+
+// Help returns the detailed help.
+func (EvalCommand) Help() string {
+	return `A judge is measured on golden cases: moves of which it is known whether they are right.
+They are kept in JSON Lines files, one case a line; docs/evaluation.md has every key.`
+}
+
+type evalRunCmd struct {
+	Paths      []string      `arg:"" optional:"" name:"path" help:"Files of golden cases, or folders with .jsonl files."`
+	Split      []string      `name:"split" enum:"dev,cal,test" placeholder:"SPLIT" help:"Only cases of this split: dev, cal or test. Repeatable. Default: all."`
+	Tags       []string      `name:"tags" placeholder:"TAG" help:"Only cases with one of these tags."`
+	Repeat     int           `name:"repeat" default:"1" placeholder:"K" help:"Judge every case this often, for the flip rate. Default: 1."`
+	Pool       bool          `name:"pool" help:"Count every repeat as a row of its own, in the group of its case. Default: the first one counts, the others serve the flip rate."`
+	Workers    int           `name:"workers" placeholder:"N" help:"Judge this many cases at once. Default: one for each processor."`
+	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
+	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
+	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live. It counts in place of --llm-cassette-mode, here and in the environment."`
+	Models     []string      `name:"model" placeholder:"NAME[@URL]" help:"Measure this model, whatever the definitions say. Several, or several prompts, make a matrix: each model with each prompt. The others than the first can be elsewhere, as in --llm-also. Default: --llm-model."`
+	Prompts    []string      `name:"prompt" placeholder:"ID" help:"Ask with this edition of the prompt, whatever the definitions say: v1, v2 or v3. Repeatable."`
+	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
+	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
+	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
+	Out        []string      `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json (the file of results), .xml (JUnit), .html, or .jsonl, a line for each result, written while the run goes. Repeatable."`
+	MaxErrors  string        `name:"max-errors" default:"1%" placeholder:"SHARE" help:"More cases without an outcome than this, and nothing was evaluated. Default: 1%."`
+	Unreadable string        `name:"unreadable" enum:"as_decided,as_wrong,excluded" default:"as_decided" placeholder:"POLICY" help:"What an answer that cannot be read counts as: as_decided (the default), as_wrong or excluded."`
+	MaxCalls   int           `name:"max-calls" placeholder:"N" help:"Ask the model no more than this often."`
+	MaxCost    float64       `name:"max-cost" placeholder:"USD" help:"Ask no more once this is spent; --llm-price-in and --llm-price-out say what it costs."`
+	MaxTime    time.Duration `name:"max-time" placeholder:"TIME" help:"Ask no more after this time."`
+	Remarks    []string      `name:"remark" sep:"none" placeholder:"TEXT" help:"A sentence for the head of the report: where recorded answers come from. Repeatable."`
+	setup.ModelFlags
+}
+
+func (evalRunCmd) Help() string {
+	return `Every case goes through the real pipeline; evidence is what the case gives, nothing is
+fetched. Without a network, the model's answers come from a cassette. The false-approve rate
+comes first, with the upper bound that the cases can show; the last line says PASSED or
+FAILED, and which gates did not hold.
+
+Examples:
+
+    gavel eval run --structural testdata/golden
+    gavel eval run --mode record --cassette tape.jsonl --llm-model gpt-5-mini cases.jsonl
+    gavel eval run --cassette tape.jsonl --llm-model gpt-5-mini --gates gates.json --out report.html --out results.json cases.jsonl
+    gavel eval run --cassette tape.jsonl --model gpt-5-mini,qwen3 --prompt v2,v3 --out matrix.html cases.jsonl
+
+A case is asked again up to three times where the model is busy. A run that is stopped (Ctrl-C)
+reports what was judged; the same command with --mode record-missing and the same --cassette
+goes on, and asks only what has no answer yet. --out FILE.jsonl has each result at once.
+Several models and prompts make a matrix, which passes when all gates hold in each cell and none
+is significantly worse than the first.
+
+Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too much failed,
+4 significantly worse than the baseline, 5 incomplete: fine, but some cases have no outcome.`
+}
+
+func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
+	options, gates, err := c.settings()
+	if err != nil {
+		return err
+	}
+	if err := checkExtensions(c.Out, measurementExtensions...); err != nil {
+		return err
+	}
+	cells, err := c.cells()
+	if err != nil {
+		return err
+	}
+	before, err := c.readBaseline()
+	if err != nil {
+		return err
+	}
+	if err := checkOverwrite(c.Out, c.Gates, c.Tape, c.Cassette); err != nil {
+		return err
+	}
+	if len(c.Paths) == 0 {
+		return term.UsageErrorf("gavel eval run --help has examples", "which cases? name files or folders")
+	}
+	set, err := setup.ReadGolden(ctx, c.Paths, options.Splits, c.Tags)
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(checkOverwrite(c.Out, set.Files...), set.SameAs(ctx, before)); err != nil {
+		return err
+	}
+	bench, err := c.openBench(con, set, options, len(cells))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bench.Close()) }()
+	if len(cells) > 1 {
+		return bench.runMatrix(ctx, con, cells, gates)
+	}
+	m, err := bench.measure(ctx, cells[0])
+	if err != nil {
+		return err
+	}
+	return c.conclude(con, bench.out, m, gates, before)
+}
+
+// lineFiles are the files of --out that get one line per result as soon as it is available.
+type lineFiles []*os.File
+
+// splitLineFiles creates these files, and returns the other paths.
+func splitLineFiles(paths []string) (files lineFiles, rest []string, err error) {
+	for _, path := range paths {
+		if filepath.Ext(path) != ".jsonl" {
+			rest = append(rest, path)
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
+			return nil, nil, errors.Join(term.UnknownErrorf("", "cannot write the results: %w", err), files.Close())
+		}
+		files = append(files, f)
+	}
+	return files, rest, nil
+}
+
+func (f lineFiles) write(cell string, c eval.Case, results []eval.Result) error {
+	var b bytes.Buffer
+	err := eval.WriteLines(&b, cell, c, results)
+	for _, file := range f {
+		_, failed := file.Write(b.Bytes())
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		return term.UnknownErrorf("", "cannot write the results: %w", err)
+	}
+	return nil
+}
+
+func (f lineFiles) Close() (err error) {
+	for _, file := range f {
+		err = errors.Join(err, file.Close())
+	}
+	return err
+}
+
+// readBaseline reads the earlier run (nil for none) before this run costs anything.
+func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
+	if c.Baseline == "" {
+		return nil, nil
+	}
+	m, err := ReadResults(c.Baseline)
+	return &m, err
+}
+
+func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
+	failures, err := parseShare(c.MaxErrors)
+	if err != nil {
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--max-errors: %w", err)
+	}
+	if c.Repeat < 1 || c.Repeat > 1000 || c.Workers < 0 || c.Workers > 1000 {
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--repeat is 1 to 1000, --workers 0 to 1000")
+	}
+	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
+	}
+	o := eval.Options{Pool: c.Pool, Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
+	for _, s := range c.Split {
+		o.Splits = append(o.Splits, eval.Split(s))
+	}
+	gates, err := readGates(c.Gates)
+	return o, gates, err
+}
+
+func parseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) {
+		return 0, fmt.Errorf("%q is no share; give one such as 1%% or 0.01", text)
+	}
+	return v, nil
+}
+
+func readGates(path string) (eval.Gates, error) {
+	var g eval.Gates
+	if path == "" {
+		return g, nil
+	}
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return g, term.UsageErrorf("", "--gates: %w", err)
+	}
+	node, err := document.Parse(path, source, document.Limits{})
+	if err != nil {
+		return g, term.UsageErrorf("", "--gates: %w", err)
+	}
+	if g, err = eval.ReadGates(node); err != nil {
+		return g, term.UsageErrorf("docs/evaluation.md lists the gates", "--gates: %w", err)
+	}
+	return g, nil
+}
+
+func (c *evalRunCmd) openModel(con *setup.Console) (*setup.Model, error) {
+	if c.Structural {
+		return nil, nil
+	}
+	if c.Model == "" {
+		return nil, term.UsageErrorf("set LLM_JUDGE_MODEL, or ask no model with --structural", "no model is configured")
+	}
+	if c.MaxCost > 0 && (c.PriceIn == nil || c.PriceOut == nil) {
+		return nil, term.UsageErrorf("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
+	}
+	if c.Parallel == 0 {
+		c.Parallel = max(8, c.Workers) // so that no worker waits for another
+	}
+	return c.OpenMeasured(con.Log, c.Mode, c.Tape)
+}
+
+// evalBench is shared by the cells of a run.
+type evalBench struct {
+	cmd        *evalRunCmd
+	out        []string // paths of --out that are written at the end
+	set        setup.GoldenSet
+	options    eval.Options
+	model      *setup.Model // nil if no model is asked
+	box        *gavel.Sandbox
+	lines      lineFiles
+	progress   *term.Progress
+	builder    *setup.CaseBuilder
+	cells      int
+	structural []eval.Result // results of the pipeline without a model, once it has run
+}
+
+func (c *evalRunCmd) openBench(con *setup.Console, set setup.GoldenSet, o eval.Options, cells int) (b *evalBench, err error) {
+	b = &evalBench{
+		cmd: c, set: set, options: o, progress: con.Err.NewProgress(), cells: cells,
+		builder: &setup.CaseBuilder{Set: set, Seed: int64(c.Seed), Definitions: setup.NewDefinitionCache()}, //nolint:gosec // any number is a seed
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	if b.model, err = c.openModel(con); err != nil {
+		return b, err
+	}
+	if b.box, err = setup.NewSandbox(con.Log); err != nil {
+		return b, err
+	}
+	b.lines, b.out, err = splitLineFiles(c.Out)
+	return b, err
+}
+
+func (b *evalBench) Close() error {
+	if b.box != nil {
+		_ = b.box.Close() // the workers have no state
+	}
+	return errors.Join(b.lines.Close(), b.model.Close())
+}
+
+func (b *evalBench) run(ctx context.Context, cell setup.Cell, layer judge.Layer, r eval.Runner, add func(eval.Case, []eval.Result) error) error {
+	r.Build, r.Decide, r.Workers = b.builder.Build, setup.NewDecider(b.box.Compiler, layer, cell), b.cmd.Workers
+	r.Retries, r.Replay = 3, b.cmd.CassetteFor == string(llm.CassetteReplay)
+	r.Progress = func(done int) {
+		line := strings.TrimSpace(fmt.Sprintf("%s %d of %d cases", cell.Name(), done, b.set.Count))
+		if done == b.set.Count {
+			b.progress.Finish(line)
+			return
+		}
+		b.progress.Update("%s", line)
+	}
+	return r.Run(ctx, b.set.All(ctx), add)
+}
+
+// measure runs the cases through the judge of a cell, and once through the pipeline without a model.
+func (b *evalBench) measure(ctx context.Context, cell setup.Cell) (m eval.Measurement, err error) {
+	c := b.cmd
+	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: slices.Clone(c.Remarks)}
+	ledger := eval.Ledger{ViewBytes: eval.MaxViews / b.cells}
+	keep := func(of eval.Case, results []eval.Result) error {
+		ledger.Add(of, results)
+		return b.lines.write(cell.Name(), of, results)
+	}
+	if b.model == nil {
+		err = b.run(ctx, cell, nil, eval.Runner{Repeats: c.Repeat, Budget: eval.Budget{Time: c.MaxTime}}, keep)
+		b.structural = ledger.Results
+	} else {
+		m.About.Judge, m.About.Mode = "model "+cmp.Or(cell.Model, c.Model), c.CassetteFor
+		if cell.Prompt != "" {
+			m.About.Judge += ", prompt " + cell.Prompt
+		}
+		err = b.measureModel(ctx, cell, keep)
+	}
+	if ctx.Err() != nil && len(ledger.Cases) > 0 {
+		done := len(ledger.Cases)
+		m.About.Remarks = append(m.About.Remarks, fmt.Sprintf("The run was stopped after %d of %d cases.", done, b.set.Count))
+		err = addUnjudged(context.WithoutCancel(ctx), b.set, &ledger, done)
+	}
+	if err != nil {
+		return m, interruption(err)
+	}
+	m.Cases, m.Results, m.Views, m.SystemPrompts = ledger.Cases, ledger.Results, ledger.Views(), ledger.SystemPrompts
+	m.About.Prompts = promptsOf(m.Results)
+	o := b.options
+	o.Structural = b.structural
+	m.Report = eval.Evaluate(m.Cases, m.Results, o)
+	return m, nil
+}
+
+func (b *evalBench) measureModel(ctx context.Context, cell setup.Cell, keep func(eval.Case, []eval.Result) error) error {
+	layer, err := b.model.Measured()
+	if err != nil {
+		return err
+	}
+	if b.structural == nil {
+		err := b.run(ctx, setup.Cell{}, nil, eval.Runner{}, func(of eval.Case, results []eval.Result) error {
+			b.structural = append(b.structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	n := b.cells // divide the budget equally
+	budget := eval.Budget{Calls: (b.cmd.MaxCalls + n - 1) / n, CostUSD: b.cmd.MaxCost / float64(n), Time: b.cmd.MaxTime / time.Duration(n)}
+	return b.run(ctx, cell, layer, eval.Runner{Repeats: b.cmd.Repeat, Budget: budget}, keep)
+}
+
+// addUnjudged adds the cases that a stopped run did not reach; the report counts them as missing.
+func addUnjudged(ctx context.Context, set setup.GoldenSet, ledger *eval.Ledger, done int) error {
+	n := 0
+	for c, err := range set.All(ctx) {
+		if err != nil {
+			return err
+		}
+		if n++; n > done {
+			ledger.Add(c, nil)
+		}
+	}
+	return nil
+}
+
+// interruption keeps errors about files. All other errors mean that the run was interrupted.
+func interruption(err error) error {
+	if _, said := errors.AsType[*term.ExitError](err); err == nil || said {
+		return err
+	}
+	return term.UnknownErrorf("", "the run was stopped before a case was judged: %w", err)
+}
+
+func promptsOf(results []eval.Result) []string {
+	var out []string
+	for _, r := range results {
+		if r.PromptDigest != "" {
+			out = setup.AppendNew(out, r.PromptDigest)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c *evalRunCmd) conclude(con *setup.Console, out []string, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
+	if before != nil {
+		if err := setup.SameCases(*before, m); err != nil {
+			return err
+		}
+		m.Baseline = new(compareRuns(*before, m))
+	}
+	if c.Gates != "" {
+		m.Gates, _ = gates.Check(m.Report)
+	}
+	// Write the files first: the reader of the text may close the pipe, which ends this program.
+	render := renderMeasurement(m)
+	if err := errors.Join(render.writeFiles(out), printOr(con, false, nil, render[".txt"])); err != nil {
+		return err
+	}
+	return exitWith(m.Conclude())
+}
+
+// exitWith returns the exit error for a conclusion that was printed.
+func exitWith(c eval.Conclusion) error {
+	code := map[eval.Status]int{
+		eval.StatusNotEvaluated: term.ExitUnknown, eval.StatusGateFailed: term.ExitBad,
+		eval.StatusRegression: term.ExitRegression, eval.StatusIncomplete: term.ExitIncomplete,
+	}[c.Status]
+	if code == term.ExitOK {
+		return nil
+	}
+	return &term.ExitError{Code: code}
+}

@@ -1,0 +1,88 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge/eval"
+)
+
+type evalLintCmd struct {
+	Paths []string `arg:"" name:"path" help:"Files of golden cases, or folders with .jsonl files."`
+	JSON  bool     `name:"json" help:"Print JSON."`
+}
+
+func (evalLintCmd) Help() string {
+	return `Every line is read and checked: its keys and values, duplicate cases, labels that contradict
+each other, groups and texts that are in two splits, states, actions and criteria that the
+workflow does not have. All paths together are one set. The last line has its digest: another
+one means other cases.
+
+Examples:
+
+    gavel eval lint testdata/golden
+    gavel eval lint cases.jsonl more/*.jsonl
+    gavel eval lint --json cases.jsonl | jq '.issues[].rule'
+
+Exit codes: 0 no issue, 1 issues, 2 wrong usage, 3 could not find out.`
+}
+
+// EvalLintReport is the JSON result of gavel eval lint.
+type EvalLintReport struct {
+	OK     bool         `json:"ok"`
+	Issues []eval.Issue `json:"issues"`
+	eval.Summary
+}
+
+func (c *evalLintCmd) Run(ctx context.Context, con *setup.Console) error {
+	files, err := setup.GoldenFiles(c.Paths)
+	if err != nil {
+		return err
+	}
+	linter := eval.NewLinter(setup.NewDefinitionCache().Criteria)
+	for _, file := range files {
+		if err := lintGolden(ctx, linter, file); err != nil {
+			return err
+		}
+	}
+	issues, summary := linter.Finish()
+	if summary.Cases == 0 && len(issues) == 0 {
+		return term.UsageErrorf("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(c.Paths, " "))
+	}
+	report := EvalLintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
+	err = con.Print(c.JSON, report, func() { printGoldenLint(con, report) })
+	return cmp.Or(err, setup.ExitBadUnless(report.OK))
+}
+
+func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return term.UnknownErrorf("", "cannot read the cases: %w", err)
+	}
+	defer func() { _ = in.Close() }() // read only
+	cases := eval.ReadCases(file, in)
+	err = linter.Lint(func(yield func(eval.Golden, error) bool) {
+		for g, err := range cases {
+			if ctx.Err() != nil || !yield(g, err) {
+				return
+			}
+		}
+	})
+	if err := cmp.Or(ctx.Err(), err); err != nil {
+		return term.UnknownErrorf("", "cannot read the cases: %w", err)
+	}
+	return nil
+}
+
+func printGoldenLint(con *setup.Console, r EvalLintReport) {
+	for _, i := range r.Issues {
+		con.Out.Printf("%s:%d: %s [%s]\n", i.File, i.Line, i.Message, i.Rule)
+	}
+	con.Out.Printf("%s (dev %d, cal %d, test %d): approve %d, reject %d, escalate %d; %s; %s\n",
+		term.Count(r.Cases, "case"), r.Splits[eval.Dev], r.Splits[eval.Cal], r.Splits[eval.Test],
+		r.Outcomes["approve"], r.Outcomes["reject"], r.Outcomes["escalate"], term.Count(len(r.Issues), "issue"), r.Digest)
+}

@@ -1,0 +1,508 @@
+package measure
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
+)
+
+type evalLabelCmd struct {
+	Paths  []string `arg:"" name:"path" help:"Files of cases, or folders with .jsonl files. Expect, label and split may be absent."`
+	By     string   `name:"by" required:"" placeholder:"NAME" help:"Who labels."`
+	Labels string   `name:"labels" required:"" placeholder:"FILE" help:"The labels of this person: read to go on where it ended, and written to."`
+	Settle []string `name:"settle" placeholder:"FILE" help:"Ask only about the cases on which these two files of labels disagree, and show both. Give it twice."`
+}
+
+func (evalLabelCmd) Help() string {
+	return `Shows one case at a time, as a judge would see it, and writes down what you say of it. Neither
+the case's id, tags and label nor the labels of others are shown, and everybody gets the cases
+in another order. Lines are read from stdin:
+
+` + labelWords + `
+Examples:
+
+    gavel eval label cases.jsonl --by ada --labels ada.labels
+    gavel eval label cases.jsonl --by bob --labels bob.labels
+    gavel eval agree cases.jsonl --labels ada.labels --labels bob.labels
+    gavel eval label cases.jsonl --by eve --labels eve.labels --settle ada.labels --settle bob.labels
+
+Exit codes: 0 the input ended, 2 wrong usage, 3 could not find out.`
+}
+
+const labelWords = `    a WHY            approve: every criterion is met
+    r c2 c3 WHY      reject: these criteria are not met
+    e c1 WHY         escalate: of these criteria only a person can tell
+    :back, :skip     the case before; the next one, without a label
+    :show            the case again
+    :help, :quit
+`
+
+// labelSession is the session of one person who labels.
+type labelSession struct {
+	con    *setup.Console
+	by     string
+	file   *os.File
+	labels eval.Labels
+	cases  []labelCase
+	at     int // index in cases; len(cases) at the end
+}
+
+type labelCase struct {
+	eval.Golden
+	definition setup.DefinitionOrError
+	said       []eval.Labelling // the two labels to settle between
+}
+
+func (c *evalLabelCmd) Run(ctx context.Context, con *setup.Console) error {
+	if len(c.Settle) != 0 && len(c.Settle) != 2 {
+		return term.UsageErrorf("", "--settle names %s; give it twice, with the labels of two people", term.Count(len(c.Settle), "file"))
+	}
+	cases, err := readUnlabelled(ctx, c.Paths)
+	if err != nil {
+		return err
+	}
+	mine, err := readLabels(c.Labels)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if mine.By != "" && mine.By != c.By {
+		return term.UsageErrorf("give everybody a file of their own", "%s has the labels of %q", c.Labels, mine.By)
+	}
+	if mine.Of == nil {
+		mine.Of = map[string]eval.Labelling{}
+	}
+	session := &labelSession{con: con, by: c.By, labels: mine}
+	if err := session.chooseCases(cases, c.Settle); err != nil {
+		return err
+	}
+	if session.file, err = os.OpenFile(c.Labels, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return term.UsageErrorf("", "cannot write the labels: %w", err)
+	}
+	err = session.run(ctx)
+	if closed := session.file.Close(); err == nil && closed != nil {
+		err = term.UnknownErrorf("", "cannot write the labels: %w", closed)
+	}
+	return err
+}
+
+// chooseCases selects the cases to label, in an order that is specific to the person, and begins at the first without
+// a label.
+func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
+	said := map[string][]eval.Labelling{}
+	if len(settle) == 2 {
+		agreement, _, err := compareLabels(cases, settle)
+		if err != nil {
+			return err
+		}
+		for _, dispute := range agreement.Disputes {
+			said[dispute.Case] = dispute.Said[:]
+		}
+	}
+	definitions, done := setup.NewDefinitionCache(), 0
+	var rest []labelCase
+	for _, g := range cases {
+		if len(settle) == 2 && said[g.ID] == nil {
+			continue
+		}
+		one := labelCase{g, definitions.Find(g.File, g.Workflow), said[g.ID]}
+		if one.definition.Err != nil {
+			return term.UsageErrorf("", "%s:%d: %w", g.File, g.Line, one.definition.Err)
+		}
+		if _, labelled, _ := s.labels.LabelOf(g.Case); labelled {
+			s.cases = append(s.cases, one)
+			done++
+			continue
+		}
+		rest = append(rest, one)
+	}
+	place := func(c labelCase) string {
+		sum := sha256.Sum256([]byte(s.by + "\x00" + c.ID))
+		return string(sum[:])
+	}
+	slices.SortFunc(rest, func(a, b labelCase) int { return cmp.Compare(place(a), place(b)) })
+	s.cases, s.at = append(s.cases, rest...), done
+	if done > 0 {
+		s.con.Err.Printf("gavel: %d of %s labelled already\n", done, term.Count(len(s.cases), "case"))
+	}
+	return nil
+}
+
+func (s *labelSession) run(ctx context.Context) error {
+	if s.at == len(s.cases) {
+		s.con.Out.Printf("%s\n", s.describeRest())
+		return nil
+	}
+	s.con.Out.Text(labelWords)
+	s.show()
+	return s.con.Converse(ctx, "> ", func(line string) (done bool, err error) {
+		switch word, _, _ := strings.Cut(line, " "); {
+		case word == "":
+			return false, nil
+		case word == ":quit":
+			return true, nil
+		case word == ":help":
+			s.con.Out.Text(labelWords)
+			return false, nil
+		case word == ":back":
+			s.at = max(0, s.at-1)
+		case word == ":skip":
+			s.at++
+		case word == ":show":
+		case strings.HasPrefix(word, ":"):
+			s.con.Out.Printf("there is no %s; :help lists what there is\n", word)
+			return false, nil
+		default:
+			label, problem := s.parseLabel(line)
+			if problem != "" {
+				s.con.Out.Printf("%s\n", problem)
+				return false, nil
+			}
+			if err := s.write(label); err != nil {
+				return true, err
+			}
+			s.at++
+		}
+		if s.at == len(s.cases) {
+			s.con.Out.Printf("that was the last one; %s\n", s.describeRest())
+			return true, nil
+		}
+		s.show()
+		return false, nil
+	})
+}
+
+func (s *labelSession) describeRest() string {
+	left := 0
+	for _, c := range s.cases {
+		if _, labelled, _ := s.labels.LabelOf(c.Case); !labelled {
+			left++
+		}
+	}
+	if left == 0 {
+		return "nothing is left to label"
+	}
+	return term.Count(left, "case") + " without a label"
+}
+
+func (s *labelSession) write(label eval.Labelling) error {
+	line, err := json.Marshal(label)
+	if err == nil {
+		_, err = s.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return term.UnknownErrorf("", "cannot write the label: %w", err)
+	}
+	s.labels.Of[label.Case] = label
+	return nil
+}
+
+var labelOutcomes = map[string]judge.Outcome{
+	"a": judge.Approve, "approve": judge.Approve, "r": judge.Reject, "reject": judge.Reject, "e": judge.Escalate, "escalate": judge.Escalate,
+}
+
+var criterionWord = regexp.MustCompile(`^c([0-9]{1,3})$`)
+
+// parseLabel parses a person's label of the current case.
+func (s *labelSession) parseLabel(line string) (label eval.Labelling, problem string) {
+	c := s.cases[s.at]
+	words := strings.Fields(line)
+	outcome, known := labelOutcomes[strings.ToLower(words[0])]
+	if !known {
+		return label, fmt.Sprintf("%q is no outcome; begin with a, r or e, or see :help", words[0])
+	}
+	label = eval.Labelling{Case: c.ID, Content: eval.ContentOf(c.Case), By: s.by, Outcome: outcome, Criteria: map[string]string{}}
+	criteria := c.criteria()
+	status := map[judge.Outcome]string{judge.Reject: "not_met", judge.Escalate: "cannot_assess"}[outcome]
+	for words = words[1:]; len(words) > 0; words = words[1:] {
+		id := strings.ToLower(strings.TrimSuffix(words[0], ","))
+		m := criterionWord.FindStringSubmatch(id)
+		if m == nil {
+			break
+		}
+		n, err := strconv.Atoi(m[1])
+		switch {
+		case err != nil || n < 1 || n > len(criteria):
+			return label, fmt.Sprintf("there is no criterion %s; the case has %d", id, len(criteria))
+		case outcome == judge.Approve:
+			return label, "an approval meets every criterion; leave " + id + " out"
+		}
+		label.Criteria[id] = status
+	}
+	if outcome == judge.Approve {
+		for i := range criteria {
+			label.Criteria["c"+strconv.Itoa(i+1)] = "met"
+		}
+	}
+	label.Why = strings.Join(words, " ")
+	return label, ""
+}
+
+func (c labelCase) criteria() []string { return c.definition.Criteria[c.State][c.Action] }
+
+func (s *labelSession) show() {
+	c, out := s.cases[s.at], s.con.Out
+	out.Printf("\n%s\n", out.Bold(fmt.Sprintf("case %d of %d", s.at+1, len(s.cases))))
+	def := c.definition.Definition
+	out.Printf("%q asked for in %q of the workflow %q\n", c.Action, c.State, def.Name)
+	if from := def.States[c.State]; from != nil && from.Transitions[c.Action] != nil && from.Transitions[c.Action].Description != "" {
+		setup.PrintBlock(out, from.Transitions[c.Action].Description)
+	}
+	out.Printf("%s\n", out.Bold("criteria"))
+	for i, text := range c.criteria() {
+		setup.PrintBlock(out, fmt.Sprintf("c%d: %s", i+1, text))
+	}
+	if len(c.History) > 0 {
+		out.Printf("%s\n", out.Bold("path so far"))
+		for _, step := range c.History {
+			setup.PrintBlock(out, fmt.Sprintf("%s by %s, to %s", step.Action, cmp.Or(step.By, "somebody"), step.State))
+		}
+	}
+	out.Printf("%s\n", out.Bold("context"))
+	setup.PrintBlock(out, setup.IndentJSON(orEmpty(c.Context)))
+	for _, name := range slices.Sorted(maps.Keys(c.Evidence)) {
+		out.Printf("%s\n", out.Bold("evidence "+name+", fetched by the gate"))
+		setup.PrintContent(out, c.Evidence[name])
+	}
+	out.Printf("%s\n", out.Bold("data"))
+	setup.PrintBlock(out, setup.IndentJSON(orEmpty(c.Data)))
+	for _, l := range c.said {
+		out.Printf("%s says %s\n", l.By, out.Outcome(describeLabel(l)))
+	}
+	if mine, labelled, changed := s.labels.LabelOf(c.Case); labelled {
+		out.Printf("you said %s; say it again to change it\n", out.Outcome(describeLabel(mine)))
+	} else if changed {
+		out.Printf("you labelled it before it was changed\n")
+	}
+}
+
+func orEmpty(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return json.RawMessage("{}")
+	}
+	return doc
+}
+
+func describeLabel(l eval.Labelling) string {
+	text := string(l.Outcome)
+	if l.Outcome != judge.Approve && len(l.Criteria) > 0 {
+		text += " for " + strings.Join(slices.Sorted(maps.Keys(l.Criteria)), ", ")
+	}
+	if l.Why != "" {
+		text += ": " + l.Why
+	}
+	return text
+}
+
+// readUnlabelled reads all cases; labels may be absent.
+func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) {
+	files, err := setup.GoldenFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	var out []eval.Golden
+	seen := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, term.UnknownErrorf("", "cannot read the cases: %w", err)
+		}
+		for g, err := range eval.ReadUnlabelled(file, bytes.NewReader(text)) {
+			if err := cmp.Or(ctx.Err(), err); err != nil {
+				return nil, term.UsageErrorf("", "%w", err)
+			}
+			if seen[g.ID] {
+				return nil, term.UsageErrorf("give every case an id of its own", "%s:%d: the case %q is there twice", file, g.Line, g.ID)
+			}
+			seen[g.ID] = true
+			out = append(out, g)
+		}
+	}
+	if len(out) == 0 {
+		return nil, term.UsageErrorf("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(paths, " "))
+	}
+	return out, nil
+}
+
+func readLabels(path string) (eval.Labels, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return eval.Labels{}, term.UsageErrorf("", "cannot read the labels: %w", err)
+	}
+	defer func() { _ = f.Close() }() // read only
+	labels, err := eval.ReadLabels(path, f)
+	if err != nil {
+		return eval.Labels{}, term.UsageErrorf("", "%w", err)
+	}
+	return labels, nil
+}
+
+// compareLabels compares two files of labels.
+func compareLabels(cases []eval.Golden, files []string) (eval.Agreement, [2]eval.Labels, error) {
+	var of [2]eval.Labels
+	for i, file := range files {
+		var err error
+		if of[i], err = readLabels(file); err != nil {
+			return eval.Agreement{}, of, err
+		}
+	}
+	if of[0].By == of[1].By {
+		return eval.Agreement{}, of, term.UsageErrorf("give the labels of two people", "%s and %s are both by %q", files[0], files[1], of[0].By)
+	}
+	plain := make([]eval.Case, len(cases))
+	for i, g := range cases {
+		plain[i] = g.Case
+	}
+	return eval.Agree(plain, of[0], of[1]), of, nil
+}
+
+type evalAgreeCmd struct {
+	Paths   []string `arg:"" name:"path" help:"The files of cases that were labelled."`
+	Labels  []string `name:"labels" required:"" placeholder:"FILE" help:"The labels of one person. Give it twice."`
+	Settled string   `name:"settled" placeholder:"FILE" help:"The labels of a third person for cases on which the two disagree."`
+	Out     string   `name:"out" placeholder:"FILE" help:"Write the cases whose label is agreed on or settled, as golden cases."`
+	JSON    bool     `name:"json" help:"Print JSON."`
+}
+
+func (evalAgreeCmd) Help() string {
+	return `Says how far two people agree, with Cohen's kappa and its interval, and lists the cases on which
+they do not. With --out the others become golden cases: label.source is human where both said
+the same, and adjudicated where --settled has a label. Cases without a split get one by group.
+
+Examples:
+
+    gavel eval agree cases.jsonl --labels ada.labels --labels bob.labels
+    gavel eval agree cases.jsonl --labels ada.labels --labels bob.labels --settled eve.labels --out golden.jsonl
+
+Exit codes: 0 every case has a label, 1 cases are left without one, 2 wrong usage, 3 could not find out.`
+}
+
+type evalAgreeReport struct {
+	eval.Agreement
+	Settled int `json:"settled"`
+	Merged  int `json:"merged"` // cases whose label is agreed on or settled
+}
+
+func (c *evalAgreeCmd) Run(ctx context.Context, con *setup.Console) error {
+	if len(c.Labels) != 2 {
+		return term.UsageErrorf("", "--labels names %s; give it twice, with the labels of two people", term.Count(len(c.Labels), "file"))
+	}
+	cases, err := readUnlabelled(ctx, c.Paths)
+	if err != nil {
+		return err
+	}
+	read := append([]string{c.Settled}, c.Labels...)
+	for _, g := range cases {
+		read = setup.AppendNew(read, g.File)
+	}
+	if err := checkOverwrite([]string{c.Out}, read...); err != nil {
+		return err
+	}
+	agreement, of, err := compareLabels(cases, c.Labels)
+	if err != nil {
+		return err
+	}
+	var settled eval.Labels
+	if c.Settled != "" {
+		if settled, err = readLabels(c.Settled); err != nil {
+			return err
+		}
+	}
+	report := evalAgreeReport{Agreement: agreement}
+	var lines bytes.Buffer
+	for _, g := range cases {
+		merged, ok := eval.Merge(g.Case, of[0], of[1], settled)
+		if !ok {
+			continue
+		}
+		report.Merged++
+		if merged.Label.Source == "adjudicated" {
+			report.Settled++
+		}
+		if merged.Workflow, err = moveReference(g.File, c.Out, merged.Workflow); err != nil {
+			return err
+		}
+		line, err := json.Marshal(merged)
+		if err != nil {
+			return term.UnknownErrorf("", "write case %s: %w", merged.ID, err)
+		}
+		lines.Write(append(line, '\n'))
+	}
+	if c.Out != "" {
+		if err := os.WriteFile(c.Out, lines.Bytes(), 0o600); err != nil {
+			return term.UnknownErrorf("", "cannot write the cases: %w", err)
+		}
+	}
+	err = con.Print(c.JSON, report, func() { printAgreement(con, report, settled, len(cases)) })
+	return cmp.Or(err, setup.ExitBadUnless(report.Merged == len(cases)))
+}
+
+// moveReference rewrites a reference to a definition so that it is relative to another file.
+func moveReference(from, to string, workflow json.RawMessage) (json.RawMessage, error) {
+	var ref struct {
+		Ref string `json:"ref"`
+	}
+	if json.Unmarshal(workflow, &ref) != nil || ref.Ref == "" || to == "" {
+		return workflow, nil
+	}
+	file, name, named := strings.Cut(ref.Ref, "#")
+	base, err := filepath.Abs(filepath.Dir(to))
+	if err != nil {
+		return nil, term.UnknownErrorf("", "--out %s: %w", to, err)
+	}
+	target, err := filepath.Abs(filepath.Join(filepath.Dir(from), filepath.FromSlash(file)))
+	if err == nil {
+		target, err = filepath.Rel(base, target)
+	}
+	if err != nil {
+		return nil, term.UsageErrorf("", "--out %s: the definition %s cannot be named from there: %w", to, file, err)
+	}
+	ref.Ref = filepath.ToSlash(target)
+	if named {
+		ref.Ref += "#" + name
+	}
+	return json.Marshal(ref)
+}
+
+func printAgreement(con *setup.Console, r evalAgreeReport, settled eval.Labels, cases int) {
+	out := con.Out
+	out.Printf("%s and %s have both labelled %d of %s, in %s", r.By[0], r.By[1], r.Cases, term.Count(cases, "case"), term.Count(r.Groups, "group"))
+	if r.Changed > 0 {
+		out.Printf("; %d changed after they were labelled", r.Changed)
+	}
+	out.Printf("\n")
+	_ = eval.TextAgreement(out, r.Agreement, term.Align) // out records the error
+	if r.Groups < 30 && r.Cases > 0 {
+		out.Printf("below 30 groups an interval can miss the truth more often than it says\n")
+	}
+	for i, d := range r.Disputes {
+		if i == 0 {
+			out.Printf("\n%s\n", out.Bold("disagreements"))
+		}
+		out.Printf("%s\n", d.Case)
+		said := d.Said[:]
+		if third, ok := settled.Of[d.Case]; ok {
+			said = append(said, third)
+		}
+		for _, l := range said {
+			out.Printf("  %s: %s\n", l.By, out.Outcome(describeLabel(l)))
+		}
+	}
+	out.Printf("\n%s: %d agreed on, %d settled, %d without a label\n", term.Count(cases, "case"), r.Merged-r.Settled, r.Settled, cases-r.Merged)
+}

@@ -1,0 +1,112 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/prompts"
+)
+
+// maxCells prevents a typo from taking days.
+const maxCells = 16
+
+// cells returns the judges that a run measures: one, or each model with each prompt.
+func (c *evalRunCmd) cells() ([]setup.Cell, error) {
+	editions := []string{""}
+	if len(c.Prompts) > 0 {
+		editions = nil
+	}
+	for _, name := range c.Prompts {
+		id, err := prompts.Find(name)
+		if err != nil {
+			return nil, term.UsageErrorf("", "--prompt: %w", err)
+		}
+		if slices.Contains(editions, id) {
+			return nil, term.UsageErrorf("", "--prompt names %s twice", id)
+		}
+		editions = append(editions, id)
+	}
+	var models []string
+	for i, spec := range c.Models {
+		name, _, elsewhere := setup.CutModel(spec)
+		switch {
+		case name == "" || slices.Contains(models, name):
+			return nil, term.UsageErrorf("", "--model names %q twice, or nothing", name)
+		case i == 0 && elsewhere:
+			return nil, term.UsageErrorf("give its address with --llm-base-url", "--model %s: the first model has no address of its own", spec)
+		case i == 0:
+			c.Model = name
+		default:
+			c.Also = setup.AppendNew(c.Also, spec)
+		}
+		models = append(models, name)
+	}
+	if len(models) == 0 {
+		models = []string{""}
+	}
+	var all []setup.Cell
+	for _, model := range models {
+		for _, edition := range editions {
+			all = append(all, setup.Cell{Model: model, Prompt: edition})
+		}
+	}
+	switch several := len(all) > 1; {
+	case c.Structural && len(c.Models)+len(c.Prompts) > 0:
+		return nil, term.UsageErrorf("leave one of them out", "--structural asks no model; --model and --prompt say which one is asked, and with what")
+	case len(all) > maxCells:
+		return nil, term.UsageErrorf("", "%d cells are too many; a run measures at most %d", len(all), maxCells)
+	case several && c.Baseline != "":
+		return nil, term.UsageErrorf("the first cell is what the others are compared with", "--baseline is about one judge; leave it out, or name one model and one prompt")
+	}
+	return all, nil
+}
+
+// runMatrix measures the cells one after the other and reports on all of them.
+func (b *evalBench) runMatrix(ctx context.Context, con *setup.Console, cells []setup.Cell, gates eval.Gates) error {
+	var done []eval.Cell
+	for _, cell := range cells {
+		m, err := b.measure(ctx, cell)
+		if err != nil {
+			return err
+		}
+		if b.cmd.Gates != "" {
+			m.Gates, _ = gates.Check(m.Report)
+		}
+		done = append(done, eval.Cell{Name: cell.Name(), Run: m})
+		if left := len(cells) - len(done); ctx.Err() != nil && left > 0 {
+			if len(done) < 2 {
+				return term.UnknownErrorf("with --mode record-missing and the same cassette it goes on", "the run was stopped before two cells were measured")
+			}
+			last := &done[len(done)-1].Run.About
+			last.Remarks = append(last.Remarks, fmt.Sprintf("%d of %d cells were not begun.", left, len(cells)))
+			break
+		}
+	}
+	matrix := eval.NewMatrix(done)
+	render := renderMatrix(matrix)
+	if err := errors.Join(render.writeFiles(b.out), printOr(con, false, nil, render[".txt"])); err != nil {
+		return err
+	}
+	return exitWith(matrix.Conclude())
+}
+
+func renderMatrix(m eval.Matrix) renderings {
+	all := renderPage(m.Page())
+	all[".json"] = func(w io.Writer) error { return eval.WriteMatrix(w, m) }
+	all[".xml"] = func(w io.Writer) error { return eval.JUnitMatrix(w, m) }
+	all[".jsonl"] = func(w io.Writer) error {
+		for _, c := range m.Cells {
+			if err := writeAllLines(w, c.Name, c.Run); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return all
+}

@@ -1,0 +1,374 @@
+package measure
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
+)
+
+// renderings are the functions that write a report, by file extension.
+type renderings map[string]func(io.Writer) error
+
+// renderPage returns the renderings that every kind of report has.
+func renderPage(p eval.Page) renderings {
+	return renderings{".txt": func(w io.Writer) error { return p.Text(w, term.Align) }, ".html": p.HTML}
+}
+
+func renderMeasurement(m eval.Measurement) renderings {
+	all := renderPage(m.Page())
+	all[".json"] = func(w io.Writer) error { return eval.WriteJSON(w, m) }
+	all[".jsonl"] = func(w io.Writer) error { return writeAllLines(w, "", m) }
+	all[".xml"] = func(w io.Writer) error { return eval.JUnit(w, m) }
+	return all
+}
+
+func writeAllLines(w io.Writer, cell string, m eval.Measurement) error {
+	of := make(map[string][]eval.Result, len(m.Cases))
+	for _, r := range m.Results {
+		of[r.Case] = append(of[r.Case], r)
+	}
+	for _, c := range m.Cases {
+		if err := eval.WriteLines(w, cell, c, of[c.ID]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkExtensions rejects --out names without a rendering, before the run costs anything.
+func checkExtensions(paths []string, known ...string) error {
+	for _, path := range paths {
+		if !slices.Contains(known, filepath.Ext(path)) {
+			return term.UsageErrorf("", "--out %s: the name must end in %s", path, setup.OrList(known))
+		}
+	}
+	return nil
+}
+
+// checkOverwrite rejects an --out file that the command reads.
+func checkOverwrite(out []string, read ...string) error {
+	for _, path := range out {
+		target, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		for _, name := range read {
+			if source, err := os.Stat(name); err == nil && os.SameFile(source, target) {
+				return term.UsageErrorf("write to another file", "--out %s would overwrite what is read", path)
+			}
+		}
+	}
+	return nil
+}
+
+var measurementExtensions = []string{".txt", ".json", ".xml", ".html", ".jsonl"}
+
+func (r renderings) writeFiles(paths []string) error {
+	for _, path := range paths {
+		var b bytes.Buffer
+		extension := filepath.Ext(path)
+		if err := r[extension](&b); err != nil {
+			return err
+		}
+		text := b.String()
+		if extension == ".txt" { // it may be printed on a terminal
+			text = term.CleanLines(text)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return term.UnknownErrorf("", "cannot write the report: %w", err)
+		}
+	}
+	return nil
+}
+
+// ReadResults reads a measurement that gavel eval run wrote.
+func ReadResults(path string) (eval.Measurement, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return eval.Measurement{}, term.UsageErrorf("", "cannot read the results: %w", err)
+	}
+	defer func() { _ = f.Close() }() // read only
+	m, err := eval.ReadMeasurement(f)
+	if err != nil {
+		return m, term.UsageErrorf("gavel eval run --out FILE.json writes one", "%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// compareRuns compares two runs, and notes how many cases themselves have changed.
+func compareRuns(before, after eval.Measurement) eval.Comparison {
+	c := eval.Compare(after.Cases, before.Results, after.Results, after.Report.Options)
+	was := map[string]string{}
+	for _, of := range before.Cases {
+		was[of.ID] = of.Digest
+	}
+	changed, first := 0, ""
+	for _, of := range after.Cases {
+		if old := was[of.ID]; old != "" && of.Digest != "" && old != of.Digest {
+			if changed++; changed == 1 {
+				first = of.ID
+			}
+		}
+	}
+	if changed > 0 {
+		c.Says += fmt.Sprintf("; %d of the cases are not what they were before (the first is %s), so a difference may come from them and not from the judge", changed, first)
+	}
+	return c
+}
+
+type evalCompareCmd struct {
+	Before string   `arg:"" name:"before" help:"Results of the first run (.json)."`
+	After  string   `arg:"" name:"after" help:"Results of the second run."`
+	Out    []string `name:"out" placeholder:"FILE" help:"Write the comparison, too: .txt, .json or .html, with the cases that changed. Repeatable."`
+	JSON   bool     `name:"json" help:"Print JSON."`
+}
+
+func (evalCompareCmd) Help() string {
+	return `Both runs judged the same cases. What changed is tested with McNemar's exact test and a
+paired bootstrap; another number alone is no regression.
+
+Examples:
+
+    gavel eval compare before.json after.json
+    gavel eval compare before.json after.json --out changes.html
+
+Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.`
+}
+
+func (c *evalCompareCmd) Run(_ context.Context, con *setup.Console) error {
+	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".html"), checkOverwrite(c.Out, c.Before, c.After)); err != nil {
+		return err
+	}
+	before, err := ReadResults(c.Before)
+	if err != nil {
+		return err
+	}
+	after, err := ReadResults(c.After)
+	if err != nil {
+		return err
+	}
+	if err := setup.SameCases(before, after); err != nil {
+		return err
+	}
+	compared := compareRuns(before, after)
+	render := renderPage(compared.Page(before, after))
+	render[".json"] = func(w io.Writer) error { return writeIndented(w, compared) }
+	if err := errors.Join(render.writeFiles(c.Out), printOr(con, c.JSON, compared, render[".txt"])); err != nil {
+		return err
+	}
+	return exitWith(compared.Conclude())
+}
+
+func printOr(con *setup.Console, asJSON bool, v any, text func(io.Writer) error) error {
+	if asJSON {
+		return con.Out.JSON(v)
+	}
+	var b bytes.Buffer
+	if err := text(&b); err != nil {
+		return err
+	}
+	con.Out.Text(b.String())
+	return nil
+}
+
+type evalTuneCmd struct {
+	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
+	Target  string `name:"target-risk" default:"0.05" placeholder:"SHARE" help:"The share of wrong approvals that is bearable. Default: 0.05."`
+	Then    string `name:"then" placeholder:"FILE" help:"Results of another model over the same cases: what is saved and risked when the first is asked before it (cascade)."`
+	JSON    bool   `name:"json" help:"Print JSON."`
+}
+
+func (evalTuneCmd) Help() string {
+	return `Looks for the lowest minConfidence at which the share of wrong approvals can be shown to be
+at most the target: chosen on the split cal, certified on test alone, with a group of cases
+as one draw. Else it says what the data show, and how many more approvals certify what.
+
+Examples:
+
+    gavel eval tune results.json --target-risk 0.05
+    gavel eval tune small.json --then large.json
+
+Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
+}
+
+func (c *evalTuneCmd) Run(_ context.Context, con *setup.Console) error {
+	target, err := parseShare(c.Target)
+	if err != nil {
+		return term.UsageErrorf("", "--target-risk: %w", err)
+	}
+	m, err := ReadResults(c.Results)
+	if err != nil {
+		return err
+	}
+	var t eval.Tuning
+	text := func(w io.Writer) error { return eval.TextTuning(w, t, term.Align) }
+	var printed any = &t
+	if c.Then == "" {
+		t, err = eval.Tune(m.Cases, m.Results, target, m.Report.Options)
+	} else {
+		then, wrong := ReadResults(c.Then)
+		if wrong != nil {
+			return wrong
+		}
+		var both eval.CascadeTuning
+		both, err = eval.TuneCascade(m.Cases, m.Results, then.Results, target, m.Report.Options)
+		t, printed = both.First, both
+		text = func(w io.Writer) error { return eval.TextCascade(w, both, term.Align) }
+	}
+	if err != nil {
+		return term.UsageErrorf("", "%w", err)
+	}
+	if err := printOr(con, c.JSON, printed, text); err != nil {
+		return err
+	}
+	if t.Status != eval.Certified {
+		return term.ErrBad
+	}
+	return nil
+}
+
+type evalCalibrateCmd struct {
+	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
+	Out     string `name:"out" required:"" placeholder:"FILE" help:"The file of calibrations to write, for --llm-calibration."`
+	Method  string `name:"method" enum:"platt,isotonic" default:"platt" placeholder:"METHOD" help:"platt (the default) or isotonic, which needs many cases."`
+	Fitted  string `name:"date" placeholder:"DATE" help:"What the file says of when it was fitted."`
+}
+
+func (evalCalibrateCmd) Help() string {
+	return `Fits, for each model, prompt and set of criteria, what the confidence of its approvals is
+worth: on the split cal. What it gains is measured on the approvals of test. A calibration
+counts where that fit is good enough (docs/evaluation.md has the rule); the file has the others
+too, so that a decision can say why they do not count.
+
+Examples:
+
+    gavel eval calibrate results.json --out calibration.json
+    gavel mcp --llm-calibration calibration.json ...
+
+Exit codes: 0 written, 1 none is good enough, 2 wrong usage, 3 it cannot be written.`
+}
+
+func (c *evalCalibrateCmd) Run(_ context.Context, con *setup.Console) error {
+	if err := checkOverwrite([]string{c.Out}, c.Results); err != nil {
+		return err
+	}
+	m, err := ReadResults(c.Results)
+	if err != nil {
+		return err
+	}
+	dataset := strings.Join(m.About.Sets, ", ") + " " + m.Report.Counts.Digest
+	fittings, err := eval.Calibrate(m.Cases, m.Results, judge.CalibrationMethod(c.Method), dataset, c.Fitted, m.Report.Options)
+	if err != nil {
+		return term.UsageErrorf("", "%w", err)
+	}
+	var all []judge.Calibration
+	good := false
+	for _, f := range fittings {
+		con.Out.Printf("%s, prompt %s, criteria %s: %d of %d approvals right on cal, in %d groups\n", f.Model, cmp.Or(f.PromptDigest, "unknown"), cmp.Or(f.CriteriaDigest, "unknown"), f.Right, f.Fitted, f.Groups)
+		if f.Before != nil && f.After != nil {
+			con.Out.Printf("  on test %d of %d approvals right in %d groups: confidence %.3f before, %.3f after; Brier %.3f before, %.3f after; ECE %.3f before, %.3f after\n",
+				f.After.Right.K, f.After.N, f.After.Groups, f.Before.Mean, f.After.Mean, f.Before.Brier, f.After.Brier, *f.Before.ECE.Value, *f.After.ECE.Value)
+		}
+		for _, w := range f.Warnings {
+			con.Out.Printf("  %s\n", w)
+		}
+		if f.Calibration == nil {
+			continue
+		}
+		all = append(all, *f.Calibration)
+		if why := f.Calibration.Shortcoming(); why != "" {
+			con.Out.Printf("  not good enough, so its answers stay uncalibrated: %s\n", why)
+			continue
+		}
+		good = true
+		con.Out.Printf("  good enough: approvals count as llm_calibrated\n")
+	}
+	if len(fittings) == 0 {
+		con.Out.Printf("The model approved no case of cal or test.\n")
+	}
+	if len(all) == 0 {
+		con.Out.Printf("Nothing could be fitted; nothing was written.\n")
+		return term.ErrBad
+	}
+	if err := c.write(all); err != nil || good {
+		return err
+	}
+	return term.ErrBad
+}
+
+// write writes the calibrations, after checking that the judge can read them.
+func (c *evalCalibrateCmd) write(all []judge.Calibration) error {
+	doc, err := json.MarshalIndent(map[string]any{"v": 1, "calibrations": all}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the calibrations: %w", err)
+	}
+	if _, err := judge.ParseCalibrations(doc); err != nil {
+		return fmt.Errorf("the calibrations are not what the judge reads: %w", err)
+	}
+	if err := os.WriteFile(c.Out, append(doc, '\n'), 0o600); err != nil {
+		return term.UnknownErrorf("", "cannot write the calibrations: %w", err)
+	}
+	return nil
+}
+
+type evalReportCmd struct {
+	Results string   `arg:"" name:"results" help:"Results of a run (.json)."`
+	Out     []string `name:"out" placeholder:"FILE" help:"Write the report: .txt, .json, .jsonl, .xml (JUnit) or .html. Repeatable. Default: text on stdout."`
+}
+
+func (evalReportCmd) Help() string {
+	return `Examples:
+
+    gavel eval report results.json
+    gavel eval report results.json --out report.html --out report.xml
+
+Exit codes: 0 written, 2 wrong usage, 3 it cannot be written.`
+}
+
+func (c *evalReportCmd) Run(_ context.Context, con *setup.Console) error {
+	if err := checkExtensions(c.Out, measurementExtensions...); err != nil {
+		return err
+	}
+	render, err := c.read()
+	if err != nil {
+		return err
+	}
+	if len(c.Out) == 0 {
+		return printOr(con, false, nil, render[".txt"])
+	}
+	return render.writeFiles(c.Out)
+}
+
+// read reads the results of a run, or of a matrix.
+func (c *evalReportCmd) read() (renderings, error) {
+	f, err := os.Open(c.Results)
+	if err != nil {
+		return nil, term.UsageErrorf("", "cannot read the results: %w", err)
+	}
+	defer func() { _ = f.Close() }() // read only
+	if matrix, err := eval.ReadMatrix(f); err == nil {
+		return renderMatrix(matrix), nil
+	}
+	m, err := ReadResults(c.Results)
+	return renderMeasurement(m), err
+}
+
+func writeIndented(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

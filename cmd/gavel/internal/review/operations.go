@@ -1,0 +1,60 @@
+package review
+
+import (
+	"context"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// reviewID is how the command line calls the review of an operation.
+var (
+	byReviewID = []string{"reviewId"}
+	reviewID   = map[string]string{"reviewId": "id"}
+)
+
+// closed are the codes that keep a review from being decided.
+var closed = []engine.Code{engine.CodeReviewClosed, engine.CodeConflict}
+
+// Operations are the commands that perform one operation, by their words.
+var Operations = map[string]*setup.OperationSpec{
+	"review list": {
+		Operation: operation.Reviews.Operation, Flags: map[string]string{"id": "instance"}, Usual: map[string]string{"status": string(record.ReviewOpen)},
+		Rows:  setup.Typed(func(r engine.ReviewsResult) [][]string { return setup.ReviewRows(r.Reviews) }),
+		Empty: sayNoReviews, JSON: setup.Typed(newReviewList),
+	},
+	"review show": {
+		Operation: operation.Review.Operation, Positional: byReviewID, Flags: reviewID, Text: printReview,
+	},
+	"review approve": decideReview(judge.Approve),
+	"review reject":  decideReview(judge.Reject, "output"),
+	"review reopen":  decideReview(engine.Reopen, "output"),
+	"review give-up": decideReview(engine.GiveUp, "output"),
+}
+
+func sayNoReviews(req any) string {
+	if r, _ := req.(*engine.ReviewsRequest); r.Status == string(record.ReviewOpen) {
+		return "nothing waits for a person"
+	}
+	return "no such reviews"
+}
+
+// decideReview is a command that decides a review.
+func decideReview(decision judge.Outcome, without ...string) *setup.OperationSpec {
+	return &setup.OperationSpec{
+		Operation: operation.Resolve.Operation, Positional: byReviewID, Flags: reviewID, Without: without,
+		Fixed: map[string]string{"decision": string(decision)}, Bad: closed,
+		Text: func(_ context.Context, con *setup.Console, a setup.Answer) error {
+			r, _ := a.Result.(engine.ResolveResult)
+			con.Out.Printf("%s is in state %s\n%s\n", r.ID, r.State, r.Message)
+			return nil
+		},
+		Refused: setup.Typed(func(r engine.ResolveResult) bool {
+			carriedOut := r.Review.Status == record.ReviewResolved && r.Review.Decision == decision
+			return !carriedOut && (decision != engine.Reopen || r.Review.Status != record.ReviewReopened)
+		}),
+	}
+}

@@ -1,0 +1,121 @@
+package review
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Command has the commands that show and decide reviews.
+type Command struct {
+	List    setup.OperationCommand `cmd:"" help:"List the moves that wait for a person, the most urgent first."`
+	Watch   reviewWatchCmd         `cmd:"" help:"Show what waits for a person, and then what comes and goes."`
+	Show    setup.OperationCommand `cmd:"" help:"Show all that is needed to decide one."`
+	Approve resolveCmd             `cmd:"" help:"Let a move happen."`
+	Reject  resolveCmd             `cmd:"" help:"Refuse a move."`
+	Reopen  resolveCmd             `cmd:"" help:"Take a rejection back, so that the same may be asked for again."`
+	GiveUp  resolveCmd             `cmd:"" name:"give-up" help:"Give up a chain's step that waits for a person."`
+}
+
+// listedReview is a review with its own id under "id", as other commands expect.
+type listedReview struct {
+	engine.ReviewSummary
+	ID       string `json:"id"`
+	Instance string `json:"instance"`
+}
+
+func newReviewList(r engine.ReviewsResult) any {
+	list := make([]listedReview, 0, len(r.Reviews))
+	for _, one := range r.Reviews {
+		list = append(list, listedReview{one, one.ID, one.Instance})
+	}
+	return struct {
+		engine.ReviewsResult
+		Reviews []listedReview `json:"reviews"`
+	}{r, list}
+}
+
+// resolveCmd decides a review.
+type resolveCmd struct {
+	setup.PerformFlags
+	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"Who decides, for the record. Default: local:user: and your name on this machine."`
+	setup.TargetFlags
+}
+
+// Run decides the review. It returns an error if the decision cannot be carried out.
+func (c *resolveCmd) Run(ctx context.Context, con *setup.Console) error {
+	return c.Perform(ctx, con, c.TargetFlags, func(asked any) (operation.Caller, func(), error) {
+		req, _ := asked.(*engine.ResolveRequest)
+		if strings.TrimSpace(req.Reason) == "" {
+			return nil, nil, term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(req.Decision))
+		}
+		who, err := setup.FindReviewer(c.Principal)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.open(ctx, con, who, *req)
+	})
+}
+
+// open returns a caller that decides. A server has its own sources and identifies the caller. The local engine
+// uses the sources of the configuration file for an approval.
+func (c resolveCmd) open(ctx context.Context, con *setup.Console, who engine.Principal, req engine.ResolveRequest) (operation.Caller, func(), error) {
+	if c.Server != "" {
+		if c.Principal != nil {
+			return nil, nil, term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
+		}
+		return c.TargetFlags.Open(ctx, con, setup.OpenForWriting)
+	}
+	var config setup.ConfigFlag // only an approval fetches evidence again
+	if req.Decision == judge.Approve {
+		config = c.ConfigFlag
+	}
+	declared, err := config.Open(con.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	with := setup.Equipment{File: config.Config, Reviews: true, Sources: declared}
+	at, err := c.Locate(con.Log, false)
+	if err != nil {
+		return nil, nil, errors.Join(err, with.Close())
+	}
+	sys, err := setup.OpenSystem(ctx, con.Log, at, with)
+	if err != nil {
+		return nil, nil, errors.Join(err, with.Close())
+	}
+	caller := setup.Completing{Caller: operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
+	if req.Decision == judge.Approve {
+		if err := canFetch(ctx, sys, caller, req.ID); err != nil {
+			return nil, nil, errors.Join(err, sys.Close())
+		}
+	}
+	return caller, func() { sys.Close() }, nil
+}
+
+// canFetch prevents a reviewer without the configuration from voiding a review. Evidence that cannot be fetched
+// again counts as changed.
+func canFetch(ctx context.Context, sys *setup.System, at operation.Caller, id string) error {
+	view, err := operation.Review.Do(ctx, at, operation.IDRequest{ID: id})
+	if err != nil {
+		return setup.OperationFailure(err, closed...)
+	}
+	if view.Status != record.ReviewOpen {
+		return nil // the engine reports it
+	}
+	for _, e := range view.Escalation.Evidence {
+		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.Sources.Names(), e.Source) {
+			return term.UsageErrorf("give the file that the server has: --config FILE",
+				"the evidence %q has to be fetched again from %q, and no such source is configured here; the review stays open", e.Name, e.Source)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// toolFlags configure which tools MCP clients see, and how they are answered.
+type toolFlags struct {
+	ToolNames     string `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
+	Toolset       string `name:"toolset" enum:"core,seed,all" default:"all" placeholder:"SET" help:"Which tools are offered: core (list, describe, start, advance, status, judge.validate), seed (the eleven of the Generic DFA server) or all, the default."`
+	OutputSchemas bool   `name:"output-schemas" help:"List each tool with the schema of its answers, and answer with structured content next to the text."`
+}
+
+func (f *toolFlags) tools() gavel.Tools {
+	return gavel.Tools{Names: f.ToolNames, Set: f.Toolset, OutputSchemas: f.OutputSchemas}
+}
+
+// reviewFlags configure whether moves wait for a person, and who may ask that person.
+type reviewFlags struct {
+	Reviews bool `name:"reviews" default:"true" negatable:"" help:"Let moves that need a person wait for one; reviewers decide them with gavel review, over MCP or over REST. --no-reviews refuses such moves. Default: on."`
+	Elicit  bool `name:"elicit" help:"Let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
+}
+
+func (f reviewFlags) checkReviews() error {
+	if f.Elicit && !f.Reviews {
+		return term.UsageErrorf("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
+	}
+	return nil
+}
+
+// MCPCommand serves one MCP client over stdio.
+type MCPCommand struct {
+	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
+	Role        string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the client may do: agent, reviewer, operator or auditor. Default: agent."`
+	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
+	reviewFlags
+	toolFlags
+	setup.SystemFlags
+}
+
+// Run serves until stdin or ctx ends.
+func (c *MCPCommand) Run(ctx context.Context, con *setup.Console) error {
+	outliveClient()
+	setup.HideSecrets()
+	principal, err := setup.AgentPrincipal(c.Role, c.Principal)
+	if err != nil {
+		return err
+	}
+	sys, err := c.open(ctx, con)
+	if err != nil {
+		return err
+	}
+	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
+		err = nil // stopped by a signal, perhaps during startup
+	}
+	sys.Extensions().Close() // before the limit: connections to other servers get seconds to save their state
+	return errors.Join(err, setup.CloseInTime(con.Log, sys.Close))
+}
+
+func (c *MCPCommand) open(ctx context.Context, con *setup.Console) (*setup.System, error) {
+	if err := c.checkReviews(); err != nil {
+		return nil, err
+	}
+	if c.Store == gavel.Memory && c.Reviews && !c.Elicit {
+		con.Log.Info("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file, or refuse such moves with --no-reviews")
+	}
+	return c.OpenEquipped(ctx, con, setup.Equipment{Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit})
+}
+
+func (c *MCPCommand) serve(ctx context.Context, con *setup.Console, sys *setup.System, principal engine.Principal) error {
+	if err := setup.LoadDefinitionsInForce(ctx, con, vetted{sys.Engine, sys.Extensions()}, c.Definitions); err != nil {
+		return err
+	}
+	useTokens(sys, sys.Tokens)
+	if err := module.BadConfig(sys.Check(ctx)); err != nil {
+		return err
+	}
+	if err := warnMissing(ctx, con.Log, sys); err != nil {
+		return err
+	}
+	defer c.Watch(ctx, con.Log, sys)()
+	if c.Reviews {
+		defer watchReviews(ctx, con.Log, sys.Engine)()
+	}
+	services, err := openServices(ctx, con.Log, sys, c.Config)
+	if err != nil {
+		return err
+	}
+	defer services.run(ctx)()
+	defer sys.Extensions().Run(ctx)()
+	defer forgiveOnHangup(con.Log, sys.Pool)()
+	configured := NewConfigWatch(con.Log, c.Config, services.Watch(sys.Extensions())...)
+	defer setup.RunEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.Look(ctx, false) })()
+	con.Log.Info("serving MCP", "store", sys.Location.String(), "principal", principal.ID, "role", string(principal.Role),
+		"version", setup.ReadBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.Model.ListNames(), ", "))
+	defer func() { con.Log.Info("ended", "store", sys.Location.String()) }()
+	if err := sys.ServeStdio(ctx, c.tools(), principal, con.In, con.RawOut); err != nil && !errors.Is(err, context.Canceled) {
+		return term.UnknownErrorf("", "the connection failed: %w", err)
+	}
+	return nil
+}
+
+// outliveClient prevents a client that has gone away from ending the process in the middle of a write. It handles
+// SIGPIPE instead of ignoring it: commands that fetch evidence would inherit an ignored signal, and would write
+// different output here than under gavel review.
+func outliveClient() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel is never read, so further signals are dropped
+}
+
+// forgiveOnHangup lets every quarantined script run again when the operator sends SIGHUP. The returned function stops
+// that.
+func forgiveOnHangup(log *slog.Logger, pool *script.Pool) (stop func()) {
+	return onHangup(func() {
+		pool.ResetQuarantine("")
+		log.Warn("quarantined scripts may run again", "cause", "SIGHUP")
+	})
+}
+
+// onHangup calls f at each SIGHUP until the returned function is called, which waits for it.
+func onHangup(f func()) (stop func()) {
+	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer close(ended)
+		for range hangups {
+			f()
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-ended
+	}
+}
+
+// warnMissing logs once what definitions require and the configuration lacks.
+func warnMissing(ctx context.Context, log *slog.Logger, sys *setup.System) error {
+	stored, err := sys.Store.Definitions(ctx)
+	if err != nil {
+		return term.UnknownErrorf("", "cannot read the store: %w", err)
+	}
+	var judged, fetching []string
+	for _, newest := range stored {
+		d, err := sys.Store.Definition(ctx, newest.Name, newest.Version)
+		if err != nil {
+			return term.UnknownErrorf("", "cannot read the store: %w", err)
+		}
+		// Documents are compact JSON.
+		if bytes.Contains(d.Document, []byte(`"useLLM":true`)) {
+			judged = append(judged, d.Name)
+		}
+		if bytes.Contains(d.Document, []byte(`"evidence":[{`)) {
+			fetching = append(fetching, d.Name)
+		}
+		if sys.Model != nil && bytes.Contains(d.Document, []byte(`"cascade":[{`)) {
+			if parsed, err := workflow.Parse(d.Name, d.Document); err == nil {
+				sys.Model.Flags.WarnIdleStages(log, sys.Model.Calibrations, parsed)
+			}
+		}
+	}
+	if sys.Model == nil && len(judged) > 0 {
+		log.Warn("workflows ask for a model's judgement and no model is configured",
+			"workflows", strings.Join(judged, ", "), "effect", "such moves are decided as onJudgeUnavailable says",
+			"hint", "set LLM_JUDGE_MODEL, LLM_BASE_URL and LLM_API_KEY; gavel judge doctor tries them")
+	}
+	if sys.Sources == nil && len(fetching) > 0 {
+		log.Warn("workflows ask for evidence and no source of evidence is configured",
+			"workflows", strings.Join(fetching, ", "), "effect", "required evidence is missing, and such moves are decided as onEvidenceMissing says",
+			"hint", "declare the sources in a file and give it with --config; gavel evidence tries them")
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// lookEvery is how often the configured files are checked for changes.
+const lookEvery = time.Second
+
+// reloader applies changes of the configuration and the definitions to a running server.
+type reloader struct {
+	con        *setup.Console
+	routes     *routes
+	callers    *callers
+	watch      *setup.DefinitionWatch
+	configured *ConfigWatch
+
+	mu       sync.Mutex // protects the fields below
+	inForce  []setup.EffectiveSetting
+	issuers  string // the text of the section auth
+	evidence string // the text of the section evidence
+	path     string // path of the file, "" for none
+	notTaken map[string]bool
+}
+
+// ListReloadables returns the settings that a running server can apply, with the functions that apply them.
+func ListReloadables() map[string]func(r *reloader, c *Servers) {
+	quotas := func(r *reloader, c *Servers) { r.routes.sys.Engine.SetQuotas(c.Serve.quotas()) }
+	rate := func(r *reloader, c *Servers) { r.routes.setRate(c.Serve.rateFlags) }
+	return map[string]func(*reloader, *Servers){
+		"logLevel":    func(r *reloader, c *Servers) { r.con.Level.Set(setup.LogLevel(c.LogLevel)) },
+		"definitions": func(r *reloader, c *Servers) { r.watch.Patterns = c.Serve.Definitions },
+		"serve.rate":  rate, "serve.rateBurst": rate,
+		"quotas.definitions": quotas, "quotas.instances": quotas, "quotas.bytes": quotas, "quotas.shared": quotas, "quotas.workerTime": quotas, "quotas.modelTokens": quotas,
+		"quotas.states": quotas, "quotas.transitions": quotas, "quotas.schemaBytes": quotas,
+	}
+}
+
+func newReloader(con *setup.Console, c *Command, r *routes, known *callers, watch *setup.DefinitionWatch, more ...*ConfigPart) *reloader {
+	l := &reloader{
+		con: con, routes: r, callers: known, watch: watch, path: c.Config,
+		inForce: slices.Clone(con.Settings.List), notTaken: map[string]bool{},
+		issuers: con.Settings.Section(config.SectionAuth), evidence: con.Settings.Section(config.SectionEvidence),
+	}
+	parts := append([]*ConfigPart{{Prepare: l.prepare}}, more...)
+	l.configured = NewConfigWatch(con.Log, c.Config, parts...)
+	return l
+}
+
+// run checks the files until the returned function is called; SIGHUP reloads them immediately.
+func (r *reloader) run(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	endLooking := setup.RunEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { r.look(ctx, false) })
+	endHangups := onHangup(func() {
+		r.look(ctx, true)
+		r.con.Log.Info("the configuration was read", "cause", "SIGHUP")
+	})
+	return func() {
+		cancel()
+		endHangups()
+		endLooking()
+	}
+}
+
+func (r *reloader) look(ctx context.Context, atOnce bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.configured.Look(ctx, atOnce)
+	r.watch.Look(ctx, atOnce)
+}
+
+// oneLine returns the complete text of an error on one line.
+func oneLine(err error) string {
+	return strings.Join(append(slices.DeleteFunc(term.ListLines(err), func(line string) bool { return line == err.Error() }), err.Error()), "; ")
+}
+
+// prepare parses flags, environment and file as at startup, and checks them. take applies everything that can be
+// applied.
+func (r *reloader) prepare(ctx context.Context, next *ConfigChange) (take func(), err error) {
+	if _, err := CheckConfig(r.con, r.path); err != nil {
+		return nil, err
+	}
+	var cmds Servers
+	parsed, settings, err := r.con.Parse(&cmds, r.con.Args, io.Discard, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	if err := cmds.Serve.check(ctx); err != nil {
+		return nil, err
+	}
+	issuers, err := issuersFor(cmds.Serve.ConfigFlag, cmds.Serve.Auth)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := r.callers.prepareTrust(issuers)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if text := settings.Section(config.SectionAuth); text != r.issuers || next.again {
+			trust()
+			if text != r.issuers {
+				r.con.Log.Info("issuers are taken over", "issuers", len(issuers))
+			}
+			r.issuers = text
+		}
+		r.take(&cmds, settings.Effective(parsed))
+		if text := settings.Section(config.SectionEvidence); text != r.evidence {
+			r.later(config.SectionEvidence, text)
+		}
+	}, nil
+}
+
+// take applies changed settings, and logs those that need a restart.
+func (r *reloader) take(c *Servers, next []setup.EffectiveSetting) {
+	apply := ListReloadables()
+	for i, e := range next {
+		if i >= len(r.inForce) || r.inForce[i].Key != e.Key || reflect.DeepEqual(r.inForce[i].Value, e.Value) {
+			continue
+		}
+		if f := apply[e.Key]; f != nil {
+			f(r, c)
+			r.con.Log.Info("a setting is taken over", "key", e.Key, "value", setup.FormatValue(e.Value), "was", setup.FormatValue(r.inForce[i].Value))
+			r.inForce[i] = e
+		} else {
+			r.later(e.Key, e.Value)
+		}
+	}
+}
+
+// later logs, once for each value, that a setting applies only after a restart.
+func (r *reloader) later(key string, value any) {
+	if said := fmt.Sprint(key, "=", value); !r.notTaken[said] {
+		r.notTaken[said] = true
+		r.con.Log.Warn("a changed setting counts from the next start on", "key", key)
+	}
+}

@@ -1,0 +1,225 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/listen"
+	"github.com/gavel-mcp/gavel/internal/mcp/wire"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/rest"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// healthPaths answer without a credential, even if the server is busy.
+var healthPaths = []string{"/healthz", "/readyz"}
+
+// routes are the routes of a server. Every face is mounted here, and nowhere else.
+type routes struct {
+	sys    *setup.System
+	log    *slog.Logger
+	flags  *Command
+	health *telemetry.Health
+	extra  module.Routes // of modules
+
+	inside   http.Handler                  // the routes for authenticated callers
+	limited  atomic.Pointer[http.Handler]  // inside, with a rate limit for each principal
+	mux      atomic.Pointer[http.ServeMux] // nil until mount
+	endpoint *wire.Endpoint
+	api      *rest.Handler
+}
+
+// mount mounts the faces. Before that, every request is answered with "not ready". With --auth none every caller is
+// the local agent, and may read the metrics.
+func (r *routes) mount(who *callers) error {
+	h, err := r.sys.Handler(gavel.HandlerConfig{Tools: r.flags.tools()})
+	if err != nil {
+		return term.UsageErrorf("", "cannot set up the server: %w", err)
+	}
+	r.api, r.endpoint = h.REST, h.MCP
+	metrics := r.sys.Meter.Metrics.Handler()
+	inside := http.NewServeMux()
+	inside.Handle(gavel.MCPPath, r.endpoint)
+	inside.Handle(gavel.MCPPath+"/{$}", r.endpoint) // clients append it
+	inside.Handle(rest.Prefix, r.api)
+	r.extra.Mount(inside)
+	inside.Handle("GET "+MetricsPath, watchersOnly(metrics))
+	r.inside = listen.Admit(callerID, inside)
+	r.setRate(r.flags.rateFlags)
+	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsEvent: r.extra.Has})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		(*r.limited.Load()).ServeHTTP(w, req)
+	}))
+
+	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
+	mux := http.NewServeMux()
+	for _, path := range []string{gavel.MCPPath, gavel.MCPPath + "/{$}", rest.Prefix, MetricsPath} {
+		mux.Handle(path, known)
+	}
+	if r.flags.Auth == authNone || r.flags.MetricsOpen {
+		mux.Handle("GET "+MetricsPath, admit(metrics.ServeHTTP))
+	}
+	mux.Handle(rest.DocumentPath, admit(r.api.ServeHTTP)) // not secret: the same for all callers
+	mux.Handle("GET "+ResourcePath, admit(who.resource(r.flags.issuerFlags)))
+	mux.Handle("GET "+ResourcePath+gavel.MCPPath, admit(who.resource(r.flags.issuerFlags)))
+	mux.HandleFunc("GET /healthz", r.health.Live)
+	mux.HandleFunc("GET /readyz", r.health.Ready)
+	mux.Handle(strings.TrimSuffix(rest.Prefix, "/"), admit(notFound)) // without this route, the mux would redirect
+	mux.Handle("/", admit(notFound))
+	r.mux.Store(mux)
+	r.sys.Meter.SetHeld(func() int { return r.endpoint.Held() + r.api.OpenStreams() })
+	return nil
+}
+
+// setRate starts new rate limits for all principals.
+func (r *routes) setRate(f rateFlags) {
+	h := r.inside
+	if *f.Rate > 0 {
+		h = auth.RateLimit(*f.Rate, f.Burst)(h)
+	}
+	r.limited.Store(&h)
+}
+
+func callerID(ctx context.Context) string {
+	who, _ := auth.FromContext(ctx)
+	return who.ID
+}
+
+func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	mux := r.mux.Load()
+	if mux == nil {
+		w.Header().Set("Retry-After", "1")
+		sayProblem(w, http.StatusServiceUnavailable, "unavailable", "The server is starting.")
+		return
+	}
+	mux.ServeHTTP(w, req)
+}
+
+// drain is called when the shutdown begins.
+func (r *routes) drain() {
+	r.health.Drain()
+	if r.mux.Load() != nil {
+		r.endpoint.EndStreams()
+	}
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	sayProblem(w, http.StatusNotFound, "not_found", "There is nothing at this address. MCP is at /mcp, REST at /v1.")
+}
+
+func sayProblem(w http.ResponseWriter, status int, code, detail string) {
+	writeJSON(w, status, "application/problem+json", map[string]any{
+		"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail,
+	})
+}
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // ignore a caller that has gone away
+}
+
+// MetricsPath is the path of the metrics.
+const MetricsPath = "/metrics"
+
+type telemetryFlags struct {
+	MetricsOpen bool `name:"metrics-open" help:"Let anybody read /metrics who reaches the address. Without it, operators and auditors may, with their tokens."`
+}
+
+var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
+
+// watchersOnly allows only operators and auditors whose scope is not limited, because the figures cover all
+// workflows. It requires authentication before it.
+func watchersOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, ok := auth.FromContext(r.Context()); !ok || !slices.Contains(watchers, id.Role) || id.Workflows != "" {
+			sayProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "Operators and auditors of all workflows may read the figures.")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// NewHealth checks everything that is needed to decide and to record. definitions returns why the folders of
+// definitions are not in force as they are.
+func NewHealth(log *slog.Logger, sys *setup.System, definitions func() error) *telemetry.Health {
+	parts := []telemetry.Part{
+		{Name: "store", Check: func(ctx context.Context) error {
+			if _, err := sys.Store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
+			if s, ok := sys.Store.(interface {
+				CheckWritable(ctx context.Context) error
+			}); ok {
+				return s.CheckWritable(ctx)
+			}
+			return nil
+		}},
+		{Name: "sandbox", Check: (&sandboxProbe{pool: sys.Pool}).check},
+		{Name: "definitions", Optional: true, Check: func(context.Context) error { return definitions() }},
+	}
+	for _, x := range sys.Extensions() {
+		parts = append(parts, x.Health...)
+	}
+	if sys.Model != nil {
+		parts = append(parts, telemetry.Part{Name: "model", Optional: true, Check: func(context.Context) error { return sys.Model.FindTrouble() }})
+		if sys.Model.Canaries.Load() != nil {
+			parts = append(parts, telemetry.Part{Name: "canaries", Optional: true, Check: func(context.Context) error { return sys.Model.Drift() }})
+		}
+	}
+	return telemetry.NewHealth(log, parts...)
+}
+
+// sandboxProbe checks whether workers can be started and answer. It asks a worker only if that is unknown, or if a
+// worker has died since the last probe: an idle server is left alone.
+type sandboxProbe struct {
+	pool   *script.Pool
+	trying singleflight.Group
+
+	works atomic.Bool
+	ended atomic.Uint64 // workers that had died at the last probe
+}
+
+// probeTime limits how long a worker may take. It is longer than health requests wait, so that a slow machine does
+// not start the probe again with each request.
+const probeTime = 30 * time.Second
+
+func (s *sandboxProbe) check(ctx context.Context) error {
+	if s.works.Load() && s.pool.Stats().Deaths == s.ended.Load() {
+		return nil
+	}
+	select {
+	case tried := <-s.trying.DoChan("", func() (any, error) { return nil, s.try(context.WithoutCancel(ctx)) }):
+		return tried.Err
+	case <-ctx.Done():
+	}
+	if s.works.Load() { // a busy machine may be slow; only the end of the probe shows a failure
+		return nil
+	}
+	return errors.New("no worker of the sandbox has answered yet")
+}
+
+func (s *sandboxProbe) try(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	ended := s.pool.Stats().Deaths
+	err := s.pool.Probe(ctx)
+	s.works.Store(err == nil)
+	s.ended.Store(ended)
+	return err
+}

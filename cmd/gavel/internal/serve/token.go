@@ -1,0 +1,177 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// TokenCommand has the commands that create and revoke tokens.
+type TokenCommand struct {
+	Create tokenCreateCmd `cmd:"" help:"Make a token, for the terminal or a file."`
+	List   tokenListCmd   `cmd:"" help:"List tokens, without what they are."`
+	Revoke tokenRevokeCmd `cmd:"" help:"End a token, at once."`
+}
+
+type tokenCreateCmd struct {
+	Name      string `arg:"" name:"name" help:"What to call it: letters, digits, dots, hyphens, underscores. Several may have one name, while one takes over from another."`
+	Role      string `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What its bearer may do: agent, reviewer, operator or auditor. Default: agent."`
+	Principal string `name:"principal" placeholder:"ID" help:"Who its bearer is, for ownership and the record. Default: token: and the name."`
+	Workflows string `name:"workflows" placeholder:"NAMES" help:"The only workflows that it is for: names separated by spaces, with * for any run of characters. Default: all."`
+	Hooks     string `name:"hooks" placeholder:"FOLDER" help:"Make a token that posts the hook events of a coding agent in this folder (absolute), and does nothing else. --principal is then the agent, also local:agent."`
+	Expires   string `name:"expires" placeholder:"WHEN" help:"When it ends: a time such as 2027-01-31T00:00:00Z, or how long from now, such as 30d or 12h. Default: never."`
+	Out       string `name:"out" placeholder:"FILE" help:"Write the token to this file, which only you can read, instead of the terminal."`
+	JSON      bool   `name:"json" help:"Print JSON."`
+	setup.TokensFlag
+	setup.StoreFlag
+}
+
+func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error) {
+	ends, err := tokenEnd(c.Expires, time.Now())
+	if err != nil {
+		return err
+	}
+	if c.Out == "" && !con.Out.IsTerminal() {
+		return term.UsageErrorf("give --out FILE: the file gets the token, and only you can read it", "a token is shown on a terminal only, and stdout is none")
+	}
+	tokens, release, err := setup.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	bearers, made, err := tokens.Create(auth.NewToken{
+		Name: c.Name, Principal: c.Principal, Role: engine.Role(c.Role), Workflows: c.Workflows, Expires: ends,
+		Events: c.Hooks, Local: c.Hooks != "",
+	})
+	if err != nil {
+		return module.TokenFailure(err)
+	}
+	shown := struct {
+		Token string `json:"token,omitempty"`
+		File  string `json:"file,omitempty"`
+		setup.ShownToken
+	}{bearers[0], c.Out, setup.DescribeToken(made[0])}
+	where := "it is shown this once"
+	if c.Out != "" {
+		if err := auth.WriteSecret(c.Out, bearers[0]); err != nil {
+			_ = tokens.Forget(made[0].ID) // no one has seen it; the returned error is enough
+			return term.UsageErrorf("give another --out", "%w", err)
+		}
+		shown.Token, where = "", "in the file "+c.Out
+	}
+	if c.JSON {
+		return con.Out.JSON(shown)
+	}
+	if shown.Token != "" {
+		con.Out.Printf("%s\n", shown.Token)
+	}
+	con.Err.Printf("token %s of %s, role %s: %s\n", made[0].ID, made[0].Principal, string(made[0].Role), where)
+	return nil
+}
+
+// tokenEnd parses an expiry: a time, or a duration from now. "" means never and returns the zero time.
+func tokenEnd(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	span, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		span = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || span <= 0 {
+		return time.Time{}, term.UsageErrorf("give a time such as 2027-01-31T00:00:00Z, or how long from now, such as 30d or 12h", "--expires %q is neither a time to come nor a span", text)
+	}
+	return now.Add(span), nil
+}
+
+type tokenListCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+	setup.TokensFlag
+	setup.StoreFlag
+}
+
+func (c *tokenListCmd) Run(ctx context.Context, con *setup.Console) (err error) {
+	tokens, release, err := setup.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	all, err := tokens.List()
+	if err != nil {
+		return module.TokenFailure(err)
+	}
+	list := make([]setup.ShownToken, len(all))
+	for i, t := range all {
+		list[i] = setup.DescribeToken(t)
+	}
+	rows := [][]string{{"ID", "NAME", "PRINCIPAL", "ROLE", "WORKFLOWS", "STATUS", "EXPIRES", "LAST USED"}}
+	for _, t := range list {
+		if t.Hooks != "" {
+			t.Role += ", hooks in " + t.Hooks
+		}
+		rows = append(rows, []string{t.ID, t.Name, t.Principal, t.Role, cmp.Or(t.Workflows, "all"), t.Status, orNever(t.ExpiresAt), orNever(t.LastUsed)})
+	}
+	return con.PrintList(c.JSON, map[string]any{"tokens": list}, rows, "no tokens", "")
+}
+
+func orNever(at *time.Time) string {
+	if at == nil {
+		return "never"
+	}
+	return at.Format(time.RFC3339)
+}
+
+type tokenRevokeCmd struct {
+	IDs    []string `arg:"" name:"id" help:"The tokens' ids, from gavel token list, or the beginnings of them."`
+	Forget bool     `name:"forget" help:"Remove them altogether. Without it the list goes on to show them."`
+	JSON   bool     `name:"json" help:"Print JSON."`
+	setup.TokensFlag
+	setup.StoreFlag
+}
+
+func (c *tokenRevokeCmd) Run(ctx context.Context, con *setup.Console) (err error) {
+	tokens, release, err := setup.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	list := []setup.ShownToken{}
+	for _, id := range c.IDs {
+		// A full token contains its id. A user who pastes the token wants it revoked.
+		if parts := strings.SplitN(id, "_", 3); len(parts) == 3 && parts[0] == "gvl" {
+			id = parts[1]
+		}
+		id, err := setup.FindToken(tokens, id)
+		if err != nil {
+			return err
+		}
+		t, err := tokens.Revoke(id)
+		if errors.Is(err, auth.ErrNoToken) {
+			return &term.ExitError{Code: term.ExitUsage, Err: errors.New("there is no token " + id), Hint: "gavel token list shows them"}
+		}
+		if err != nil {
+			return module.TokenFailure(err)
+		}
+		if c.Forget {
+			if err := tokens.Forget(id); err != nil {
+				return module.TokenFailure(err)
+			}
+		}
+		list = append(list, setup.DescribeToken(t))
+	}
+	return con.Print(c.JSON, map[string]any{"tokens": list}, func() {})
+}

@@ -1,0 +1,283 @@
+package setup
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// Anchorer writes anchors to the store and, optionally, to a file outside it.
+type Anchorer struct {
+	Auditor *audit.Auditor
+	File    string // "" for none
+}
+
+// Anchor writes an anchor if there are new events, and appends anchors missing from the file. It fails if the
+// store is older than the file: a new anchor would make the older store look current.
+func (a Anchorer) Anchor(ctx context.Context) (audit.AnchorResult, error) {
+	if a.File == "" {
+		result, err := a.Auditor.Anchor(ctx, gavel.Operator)
+		return result, module.EngineFailure(err)
+	}
+	published, err := ReadPublished(a.File)
+	if err != nil {
+		return audit.AnchorResult{}, err
+	}
+	last, note := published.last()
+	if err := a.follows(ctx, last, note); err != nil {
+		return audit.AnchorResult{}, err
+	}
+	result, err := a.Auditor.Anchor(ctx, gavel.Operator)
+	if err != nil {
+		return result, module.EngineFailure(err)
+	}
+	var missing []string
+	for stored, err := range a.Auditor.Anchors(ctx, gavel.Operator, last) {
+		if err != nil {
+			return result, module.EngineFailure(err)
+		}
+		missing = append(missing, stored.Note)
+	}
+	return result, published.append(missing)
+}
+
+// follows checks that the store contains the last published anchor, unchanged.
+func (a Anchorer) follows(ctx context.Context, last int64, note string) error {
+	if last == 0 {
+		return nil
+	}
+	for stored, err := range a.Auditor.Anchors(ctx, gavel.Operator, last-1) {
+		if err != nil {
+			return module.EngineFailure(err)
+		}
+		if stored.Number == last && stored.Note == note {
+			return nil
+		}
+		break
+	}
+	return &term.ExitError{
+		Code: term.ExitBad, Err: fmt.Errorf("the store is not the one that anchor %d in %s was written from, but an older one, or another", last, a.File),
+		Hint: "gavel verify says more; if it was restored on purpose, begin a new anchor file and keep the old one",
+	}
+}
+
+// AnchorFlags configure who signs anchors, where to and how often.
+type AnchorFlags struct {
+	AnchorKey   string        `name:"anchor-key" placeholder:"FILE" help:"Sign the position of all instances with this key, from gavel anchor keygen, while the server runs. The variable may hold the key itself."`
+	AnchorEvery time.Duration `name:"anchor-every" default:"10m" placeholder:"TIME" help:"How often, at least a second; at the end too, and only when something has happened. Default: 10m."`
+	AnchorFile  string        `name:"anchor-file" placeholder:"FILE" help:"Append every anchor to this file too. Keep it away from the store: it shows when an older store was put back."`
+}
+
+// signer returns the key that the flags name; nil if there is none.
+func (f AnchorFlags) signer(log *slog.Logger, store string) (*record.Signer, error) {
+	switch {
+	case f.AnchorKey == "" && f.AnchorFile != "":
+		return nil, term.UsageErrorf("make a key with gavel anchor keygen, and give it with --anchor-key", "--anchor-file needs anchors to keep, and without a key there are none")
+	case f.AnchorKey == "":
+		return nil, nil //nolint:nilnil // anchors are optional
+	case f.Check() != nil:
+		return nil, f.Check()
+	case store == gavel.Memory:
+		return nil, term.UsageErrorf("give --store a file", "a store in memory is gone before anybody could verify it; there is nothing to anchor")
+	}
+	return readSigner(log, f.AnchorKey, store)
+}
+
+// Check reports wrong combinations of flags.
+func (f AnchorFlags) Check() error {
+	if f.AnchorEvery < time.Second {
+		return term.UsageErrorf("", "--anchor-every is at least 1s, not %s", f.AnchorEvery)
+	}
+	return nil
+}
+
+// lastAnchorLimit limits the final anchor so that the server shuts down in time. The next anchor covers events
+// that this one misses.
+const lastAnchorLimit = 500 * time.Millisecond
+
+// Watch anchors periodically. The returned function stops it and writes a final anchor. Without a key, watch does
+// nothing.
+func (f AnchorFlags) Watch(ctx context.Context, log *slog.Logger, sys *System) (stop func()) {
+	if sys.Anchors == nil {
+		return func() {}
+	}
+	a := Anchorer{Auditor: sys.Auditor, File: f.AnchorFile}
+	end := RunEvery(ctx, f.AnchorEvery, f.AnchorEvery, func(ctx context.Context) { a.tell(ctx, log) })
+	return func() {
+		end()
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), lastAnchorLimit)
+		defer done()
+		a.tell(last, log)
+	}
+}
+
+// tell anchors and logs the result.
+func (a Anchorer) tell(ctx context.Context, log *slog.Logger) {
+	result, err := a.Anchor(ctx)
+	switch f, ok := errors.AsType[*term.ExitError](err); {
+	case ok:
+		log.Warn("cannot anchor; trying again", "error", f.Error(), "hint", f.Hint)
+	case err != nil:
+		log.Warn("cannot anchor; trying again", "error", err)
+	case result.Written:
+		log.Info("anchored", "number", result.Number, "instances", result.Instances, "events", result.Events)
+	}
+}
+
+// AnchorKeyVariable may hold a private key, or name its file.
+const AnchorKeyVariable = "GAVEL_ANCHOR_KEY"
+
+// IsKeyText reports whether a value is a key itself, of anchors or of a store, not the name of its file.
+func IsKeyText(value string) bool {
+	return strings.HasPrefix(value, "PRIVATE+KEY+") || strings.HasPrefix(value, "-----BEGIN") || storeKeyText.MatchString(value)
+}
+
+func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
+	if IsKeyText(value) {
+		if value != os.Getenv(AnchorKeyVariable) {
+			return nil, term.UsageErrorf("put it into a file, or into "+AnchorKeyVariable, "a key is no argument: others on this machine can read it there")
+		}
+		key, err := record.NewSigner(value)
+		if err != nil {
+			return nil, term.UsageErrorf("", "%s: %w", AnchorKeyVariable, err)
+		}
+		return key, nil
+	}
+	if err := checkKeyFile(value, "make a key with gavel anchor keygen --key FILE"); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(value)
+	if err != nil {
+		return nil, term.UsageErrorf("", "cannot read the key: %w", err)
+	}
+	key, err := record.NewSigner(string(text))
+	if err != nil {
+		return nil, term.UsageErrorf("", "%s: %w", value, err)
+	}
+	if sameFolder(value, store) {
+		log.Warn("the key that signs anchors is next to the store: anyone who can change both can change everything unseen",
+			"key", value, "hint", "keep it in another place, readable by the server alone")
+	}
+	return key, nil
+}
+
+// checkKeyFile rejects a key file that is missing, not a regular file, or accessible to other users.
+func checkKeyFile(path, toMake string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return term.UsageErrorf(toMake, "cannot read the key: %w", err)
+	case !info.Mode().IsRegular():
+		return term.UsageErrorf("", "cannot read the key: %s is not a regular file", path)
+	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
+		return term.UsageErrorf("run chmod 600 on it, and make a new one if they should not have seen it", "others can read the key %s (mode %04o)", path, info.Mode().Perm())
+	}
+	return nil
+}
+
+func sameFolder(key, store string) bool {
+	if gavel.IsDatabase(store) {
+		return false
+	}
+	store = cmp.Or(store, filepath.Join(storeFolder, gavel.StoreFile))
+	a, err := filepath.Abs(filepath.Dir(key))
+	b, err2 := filepath.Abs(filepath.Dir(store))
+	return err == nil && err2 == nil && a == b
+}
+
+// Published is an anchor file: notes separated by empty lines.
+type Published struct {
+	path  string
+	Notes []string
+	// torn counts notes that are incomplete because a write was interrupted.
+	Torn int
+	// open reports that the file does not end with a complete note.
+	open bool
+}
+
+// ReadPublished reads an anchor file. A missing file is empty.
+func ReadPublished(path string) (Published, error) {
+	p := Published{path: path}
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return p, term.UnknownErrorf("", "cannot read the anchor file: %w", err)
+	}
+	p.open = len(raw) > 0 && !bytes.HasSuffix(raw, []byte("\n\n"))
+	text := ""
+	for paragraph := range strings.SplitSeq(string(raw), "\n\n") {
+		paragraph = strings.Trim(paragraph, "\n")
+		switch {
+		case paragraph == "":
+			continue
+		case !strings.HasPrefix(paragraph, "— "):
+			if text != "" {
+				p.Torn++
+			}
+			text = paragraph
+			continue
+		}
+		note := text + "\n\n" + paragraph + "\n"
+		if _, err := record.ReadNoteText(note); err != nil || text == "" {
+			p.Torn++
+		} else {
+			p.Notes = append(p.Notes, note)
+		}
+		text = ""
+	}
+	if text != "" {
+		p.Torn++
+	}
+	return p, nil
+}
+
+// last returns the newest anchor in the file; number is 0 if there is none.
+func (p Published) last() (number int64, note string) {
+	for _, n := range p.Notes {
+		text, err := record.ReadNoteText(n)
+		if err != nil {
+			continue
+		}
+		if a, err := record.ParseAnchor(text); err == nil && a.Number > number {
+			number, note = a.Number, n
+		}
+	}
+	return number, note
+}
+
+// append adds notes in a single write. Several processes may append; duplicate notes are harmless.
+func (p Published) append(notes []string) error {
+	if len(notes) == 0 {
+		return nil
+	}
+	text := strings.Join(notes, "\n") + "\n"
+	if p.open {
+		text = "\n\n" + text
+	}
+	f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = f.WriteString(text)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err != nil {
+		return term.UnknownErrorf("", "the anchor is in the store, and could not be published: %w", fmt.Errorf("%s: %w", p.path, err))
+	}
+	return nil
+}
