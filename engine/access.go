@@ -79,8 +79,8 @@ func Authorize(p Principal, op Right) error {
 			hint(fmt.Sprintf("Roles that may: %s.", joinWords(allowed[op])))
 	}
 	if p.Workflows != "" && wholeStore[op] {
-		return newError(CodeForbidden, "", "To %s concerns every workflow, and the caller may deal with some only.", op).
-			hint("Ask somebody whose credential is not limited to some workflows.")
+		return newError(CodeForbidden, "", "To %s affects every workflow, but the caller has access to only some.", op).
+			hint("Use a credential that is not limited to some workflows.")
 	}
 	return nil
 }
@@ -131,13 +131,13 @@ func (lib *library) mayTakeBack(ctx context.Context, inst instance, op Right) er
 		if canGovern(inst.by, inst.stored) || inst.Owner == inst.by.ID && op != RightRollback {
 			return nil
 		}
-		return newError(CodeForbidden, "", "The workflow %q belongs to another principal; to %s is its owner's.", inst.Workflow, op.verb()).
+		return newError(CodeForbidden, "", "The workflow %q belongs to another principal; only its owner or an operator may %s.", inst.Workflow, op.verb()).
 			hint("Ask its owner or an operator.")
 	case inst.Owner == inst.by.ID && rights.Rollback && (!inst.stored.Operator || inst.def.Agents.Rollback):
 		return nil
 	}
-	return newError(CodeForbidden, "", "The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()).
-		hint("Ask an operator, or go on with one of nextActions.")
+	return newError(CodeForbidden, "", "The workflow %q belongs to an operator; only an operator may %s.", inst.Workflow, op.verb()).
+		hint("Ask an operator, or perform one of nextActions.")
 }
 
 func joinWords[T ~string](words []T) string {

@@ -209,13 +209,13 @@ func (req DescribeRequest) check() error {
 	case req.Name == "" && req.ID == "":
 		return MissingField("name", "A name that list returns; or the id of an instance.")
 	case req.Name != "" && req.ID != "":
-		return &Error{Code: CodeInvalidArgument, Path: "/id", Message: "A name and an id were both given.", Hint: "Give one: name for a workflow, id for what an instance has."}
+		return &Error{Code: CodeInvalidArgument, Path: "/id", Message: "A name and an id were both given.", Hint: "Give only one: name for a workflow, id for the definition of an instance."}
 	case req.Version < 0:
 		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
 	case req.Version > 0 && (req.ID != "" || !req.At.IsZero()):
-		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version was given, and something else that says which one.", Hint: "Give a name with a version, a name with a time, or an id."}
+		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "version cannot be combined with id or at.", Hint: "Give a name with a version, a name with a time, or an id."}
 	case req.Revision != 0 && req.ID == "":
-		return &Error{Code: CodeInvalidArgument, Path: "/revision", Message: "A revision is one of an instance, and no id was given.", Hint: "Give the id, or a version of the workflow."}
+		return &Error{Code: CodeInvalidArgument, Path: "/revision", Message: "revision needs the id of an instance.", Hint: "Give the id, or a version of the workflow."}
 	}
 	return req.When.validate()
 }

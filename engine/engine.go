@@ -298,7 +298,7 @@ func (lib *library) loadDefinition(ctx context.Context, name string, version int
 		return definition{}, InternalError(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
 	}
 	if d.Hash != s.Hash && !lib.rules.show {
-		return definition{}, untrustedRule("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
+		return definition{}, untrustedRule("the document of version %d of the definition %s does not match its hash", s.Version, s.Name)
 	}
 	l := definition{stored: s, def: d.WithoutLines(), gates: lib.gates}
 	lib.cacheDefinition(l)

@@ -26,7 +26,7 @@ func (e *Engine) examineDefinition(ctx context.Context, p Principal, req DefineR
 	release, err := e.examining.Acquire(ctx, p.ID)
 	switch {
 	case errors.Is(err, fairshare.ErrBusy):
-		return nil, nil, &Error{Code: CodeBusy, Message: "Too many definitions of yours wait to be read.", Hint: "Define one after the other; nothing was stored.", Err: err}
+		return nil, nil, &Error{Code: CodeBusy, Message: "You have too many definitions waiting to be checked.", Hint: "Define one at a time; nothing was stored.", Err: err}
 	case err != nil:
 		return nil, nil, judgeError(err)
 	}
@@ -72,8 +72,8 @@ func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequ
 	case d == nil:
 		return nil, nil, invalidDefinition(issues)
 	case req.Name != "" && d.Name != req.Name:
-		return nil, nil, newError(CodeInvalidArgument, "/name", "The definition's name is not the address's, which is %.80q.", req.Name).
-			hint("Make the two the same.")
+		return nil, nil, newError(CodeInvalidArgument, "/name", "The definition's name differs from the name in the address, %.80q.", req.Name).
+			hint("Use the same name in both.")
 	case elsewhere:
 		issues, err = d.FinishLint(ctx, options, issues)
 	default:
@@ -142,7 +142,7 @@ func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineReque
 }
 
 func invalidDefinition(issues []workflow.Issue) *Error {
-	e := &Error{Code: CodeInvalidDefinition, Issues: issues, Hint: "Mend it and define it again; nothing was stored."}
+	e := &Error{Code: CodeInvalidDefinition, Issues: issues, Hint: "Fix it and define it again; nothing was stored."}
 	switch len(issues) {
 	case 0:
 		e.Message = "The definition is not valid."

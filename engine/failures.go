@@ -20,7 +20,7 @@ import (
 // with the present position.
 type conflict struct{ id string }
 
-func (c *conflict) Error() string { return "instance " + c.id + " moved meanwhile" }
+func (c *conflict) Error() string { return "instance " + c.id + " has moved since it was loaded" }
 
 // Is makes a conflict match ErrConflict.
 func (c *conflict) Is(target error) bool { return target == store.ErrConflict }
@@ -59,8 +59,8 @@ func StoreError(op string, err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: CodeCancelled, Message: fmt.Sprintf("The request ended before gavel could %s.", op), Hint: "Check the status before trying again.", Err: err}
 	case errors.Is(err, store.ErrSubjectTaken):
-		return newError(CodeSubjectTaken, "/subject", "Another instance of the workflow is about the same.").
-			hint("Go on with that instance; an operator can release the subject.").because(err)
+		return newError(CodeSubjectTaken, "/subject", "Another instance of the workflow has this subject.").
+			hint("Continue with that instance; an operator can release the subject.").because(err)
 	case errors.Is(err, store.ErrTooLarge):
 		return tooLarge("", "The event is larger than the store's limit.")
 	default:
@@ -85,7 +85,7 @@ func judgeError(err error) error {
 	case errors.As(err, &held):
 		return &Error{
 			Code: CodeBusy, RetryAfter: held.RetryAfter, Err: err,
-			Message: "This workflow's scripts are not run for you now: they passed the hard limits of the sandbox on data of yours repeatedly.",
+			Message: "This workflow's scripts are paused for you: on your data they repeatedly exceeded the sandbox's hard limits.",
 			Hint:    fmt.Sprintf("Wait %s, then send less data; nothing was recorded.", held.RetryAfter.Round(time.Second)),
 		}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -93,9 +93,9 @@ func judgeError(err error) error {
 	case errors.As(err, &busy):
 		return &Error{Code: CodeBusy, Message: busy.Message, RetryAfter: busy.RetryAfter, Hint: "Leave the data as it is and try again later; nothing was recorded.", Err: err}
 	case errors.Is(err, judge.ErrBusy):
-		return &Error{Code: CodeBusy, Message: "The evidence cannot be fetched now: too much is being fetched already.", Hint: "Try again shortly; nothing was recorded.", Err: err}
+		return &Error{Code: CodeBusy, Message: "Too many fetches of evidence are in progress.", Hint: "Try again shortly; nothing was recorded.", Err: err}
 	case errors.Is(err, validators.ErrUnavailable):
-		return &Error{Code: CodeBusy, Message: "The script sandbox could not take the request.", Hint: "Try again shortly; nothing was recorded.", Err: err}
+		return &Error{Code: CodeBusy, Message: "The script sandbox could not accept the request.", Hint: "Try again shortly; nothing was recorded.", Err: err}
 	default:
 		return InternalError("decide", err)
 	}

@@ -98,7 +98,7 @@ func (e *Engine) newJudgeConfig(ctx context.Context, p Principal, l definition, 
 func mayShare(p Principal, s store.Definition) error {
 	switch {
 	case p.Role != RoleOperator:
-		return &Error{Code: CodeForbidden, Path: "/shared", Message: "Only an operator lets other agents use a workflow.", Hint: "Ask an operator."}
+		return &Error{Code: CodeForbidden, Path: "/shared", Message: "Only an operator may share a workflow with other agents.", Hint: "Ask an operator."}
 	case s.Operator:
 		return &Error{Code: CodeInvalidArgument, Path: "/shared", Message: "The workflow belongs to an operator; every agent may use it.", Hint: "Leave shared out."}
 	}
@@ -130,8 +130,8 @@ func mayConfigureAgain(p Principal, revisions []store.JudgeConfig) error {
 	if own < mostConfigsEach {
 		return nil
 	}
-	return newError(CodeTooManyConfigs, "", "You have configured the judge of this workflow %d times, which is as often as one may.", own).
-		hint("Look at the present configuration; it stays. Ask an operator to change it, or define your own workflow anew under another name.")
+	return newError(CodeTooManyConfigs, "", "You have configured the judge of this workflow %d times, which is the limit.", own).
+		hint("The present configuration stays in force. Ask an operator to change it, or define your own workflow under another name.")
 }
 
 // HashJudgeConfig computes the Hash of a judge-config revision.
@@ -152,7 +152,7 @@ func checkSettings(s workflow.JudgeSettings, models []string) error {
 		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "minConfidence must be a number from 0 to 1.", Hint: "For example 0.8."}
 	}
 	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Content != nil || s.Criteria != nil || s.Prompt != nil || s.Samples != nil || s.Panel != nil || s.Cascade != nil || s.OnEvidenceMissing != nil || s.Review != nil {
-		return &Error{Code: CodeInvalidArgument, Message: "Only enabled, strictMode, minConfidence, useLLM and model can be configured beside a definition.", Hint: "Define a new version for the others."}
+		return &Error{Code: CodeInvalidArgument, Message: "Only enabled, strictMode, minConfidence, useLLM and model can be configured separately from a definition.", Hint: "For other settings define a new version."}
 	}
 	if s.Model != nil && !slices.Contains(models, *s.Model) {
 		return unknownModel(*s.Model, models)
@@ -179,7 +179,7 @@ func (l definition) checkAgentSettings(p Principal, rights workflow.AgentRights,
 		return &Error{Code: CodeForbidden, Message: "This definition belongs to an operator, who configures its judge.", Hint: "Ask an operator."}
 	case rights.Judge == workflow.JudgeSet && l.stored.Operator:
 		if s.Model != nil {
-			return &Error{Code: CodeForbidden, Path: "/model", Message: "Which model judges an operator's definition is the operator's to say.", Hint: "Leave model out."}
+			return &Error{Code: CodeForbidden, Path: "/model", Message: "Only an operator chooses the model for an operator's definition.", Hint: "Leave model out."}
 		}
 		return nil
 	}

@@ -149,12 +149,12 @@ func (l *ledger) spentError(a *account, b budget) error {
 	e := &Error{RetryAfter: wait, Hint: fmt.Sprintf("Wait %s, or ask an operator for more.", wait.Round(time.Second))}
 	switch used, most := a.spent[b], l.quotas.Load().limits()[b]; b {
 	case budgetBytes:
-		e.Code, e.Message = CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", used, most)
+		e.Code, e.Message = CodeBytesSpent, fmt.Sprintf("%d bytes were recorded for your requests within the hour; the quota is %d.", used, most)
 	case budgetWorker:
 		e.Code = CodeWorkerTimeSpent
-		e.Message = fmt.Sprintf("The sandbox has worked %s within the hour on your requests and definitions; the quota is %s.", time.Duration(used).Round(time.Millisecond), time.Duration(most))
+		e.Message = fmt.Sprintf("Your requests and definitions used %s of sandbox time within the hour; the quota is %s.", time.Duration(used).Round(time.Millisecond), time.Duration(most))
 	default:
-		e.Code, e.Message = CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", used, most)
+		e.Code, e.Message = CodeModelTokensSpent, fmt.Sprintf("Your requests used %d model tokens within the hour; the quota is %d.", used, most)
 	}
 	return e
 }
@@ -258,7 +258,7 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	}
 	if own >= most {
 		return newError(CodeTooManyDefinitions, "/name", "You have defined %d workflows; the quota is %d.", own, most).
-			hint("Define a new version of one of them, or ask an operator.")
+			hint("Define a new version of an existing workflow, or ask an operator.")
 	}
 	return nil
 }
@@ -312,8 +312,8 @@ func (w *waiters) lockCounts(ctx context.Context, p Principal, what string) (rel
 
 func tooManyRunning(most int) error {
 	return &Error{
-		Code: CodeTooManyInstances, RetryAfter: recountAfter, Message: fmt.Sprintf("%d of your instances are running, which is the quota.", most),
-		Hint: "Bring some to their end or cancel them, or ask an operator.",
+		Code: CodeTooManyInstances, RetryAfter: recountAfter, Message: fmt.Sprintf("You have %d running instances, which is the quota.", most),
+		Hint: "Complete or cancel some of them, or ask an operator.",
 	}
 }
 

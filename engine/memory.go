@@ -28,7 +28,7 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 	}
 	n, raw, err := m.store.Refusals(ctx, guard, identity, since)
 	if err != nil {
-		return r, StoreError("say what was refused before", err)
+		return r, StoreError("count earlier refusals", err)
 	}
 	if guard != "" {
 		r.Refusals = n
@@ -38,7 +38,7 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 	}
 	var op judge.Opinion
 	if err := json.Unmarshal(raw, &op); err != nil {
-		return r, fmt.Errorf("read the opinion that was kept: %w", err)
+		return r, fmt.Errorf("read the stored opinion: %w", err)
 	}
 	r.Opinion = &op
 	return r, nil
@@ -160,7 +160,7 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusa
 		return ClearRefusalsResult{}, err
 	}
 	if req.Principal == "" && req.Workflow == "" && req.ID == "" {
-		return ClearRefusalsResult{}, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give an instance's id, a principal, a workflow, or several of them."}
+		return ClearRefusalsResult{}, &Error{Code: CodeInvalidArgument, Message: "Specify which refusals to clear.", Hint: "Give an instance's id, a principal or a workflow, or a combination."}
 	}
 	if req.ID != "" {
 		if _, err := e.loadInstance(ctx, p, req.ID); err != nil {
@@ -182,7 +182,7 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusa
 		out.Message = fmt.Sprintf("%s forgotten; the model may be asked again.", countOfThings(n, "refusal"))
 	}
 	if released > 0 {
-		out.Message += fmt.Sprintf(" %s that waited because of them: the action has to be asked for again.", countOfThings(released, "review")+" closed")
+		out.Message += fmt.Sprintf(" %s that waited because of them: request the action again.", countOfThings(released, "review")+" closed")
 	}
 	return out, nil
 }
@@ -215,7 +215,7 @@ func (e *Engine) releaseReviews(ctx context.Context, p Principal, req ClearRefus
 		case asked.Decision.Code != judge.CodeLoopGuard:
 			continue
 		}
-		end := record.Review{ID: row.ID, Status: record.ReviewStale, Reason: "The loop guard was lifted, which had put this to a person."}
+		end := record.Review{ID: row.ID, Status: record.ReviewStale, Reason: "The loop guard that opened this review was cleared."}
 		ended, err := e.endReview(ctx, p, row, end)
 		if err != nil {
 			return n, err
@@ -251,6 +251,6 @@ func describeLoopGuard(j Judge, l definition, overlays []workflow.Overlay) strin
 	if limit == 0 {
 		return ""
 	}
-	return fmt.Sprintf("After %d refusals of the same data on an instance within %s (of long data: on any) a person has to decide; an operator lifts this with workflow.judge.clear.",
+	return fmt.Sprintf("After %d refusals of the same data on an instance within %s (for long data: on any instance) a person must decide; an operator lifts this with workflow.judge.clear.",
 		limit, strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(window.String()))
 }

@@ -264,7 +264,7 @@ func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (Insta
 		}
 	}
 	out := m.newEntry(inst)
-	out.Reason = "It keeps moving. Migrate it again when it rests."
+	out.Reason = "It keeps moving. Migrate it again when it is idle."
 	return out, nil
 }
 
@@ -370,7 +370,7 @@ func (e *Engine) checkRestorable(ctx context.Context, inst instance, restored re
 		why, err = e.findRenamedState(ctx, inst.Instance, restored)
 	}
 	if err == nil && why == "" && restored.Status != statusIn(inst.def, restored.State) {
-		why = fmt.Sprintf("Version %d does not agree that %q is %s.", inst.Version, restored.State, restored.Status)
+		why = fmt.Sprintf("In version %d the state %q is not %s.", inst.Version, restored.State, restored.Status)
 	}
 	if err != nil || why == "" {
 		return err
@@ -401,7 +401,7 @@ func (past history) findRenamedState(ctx context.Context, inst, restored record.
 	}
 	for _, name := range names {
 		if now[name] != name {
-			return fmt.Sprintf("What was %q then is %q now.", name, now[name]), nil
+			return fmt.Sprintf("The state %q has since been renamed to %q.", name, now[name]), nil
 		}
 	}
 	return "", nil

@@ -43,15 +43,15 @@ func (e *Engine) currentStatus(ctx context.Context, inst instance) (StatusResult
 }
 
 func warnUnserved(models []string, d *workflow.Definition, overlays []workflow.Overlay) []string {
-	const then = "moves that ask for it are decided as onJudgeUnavailable says."
+	const then = "onJudgeUnavailable decides the moves that need it."
 	asked := d.RequiredModels(overlays)
 	if len(asked) > 0 && len(models) == 0 {
-		return []string{"This workflow asks for the judgement of a model, and none is configured: " + then}
+		return []string{"This workflow needs a model, but none is configured: " + then}
 	}
 	var out []string
 	for _, name := range asked {
 		if name != "" && !slices.Contains(models, name) {
-			out = append(out, fmt.Sprintf("This workflow asks for the judgement of the model %.80q, which is not configured: %s", name, then))
+			out = append(out, fmt.Sprintf("This workflow needs the model %.80q, which is not configured: %s", name, then))
 		}
 	}
 	return out
@@ -88,13 +88,13 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequ
 	case inst.Status == record.Cancelled:
 		out.Reason = "The instance was cancelled."
 	case inst.takenOver:
-		out.Reason = fmt.Sprintf("The instance follows version %d of %q, which is not the operator's who owns the name now.", inst.Version, inst.Workflow)
+		out.Reason = fmt.Sprintf("The instance has version %d of %q, which is not a version of the operator who owns the name now.", inst.Version, inst.Workflow)
 	case len(req.States) > 0 && !slices.Contains(req.States, inst.State):
 		out.Reason = fmt.Sprintf("The instance is in %q; this needs %s.", inst.State, strings.Join(req.States, " or "))
 	case len(illegal) > 0:
 		out.Reason = strings.TrimSpace(illegal[0].Message + " " + illegal[0].Hint)
 	case req.Action != "":
-		out.Allowed, out.Reason = true, fmt.Sprintf("The instance is in %q, where %q is possible.", inst.State, req.Action)
+		out.Allowed, out.Reason = true, fmt.Sprintf("The instance is in %q and allows %q.", inst.State, req.Action)
 	default:
 		out.Allowed, out.Reason = true, fmt.Sprintf("The instance is in %q.", inst.State)
 	}

@@ -80,7 +80,7 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	req.Reason = strings.TrimSpace(req.Reason)
 	switch {
 	case !slices.Contains([]judge.Outcome{judge.Approve, judge.Reject, Reopen, GiveUp}, req.Decision):
-		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("A review is resolved by approve or reject, by reopen where it was rejected, or by give-up where it is of a step, not by %.40q.", req.Decision), Hint: "There is no default: say which."}
+		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("The decision must be approve or reject, reopen for a rejected review, or give-up for the review of a step; got %.40q.", req.Decision), Hint: "There is no default."}
 	case req.Reason == "":
 		return MissingField("reason", "One sentence: it is recorded, and the caller that asked for the move reads it.")
 	case req.Channel == record.ChannelClient && !e.cfg.ClientReviews:
@@ -118,7 +118,7 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 	case reopens != isRejected(r.row), !reopens && r.row.Status != record.ReviewOpen:
 		return ResolveResult{}, e.reviewClosed(ctx, r)
 	case !r.row.IsStep() && (decision == GiveUp || hasOutput):
-		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "The review is not of a step: it is not given up, and takes no output.", Hint: "Approve or reject it."}
+		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "give-up and output are only for reviews of a step.", Hint: "Approve or reject it."}
 	case r.row.IsStep() && decision == judge.Approve && !hasOutput:
 		return ResolveResult{}, missingOutput(r.row)
 	case hasOutput && decision != judge.Approve:
@@ -139,7 +139,7 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 	case r.destroyed:
 		return e.voidReview(ctx, r, "Sensitive values that it is about were destroyed.", nil)
 	case !r.isBound(e.cfg.Digester):
-		return e.voidReview(ctx, r, "What is stored of this review is not what was asked; it may have been changed.", nil)
+		return e.voidReview(ctx, r, "The stored review does not match the original request; it may have been changed.", nil)
 	case r.asked.IsStop():
 		return e.resolveStop(ctx, r)
 	case decision == judge.Reject:
@@ -157,11 +157,11 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 // missingOutput returns the rejection of an approval without output; otherwise the run would continue with
 // an unintended null.
 func missingOutput(row store.Review) *Error {
-	e := &Error{Code: CodeInvalidArgument, Path: "/output", Message: "The review asks what a step's call gave, and the approval has no output."}
-	e.Hint = "Give what the call gave as the output, as JSON; null where it gave nothing. Reject where the call did not happen, or give up."
+	e := &Error{Code: CodeInvalidArgument, Path: "/output", Message: "To approve this review, give the result of the step's call as output."}
+	e.Hint = "Send the result as JSON, or null if the call returned nothing. If the call did not happen, reject or give up."
 	if row.IsInput() {
-		e.Message = "The review asks for the input that a server requires, and the approval has no output."
-		e.Hint = "Give the content of the form as the output, as JSON. Reject to decline, or give up."
+		e.Message = "To approve this review, give the input that the server requires as output."
+		e.Hint = "Send the content of the form as JSON. Reject to decline, or give up."
 	}
 	return e
 }
@@ -248,7 +248,7 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 		return e.voidReview(ctx, r, fmt.Sprintf("The evidence %q has changed since the review was opened.", name), &v)
 	}
 	if !v.Applied {
-		return e.voidReview(ctx, r, "The rules of the workflow do not allow the move any more: "+v.Reasoning, &v)
+		return e.voidReview(ctx, r, "The rules of the workflow no longer allow the move: "+v.Reasoning, &v)
 	}
 	if was := asked.Decision.Target; was != "" && was != v.Target {
 		return e.voidReview(ctx, r, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
@@ -329,8 +329,8 @@ func findUnavailable(before, after []judge.Evidence) (error, bool) { //nolint:re
 	}
 	for _, e := range after {
 		if had[e.Name] && e.Failure != "" {
-			return newError(CodeUnavailable, "", "The evidence %q has to be fetched again and cannot be had now (%s).", e.Name, e.Failure).
-				hint("The review stays open; approve it where its sources are configured and can be reached."), true
+			return newError(CodeUnavailable, "", "The evidence %q must be fetched again but is unavailable (%s).", e.Name, e.Failure).
+				hint("The review stays open; approve it on a server that can reach the evidence sources."), true
 		}
 	}
 	return nil, false
@@ -380,7 +380,7 @@ func (e *Engine) reviewClosed(ctx context.Context, r reviewCase) error {
 	if r.row.Status == record.ReviewResolved {
 		how = fmt.Sprintf("resolved (%s) by %s", r.row.Resolution, r.row.By)
 	}
-	message := fmt.Sprintf("The review is not open any more: it is %s.", how)
+	message := fmt.Sprintf("The review is no longer open: it is %s.", how)
 	if shown, err := e.newView(r.by).withInstance(r.instance).renderReview(ctx, r.row); err == nil && shown.Reason != "" {
 		message += " " + shown.Reason
 	}

@@ -311,9 +311,9 @@ func (e *Engine) WaitingReviews(ctx context.Context) (Waiting, error) {
 }
 
 func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
-	end := record.Review{ID: row.ID, Status: record.ReviewExpired, Reason: "Nobody decided it in time."}
+	end := record.Review{ID: row.ID, Status: record.ReviewExpired, Reason: "It was not decided in time."}
 	if row.OnExpire == workflow.ExpireRaise {
-		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "Nobody decided it in time."}
+		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "It was not decided in time."}
 	}
 	_, err := e.endReview(ctx, clock, row, end)
 	return err

@@ -154,8 +154,8 @@ func (past history) loadOpeningEvent(ctx context.Context, instance string, seq i
 	case err != nil:
 		return record.Event{}, StoreError("read the history", err)
 	case ev.Seq > seq:
-		return record.Event{}, newError(CodeUnknownReview, "", "What this review was about is not known any more: the beginning of the instance's history was removed.").
-			hint("The list of reviews still shows how it ended.").because(store.ErrNotFound)
+		return record.Event{}, newError(CodeUnknownReview, "", "The request of this review is no longer available: the beginning of the instance's history was removed.").
+			hint("The list of reviews still shows its result.").because(store.ErrNotFound)
 	case ev.Seq != seq || ev.Kind != record.Escalated:
 		return record.Event{}, InternalError("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
 	}
@@ -254,8 +254,8 @@ func (e *Engine) isReviewQueueFull(ctx context.Context, p Principal) (bool, erro
 
 func tooManyReviews(v judge.Verdict, limit int) judge.Verdict {
 	why := validators.Finding{
-		Code: judge.CodeReviewLimit, Message: fmt.Sprintf("A person would have to decide this, and %d reviews of what you asked for wait already.", limit),
-		Hint: "Wait until some of them are resolved, or give up what you do not need any more.",
+		Code: judge.CodeReviewLimit, Message: fmt.Sprintf("This needs a person's decision, but %d of your requests are already waiting for review.", limit),
+		Hint: "Wait until some are resolved, or give up those you no longer need.",
 	}
 	v.Outcome, v.Code, v.DecidedBy, v.RetryAfter = judge.Reject, why.Code, judge.ByPolicy, 0
 	v.Findings = slices.Insert(slices.Clone(v.Findings), 0, why)
@@ -294,40 +294,40 @@ func nextStepOfReview(s ReviewSummary) string {
 	case s.Kind != "":
 		return nextStepOfRun(s)
 	case s.CallID != "" && s.Status == record.ReviewOpen:
-		return "Nobody knows whether the call happened, and a person has to say so; until then the tool is not called again."
+		return "It is unknown whether the call happened; the tool is not called again until a person decides that."
 	case s.CallID != "" && s.Status == record.ReviewResolved && s.Decision == judge.Approve:
 		return "A person found that the call happened."
 	case s.CallID != "" && s.Status == record.ReviewResolved:
 		return "A person found that the call did not happen."
 	case s.Tool != "" && s.Status == record.ReviewResolved && s.Decision == judge.Approve:
-		return "It was approved, once: make exactly the same call again, with a new idempotency key if you use one."
+		return "Approved once: make exactly the same call again, with a new idempotency key if you use one."
 	case s.Status == record.ReviewOpen:
-		return "A person decides this; look again with workflow.status. Other actions are possible meanwhile, but they void this review."
+		return "A person decides this; check with workflow.status. Other actions are possible, but they void this review."
 	case s.Status == record.ReviewResolved && s.Decision == judge.Approve:
 		return "It was approved, and the move was made."
 	case s.Status == record.ReviewResolved:
-		return "It was rejected. Correct what the reason names before you ask again, with a new idempotency key if you use one; exactly the same is not put to a person again until one reopens the review."
+		return "It was rejected. Fix what the reason names, then ask again, with a new idempotency key if you use one. An identical request gets no new review until a person reopens this one."
 	case s.Status == record.ReviewReopened:
 		return "It was rejected, and then reopened: ask for the action again, with a new idempotency key if you use one."
 	case s.Status == record.ReviewExpired:
-		return "Nobody decided it in time. Ask for the action again if it is still wanted, with a new idempotency key if you use one."
+		return "It was not decided in time. Ask for the action again if it is still wanted, with a new idempotency key if you use one."
 	case s.Status == record.ReviewSuperseded:
-		return "A later request with other data took its place."
+		return "A later request with other data replaced it."
 	default:
-		return "What it was about has changed. Ask for the action again if it is still wanted, with a new idempotency key if you use one."
+		return "The instance or the request has changed since. Ask for the action again if it is still wanted, with a new idempotency key if you use one."
 	}
 }
 
 func nextStepOfStop(s ReviewSummary) string {
 	switch {
 	case s.Status == record.ReviewOpen:
-		return "The agent ended early, and a person is told. Nothing waits for the answer: the workflow can go on, and its next move closes this review."
+		return "The agent ended early, and a person was notified. Nothing waits for the answer: the workflow can continue, and its next move closes this review."
 	case s.Status == record.ReviewResolved && s.Decision == judge.Approve:
-		return "A person accepted that the agent ended here; it may end as long as the instance does not move."
+		return "A person accepted that the agent ended here; this holds until the instance moves."
 	case s.Status == record.ReviewResolved:
-		return "A person sent the agent back: go on with the workflow."
+		return "A person sent the agent back: continue with the workflow."
 	case s.Status == record.ReviewReopened:
-		return "The agent was sent back, and a person took that back."
+		return "A person sent the agent back, then withdrew that."
 	default:
 		return "The instance has changed since the agent ended."
 	}

@@ -54,8 +54,8 @@ func newRules(db store.Store, master []byte, show bool) *rules {
 // untrustedRule returns the error for rules that differ from their sealed form. Only the cause, which goes
 // to the operator, names the row: not everyone may know of a workflow.
 func untrustedRule(format string, args ...any) *Error {
-	return newError(CodeUntrustedRules, "", "A definition or judge configuration in the store is not as gavel sealed it.").
-		hint("Nothing was decided or recorded. Tell the operator: gavel verify names what was changed.").because(fmt.Errorf(format, args...))
+	return newError(CodeUntrustedRules, "", "A definition or judge configuration in the store differs from its sealed form.").
+		hint("Nothing was decided or recorded. Ask the operator to run gavel verify, which names the change.").because(fmt.Errorf(format, args...))
 }
 
 // refresh follows the chain to its present end.
@@ -81,7 +81,7 @@ func (r *rules) refresh(ctx context.Context) error {
 func (r *rules) follow(seen, head store.RuleHead, added []store.Rule) error {
 	switch {
 	case head.Place < seen.Place, head.Place == seen.Place && head.Hash != seen.Hash:
-		return untrustedRule("the chain of rules ends at place %d with %.12q, and was seen at place %d with %.12q: an older store was put in place, or the newest rules were removed",
+		return untrustedRule("the chain of rules ends at place %d with %.12q, but ended earlier at place %d with %.12q: an older store was restored, or the newest rules were removed",
 			head.Place, head.Hash, seen.Place, seen.Hash)
 	case head.Place <= r.end.Place:
 		return nil
@@ -132,7 +132,7 @@ func (r *rules) followRule(rule store.Rule) error {
 		r.configs.Remove(name)
 	}
 	if rule.Number() <= *newest {
-		return untrustedRule("%s is behind %d in the chain", rule, *newest)
+		return untrustedRule("%s follows number %d in the chain", rule, *newest)
 	}
 	*newest = rule.Number()
 	if rule.Definition != nil && rule.Definition.Operator {
@@ -252,7 +252,7 @@ func (r *rules) checkDefinition(d store.Definition, name string) error {
 		return untrustedRule("%s: %w", store.Rule{Definition: &d}, err)
 	}
 	if d.Name != name {
-		return untrustedRule("%s is kept as one of %s", store.Rule{Definition: &d}, name)
+		return untrustedRule("%s is stored under %s", store.Rule{Definition: &d}, name)
 	}
 	return nil
 }
@@ -350,7 +350,7 @@ func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConf
 			return nil, untrustedRule("%s: %w", store.Rule{Config: &c}, err)
 		}
 		if c.Workflow != name || (i > 0 && c.Revision <= all[i-1].Revision) {
-			return nil, untrustedRule("%s is kept as one of %s", store.Rule{Config: &c}, name)
+			return nil, untrustedRule("%s is stored under %s", store.Rule{Config: &c}, name)
 		}
 	}
 	if len(all) > count.configs || len(all) < least {

@@ -103,8 +103,8 @@ func (lib *library) isShared(ctx context.Context, s store.Definition) (bool, err
 }
 
 func outOfScope(p Principal, name string) error {
-	return newError(CodeForbidden, "/name", "The caller may deal with workflows named %s, and %.80q is none of them.", strings.Join(strings.Fields(p.Workflows), ", "), name).
-		hint("Define it under such a name, or ask an operator for another credential.")
+	return newError(CodeForbidden, "/name", "The caller has access only to workflows named %s, not %.80q.", strings.Join(strings.Fields(p.Workflows), ", "), name).
+		hint("Use such a name, or ask an operator for another credential.")
 }
 
 // lookAlikes replaces characters that people and models confuse with others, such as 0 and o, by one of
@@ -144,7 +144,7 @@ func (lib *library) mayBeNamed(ctx context.Context, p Principal, name string, sa
 			shown = fmt.Sprintf("the operator's workflow %q", other)
 		}
 		return newError(CodeForbidden, "/name", "The name %q could be taken for %s.", name, shown).
-			hint("Choose a name that nobody confuses with it.")
+			hint("Choose a more distinct name.")
 	}
 	return nil
 }

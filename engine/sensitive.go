@@ -86,7 +86,7 @@ func (e *Engine) sealRows(ctx context.Context, inst record.Instance, rows []stor
 }
 
 func valuesDestroyed() *Error {
-	return newError(CodeValuesDestroyed, "", "Sensitive values of the instance were destroyed, so it cannot move, and gets no new ones.").
+	return newError(CodeValuesDestroyed, "", "Sensitive values of the instance were destroyed, so it cannot move or get new ones.").
 		hint("Start a new instance.")
 }
 
@@ -96,8 +96,8 @@ func valuesError(err error) *Error {
 	case errors.Is(err, values.ErrDestroyed):
 		return valuesDestroyed().because(err)
 	case errors.Is(err, values.ErrUnreadable):
-		return newError(CodeValuesUnreadable, "", "A sensitive value in the store does not open with the key that is here.").
-			hint("Tell the operator: the log names the value; gavel verify names what was changed.").because(err)
+		return newError(CodeValuesUnreadable, "", "A sensitive value in the store cannot be decrypted with the present key.").
+			hint("Ask the operator to look in the log, which names the value, and to run gavel verify, which names the change.").because(err)
 	}
 	return nil
 }

@@ -36,8 +36,8 @@ func isOthers(inst instance, op Right) error {
 	if seesAll(inst.by.Role) || inst.Owner == inst.by.ID {
 		return nil
 	}
-	return newError(CodeForbidden, "", "The instance belongs to another principal; to %s is its owner's.", op.verb()).
-		hint("Ask its owner or an operator, or go on with one of nextActions.")
+	return newError(CodeForbidden, "", "The instance belongs to another principal; only its owner or an operator may %s.", op.verb()).
+		hint("Ask its owner or an operator, or perform one of nextActions.")
 }
 
 // loadSight returns the present sight of the caller.

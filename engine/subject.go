@@ -18,7 +18,7 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 	inst, err := store.First(e.cfg.Store.Instances(ctx, store.InstanceQuery{Workflow: workflow, Subject: subject, Limit: 1}), "an instance")
 	switch {
 	case subject == "" || errors.Is(err, store.ErrNotFound) || !p.InScope(workflow):
-		return Position{}, newError(CodeUnknownInstance, "/subject", "No instance of %.80q is about %.80q.", workflow, subject).hint("Start one.")
+		return Position{}, newError(CodeUnknownInstance, "/subject", "No instance of %.80q has the subject %.80q.", workflow, subject).hint("Start one.")
 	case err != nil:
 		return Position{}, StoreError("find the instance", err)
 	}
@@ -26,8 +26,8 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 	case err != nil:
 		return Position{}, err
 	case !seen:
-		return Position{}, newError(CodeForbidden, "/subject", "The instance of %.80q that is about %.80q belongs to another principal.", workflow, subject).
-			hint("Leave it to that principal, or ask an operator to release the subject.")
+		return Position{}, newError(CodeForbidden, "/subject", "The instance of %.80q with the subject %.80q belongs to another principal.", workflow, subject).
+			hint("Only that principal may use it; an operator can release the subject.")
 	}
 	if inst, err = e.values.OpenInstance(ctx, inst); err != nil {
 		return Position{}, StoreError("load the instance", err)
@@ -50,7 +50,7 @@ func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseReq
 		switch {
 		case len(inst.Facts.Calls) > 0:
 			c := inst.Facts.Calls[0]
-			return MovedResult{}, newError(CodeCallOpen, "", "Nobody knows whether the call %s of %s happened.", c.ID, c.Gate).
+			return MovedResult{}, newError(CodeCallOpen, "", "It is unknown whether the call %s of %s happened.", c.ID, c.Gate).
 				hint(fmt.Sprintf("Resolve the review %s first.", c.Review)).at(inst.position())
 		case inst.Subject == "":
 			return MovedResult{Position: inst.position(), Message: "It has no subject; nothing was changed."}, nil
@@ -61,7 +61,7 @@ func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseReq
 		if err != nil {
 			return MovedResult{}, err
 		}
-		return MovedResult{Position: w.next.position(), Message: fmt.Sprintf("Released %q: another instance may be about it.", inst.Subject)}, nil
+		return MovedResult{Position: w.next.position(), Message: fmt.Sprintf("Released %q: another instance may have this subject now.", inst.Subject)}, nil
 	}, nil)
 }
 

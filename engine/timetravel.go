@@ -29,7 +29,7 @@ func (w When) validate() error {
 	case w.Revision < 0:
 		return &Error{Code: CodeInvalidArgument, Path: "/revision", Message: "A revision is 1 or more.", Hint: "Leave it out for now."}
 	case w.Revision > 0 && !w.At.IsZero():
-		return &Error{Code: CodeInvalidArgument, Path: "/at", Message: "A revision and a time were both given.", Hint: "Give one of them."}
+		return &Error{Code: CodeInvalidArgument, Path: "/at", Message: "A revision and a time were both given.", Hint: "Give only one."}
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (past history) instanceAtTime(ctx context.Context, inst record.Instance, at
 	case last.Seq > 0:
 		return past.foldTo(ctx, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
-		return record.Instance{}, newError(CodeUnknownRevision, "/at", "The instance had not been started at %s; it was at %s.", formatTime(at), formatTime(inst.CreatedAt)).
+		return record.Instance{}, newError(CodeUnknownRevision, "/at", "The instance did not exist at %s; it was started at %s.", formatTime(at), formatTime(inst.CreatedAt)).
 			hint("Give a later time.")
 	}
 	floor, err := past.foldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
@@ -111,7 +111,7 @@ func (past history) instanceAtTime(ctx context.Context, inst record.Instance, at
 	}
 	if floor.UpdatedAt.After(at) {
 		return record.Instance{}, &Error{
-			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("What the instance was at %s is not known any more: its history up to %s was removed.", formatTime(at), formatTime(floor.UpdatedAt)),
+			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The instance's state at %s is no longer available: its history up to %s was removed.", formatTime(at), formatTime(floor.UpdatedAt)),
 			Hint: "Give a later time.",
 		}
 	}
@@ -212,8 +212,8 @@ func noRevision(ctx context.Context, from Histories, id string, revision int64) 
 	case cut.UpTo == 0:
 		return InternalError("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
 	}
-	return newError(CodeUnknownRevision, "/revision", "Revision %d is not known any more: the history before revision %d was removed.", revision, cut.Revision).
-		hint(fmt.Sprintf("Give one from %d on.", cut.Revision)).because(record.ErrNoRevision)
+	return newError(CodeUnknownRevision, "/revision", "Revision %d is no longer available: the history before revision %d was removed.", revision, cut.Revision).
+		hint(fmt.Sprintf("Give %d or later.", cut.Revision)).because(record.ErrNoRevision)
 }
 
 // StatusAt is Status at a point in the past: the position and context of the instance then, under the

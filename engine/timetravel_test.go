@@ -204,7 +204,7 @@ func TestPastThatWasNot(t *testing.T) {
 	}{
 		"a revision to come": {engine.When{Revision: 99}, engine.CodeUnknownRevision, "no revision 99 yet; it is at 8"},
 		"a revision below 1": {engine.When{Revision: -1}, engine.CodeInvalidArgument, "1 or more"},
-		"before the start":   {engine.When{At: began.Add(-time.Second)}, engine.CodeUnknownRevision, "had not been started"},
+		"before the start":   {engine.When{At: began.Add(-time.Second)}, engine.CodeUnknownRevision, "did not exist at"},
 		"both":               {engine.When{Revision: 1, At: began}, engine.CodeInvalidArgument, "both"},
 	} {
 		_, err := l.StatusAt(ctx, agent, l.id, tt.when)

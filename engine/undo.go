@@ -71,8 +71,8 @@ func (e *Engine) planUndo(ctx context.Context, inst instance, op Right) (change,
 		return change{}, inst.gatedAction(move.Event.Action, tool)
 	}
 	if why := describeEffect(move.Event, e.cfg.ReadOnlySources); why != "" && inst.by.Role != RoleOperator {
-		return change{}, newError(CodeForbidden, "", "The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()).
-			hint("Ask an operator, or go on with one of nextActions.")
+		return change{}, newError(CodeForbidden, "", "The move %q had an external effect: %s. Only an operator may %s it.", move.Event.Action, why, op.verb()).
+			hint("Ask an operator, or perform one of nextActions.")
 	}
 	restored, err := e.instanceAt(ctx, inst.ID, target)
 	ev := e.newEvent(inst.by, kind)
@@ -107,7 +107,7 @@ func (i instance) nothingToUndo(op Right, line record.UndoHistory) *Error {
 	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
 	switch {
 	case op == RightRedo:
-		out.Message, out.Hint = "No move was undone that could be made again.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
+		out.Message, out.Hint = "There is no undone move to redo.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
 	case line.MigratedAt() > 0:
 		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", i.Version)
 	case i.Seq > undoReach:
@@ -158,7 +158,7 @@ func describeEffect(move record.Event, readOnly []string) string {
 		default:
 		}
 		if !slices.Contains(readOnly, f.Source) {
-			return fmt.Sprintf("the evidence %q was fetched from a source that may do more than look", f.Name)
+			return fmt.Sprintf("the evidence %q was fetched from a source that is not read-only", f.Name)
 		}
 	}
 	return ""
@@ -178,18 +178,18 @@ func (e *Engine) rejectCrossing(ctx context.Context, inst instance, revision int
 	}
 	why := ""
 	if inst.Seq > undoReach && (revision < line.FirstRevision() || line.IsIncomplete()) {
-		why = fmt.Sprintf("what it takes back lies more than %d events behind", undoReach)
+		why = fmt.Sprintf("it goes back more than %d events", undoReach)
 	}
 	if revision < line.MigratedAt() {
 		why = "an operator migrated the instance since"
 	}
 	for _, m := range line.MovesBetween(revision) {
 		if effect := describeEffect(m.Event, e.cfg.ReadOnlySources); effect != "" {
-			why = fmt.Sprintf("the move %q had an effect outside: %s", m.Event.Action, effect)
+			why = fmt.Sprintf("the move %q had an external effect: %s", m.Event.Action, effect)
 		}
 	}
 	if why == "" {
 		return nil
 	}
-	return &Error{Code: CodeForbidden, Message: fmt.Sprintf("Rolling back there is the operator's: %s.", why), Hint: "Ask an operator, or go on with one of nextActions."}
+	return &Error{Code: CodeForbidden, Message: fmt.Sprintf("Only an operator may roll back there: %s.", why), Hint: "Ask an operator, or perform one of nextActions."}
 }

@@ -198,18 +198,18 @@ func (e *Engine) mayUseKeys(p Principal) error {
 		return err
 	}
 	if e.values == nil {
-		return &Error{Code: CodeInvalidArgument, Message: "There is no key for the sensitive values of this store.", Hint: "Put the store's key back."}
+		return &Error{Code: CodeInvalidArgument, Message: "The key for the sensitive values of this store is missing.", Hint: "Restore the store's key."}
 	}
 	return nil
 }
 
 func keysError(id string, err error) error {
 	if errors.Is(err, values.ErrNoKey) {
-		return newError(CodeInvalidArgument, "/id", "Nothing is sealed for %.80q: there is no such instance, or none of its sensitive values came since values are sealed.", id).
-			hint("List the keys; what is kept in plain goes with gavel retain.").because(err)
+		return newError(CodeInvalidArgument, "/id", "Nothing is sealed for %.80q: the instance does not exist, or has received no sensitive value since sealing began.", id).
+			hint("List the keys; gavel retain removes values stored in plain text.").because(err)
 	}
 	if errors.Is(err, values.ErrDestroyed) {
-		return newError(CodeValuesDestroyed, "/id", "The keys of %.80q were destroyed, and it gets no other.", id).because(err)
+		return newError(CodeValuesDestroyed, "/id", "The keys of %.80q were destroyed; it gets no new key.", id).because(err)
 	}
 	return StoreError(fmt.Sprintf("write the key of %s", id), err)
 }

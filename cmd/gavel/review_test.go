@@ -102,7 +102,7 @@ func TestTwoReviewersAtOnce(t *testing.T) {
 				case err == nil:
 					carried.Add(1)
 					winner.Store(decision)
-				case exit != nil && exit.ExitCode() == term.ExitBad && bytes.Contains(out, []byte("not open any more")):
+				case exit != nil && exit.ExitCode() == term.ExitBad && bytes.Contains(out, []byte("no longer open")):
 					told.Add(1)
 				default:
 					t.Errorf("%s: %v: %s", decision, err, out)

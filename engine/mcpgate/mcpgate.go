@@ -80,10 +80,10 @@ func New(e Engine, caller Caller, gates ...Gate) (*Gates, error) {
 	g := &Gates{engine: e, caller: caller, of: map[string]Gate{}}
 	for _, gate := range gates {
 		if _, twice := g.of[gate.Tool]; twice || gate.Tool == "" || len(gate.States) == 0 {
-			return nil, fmt.Errorf("mcpgate: the gate of the tool %q needs a tool without another gate, and a state", gate.Tool)
+			return nil, fmt.Errorf("mcpgate: the gate of the tool %q needs a state and a tool that has no other gate", gate.Tool)
 		}
 		if len(gate.Steps) > 0 && gate.Success != "" {
-			return nil, fmt.Errorf("mcpgate: the gate of the tool %q has steps, so its handler performs %q as the last of them", gate.Tool, gate.Success)
+			return nil, fmt.Errorf("mcpgate: the gate of the tool %q has steps, so its handler performs %q as the last step", gate.Tool, gate.Success)
 		}
 		if gate.Timeout <= 0 {
 			gate.Timeout = DefaultTimeout
@@ -132,7 +132,7 @@ func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		p, id, begun, err := g.begin(ctx, gate, req)
 		switch {
 		case err != nil:
-			return mcp.NewToolResultError(fmt.Sprintf("UNDECIDED: %s was not called, for it could not be found out whether it may be: %v", gate.Tool, err)), nil
+			return mcp.NewToolResultError(fmt.Sprintf("UNDECIDED: %s was not called, because the check of whether it may be called failed: %v", gate.Tool, err)), nil
 		case begun.Answer != engine.CallGo:
 			return mcp.NewToolResultError(gate.explain(begun)), nil
 		}
@@ -236,7 +236,7 @@ func (g Gate) explain(r engine.CallResult) string {
 		case "":
 			return fmt.Sprintf("REPEATED: %s was not called again: the same call has no result yet.", g.Tool)
 		case engine.CallUnknown:
-			return fmt.Sprintf("REPEATED: %s was not called again: whether the same call happened is not known, and a person has to say so%s.", g.Tool, describeReview(r.Review))
+			return fmt.Sprintf("REPEATED: %s was not called again: it is unknown whether the same call happened, and a person has to decide that%s.", g.Tool, describeReview(r.Review))
 		default:
 			return fmt.Sprintf("REPEATED: %s was not called again: the same call was made, and its outcome was %q.", g.Tool, r.Outcome)
 		}

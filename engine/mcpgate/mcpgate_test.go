@@ -240,7 +240,7 @@ func TestHowCallsEnd(t *testing.T) {
 			mcpgate.Gate{Success: "deployed", MaxCalls: 1},
 			func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, errors.New("no") }, "", "REFUSED: deploy was not called: ", "approved",
 		},
-		"a crash":             {mcpgate.Gate{Success: "deployed"}, crash, "", "REPEATED: deploy was not called again: whether the same call happened is not known, and a person has to say so (review rev-", "approved"},
+		"a crash":             {mcpgate.Gate{Success: "deployed"}, crash, "", "REPEATED: deploy was not called again: it is unknown whether the same call happened, and a person has to decide that (review rev-", "approved"},
 		"a crash, repeatable": {mcpgate.Gate{Success: "deployed", Repeatable: true}, crash, "", "", "approved"},
 		"an action before it": {
 			mcpgate.Gate{Action: "deployed"},

@@ -164,9 +164,9 @@ func TestCanExecute(t *testing.T) {
 	a.define(operator, paper)
 	at := "/v1/instances/" + a.start(agent) + "/can-execute?"
 	for query, want := range map[string]string{
-		"action=submit":  `true ["draft"] The instance is in "draft", where "submit" is possible.`,
+		"action=submit":  `true ["draft"] The instance is in "draft" and allows "submit".`,
 		"action=publish": `false ["reviewing"] The action "publish" is not possible in state "draft"; possible: "submit", "drop". It is possible in state "reviewing".`,
-		"action=submit&state=reviewing&state=draft": `true ["reviewing" "draft"] The instance is in "draft", where "submit" is possible.`,
+		"action=submit&state=reviewing&state=draft": `true ["reviewing" "draft"] The instance is in "draft" and allows "submit".`,
 		"action=submit&state=reviewing":             `false ["reviewing"] The instance is in "draft"; this needs reviewing.`,
 		"action=publish&state=draft":                `false ["draft"] The action "publish" is not possible in state "draft"; possible: "submit", "drop". It is possible in state "reviewing".`,
 		"state=dropped":                             `false ["dropped"] The instance is in "draft"; this needs dropped.`,

@@ -219,7 +219,7 @@ func TestParkedMovesInStyle(t *testing.T) {
 		}
 		req.Params.Name = "workflow_advance"
 		req.Params.Arguments = map[string]any{"id": r.StructuredContent.(map[string]any)["id"], "action": "ship", "data": map[string]any{"to": "all"}}
-		if r, err = c.CallTool(t.Context(), req); err != nil || !strings.Contains(r.Content[0].(mcp.TextContent).Text, "look again with workflow_status") {
+		if r, err = c.CallTool(t.Context(), req); err != nil || !strings.Contains(r.Content[0].(mcp.TextContent).Text, "check with workflow_status") {
 			t.Errorf("%v %v", err, r)
 		}
 	}

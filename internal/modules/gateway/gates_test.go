@@ -323,7 +323,7 @@ func TestGatesFindTheirWorkflow(t *testing.T) {
 		t.Errorf("%d workflows, done: %s, %v", r.Count, g.ops.effects(), err)
 	}
 	call(ann, "ops__publish", a, "call_refused")
-	call(bob, "ops__publish", a, `forbidden: The instance of "publication" that is about "a.txt" belongs to another principal.`)
+	call(bob, "ops__publish", a, `forbidden: The instance of "publication" with the subject "a.txt" belongs to another principal.`)
 	call(bob, "ops__publish", b, "open")
 	first := find()
 	if _, err := g.Engine.Cancel(t.Context(), ann, engine.CancelRequest{ID: first}); err != nil {
