@@ -24,11 +24,11 @@ var (
 	// ErrNoStoreKey means that no key was given to open the database's secrets.
 	ErrNoStoreKey = errors.New("no key was given for the secrets of this database")
 	// ErrWrongStoreKey means that the secrets are sealed with another key.
-	ErrWrongStoreKey = errors.New("the secrets of this database are sealed with another key than the one that was given")
+	ErrWrongStoreKey = errors.New("the secrets of this database are sealed with a key other than the given one")
 	// ErrNoSecrets means that the secrets were never created.
 	ErrNoSecrets = errors.New("the database has no secrets of gavel yet")
 	// ErrLostSecrets means that the secrets were created and are gone.
-	ErrLostSecrets = errors.New("the database has records, and the secrets that they were made with are gone")
+	ErrLostSecrets = errors.New("the database has records, but their secrets are gone")
 )
 
 // masterSecret is the name of the entry with the secret from which all keys of a database are derived.
@@ -158,7 +158,7 @@ func openSecret(key, sealed []byte) ([]byte, error) {
 		return nil, err
 	}
 	if len(sealed) < keyIDSize+seal.NonceSize() {
-		return nil, fmt.Errorf("open its secrets: %w: they are cut short; restore the table entries from a dump", store.ErrDamaged)
+		return nil, fmt.Errorf("open its secrets: %w: they are truncated; restore the table entries from a dump", store.ErrDamaged)
 	}
 	of, nonce, text := sealed[:keyIDSize], sealed[keyIDSize:keyIDSize+seal.NonceSize()], sealed[keyIDSize+seal.NonceSize():]
 	if !bytes.Equal(of, id) {

@@ -60,7 +60,7 @@ func FilesBelow(dir string) workflow.Files {
 		info, err := root.Stat(name)
 		if path, ok := errors.AsType[*fs.PathError](err); ok {
 			if _, system := errors.AsType[syscall.Errno](path.Err); !system { // from os.Root: names with ".." are rejected earlier
-				return nil, errors.New("a link leads out of the definition's folder")
+				return nil, errors.New("a link leads outside the definition's folder")
 			}
 			return nil, path.Err // the message already has the name
 		}
@@ -70,7 +70,7 @@ func FilesBelow(dir string) workflow.Files {
 		case !info.Mode().IsRegular(): // a pipe would block the reader
 			return nil, errors.New("it is not a regular file")
 		case info.Size() > MaxDefinition:
-			return nil, fmt.Errorf("it has %d bytes, more than a definition may have", info.Size())
+			return nil, fmt.Errorf("it has %d bytes, more than the limit for a definition", info.Size())
 		}
 		return root.ReadFile(name)
 	}

@@ -167,7 +167,7 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 		err = s.wire(key)
 	}
 	if err == nil && !s.keepsNothing() {
-		s.LogBadSeals(ctx, slog.LevelError, "a definition or judge configuration is not as gavel sealed it, so none is used")
+		s.LogBadSeals(ctx, slog.LevelError, "a definition or judge configuration differs from its sealed form, so none is used")
 	}
 	for _, file := range cfg.Definitions {
 		if err == nil {
@@ -275,7 +275,7 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 		return nil, &OpenError{PartKey, err}
 	}
 	if info, err := os.Stat(path); missing == nil && filepath.Base(path) == StoreFile && !sqlite.IsLogAlone(path) && (err != nil || info.Size() == 0) {
-		log.Warn("the key of a store is here, and the store is missing or empty: a new one is made; if there was one, restore a backup",
+		log.Warn("a store's key exists, but the store is missing or empty: gavel creates a new store; if there was one, restore a backup",
 			"store", path, "key", keyPath)
 	}
 	db, err := sqlite.Open(ctx, sqlite.Config{Path: path, Logger: log})
@@ -284,7 +284,7 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	}
 	s.Store = db
 	if head, _, err := db.Rules(ctx, math.MaxInt64); err == nil && head.Place > 0 && missing != nil {
-		log.Warn("the key of this store was not next to it, and a new one was made: its definitions are not used until the old key is back, or gavel seal --accept has sealed them again",
+		log.Warn("the store's key was missing, and gavel created a new one: the definitions are not used until the old key is back or gavel seal --accept seals them again",
 			"store", path, "key", keyPath)
 	}
 	return key, nil
@@ -360,6 +360,6 @@ func (s *System) wire(key []byte) error {
 func (s *System) LogBadSeals(ctx context.Context, level slog.Level, message string) {
 	if err := s.Engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
 		s.cfg.Logger.Log(ctx, level, message, "cause", errors.Unwrap(err), //nolint:sloglint // a constant of the caller's
-			"hint", "if the key of this store is new or another's, put the right one back; else gavel verify names what was changed: restore a backup, or look at what gavel seal shows")
+			"hint", "if the store's key is new or wrong, put the right one back; otherwise run gavel verify to find the change, and restore a backup or check the list of gavel seal")
 	}
 }

@@ -367,7 +367,7 @@ func TestALogAloneIsOnlyRefused(t *testing.T) {
 		if err == nil {
 			defer gate.Close()
 		}
-		if warned := strings.Contains(log.String(), "a new one is made"); warned != tt.warn {
+		if warned := strings.Contains(log.String(), "gavel creates a new store"); warned != tt.warn {
 			t.Errorf("%s: the log says %q", name, log.String())
 		}
 	}

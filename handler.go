@@ -107,7 +107,7 @@ func identifyCaller(caller func(*http.Request) (engine.Principal, error), next h
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := caller(r)
 		if err != nil {
-			listen.WriteProblem(w, http.StatusUnauthorized, "unauthenticated", "The program does not know who sent this request.")
+			listen.WriteProblem(w, http.StatusUnauthorized, "unauthenticated", "The program could not identify the sender of this request.")
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: p, Kind: auth.KindProgram})))

@@ -154,7 +154,7 @@ func TestAnOutageIsSeen(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	s.stop()
-	if log := s.stderr.String(); strings.Count(log, "the model is not asked for now") != 1 || strings.Contains(log, "a part does not work") {
+	if log := s.stderr.String(); strings.Count(log, "the model is not asked for now") != 1 || strings.Contains(log, "a component fails") {
 		t.Errorf("%s", log)
 	}
 }

@@ -68,7 +68,7 @@ var issuerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 func (i Issuer) problem() string {
 	switch u, err := url.Parse(i.URL); {
 	case !issuerName().MatchString(i.Name) || i.Name == "local" || i.Name == "token":
-		return fmt.Sprintf("its name %q is not letters, digits and hyphens, or is one that gavel uses itself", i.Name)
+		return fmt.Sprintf("its name %q has characters other than letters, digits and hyphens, or is reserved", i.Name)
 	case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 		return fmt.Sprintf("its address %q is not a URL", i.URL)
 	case !i.mayFetch(u):
@@ -80,7 +80,7 @@ func (i Issuer) problem() string {
 	}
 	for _, a := range i.Algorithms {
 		if !slices.Contains(DefaultAlgorithms, a) {
-			return fmt.Sprintf("the algorithm %q has no public key, or is not known", a)
+			return fmt.Sprintf("the algorithm %q is unknown or has no public key", a)
 		}
 	}
 	for _, r := range append(slices.Collect(maps.Values(i.Roles)), i.DefaultRole) {
@@ -90,7 +90,7 @@ func (i Issuer) problem() string {
 	}
 	if i.JWKS != "" {
 		if u, err := url.Parse(i.JWKS); err != nil || u.Host == "" || !i.mayFetch(u) {
-			return fmt.Sprintf("the address of its keys %q is not https", i.JWKS)
+			return fmt.Sprintf("the address %q of its keys is not https", i.JWKS)
 		}
 	}
 	return ""
@@ -194,7 +194,7 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 		Kind:      KindJWT, Credential: j.issuer.URL + "#" + subject[0], Expires: t.Expiry,
 	}
 	if id.Role == "" {
-		return Identity{}, errors.New("the token gives no role")
+		return Identity{}, errors.New("the token has no role")
 	}
 	if len(id.ID) > maxPrincipal {
 		return Identity{}, errors.New("the subject is too long")

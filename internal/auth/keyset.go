@@ -58,10 +58,10 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 		return nil, err
 	}
 	if len(signed.Signatures) != 1 {
-		return nil, errors.New("a token has one signature")
+		return nil, errors.New("the token must have exactly one signature")
 	}
 	if !isAccessToken(signed.Signatures[0].Protected) {
-		return nil, errors.New("the token is of another type than an access token")
+		return nil, errors.New("the token is not an access token")
 	}
 	keyID := signed.Signatures[0].Header.KeyID
 	for _, refresh := range []bool{false, true} {
@@ -175,7 +175,7 @@ func (k *keySet) requestKeys(ctx context.Context) ([]jose.JSONWebKey, error) {
 			return nil, err
 		}
 		if address = told.JWKS; address == "" {
-			return nil, errors.New("the issuer does not say where its keys are")
+			return nil, errors.New("the issuer does not publish the address of its keys")
 		}
 	}
 	if u, err := url.Parse(address); err != nil || !k.issuer.mayFetch(u) {

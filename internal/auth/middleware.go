@@ -191,7 +191,7 @@ func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if wait := l.take(id, time.Now()); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		listen.WriteProblem(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), fmt.Sprintf("More than %v requests a second, and %d at once, from one principal (--rate, --rate-burst; serve.rate, serve.rateBurst). Wait as long as Retry-After says, and send fewer.", float64(l.limit), l.burst))
+		listen.WriteProblem(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), fmt.Sprintf("Too many requests: a principal may send %v a second, in bursts of up to %d (--rate, --rate-burst; serve.rate, serve.rateBurst). Wait for the time in Retry-After, and send fewer.", float64(l.limit), l.burst))
 		return
 	}
 	l.next.ServeHTTP(w, r)

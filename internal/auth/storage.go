@@ -65,7 +65,7 @@ func decodeTokens(where string, raw []byte) (map[string]Token, error) {
 		return nil, fmt.Errorf("%s is damaged: %w", where, err)
 	}
 	if doc.Version != 1 && doc.Version != 2 {
-		return nil, fmt.Errorf("%s is of version %d, and this gavel knows versions 1 and 2: use a newer one", where, doc.Version)
+		return nil, fmt.Errorf("%s has version %d, and this gavel supports versions 1 and 2: use a newer gavel", where, doc.Version)
 	}
 	out := make(map[string]Token, len(doc.Tokens))
 	for _, token := range doc.Tokens {
@@ -139,11 +139,11 @@ func (f *tokensInFile) load(time.Duration) (map[string]Token, error) {
 func readTokens(path string, info fs.FileInfo) (map[string]Token, error) {
 	switch {
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
-		return nil, fmt.Errorf("others may read or change %s (mode %04o): run chmod 600 on it, after a look at gavel token list", path, info.Mode().Perm())
+		return nil, fmt.Errorf("other users can read or change %s (mode %04o): check gavel token list, then run chmod 600 on the file", path, info.Mode().Perm())
 	case info.Size() > maxTokensFile:
-		return nil, fmt.Errorf("%s is too large for a file of tokens", path)
+		return nil, fmt.Errorf("%s is too large for a token file", path)
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {

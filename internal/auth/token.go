@@ -96,7 +96,7 @@ var (
 const maxFolder = 4096
 
 // ErrBadToken is returned if a token cannot be created as requested.
-var ErrBadToken = errors.New("no such token can be made")
+var ErrBadToken = errors.New("the token cannot be created")
 
 // mintError is an ErrBadToken that names the problem.
 type mintError struct{ what string }
@@ -108,17 +108,17 @@ func (mintError) Is(target error) bool { return target == ErrBadToken }
 func (n NewToken) problem(now time.Time) string {
 	switch {
 	case !tokenName().MatchString(n.Name):
-		return fmt.Sprintf("a token's name is 1 to 64 letters, digits, dots, hyphens and underscores, not %q", n.Name)
+		return fmt.Sprintf("a token's name must have 1 to 64 letters, digits, dots, hyphens and underscores; %q does not", n.Name)
 	case !slices.Contains(strength, n.Role):
-		return fmt.Sprintf("no role %q: it is agent, reviewer, operator or auditor", n.Role)
+		return fmt.Sprintf("unknown role %q: use agent, reviewer, operator or auditor", n.Role)
 	case len(n.Principal) > maxPrincipal || !isReadable(n.Principal):
-		return fmt.Sprintf("a principal is at most %d bytes of printable text", maxPrincipal)
+		return fmt.Sprintf("a principal must be at most %d bytes of printable text", maxPrincipal)
 	case !n.Local && strings.HasPrefix(strings.ToLower(n.Principal), "local:"):
-		return fmt.Sprintf("a token cannot be for %q: local principals are those of programs on this machine", n.Principal)
+		return fmt.Sprintf("a token cannot be for %q: local principals belong to programs on this machine", n.Principal)
 	case n.Events != "" && (!filepath.IsAbs(n.Events) || len(n.Events) > maxFolder || !isReadable(n.Events)):
 		return fmt.Sprintf("the folder of a token for events must be an absolute path of at most %d bytes, not %.80q", maxFolder, n.Events)
 	case !n.Expires.IsZero() && !n.Expires.After(now):
-		return fmt.Sprintf("a token cannot end before it begins: %s is over", n.Expires.Format(time.RFC3339))
+		return fmt.Sprintf("the token would already have expired at %s", n.Expires.Format(time.RFC3339))
 	}
 	for pattern := range strings.FieldsSeq(n.Workflows) {
 		if !scope().MatchString(pattern) {

@@ -97,7 +97,7 @@ func (t *Tokens) List() ([]Token, error) {
 func (t *Tokens) Create(asked ...NewToken) (bearers []string, made []Token, err error) {
 	err = t.update(func(byID map[string]Token) error {
 		if len(byID)+len(asked) > MaxTokens {
-			return fmt.Errorf("there are %d tokens, and there may be %d: forget some with gavel token revoke --forget", len(byID), MaxTokens)
+			return fmt.Errorf("there are %d tokens, and the limit is %d: remove some with gavel token revoke --forget", len(byID), MaxTokens)
 		}
 		bearers, made, err = t.mint(byID, asked)
 		return err

@@ -25,7 +25,7 @@ import (
 )
 
 // ErrState is returned for a state that is invalid, was sealed for another purpose, or was already used.
-var ErrState = errors.New("invalid state of a client")
+var ErrState = errors.New("invalid client state")
 
 // States seals and opens states. Its key exists only in memory unless Share is called. It is safe for concurrent use.
 type States struct{ now atomic.Pointer[shared] }
@@ -115,7 +115,7 @@ const useCounter = "use "
 func (s *States) count(ctx context.Context, a store.Addition) (store.Count, error) {
 	counts, err := s.now.Load().counters.Count(ctx, a)
 	if err != nil {
-		return store.Count{}, fmt.Errorf("count what clients bring back: %w", err)
+		return store.Count{}, fmt.Errorf("count the returned client states: %w", err)
 	}
 	return counts[0], nil
 }

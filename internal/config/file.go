@@ -145,7 +145,7 @@ func Read(path string) ([]byte, error) {
 		return nil, fileError(path, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: a configuration file is a regular file, and this is %s", path, describeMode(info.Mode()))
+		return nil, fmt.Errorf("%s: a configuration file must be a regular file, not %s", path, describeMode(info.Mode()))
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -157,7 +157,7 @@ func Read(path string) ([]byte, error) {
 		return nil, fileError(path, err)
 	}
 	if len(text) > MaxBytes {
-		return nil, fmt.Errorf("%s: a configuration file has at most %d bytes, and this one has more", path, MaxBytes)
+		return nil, fmt.Errorf("%s: the configuration file has more than %d bytes", path, MaxBytes)
 	}
 	return text, nil
 }

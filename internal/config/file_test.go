@@ -73,7 +73,7 @@ func TestLoad(t *testing.T) {
 		{"empty", "gavel.yaml", "", "gavel.yaml:1:1: the document is empty"},
 		{"comments", "gavel.yaml", "# evidence:\n#   sources: {}\n", "gavel.yaml:1:1: the document is empty"},
 		{"longest", "gavel.yaml", "evidence: {}\n#" + strings.Repeat("x", config.MaxBytes-14), ""},
-		{"too long", "gavel.yaml", "evidence: {}\n#" + strings.Repeat("x", config.MaxBytes-13), "gavel.yaml: a configuration file has at most 1048576 bytes"},
+		{"too long", "gavel.yaml", "evidence: {}\n#" + strings.Repeat("x", config.MaxBytes-13), "gavel.yaml: the configuration file has more than 1048576 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, err := loadStrictly(write(t, c.file, c.text))
@@ -130,13 +130,13 @@ func TestWhatIsNoFile(t *testing.T) {
 	if err := os.Mkdir("folder.yaml", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := config.Load("folder.yaml"); err == nil || !strings.Contains(err.Error(), "this is a folder") {
+	if _, err := config.Load("folder.yaml"); err == nil || !strings.Contains(err.Error(), "not a folder") {
 		t.Errorf("folder: %v", err)
 	}
 	if runtime.GOOS == "windows" {
 		return
 	}
-	if _, err := config.Load(os.DevNull); err == nil || !strings.Contains(err.Error(), "this is a device") {
+	if _, err := config.Load(os.DevNull); err == nil || !strings.Contains(err.Error(), "not a device") {
 		t.Errorf("device: %v", err)
 	}
 	link := filepath.Join(t.TempDir(), "gavel.yaml")

@@ -115,7 +115,7 @@ func valueOf(o *document.ObjectReader, n *document.Node, s Setting) Value {
 			break
 		}
 		if _, err := time.ParseDuration(*text); err != nil {
-			o.Fail(n, "%q is a duration, such as 500ms, 30s or 24h", s.Key)
+			o.Fail(n, "%q must be a duration, such as 500ms, 30s or 24h", s.Key)
 		}
 		return Value{Text: *text}
 	case List:

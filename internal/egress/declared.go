@@ -59,7 +59,7 @@ func Headers(declared map[string]string, lookup func(string) (string, bool), fai
 // expandVariables replaces ${NAME}.
 func expandVariables(text string, lookup func(string) (string, bool), fail func(message string)) string {
 	if strings.Contains(variable().ReplaceAllString(text, ""), "${") {
-		fail("a variable of the environment is written ${NAME}")
+		fail("write an environment variable as ${NAME}")
 		return ""
 	}
 	if lookup == nil {
@@ -85,7 +85,7 @@ func ParseAuthority(authority string) (string, error) {
 		return "", errors.New("the address has no valid host")
 	}
 	if strings.Contains(u.Hostname(), "%") {
-		return "", errors.New("the host of the address is a name, or an IP address without a zone")
+		return "", errors.New("the host must be a name, or an IP address without a zone")
 	}
 	if _, err := strconv.ParseUint(u.Port(), 10, 16); strings.HasSuffix(authority, ":") || u.Port() != "" && err != nil {
 		return "", errors.New("the port must be a number up to 65535")
@@ -100,7 +100,7 @@ func RedirectHosts(host, scheme string, further []string, fail func(i int, messa
 	for i, h := range further {
 		host, err := ParseAuthority(h)
 		if err != nil || strings.ContainsFunc(h, func(r rune) bool { return r <= ' ' || r >= 0x7F || strings.ContainsRune("/?#*{}", r) }) {
-			fail(i, "a host is a name or an address, with :port where it is not the usual one, and no pattern")
+			fail(i, "a host must be a name or an address, not a pattern, with :port if the port is not the default")
 			continue
 		}
 		out = append(out, withPorts(host, scheme)...)

@@ -28,7 +28,7 @@ const maxResponseHeaders = 64 << 10
 const dialTimeout = 10 * time.Second
 
 // ErrBlocked is returned if the guard rejects an address.
-var ErrBlocked = errors.New("the address may not be dialled: it belongs to a private or special network")
+var ErrBlocked = errors.New("the address must not be dialled: it is in a private or special network")
 
 // Guard decides which addresses may be dialled. It checks the resolved address at the moment of the dial, so that no
 // time passes between check and use, and redirects cannot bypass it.
@@ -88,7 +88,7 @@ func LoadRoots(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("%s has no certificate in PEM form", file)
+		return nil, fmt.Errorf("%s contains no PEM certificate", file)
 	}
 	return pool, nil
 }

@@ -63,7 +63,7 @@ func (b *background) fetch(ctx context.Context, kept results, r judge.EvidenceRe
 	for died := false; ; {
 		tree, err := j.look(ctx)
 		if err != nil {
-			return failUnlessEnded(ctx, "the state of its files cannot be told: %v", err)
+			return failUnlessEnded(ctx, "the state of its files cannot be determined: %v", err)
 		}
 		last := j.load(j.ID)
 		maxAge := r.MaxAge
@@ -88,7 +88,7 @@ func (b *background) fetch(ctx context.Context, kept results, r judge.EvidenceRe
 		case end.Output != "":
 			return failedFetch(judge.FailureUnavailable, "it cannot be run in the background: %s", end.Output), nil
 		case end.Err != nil && died:
-			return failedFetch(judge.FailureStopped, "the process that ran it in the background was killed"), nil
+			return failedFetch(judge.FailureStopped, "its background process was killed"), nil
 		}
 		died = end.Err != nil
 	}
@@ -179,6 +179,6 @@ func (j job) busy(source string, took time.Duration) error {
 	left := min(max(took-ran, ran/4, 2*time.Second), time.Minute).Round(time.Second)
 	return &judge.BusyError{
 		Message: fmt.Sprintf("%s is running, try again in %d s.", source, left/time.Second), RetryAfter: left,
-		Err: fmt.Errorf("it runs since %s", since.UTC().Format(time.RFC3339)),
+		Err: fmt.Errorf("it has been running since %s", since.UTC().Format(time.RFC3339)),
 	}
 }

@@ -52,7 +52,7 @@ func inCode(words []string, t template, patterned bool) string {
 	for at, word := range words {
 		name := programName(word)
 		if relays().MatchString(name) && !patterned {
-			return fmt.Sprintf("%q hands its arguments to a shell; declare a pattern that leaves nothing for a shell to read", name)
+			return fmt.Sprintf("%q hands its arguments to a shell; declare a pattern that excludes shell syntax", name)
 		}
 		i := slices.IndexFunc(runners(), func(r runner) bool { return r.names.MatchString(name) })
 		if i < 0 {
@@ -64,13 +64,13 @@ func inCode(words []string, t template, patterned bool) string {
 		}
 		leads, has := r.readsCode(between)
 		if leads || r.glued.MatchString(t[0].text) {
-			return fmt.Sprintf(`an argument may not stand in code that %q would run; hand it over as an argument of its own, such as "$1"`, name)
+			return fmt.Sprintf(`an argument must not be part of code that %q runs; pass it as a separate argument, such as "$1"`, name)
 		}
 		if has {
 			return "" // later words are arguments of the code
 		}
 		if r.file && !patterned && !isOption(t[0].text) && skipOptions(between) == len(between) {
-			return fmt.Sprintf("%q would run the file or module that an argument names; declare a pattern that leaves nothing but what it may run", name)
+			return fmt.Sprintf("%q would run the file or module that an argument names; declare a pattern that matches only permitted files or modules", name)
 		}
 	}
 	return ""

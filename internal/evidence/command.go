@@ -166,7 +166,7 @@ func (c *command) result(state *os.ProcessState, sink *capture) judge.FetchResul
 		}
 		whole = bytes.TrimSpace(whole)
 		if problem := checkJSON(whole, c.limit); problem != "" {
-			return failedFetch(judge.FailureMalformed, "what the command wrote %s", problem)
+			return failedFetch(judge.FailureMalformed, "the output of the command %s", problem)
 		}
 		d.set("result", json.RawMessage(whole))
 	case OutputNone:

@@ -50,7 +50,7 @@ type compiler struct {
 
 func (c *compiler) compile(s Source) *source {
 	if !sourceName().MatchString(c.name) {
-		c.fail("", "the name of a source is 1 to 64 letters, digits, dots, dashes and underscores")
+		c.fail("", "a source's name must have 1 to 64 letters, digits, dots, dashes and underscores")
 	}
 	out := &source{
 		parameters: c.parameters(s.Arguments),
@@ -63,14 +63,14 @@ func (c *compiler) compile(s Source) *source {
 		out.timeout = cmp.Or(s.Timeout, MaxTimeout)
 	}
 	if out.timeout < 0 || out.timeout > MaxTimeout {
-		c.fail("/timeout", "a timeout is more than 0 and at most 10m")
+		c.fail("/timeout", "a timeout must be greater than 0 and at most 10m")
 	}
 	s.MaxOutput = cmp.Or(s.MaxOutput, DefaultMaxOutput)
 	if s.MaxOutput < 0 || s.MaxOutput > MaxMaxOutput {
-		c.fail("/maxOutput", "a size is more than 0 and at most 1MiB")
+		c.fail("/maxOutput", "a size must be greater than 0 and at most 1MiB")
 	}
 	if !slices.Contains([]Output{"", OutputText, OutputJSON, OutputNone}, s.Output) {
-		c.fail("/output", "the output is text, json or none")
+		c.fail("/output", "the output must be text, json or none")
 	}
 	for i, text := range s.Same {
 		p, err := parsePointer(text)
@@ -116,11 +116,11 @@ func (c *compiler) parameters(arguments map[string]Argument) map[string]paramete
 	for _, name := range slices.Sorted(maps.Keys(arguments)) {
 		a, at := arguments[name], string(document.PointerOf("arguments", name))
 		if !isArgumentName(name) {
-			c.fail(at, "the name of an argument is letters, digits and underscores, at most 64, and begins with no digit")
+			c.fail(at, "an argument's name must have at most 64 letters, digits and underscores, and not begin with a digit")
 		}
 		p := parameter{maxLength: cmp.Or(a.MaxLength, defaultMaxLength), optional: a.Optional}
 		if p.maxLength < 0 || p.maxLength > maxMaxLength {
-			c.fail(at+"/maxLength", "an argument has at most %d bytes", maxMaxLength)
+			c.fail(at+"/maxLength", "an argument may have at most %d bytes", maxMaxLength)
 		}
 		if a.Pattern != "" {
 			var err error
@@ -180,7 +180,7 @@ func (c *compiler) command(s Source) (*command, []string) {
 		used = append(used, t.arguments()...)
 	}
 	if len(s.Command) == 0 || s.Command[0] == "" {
-		c.fail("/command", "a command begins with a program")
+		c.fail("/command", "a command must begin with a program")
 	}
 	process.CheckEnvironment(s.Environment, s.Set, func(key string, token any, message string) {
 		c.fail(string(document.PointerOf(key, fmt.Sprint(token))), "%s", message)
@@ -216,7 +216,7 @@ func (c *compiler) address(s Source) (*address, []string) {
 	out := &address{limit: s.MaxOutput, output: cmp.Or(s.Output, OutputJSON), accept: s.Accept}
 	for i, status := range s.Accept {
 		if status < 200 || status > 599 || status/100 == 3 {
-			c.fail(fmt.Sprintf("/accept/%d", i), "a status that counts as fetched is 200 to 299 or 400 to 599")
+			c.fail(fmt.Sprintf("/accept/%d", i), "an accepted status must be 200 to 299 or 400 to 599")
 		}
 	}
 	out.headers = egress.Headers(s.Headers, c.lookup, func(name, message string) {
@@ -245,7 +245,7 @@ func (c *compiler) tool(s Source) *tool {
 	c.rejectForeignKeys("addresses", s.forAddresses())
 	c.rejectForeignKeys("commands", s.forCommands())
 	if s.Output == OutputNone {
-		c.fail("/output", "the output of a tool is text or json")
+		c.fail("/output", "the output of a tool must be text or json")
 	}
 	return &tool{Tool: *s.Upstream, limit: s.MaxOutput, output: s.Output}
 }

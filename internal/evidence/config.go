@@ -219,7 +219,7 @@ func readStatuses(o *document.ObjectReader, key string) []int {
 	for _, n := range o.Items(key) {
 		status, err := strconv.Atoi(n.Text)
 		if n.Kind != document.Number || err != nil {
-			o.Fail(n, "a status is a number such as 200")
+			o.Fail(n, "a status must be a number such as 200")
 			continue
 		}
 		out = append(out, status)
@@ -233,7 +233,7 @@ func readTimeout(o *document.ObjectReader, key string) time.Duration {
 	}
 	d, err := time.ParseDuration(o.String(key))
 	if err != nil || d <= 0 {
-		o.Fail(o.Value(key), "a duration is a number and its unit, such as 30s or 2m")
+		o.Fail(o.Value(key), "a duration must be a number with a unit, such as 30s or 2m")
 	}
 	return d
 }
@@ -253,7 +253,7 @@ func readSize(o *document.ObjectReader, key string) int {
 	}
 	size, err := strconv.Atoi(strings.TrimSpace(text))
 	if n.Kind != document.String && n.Kind != document.Number || err != nil || size <= 0 || size > MaxMaxOutput/unit {
-		o.Fail(n, "a size is a whole number of bytes, or one with its unit, such as 64KiB or 1MiB, and at most 1MiB")
+		o.Fail(n, "a size must be a number of bytes, or a number with a unit such as 64KiB, and at most 1MiB")
 		return 0
 	}
 	return size * unit

@@ -46,7 +46,7 @@ func (d *objectWriter) end() json.RawMessage {
 func checkJSON(raw []byte, limit int) (problem string) {
 	err := document.CheckJSON(raw, document.Limits{Bytes: limit, Depth: maxResultDepth})
 	if issue, ok := err.(*document.Issue); ok { //nolint:errorlint // CheckJSON returns this type or nil
-		return fmt.Sprintf("is no JSON that can be taken (%s at line %d, column %d)", issue.Rule, issue.Line, issue.Column)
+		return fmt.Sprintf("is not acceptable JSON (%s at line %d, column %d)", issue.Rule, issue.Line, issue.Column)
 	}
 	return ""
 }

@@ -127,13 +127,13 @@ func requestFailure(ctx context.Context, err error) judge.FetchResult {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case errors.Is(err, egress.ErrBlocked):
-		return failedFetch(judge.FailureRefused, "the address is in a private or special network, which the source does not allow")
+		return failedFetch(judge.FailureRefused, "the source does not allow this address: it is in a private or special network")
 	case ctx.Err() != nil:
 		return failedFetch(judge.FailureTimeout, "")
 	case unresolved:
-		return failedFetch(judge.FailureUnavailable, "the name of the server cannot be resolved")
+		return failedFetch(judge.FailureUnavailable, "the server's name cannot be resolved")
 	case untrusted:
-		return failedFetch(judge.FailureUnavailable, "the certificate of the server is not accepted")
+		return failedFetch(judge.FailureUnavailable, "the server's certificate is not trusted")
 	default:
 		return failedFetch(judge.FailureUnavailable, "the server cannot be reached or does not speak HTTP")
 	}

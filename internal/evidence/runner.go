@@ -108,7 +108,7 @@ func (j job) run(ctx context.Context) error {
 			continue
 		}
 		if len(changed) > 0 {
-			found = failedFetch(judge.FailureChanged, "files changed while it ran: %s; change none meanwhile, and have git ignore what it writes itself", listFew(changed))
+			found = failedFetch(judge.FailureChanged, "files changed while it ran: %s; change no files during the run, and let git ignore the files that it writes", listFew(changed))
 		}
 		return j.save(j.ID, outcome{
 			Tree: after.Digest, Ended: time.Now(), Took: document.Milliseconds(took),

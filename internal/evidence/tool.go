@@ -44,7 +44,7 @@ func (t *tool) prepare(r judge.EvidenceRequest, given document.JSON) (fetch, str
 // call calls the tool as the principal whose move is judged.
 func (t *tool) call(ctx context.Context, p engine.Principal, params json.RawMessage) (judge.FetchResult, error) {
 	if t.manager.tools == nil {
-		return failedFetch(judge.FailureUnavailable, "this program calls no tools of other servers"), nil
+		return failedFetch(judge.FailureUnavailable, "this program cannot call tools of other servers"), nil
 	}
 	reply, err := t.manager.tools.CallTool(ctx, p, t.Server, t.Name, params)
 	switch {
@@ -63,7 +63,7 @@ func (t *tool) read(reply ToolReply) judge.FetchResult {
 	}
 	result := document.Known(reply.Result)
 	if result.Get("isError").Kind() == document.True {
-		return failedFetch(judge.FailureRefused, "the tool answered that it failed (isError)")
+		return failedFetch(judge.FailureRefused, "the tool reported an error (isError)")
 	}
 	structured, text := result.Get("structuredContent"), joinTexts(result)
 	isStructured := structured.Kind() != 0 && structured.Kind() != document.Null
@@ -85,7 +85,7 @@ func (t *tool) read(reply ToolReply) judge.FetchResult {
 		return failedFetch(judge.FailureTooLarge, "the tool answered with more than %d bytes", t.limit)
 	}
 	if problem := checkJSON(text, t.limit); problem != "" {
-		return failedFetch(judge.FailureMalformed, "the answer of the tool %s", problem)
+		return failedFetch(judge.FailureMalformed, "the tool's answer %s", problem)
 	}
 	d.set("result", json.RawMessage(text))
 	return judge.FetchResult{Content: d.end()}

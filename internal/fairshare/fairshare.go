@@ -25,7 +25,7 @@ var (
 	// ErrBusy reports that too many calls of this caller are waiting. The call may be repeated.
 	ErrBusy = errors.New("too many calls are waiting")
 	// ErrLate reports that Config.Wait passed. The call may be repeated.
-	ErrLate = errors.New("no place became free in time")
+	ErrLate = errors.New("no slot became free in time")
 	// ErrClosed reports that the queue is closed.
 	ErrClosed = errors.New("the queue is closed")
 )

@@ -98,25 +98,25 @@ func (c Config) Validate() error {
 	}
 	check(c.CertFile == "" || c.KeyFile != "", "CertFile", "a certificate needs its key")
 	check(c.KeyFile == "" || c.CertFile != "", "KeyFile", "a key needs its certificate")
-	check(c.ClientCAFile == "" || c.CertFile != "", "ClientCAFile", "certificates of clients need TLS, so a certificate and a key")
+	check(c.ClientCAFile == "" || c.CertFile != "", "ClientCAFile", "client certificates need TLS: set a certificate and a key")
 	for _, limit := range []struct {
 		field string
 		value int64
 	}{{"MaxBody", c.MaxBody}, {"MaxConns", int64(c.MaxConns)}, {"MaxRequests", int64(c.MaxRequests)}, {"MaxStreams", int64(c.MaxStreams)}} {
-		check(limit.value > 0, limit.field, "limits are positive, not %d", limit.value)
+		check(limit.value > 0, limit.field, "limits must be positive, not %d", limit.value)
 	}
-	check(c.MaxHeader >= 1<<10, "MaxHeader", "the limit of headers is at least 1024 bytes, not %d", c.MaxHeader)
+	check(c.MaxHeader >= 1<<10, "MaxHeader", "the limit of headers must be at least 1024 bytes, not %d", c.MaxHeader)
 	for _, limit := range []struct {
 		field string
 		value time.Duration
 	}{{"ReadHeaderTimeout", c.ReadHeaderTimeout}, {"BodyTimeout", c.BodyTimeout}, {"WriteTimeout", c.WriteTimeout}, {"IdleTimeout", c.IdleTimeout}, {"DrainTimeout", c.DrainTimeout}} {
-		check(limit.value > 0, limit.field, "time limits are positive, not %s", limit.value)
+		check(limit.value > 0, limit.field, "time limits must be positive, not %s", limit.value)
 	}
 	for _, h := range c.AllowedHosts {
-		check(hostOf(h) != "", "AllowedHosts", "%q is no host: give a name or an address, with or without a port", h)
+		check(hostOf(h) != "", "AllowedHosts", "%q is not a host: give a name or an address, with or without a port", h)
 	}
 	for _, o := range c.AllowedOrigins {
-		check(validOrigin(o), "AllowedOrigins", "%q is no origin: give scheme://host or scheme://host:port", o)
+		check(validOrigin(o), "AllowedOrigins", "%q is not an origin: give scheme://host or scheme://host:port", o)
 	}
 	return errors.Join(errs...)
 }

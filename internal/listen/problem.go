@@ -23,7 +23,7 @@ type problem struct {
 var (
 	badPath      = newRefusal(http.StatusBadRequest, "bad_path", "The path is not in canonical form: no empty, . or .. segments, no encoded slashes, no control characters.")
 	badMethod    = newRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "This server does not support the method.")
-	badVersion   = closeConnection(newRefusal(http.StatusHTTPVersionNotSupported, "version_not_supported", "Speak HTTP/1.1, or HTTP/2 over TLS."))
+	badVersion   = closeConnection(newRefusal(http.StatusHTTPVersionNotSupported, "version_not_supported", "Use HTTP/1.1, or HTTP/2 over TLS."))
 	badHost      = newRefusal(http.StatusForbidden, "host_not_allowed", "This server does not serve the requested host. The operator can allow it (--allow-host).")
 	badOrigin    = newRefusal(http.StatusForbidden, "origin_not_allowed", "This web page may not call this server. The operator can allow its origin (--allow-origin).")
 	bigHeader    = closeConnection(newRefusal(http.StatusRequestHeaderFieldsTooLarge, "header_too_large", "There are too many headers, or they are too large."))

@@ -193,7 +193,7 @@ func (s *Server) drain(srv *http.Server, cut func()) error {
 	select {
 	case <-finished:
 	case <-time.After(linger):
-		s.cfg.Logger.Warn("ended without waiting for requests that do not notice that they were cut off")
+		s.cfg.Logger.Warn("ended without waiting for requests that ignore their cancellation")
 	}
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

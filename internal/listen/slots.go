@@ -24,7 +24,7 @@ const bodiesHeld = 32
 // principalPrefix is the prefix of the keys of holders that are principals.
 const principalPrefix = "principal "
 
-var errEvicted = errors.New("others had to be let in")
+var errEvicted = errors.New("evicted in favour of other connections")
 
 type answerKey struct{}
 

@@ -33,7 +33,7 @@ func newTLS(c Config) (*tls.Config, error) {
 	if c.ClientCAFile != "" {
 		roots, err := egress.LoadRoots(c.ClientCAFile)
 		if err != nil {
-			return nil, fmt.Errorf("the certificates that clients are checked with: %w", err)
+			return nil, fmt.Errorf("the CA certificates for clients cannot be used: %w", err)
 		}
 		config.ClientCAs = roots
 		config.ClientAuth = tls.RequireAndVerifyClientCert

@@ -134,7 +134,7 @@ func briefValidate(r engine.ValidateResult) any {
 	d := r.Decision
 	out := Prechecked{ValidateResult: r, Confidence: d.Confidence, Reasoning: d.Reasoning, Violations: d.Violations, Suggestions: d.Suggestions}
 	if !r.Approved && ownReasoning(d) == "" {
-		out.Reasoning = fmt.Sprintf("The %s layer objects; the violations say to what.", d.DecidedBy)
+		out.Reasoning = fmt.Sprintf("The %s layer objects; the violations name the problems.", d.DecidedBy)
 	}
 	out.Position, out.Decision, out.Action = BriefPosition(r.Position), BriefDecision(d), ""
 	v := &out.Decision

@@ -64,7 +64,7 @@ func ReadObject(raw []byte, what string) (document.JSON, error) {
 		return document.JSON{}, e
 	}
 	if v.Kind() != document.Object {
-		return document.JSON{}, Wrong("", fmt.Sprintf("The %s %s, and must be an object.", what, kindName(v)), "Send them by name.")
+		return document.JSON{}, Wrong("", fmt.Sprintf("The %s %s, not an object.", what, kindName(v)), "Send them by name.")
 	}
 	return v, nil
 }
@@ -122,7 +122,7 @@ func (o *Operation) choose(other *Operation, members document.JSON) (*Operation,
 		return o, nil
 	}
 	if extra := given(own, others); extra != "" {
-		return nil, Wrong(extra, fmt.Sprintf("The arguments %q and %q cannot be combined.", extra, chosen), "Leave out one of them.")
+		return nil, Wrong(extra, fmt.Sprintf("The arguments %q and %q cannot be combined.", extra, chosen), "Omit one.")
 	}
 	return other, nil
 }
@@ -379,8 +379,8 @@ func (f *Field) reportMistake(want string, v document.JSON, noun Noun) error {
 	case isText && (f.Kind == Object || f.Kind == Strings):
 		hint = "Send the value itself, not its JSON as text. " + hint
 	case isText && f.Kind == Time:
-		if is, hint = quoteText(v.Text()), "Write it as RFC 3339 says: 2026-01-02T15:04:05Z."; noun == Parameter {
-			hint += " A + in an address is written %2B."
+		if is, hint = quoteText(v.Text()), "Use RFC 3339, such as 2026-01-02T15:04:05Z."; noun == Parameter {
+			hint += " In a URL, write + as %2B."
 		}
 	case isText && (f.Kind == String || noun == Parameter || noun == Header):
 		is = quoteText(v.Text())

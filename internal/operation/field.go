@@ -251,6 +251,6 @@ func kindOf(t reflect.Type) Kind {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
 		return Strings
 	default:
-		panic(fmt.Sprintf("operation: no request says a %s", t))
+		panic(fmt.Sprintf("operation: no kind for the type %s", t))
 	}
 }

@@ -20,11 +20,11 @@ type StatusRequest struct {
 var (
 	Start = Add(Operation{
 		ID: "start", Group: "instances", Title: "Start an instance", Right: engine.RightStart,
-		Description: "Start an instance of a workflow. Returns its id, the state it is in and nextActions. A start context that the workflow does not accept is refused, and nothing is created.",
+		Description: "Start an instance of a workflow. Returns its id, its state and nextActions. If the workflow does not accept the start context, nothing is created.",
 		Fields: []Field{
 			{Name: "type", Required: true, Help: "The workflow's name, from list."},
-			{Name: "context", Open: true, Help: "The start context: a JSON object with what list says under startRequires.", HTTPHelp: "The start context: a JSON object with the fields that startRequires of the definition names."},
-			{Name: "subject", Help: "What the instance is about; only one may be until it ends well. Give it when a tool asks for it."},
+			{Name: "context", Open: true, Help: "The start context: a JSON object with the fields that list shows in startRequires.", HTTPHelp: "The start context: a JSON object with the fields that the definition's startRequires names."},
+			{Name: "subject", Help: "The subject of the instance. A subject has one instance until that ends with success. Give it when a tool asks for it."},
 			fieldKey,
 		},
 		Tool: Tool{Name: "workflow.start", Without: []string{"seq"}},
@@ -45,28 +45,28 @@ var (
 		Description: "List your instances, newest first. Use it to find an instance whose id you lost.",
 		Fields: []Field{
 			fieldWorkflow,
-			{Name: "state", Help: "Only in this state."},
-			{Name: "status", Enum: []string{"running", "complete", "cancelled"}, Help: "Only of this status."},
+			{Name: "state", Help: "Only instances in this state."},
+			{Name: "status", Enum: []string{"running", "complete", "cancelled"}, Help: "Only instances with this status."},
 			FieldCursor, PageLimit("instances", 500),
 		},
 		Tool:   Tool{Name: "workflow.instances", ReadOnly: true},
-		Routes: []Route{{At: "GET /v1/instances", Note: "Reviewers, operators and auditors see those of all callers."}},
+		Routes: []Route{{At: "GET /v1/instances", Note: "Reviewers, operators and auditors see the instances of all callers."}},
 	}, callEngine(Engine.Instances))
 	Status = Add(Operation{
 		ID: "getInstance", Group: "instances", Title: "Show an instance", Right: engine.RightRead,
-		Description: "Show where an instance is: state, context, nextActions, progress, and whether it is complete. Use it whenever you are not sure. With revision or at it shows the past, and past.currentState where the instance is now.",
+		Description: "Show an instance: state, context, nextActions, progress, and whether it is complete. Use it whenever you are not sure. With revision or at it shows the past; past.currentState is the state now.",
 		Fields:      []Field{fieldID, fieldPast, fieldAt},
 		Tool:        Tool{Name: "workflow.status", ReadOnly: true},
 		Routes: []Route{{
 			At: "GET /v1/instances/{id}", Tagged: true,
-			Note: "The ETag begins with the revision and is what If-Match takes.",
+			Note: "The ETag begins with the revision; send it as If-Match.",
 		}},
 	}, func(ctx context.Context, c Call, req StatusRequest) (engine.StatusResult, error) {
 		return c.Engine.StatusAt(ctx, c.Caller.Principal, req.ID, req.When)
 	})
 	CanExecute = Add(Operation{
 		ID: "canExecute", Group: "instances", Title: "Check before acting", Right: engine.RightRead,
-		Description: "Ask whether an instance is in one of some states, or whether an action is possible now, before you use a tool that belongs to them. Nothing is judged or recorded.",
+		Description: "Check whether an instance is in one of the given states, or whether an action is possible now, before you use a tool that depends on it. Nothing is judged or recorded.",
 		Fields: []Field{
 			fieldID,
 			{Name: "action", Help: "The action that would be performed."},
@@ -78,24 +78,24 @@ var (
 	}, callEngine(Engine.CanExecute))
 	Advance = Add(Operation{
 		ID: "advance", Group: "instances", Title: "Perform an action", Right: engine.RightAdvance,
-		Description: "Ask for an action. It is judged first: when approved, the instance moves to the next state and data is merged into its context; when refused, nothing changes and the answer says what is missing. Only an approved advance means that the step is done.",
+		Description: "Request an action. It is judged first: if approved, the instance moves to the next state and data is merged into its context; if refused, nothing changes and the answer names what is missing. Only an approved advance means that the step is done.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.advance", Without: withoutMove},
 		Routes: []Route{{
 			At: "POST /v1/instances/{id}/advance", Tagged: true,
-			Note: "A refused or parked move is answered with 200: decision.applied says whether it happened, decision why not, and review whose decision it waits for.",
+			Note: "A refused or parked move also gets 200: decision.applied is false, decision gives the reason, and review is the review that a parked move waits for.",
 		}},
 		Show:    Adapt(briefAdvance),
 		Refused: Adapt(func(r engine.AdvanceResult) bool { return !r.Decision.Applied }),
 	}, callEngine(Engine.Advance))
 	Validate = Add(Operation{
 		ID: "validate", Group: "instances", Title: "Ask whether an action would pass", Right: engine.RightValidate,
-		Description: "Ask the judge about an action without performing it. Returns approved, confidence, reasoning, violations and suggestions. The state does not change; the question is recorded.",
+		Description: "Judge an action without performing it. Returns approved, confidence, reasoning, violations and suggestions. The state does not change; the question is recorded.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected},
 		Tool:        Tool{Name: "workflow.judge.validate", Without: withoutMove},
 		Routes: []Route{{
 			At: "POST /v1/instances/{id}/validate", Tagged: true,
-			Description: "Judges as advance does and moves nothing. The question is recorded.",
+			Description: "Judges as advance does, but moves nothing. The question is recorded.",
 		}},
 		Show: Adapt(briefValidate),
 	}, callEngine(Engine.Validate))
@@ -109,13 +109,13 @@ var (
 	}, callEngine(Engine.Cancel))
 	Release = Add(Operation{
 		ID: "release", Group: "instances", Title: "Release the subject of an instance", Right: engine.RightRelease,
-		Description: "Let another instance of the workflow be about the same subject, although this one has not ended with success. An operator's doing.",
+		Description: "Free the subject of an instance that has not ended with success, so that another instance of the workflow can have it. Operators only.",
 		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/release"}},
 	}, callEngine(Engine.ReleaseSubject))
 	Undo = Add(Operation{
 		ID: "undo", Group: "instances", Title: "Undo the last move", Right: engine.RightUndo,
-		Description: "Take the last approved move of an instance back: state and context are again what they were before it. Call it again to take back the one before. Nothing outside is undone, and the history is kept. On an operator's workflow, and for a move that a person approved, only an operator may.",
+		Description: "Undo the last approved move of an instance: its state and context from before the move are restored. Call it again to undo the move before. Nothing outside is undone, and the history is kept. Only an operator may undo a move of an operator's workflow, or one that a person approved.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.undo", Destructive: true, Without: withoutFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/undo", Tagged: true}},
@@ -123,7 +123,7 @@ var (
 	}, callEngine(Engine.Undo))
 	Redo = Add(Operation{
 		ID: "redo", Group: "instances", Title: "Redo the last undone move", Right: engine.RightRedo,
-		Description: "Make the move again that was undone last, exactly as it was. Possible until another move is made. Who may is as for undo.",
+		Description: "Make the last undone move again, exactly as it was. Possible until another move is made. Needs the same rights as undo.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.redo", Destructive: true, Without: withoutFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/redo", Tagged: true}},
@@ -131,10 +131,10 @@ var (
 	}, callEngine(Engine.Redo))
 	Checkpoint = Add(Operation{
 		ID: "checkpoint", Group: "instances", Title: "Set a checkpoint", Right: engine.RightCheckpoint,
-		Description: "Name the present state and context of an instance, to be able to roll back to it. Use it before a step that may go wrong.",
+		Description: "Save the current state and context of an instance, to roll back to later. Use it before a step that may go wrong.",
 		Fields: []Field{
 			fieldID,
-			{Name: "description", Help: "What this checkpoint is."},
+			{Name: "description", Help: "A description of the checkpoint."},
 			{Name: "metadata", Open: true, Help: "Anything else to keep with it: a JSON object."},
 			fieldKey,
 		},
@@ -154,7 +154,7 @@ var (
 	})
 	Rollback = Add(Operation{
 		ID: "rollback", Group: "instances", Title: "Roll back to a checkpoint", Right: engine.RightRollback,
-		Description: "Put an instance back into the state and context of a checkpoint. The history is kept. On an operator's workflow only an operator may.",
+		Description: "Restore the state and context that an instance had at a checkpoint. The history is kept. On an operator's workflow, only an operator may do this.",
 		Fields:      []Field{fieldID, {Name: "checkpointId", Required: true, Help: "The checkpoint's id (cp-...)."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.rollback", Destructive: true, Without: withoutFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/rollback", Tagged: true}},

@@ -77,7 +77,7 @@ func (c Call) Ask(ctx context.Context, op *Operation, req any) (any, error) {
 	res, err := op.run(ctx, c, req)
 	if engine.CodeOf(err) == engine.CodeCancelled && ctx.Err() == nil {
 		err = &engine.Error{
-			Code: engine.CodeUnavailable, Message: "The server stopped working on the request before it had an answer.",
+			Code: engine.CodeUnavailable, Message: "The server stopped before it answered the request.",
 			Hint: "Check the status, then try again.", Err: err,
 		}
 	}

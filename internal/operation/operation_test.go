@@ -123,7 +123,7 @@ func TestBindToolRefuses(t *testing.T) {
 		path string
 		says string
 	}{
-		{operation.Advance.Operation, `[]`, "", "The arguments are a list, and must be an object."},
+		{operation.Advance.Operation, `[]`, "", "The arguments are a list, not an object."},
 		{operation.Advance.Operation, `{"id":"wf-1","id":"wf-2"}`, "/id", "The arguments are not acceptable JSON: at /id,"},
 		{operation.Advance.Operation, `{"id":"wf-1","acton":"go"}`, "/acton", `There is no argument "acton".`},
 		{operation.Advance.Operation, `{"id":"wf-1"}`, "/action", `The argument "action" is missing.`},

@@ -47,25 +47,25 @@ type WhoAmI struct {
 // The operations on reviews, and the rest.
 var (
 	Reviews = Add(Operation{
-		ID: "listReviews", Group: "reviews", Title: "List what waits for a person", Right: engine.RightRead,
-		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own and of shared instances. Use it after an escalated advance to see whether somebody has decided.",
+		ID: "listReviews", Group: "reviews", Title: "List reviews", Right: engine.RightRead,
+		Description: "List the moves that wait for a person's decision, most urgent first. An agent sees those of its own and of shared instances. Use it after an escalated advance to see whether a person has decided.",
 		Fields: []Field{
-			{Name: "status", Enum: []string{"open", "resolved", "rejected", "reopened", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out, for agents also what was rejected where the instance still is."},
-			{Name: "id", Go: "Instance", Help: "Only of this instance (wf-...)."},
+			{Name: "status", Enum: []string{"open", "resolved", "rejected", "reopened", "stale", "expired", "superseded", "all"}, Help: "Only with this status. The default is open; for agents also rejected, while the instance is still in the same state."},
+			{Name: "id", Go: "Instance", Help: "Only for this instance (wf-...)."},
 			fieldWorkflow, FieldCursor, PageLimit("reviews", 500),
 		},
 		Tool: Tool{
 			Name: "workflow.review.list", ReadOnly: true, Or: "getReview", OrFirst: true,
-			Note: "With reviewId it shows that one review in full instead: what was asked, with which data, what keeps the judge from deciding, and how it ended.",
+			Note: "With reviewId it shows that review in full instead: the request and its data, why the judge did not decide, and how the review ended.",
 		},
 		Routes: []Route{{At: "GET /v1/reviews"}},
 	}, callEngine(Engine.Reviews))
 	Review = Add(Operation{
 		ID: "getReview", Group: "reviews", Title: "Show a review", Right: engine.RightRead,
-		Description: "All that a person needs to decide it.",
+		Description: "Everything that a person needs to decide a review.",
 		Fields: []Field{{
 			Name: "reviewId", Go: "ID", Required: true, HTTPHelp: "The review's id (rev-...).",
-			Help: "Show this review in full (rev-...), instead of a list; goes without the other arguments.",
+			Help: "Show the review with this id (rev-...) in full, instead of a list. Give it alone.",
 		}},
 		Routes: []Route{{At: "GET /v1/reviews/{reviewId}"}},
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.ReviewView, error) {
@@ -73,12 +73,12 @@ var (
 	})
 	Resolve = Add(Operation{
 		ID: "resolve", Group: "reviews", Title: "Decide a review", Right: engine.RightResolve,
-		Description: "Decide a move that waits for a person, once and for good. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
+		Description: "Decide a move that waits for a person; the decision is final. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
 		Fields: []Field{
 			{Name: "reviewId", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
-			{Name: "decision", Required: true, Enum: []string{"approve", "reject", "reopen", "give-up"}, Help: "approve or reject, there is no default; reopen lets a rejected request be made again, give-up fails a step of a chain, where the review is of one."},
-			{Name: "output", Kind: Any, Help: "With approve, where the review is of kind step: what the step of the chain gave, null for nothing; of kind input: the input."},
-			{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded and shown to the caller that asked for the move."},
+			{Name: "decision", Required: true, Enum: []string{"approve", "reject", "reopen", "give-up"}, Help: "approve or reject; there is no default. reopen allows a rejected request again; give-up fails the step of a chain if the review is about one."},
+			{Name: "output", Kind: Any, Help: "With approve: the output of the chain's step (null for none) if the review has kind step, or the input if it has kind input."},
+			{Name: "reason", Required: true, Help: "The reason, in one sentence. It is recorded and shown to the caller that requested the move."},
 			fieldKey,
 		},
 		Tool: Tool{
@@ -87,7 +87,7 @@ var (
 		},
 		Routes: []Route{{
 			At:   "POST /v1/reviews/{reviewId}/resolve",
-			Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
+			Note: "Only reviewers and operators who did not request the move may decide it. applied shows whether it was made.",
 		}},
 		Show: Adapt(briefResolve),
 		Refused: Adapt(func(r engine.ResolveResult) bool {
@@ -99,13 +99,13 @@ var (
 	})
 	Sources = Add(Operation{
 		ID: "listSources", Group: "evidence", Title: "List the sources of evidence",
-		Description: "What operators configured, by name. What is asked and with which secrets is not shown. A caller that may deal with some workflows only is refused: the definition of each names its sources.",
+		Description: "The sources that operators configured, by name, without their queries and secrets. Callers limited to some workflows are rejected; the definition of a workflow names its sources.",
 		Routes:      []Route{{At: "GET /v1/evidence/sources"}},
 	}, func(_ context.Context, c Call, _ Empty) (SourceList, error) {
 		if c.Caller.Workflows != "" {
 			return SourceList{}, &engine.Error{
-				Code: engine.CodeForbidden, Message: "The sources of evidence are those of all workflows, and your credential is for some.",
-				Hint: "Look at the definition of a workflow: it names its sources.",
+				Code: engine.CodeForbidden, Message: "The list covers all workflows, and your credential is limited to some.",
+				Hint: "Read the definition of a workflow: it names its sources.",
 			}
 		}
 		all := []Source{}
@@ -116,7 +116,7 @@ var (
 	})
 	Who = Add(Operation{
 		ID: "whoami", Group: "identity", Title: "Show who you are",
-		Description: "Who the server takes the caller for, and what it may do.",
+		Description: "The caller as the server identified it, with its rights.",
 		Routes:      []Route{{At: "GET /v1/whoami"}},
 	}, func(_ context.Context, c Call, _ Empty) (WhoAmI, error) {
 		who := c.Caller

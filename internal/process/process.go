@@ -22,7 +22,7 @@ import (
 )
 
 // ErrBatchFile is returned for a Windows batch file, which is not run.
-var ErrBatchFile = errors.New("the command is a batch file, whose arguments a shell would read; use a program")
+var ErrBatchFile = errors.New("the command is a batch file, so a shell would interpret its arguments; use a program")
 
 // Command prepares a program with its arguments and exactly this environment. If the program cannot be run, Explain
 // describes the error. When ctx ends, the whole process group is killed.

@@ -24,7 +24,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, op *operation.Ope
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return operation.Wrong("", "The query string is malformed.", "Encode what is not a letter or a digit as %XX.")
+		return operation.Wrong("", "The query string is malformed.", "Encode special characters as %XX.")
 	}
 	if err := operation.CheckQuery(query, route.Fields(operation.InQuery)); err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
@@ -66,14 +66,14 @@ func readHeaders(r *http.Request, route *operation.Route, req any) error {
 		return nil
 	}
 	if !route.Has(operation.InHeader, headerIfMatch) && r.Header.Get(headerIfMatch) != "" {
-		return operation.Wrong(headerIfMatch, "This operation does not look at If-Match.", "Leave it out: an unchecked condition would not protect you.")
+		return operation.Wrong(headerIfMatch, "This operation does not support If-Match.", "Omit it: an unchecked condition would not protect you.")
 	}
 	if !route.Has(operation.InHeader, headerIdempotencyKey) && len(r.Header.Values(headerIdempotencyKey)) > 0 {
-		hint := "Leave it out: a repeated request would be done again."
+		hint := "Omit it: a repeated request would be performed again."
 		if route.Has(operation.InBody, "run") {
 			hint = `Leave it out, and give the run an id of your own in "run": the same request with the same id returns that run.`
 		}
-		return operation.Wrong(headerIdempotencyKey, "This operation takes no Idempotency-Key.", hint)
+		return operation.Wrong(headerIdempotencyKey, "This operation does not support Idempotency-Key.", hint)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func revisionOf(text string) (string, error) {
 	digits, rest, more := strings.Cut(inner, "-")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if !ok || err != nil || n < 1 || digits[0] == '+' || (more && !isHex(rest)) {
-		return "", operation.Wrong(headerIfMatch, fmt.Sprintf("The header If-Match is not one ETag of an instance: %.60q.", text), `Send the ETag that you were given, or a revision in double quotes: "7".`)
+		return "", operation.Wrong(headerIfMatch, fmt.Sprintf("The header If-Match must be one ETag of an instance, not %.60q.", text), `Send the ETag that you were given, or a revision in double quotes: "7".`)
 	}
 	return strconv.FormatInt(n, 10), nil
 }
@@ -162,9 +162,9 @@ func mediaOf(r *http.Request, yaml, empty bool) (string, error) {
 	case fine && yaml && slices.Contains(yamlTypes, media):
 		return yamlType, nil
 	}
-	hint := "Send it plain as UTF-8, with Content-Type: " + jsonType
+	hint := "Send it as plain UTF-8, with Content-Type: " + jsonType
 	if yaml {
 		hint += " or " + yamlType
 	}
-	return "", &engine.Error{Code: CodeUnsupportedMedia, Message: fmt.Sprintf("The body is of the type %.80q, which this operation does not read.", sent), Hint: hint + "."}
+	return "", &engine.Error{Code: CodeUnsupportedMedia, Message: fmt.Sprintf("This operation does not accept a body of type %.80q.", sent), Hint: hint + "."}
 }

@@ -177,7 +177,7 @@ func TestOutputOfAStep(t *testing.T) {
 func TestChains(t *testing.T) {
 	chains := &oneRun{}
 	a, without := newAPI(t, func(c *rest.Config) { c.Services = chains.services() }), newAPI(t)
-	for what, hint := range map[string]string{"POST /v1/runs": `give the run an id of your own in "run"`, "POST /v1/runs/run-1/pause": "a repeated request would be done again"} {
+	for what, hint := range map[string]string{"POST /v1/runs": `give the run an id of your own in "run"`, "POST /v1/runs/run-1/pause": "a repeated request would be performed again"} {
 		if got := a.ask(operator, what, `{}`, "Idempotency-Key", "k").is(http.StatusBadRequest).problem(engine.CodeInvalidArgument); !strings.Contains(got.Hint, hint) {
 			t.Errorf("%s with Idempotency-Key: %+v", what, got)
 		}

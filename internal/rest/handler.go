@@ -142,7 +142,7 @@ func (h *Handler) recoverPanic(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) unknownPath(w http.ResponseWriter, r *http.Request) {
 	h.fail(w, r, "an unknown path", &engine.Error{
-		Code: CodeUnknownPath, Message: fmt.Sprintf("Nothing is served at %.200q.", r.URL.Path), Hint: "Look into " + DocumentPath + " for the paths.",
+		Code: CodeUnknownPath, Message: fmt.Sprintf("Nothing is served at %.200q.", r.URL.Path), Hint: "See " + DocumentPath + " for the paths.",
 	})
 }
 
@@ -162,7 +162,7 @@ func (h *Handler) otherMethod(methods []string) http.HandlerFunc {
 			return
 		}
 		h.fail(w, r, "another method", &engine.Error{
-			Code: CodeMethodNotAllowed, Message: fmt.Sprintf("The method %.20q is not one of this path.", r.Method), Hint: "It takes " + list + ".",
+			Code: CodeMethodNotAllowed, Message: fmt.Sprintf("This path does not support the method %.20q.", r.Method), Hint: "It supports " + list + ".",
 		})
 	}
 }
@@ -176,7 +176,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, code int, media 
 		return
 	}
 	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON, and nosniff prevents its interpretation as a page
-		h.cfg.Logger.DebugContext(r.Context(), "the caller was gone before it was answered", "cause", err.Error(), "request", requestID(r.Context()))
+		h.cfg.Logger.DebugContext(r.Context(), "the caller disconnected before the answer", "cause", err.Error(), "request", requestID(r.Context()))
 	}
 }
 
@@ -281,10 +281,10 @@ func (c Config) validate() error {
 		errs = append(errs, errors.New("rest: config needs Engine and Logger"))
 	}
 	if c.MaxBody < 1024 || c.MaxStreams < 1 {
-		errs = append(errs, errors.New("rest: MaxBody is at least 1024, MaxStreams is at least 1"))
+		errs = append(errs, errors.New("rest: MaxBody must be at least 1024, MaxStreams at least 1"))
 	}
 	if c.Heartbeat < time.Millisecond || c.WriteTimeout < time.Millisecond || c.StreamLife < time.Millisecond {
-		errs = append(errs, errors.New("rest: Heartbeat, WriteTimeout and StreamLife are at least a millisecond"))
+		errs = append(errs, errors.New("rest: Heartbeat, WriteTimeout and StreamLife must be at least a millisecond"))
 	}
 	return errors.Join(errs...)
 }

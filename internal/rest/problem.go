@@ -26,11 +26,11 @@ const (
 
 // Codes documents the codes above, as engine.Codes does for the engine's.
 var Codes = []engine.CodeInfo{
-	{Code: CodeUnknownPath, Meaning: "Nothing is served at this path.", Do: "Look into /openapi.json for the paths."},
-	{Code: CodeMethodNotAllowed, Meaning: "The path does not take this method.", Do: "Use one that the Allow header names."},
+	{Code: CodeUnknownPath, Meaning: "Nothing is served at this path.", Do: "See /openapi.json for the paths."},
+	{Code: CodeMethodNotAllowed, Meaning: "The path does not support this method.", Do: "Use a method from the Allow header."},
 	{Code: CodeNotAcceptable, Meaning: "The answer is not available in the media types that Accept names.", Do: "Accept application/json; for events also text/event-stream."},
-	{Code: CodeUnsupportedMedia, Meaning: "The body is of a media type that this operation does not read.", Do: "Send Content-Type: application/json; for definitions also application/yaml."},
-	{Code: CodeDraining, Meaning: "The server is shutting down and opens no more event streams.", Do: "Connect again shortly, with Last-Event-ID.", Retryable: true},
+	{Code: CodeUnsupportedMedia, Meaning: "This operation does not accept the media type of the body.", Do: "Send Content-Type: application/json; for definitions also application/yaml."},
+	{Code: CodeDraining, Meaning: "The server is shutting down and opens no event streams.", Do: "Connect again shortly, with Last-Event-ID.", Retryable: true},
 }
 
 // statuses maps codes to HTTP statuses. A test checks that every code is present.

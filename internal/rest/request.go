@@ -48,7 +48,7 @@ func NewRequest(ctx context.Context, base *url.URL, op *operation.Operation, req
 			text = `"` + text + `"`
 		case headerIdempotencyKey:
 			if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) || strings.TrimSpace(text) != text {
-				return nil, operation.Wrong(headerIdempotencyKey, "An idempotency key that goes over HTTP is of printable ASCII, without quotes and backslashes.", "Use another one, for example a UUID.")
+				return nil, operation.Wrong(headerIdempotencyKey, "Over HTTP, an idempotency key must be printable ASCII without quotes and backslashes.", "Use another one, for example a UUID.")
 			}
 		}
 		r.Header.Set(f.Header, text)
@@ -158,7 +158,7 @@ func writeBody(op *operation.Operation, route *operation.Route, req any) ([]byte
 	}
 	body, err := document.Marshal(members)
 	if err != nil {
-		return nil, "", operation.Wrong("", "The request holds a document that is no JSON.", "Send a JSON object.")
+		return nil, "", operation.Wrong("", "The document in the request is not JSON.", "Send a JSON object.")
 	}
 	return body, jsonType, nil
 }

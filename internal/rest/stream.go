@@ -36,7 +36,7 @@ type stream struct {
 // drains. It returns an error only while an error response can still be sent.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identity, req engine.TailRequest) error {
 	if req.Limit != 0 {
-		return operation.Wrong("limit", "A stream has no pages, so it has no limit.", "Leave it out.")
+		return operation.Wrong("limit", "A stream has no pages, so limit does not apply.", "Omit it.")
 	}
 	select {
 	case <-listen.Draining(r.Context()):

@@ -131,9 +131,9 @@ func (h *Health) probe(ctx context.Context) Report {
 		switch was := last.Name != "" && !last.OK; {
 		case !last.Since.IsZero() || !rep.Parts[i].Since.IsZero(): // the part's owner logs it
 		case !ok && !was:
-			h.log.Error("a part does not work", "part", p.Name, "error", errs[i])
+			h.log.Error("a component fails", "part", p.Name, "error", errs[i])
 		case ok && was:
-			h.log.Warn("a part works again", "part", p.Name)
+			h.log.Warn("a component works again", "part", p.Name)
 		}
 	}
 	return rep

@@ -100,18 +100,18 @@ func NewMetrics(version string, from Sources) *Metrics {
 	}
 	return &Metrics{
 		registry: registry,
-		decisions: count("decisions_total", "Decisions recorded, by what was asked, what came of it, and which layer settled it.",
+		decisions: count("decisions_total", "Decisions recorded, by question, outcome and deciding layer.",
 			"asked", "decided_by", "outcome"),
-		degraded:  with.NewCounter(prometheus.CounterOpts{Name: namespace + "decisions_degraded_total", Help: "Decisions made without a judge that the definition asks for."}),
+		degraded:  with.NewCounter(prometheus.CounterOpts{Name: namespace + "decisions_degraded_total", Help: "Decisions made without a judge that the definition requires."}),
 		faults:    with.NewCounter(prometheus.CounterOpts{Name: namespace + "decisions_faulted_total", Help: "Decisions in which an examiner failed, such as a script that threw."}),
-		took:      with.NewHistogramVec(spread("decision_seconds", "How long the layers of a decision took together.", decisionBuckets), []string{"asked"}),
-		layers:    with.NewHistogramVec(spread("layer_seconds", "How long one layer took.", decisionBuckets), []string{"layer"}),
+		took:      with.NewHistogramVec(spread("decision_seconds", "Duration of all layers of a decision.", decisionBuckets), []string{"asked"}),
+		layers:    with.NewHistogramVec(spread("layer_seconds", "Duration of one layer.", decisionBuckets), []string{"layer"}),
 		events:    count("events_total", "Events committed.", "kind"),
-		calls:     count("calls_settled_total", "Gated calls of other servers' tools, by what became of them.", "outcome"),
+		calls:     count("calls_settled_total", "Gated calls of other servers' tools, by outcome.", "outcome"),
 		eventSize: with.NewHistogram(spread("event_bytes", "Size of committed events.", sizeBuckets)),
 		context:   with.NewHistogram(spread("context_bytes", "Size of an instance's context after a commit.", sizeBuckets)),
 		requests:  count("http_requests_total", "HTTP requests answered.", "code", "method", "route"),
-		served:    with.NewHistogramVec(spread("http_request_seconds", "How long an HTTP request took until its answer ended; streams are left out.", requestBuckets), []string{"route"}),
+		served:    with.NewHistogramVec(spread("http_request_seconds", "Duration of an HTTP request until the end of its answer, without streams.", requestBuckets), []string{"route"}),
 		inFlight:  with.NewGauge(prometheus.GaugeOpts{Name: namespace + "http_requests_in_flight", Help: "HTTP requests being served, streams included."}),
 	}
 }

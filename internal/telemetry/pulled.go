@@ -37,7 +37,7 @@ func (p pulled) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(namespace+name, help, names, nil), kind, value, values...)
 	}
-	tell("build_info", "1, with the version of the program.", Gauge, 1, "version", p.version)
+	tell("build_info", "Always 1, with the version of the program.", Gauge, 1, "version", p.version)
 	if from.Model != nil {
 		tellModel(tell, from.Model())
 	}
@@ -53,38 +53,38 @@ func (p pulled) Collect(to chan<- prometheus.Metric) {
 	if from.Reviews != nil {
 		if s, ok := from.Reviews(); ok {
 			tell("reviews_open", "Moves that wait for a person.", Gauge, float64(s.Open))
-			tell("reviews_oldest_seconds", "How long the oldest of them has waited; 0 when none waits.", Gauge, s.OldestAge.Seconds())
+			tell("reviews_oldest_seconds", "How long the oldest open review has waited; 0 if there is none.", Gauge, s.OldestAge.Seconds())
 		}
 	}
 	if from.Canaries != nil {
 		if s, ok := from.Canaries(); ok {
 			for result, n := range map[string]uint64{"right": s.Right, "wrong_approval": s.WrongApprovals, "wrong_refusal": s.WrongRefusals, "unanswered": s.Unanswered} {
-				tell("canaries_total", "Known cases that the judge was asked in the background, by what became of them.", Counter, float64(n), "result", result)
+				tell("canaries_total", "Known cases put to the judge in the background, by result.", Counter, float64(n), "result", result)
 			}
-			tell("judge_drift", "1 while 3 or more of the last 20 answers to known cases are wrong, until at most 1 is.", Gauge, boolValue(s.Drift))
+			tell("judge_drift", "1 from when 3 or more of the last 20 answers to known cases are wrong until at most 1 is.", Gauge, boolValue(s.Drift))
 		}
 	}
 	if from.Modules != nil {
 		from.Modules(tell)
 	}
 	if from.ValuesRefused != nil {
-		tell("sealed_values_refused_total", "Sealed values that did not open: of another key or place, or changed.", Counter, float64(from.ValuesRefused()))
+		tell("sealed_values_refused_total", "Sealed values that could not be opened: sealed with another key or elsewhere, or changed.", Counter, float64(from.ValuesRefused()))
 	}
 	if from.Streams != nil {
-		tell("streams", "Event streams and protocol sessions that are held.", Gauge, float64(from.Streams()))
+		tell("streams", "Open event streams and protocol sessions.", Gauge, float64(from.Streams()))
 	}
 	if from.StreamLag != nil {
 		events, age := from.StreamLag()
-		tell("stream_lag_events", "Events committed that the event stream furthest behind was not sent yet, those it may not see included.", Gauge, float64(events))
-		tell("stream_lag_seconds", "Age of the oldest event that the event stream furthest behind was not sent yet.", Gauge, age.Seconds())
+		tell("stream_lag_events", "Committed events not yet sent to the slowest event stream, including events that it may not see.", Gauge, float64(events))
+		tell("stream_lag_seconds", "Age of the oldest event not yet sent to the slowest event stream.", Gauge, age.Seconds())
 	}
 }
 
 func tellListener(tell Tell, s ListenerStats) {
-	tell("http_connections", "Connections that are open.", Gauge, float64(s.Connections))
-	tell("http_connections_evicted_total", "Connections without a request that were closed in favour of others.", Counter, float64(s.Closed))
-	tell("http_requests_waiting", "Requests that have no place among those in flight yet.", Gauge, float64(s.Waiting))
-	tell("http_requests_refused_total", "Requests that found no place among those in flight, or lost it before they began.", Counter, float64(s.Refused))
+	tell("http_connections", "Open connections.", Gauge, float64(s.Connections))
+	tell("http_connections_evicted_total", "Idle connections closed in favour of others.", Counter, float64(s.Closed))
+	tell("http_requests_waiting", "Requests that wait because too many are in flight.", Gauge, float64(s.Waiting))
+	tell("http_requests_refused_total", "Requests refused because too many were in flight, at their arrival or before they began.", Counter, float64(s.Refused))
 }
 
 // Tell writes one counter or gauge. labels alternates between names and values.
@@ -96,18 +96,18 @@ var breakerStates = []string{"closed", "half-open", "open"}
 func tellModel(tell Tell, s llm.Stats) {
 	tell("model_questions_total", "Questions put to the model client.", Counter, float64(s.Questions))
 	tell("model_calls_total", "HTTP requests to model endpoints.", Counter, float64(s.Calls))
-	tell("model_retries_total", "HTTP requests made again after a failure.", Counter, float64(s.Retries))
-	tell("model_reasks_total", "Questions put again because the answer could not be read.", Counter, float64(s.Reasked))
-	tell("model_cache_hits_total", "Questions answered without asking.", Counter, float64(s.CacheHits))
+	tell("model_retries_total", "HTTP requests repeated after a failure.", Counter, float64(s.Retries))
+	tell("model_reasks_total", "Questions repeated because the answer could not be read.", Counter, float64(s.Reasked))
+	tell("model_cache_hits_total", "Questions answered from the cache.", Counter, float64(s.CacheHits))
 	tell("model_tokens_total", "Tokens that endpoints counted.", Counter, float64(s.PromptTokens), "direction", "prompt")
 	tell("model_tokens_total", "Tokens that endpoints counted.", Counter, float64(s.CompletionTokens), "direction", "completion")
-	tell("model_cost_usd_total", "What the tokens cost by the configured prices.", Counter, s.CostUSD)
+	tell("model_cost_usd_total", "Cost of the tokens at the configured prices.", Counter, s.CostUSD)
 	for _, class := range slices.Sorted(maps.Keys(s.Errors)) {
-		tell("model_errors_total", "Questions that came to no usable answer, by class.", Counter, float64(s.Errors[class]), "class", string(class))
+		tell("model_errors_total", "Questions without a usable answer, by class.", Counter, float64(s.Errors[class]), "class", string(class))
 	}
 	for _, m := range s.Models {
 		for _, state := range breakerStates {
-			tell("model_breaker", "1 for the state that the model's breaker is in.", Gauge, boolValue(m.Breaker == state), "model", m.Name, "state", state)
+			tell("model_breaker", "1 for the current state of the model's breaker.", Gauge, boolValue(m.Breaker == state), "model", m.Name, "state", state)
 		}
 		tell("model_latched", "1 while the model is not asked because of its configuration or quota.", Gauge, boolValue(m.Latched != ""), "model", m.Name)
 		tell("model_seconds", "Quantiles of the last 128 requests to the model.", Gauge, m.P50.Seconds(), "model", m.Name, "quantile", "0.5")
@@ -127,33 +127,33 @@ func tellSandbox(tell Tell, s script.Stats) {
 		name, help string
 		n          uint64
 	}{
-		{"calls", "Batches of scripts, checks and validations asked for.", s.Calls},
-		{"scripts", "Scripts that ended, however.", s.Scripts},
+		{"calls", "Requested batches of scripts, checks and validations.", s.Calls},
+		{"scripts", "Scripts that ended, with any result.", s.Scripts},
 		{"timeouts", "Scripts interrupted at the soft time limit.", s.Timeouts},
 		{"memory_stops", "Scripts interrupted at the memory limit.", s.Memory},
 		{"kills", "Workers killed at the hard time limit.", s.Kills},
-		{"deaths", "Workers that ended unasked.", s.Deaths},
+		{"deaths", "Workers that ended unexpectedly.", s.Deaths},
 		{"starts", "Workers started.", s.Starts},
-		{"refusals", "Calls that got no worker in time, or for which too many waited.", s.Refused},
-		{"quarantined", "Scripts not run because of a quarantine.", s.Quarantined},
+		{"refusals", "Calls refused because too many waited, or because no worker was free in time.", s.Refused},
+		{"quarantined", "Scripts not run because they are quarantined.", s.Quarantined},
 	} {
 		tell("sandbox_"+c.name+"_total", c.help, Counter, float64(c.n))
 	}
-	tell("sandbox_queue_seconds_total", "Time spent waiting for a worker, all calls together.", Counter, s.QueueTime.Seconds())
-	tell("sandbox_waiting", "Calls that wait for a worker now.", Gauge, float64(s.Waiting))
-	tell("sandbox_workers", "Worker processes now.", Gauge, float64(s.Workers))
-	tell("sandbox_peak_bytes", "Greatest resident size of a worker that was seen; 0 where the platform does not tell.", Gauge, float64(s.PeakMemory))
+	tell("sandbox_queue_seconds_total", "Total time that calls waited for a worker.", Counter, s.QueueTime.Seconds())
+	tell("sandbox_waiting", "Calls waiting for a worker.", Gauge, float64(s.Waiting))
+	tell("sandbox_workers", "Worker processes.", Gauge, float64(s.Workers))
+	tell("sandbox_peak_bytes", "Largest observed resident size of a worker; 0 if the platform does not report it.", Gauge, float64(s.PeakMemory))
 }
 
 func tellStore(tell Tell, s store.Stats) {
 	tell("store_batches_total", "Transactions committed by the writer.", Counter, float64(s.Batches))
-	tell("store_writes_total", "Writes in them.", Counter, float64(s.Writes))
-	tell("store_queued", "Writes that wait for the writer now.", Gauge, float64(s.Queued))
+	tell("store_writes_total", "Writes in these transactions.", Counter, float64(s.Writes))
+	tell("store_queued", "Writes waiting for the writer.", Gauge, float64(s.Queued))
 	tell("store_bytes", "Size of the store.", Gauge, float64(s.Bytes), "part", "file")
 	tell("store_bytes", "Size of the store.", Gauge, float64(s.LogBytes), "part", "log")
-	tell("store_log_blocked_total", "Times the log could not begin anew because of readers.", Counter, float64(s.LogBlocked))
-	tell("store_unindexed_events", "Events that searches and statistics still read one by one.", Gauge, float64(s.Unindexed))
+	tell("store_log_blocked_total", "How often readers prevented a restart of the log.", Counter, float64(s.LogBlocked))
+	tell("store_unindexed_events", "Events that are not indexed yet, so searches and statistics read them one by one.", Gauge, float64(s.Unindexed))
 	for _, class := range slices.Sorted(maps.Keys(s.Failures)) {
-		tell("store_failures_total", "Reads and writes of the store that failed, by class.", Counter, float64(s.Failures[class]), "class", class)
+		tell("store_failures_total", "Failed reads and writes of the store, by class.", Counter, float64(s.Failures[class]), "class", class)
 	}
 }

@@ -36,7 +36,7 @@ func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.Multi
 	case r.Review == nil || r.Review.Status != record.ReviewOpen || !f.cfg.Elicit:
 		return f.answerAdvance(ctx, r, "")
 	case repeated:
-		return f.answerAdvance(ctx, r, "The answer that came with the call is not to a question that waits.")
+		return f.answerAdvance(ctx, r, "The answer in the call does not belong to an open question.")
 	default:
 		return f.askPerson(ctx, raw, r)
 	}
@@ -49,7 +49,7 @@ func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note s
 		refused = r.Review.Status != record.ReviewResolved || r.Review.Decision != judge.Approve
 		r.Review.Next = f.styleNames(ctx, r.Review.Next)
 		if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer describes the time when the review ended
-			r.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows where the instance is now."))
+			r.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows the current state of the instance."))
 		}
 	}
 	return f.answer(operation.Advance.Show(r), refused)
@@ -86,7 +86,7 @@ func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.Adva
 	defer cancel()
 	reply, err := wire.Ask(limited, string(mcp.MethodElicitationCreate), reviewForm(view))
 	if err != nil {
-		return f.answerAdvance(ctx, r, "A person was to be asked through the client, but there was no answer.") // the review stays open
+		return f.answerAdvance(ctx, r, "A person was asked through the client, but there was no answer.") // the review stays open
 	}
 	return f.resolveReply(ctx, view, reply)
 }
@@ -112,16 +112,16 @@ func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw jso
 	word, err := readForm(raw)
 	switch {
 	case err != nil:
-		return f.answerReview(ctx, view, view.Escalation.Decision, "The client sent no answer that the form allows.")
+		return f.answerReview(ctx, view, view.Escalation.Decision, "The client's answer does not match the form.")
 	case word.decision == "":
-		return f.answerReview(ctx, view, view.Escalation.Decision, "The person who was asked through the client did not decide it.")
+		return f.answerReview(ctx, view, view.Escalation.Decision, "The person asked through the client did not decide it.")
 	}
 	person := engine.Principal{ID: string(record.ChannelClient) + ":" + callerOf(ctx).ID, Role: engine.RoleReviewer}
 	r, err := f.cfg.Engine.Resolve(ctx, person, engine.ResolveRequest{
 		ID: view.ID, Decision: word.decision, Reason: word.reason, Channel: record.ChannelClient,
 	})
 	if err != nil {
-		return f.answerReview(ctx, view, view.Escalation.Decision, "What the person decided could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
+		return f.answerReview(ctx, view, view.Escalation.Decision, "The person's decision could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
 	}
 	if r.Decision.Outcome == "" { // the review was void before it was judged
 		return f.answerReview(ctx, view, view.Escalation.Decision, "")

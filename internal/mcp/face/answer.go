@@ -48,7 +48,7 @@ func (f *Face) answer(content any, refused bool) (*mcp.CallToolResult, error) {
 	}
 	text, structured := string(doc), f.cfg.OutputSchemas
 	if len(text) > maxText {
-		text, structured = fmt.Sprintf("The whole answer, %d bytes, is the structured content. Ask for fewer entries to have it as text.", len(text)), true
+		text, structured = fmt.Sprintf("The whole answer (%d bytes) is in the structured content. Request fewer entries to get it as text.", len(text)), true
 	}
 	result := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: refused}
 	if structured {
@@ -76,7 +76,7 @@ func (f *Face) answerError(ctx context.Context, op *operation.Operation, err err
 		content.Position = &at
 	}
 	if len(e.Issues) > 0 { // the issues contain the details
-		content.Error.Message, content.Error.Path = "The definition is not valid; the issues say why.", ""
+		content.Error.Message, content.Error.Path = "The definition is not valid; see issues.", ""
 	}
 	if op == operation.ConfigureJudge.Operation {
 		content.Success, content.Message = new(bool), e.Error()

@@ -121,7 +121,7 @@ func TestToolsetIsClosed(t *testing.T) {
 	w.hello("test")
 	for _, name := range []string{"workflow.undo", "workflow_undo"} {
 		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":{"id":"wf-1"}}}`)
-		if line := string(w.nextLine()); !strings.Contains(line, `is not in the toolset \"core\"`) || strings.Contains(line, "judge.config") {
+		if line := string(w.nextLine()); !strings.Contains(line, `is not in the operator's toolset \"core\"`) || strings.Contains(line, "judge.config") {
 			t.Errorf("got %s", line)
 		}
 	}

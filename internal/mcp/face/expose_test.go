@@ -120,7 +120,7 @@ func TestExposedCall(t *testing.T) {
 		`{"service":"ab"}`:                       `\"/service\" must have at least 3 characters`,
 		`{}`:                                     `\"/service\" is required`,
 		`{"service":"api","type":"other"}`:       `"/type`,
-		`["api"]`:                                `The arguments are a list, and must be an object.`,
+		`["api"]`:                                `The arguments are a list, not an object.`,
 		`{"service":"api","service":"blog"}`:     `duplicate key`,
 		`{"service":"api","n":9007199254740993}`: `would change when read`,
 		`{"service":"` + strings.Repeat("a", 70_000) + `"}`: `65536`,

@@ -69,10 +69,10 @@ func (c Config) validate() error {
 		errs = append(errs, errors.New("config needs Engine and Logger"))
 	}
 	if !c.ToolNames.isKnown() {
-		errs = append(errs, fmt.Errorf("no style of tool names %q (auto, dotted, underscore)", c.ToolNames))
+		errs = append(errs, fmt.Errorf("unknown style of tool names %q (auto, dotted, underscore)", c.ToolNames))
 	}
 	if !c.Toolset.isKnown() {
-		errs = append(errs, fmt.Errorf("no toolset %q (core, seed, all)", c.Toolset))
+		errs = append(errs, fmt.Errorf("unknown toolset %q (core, seed, all)", c.Toolset))
 	}
 	if c.ElicitTimeout < 0 {
 		errs = append(errs, errors.New("a negative ElicitTimeout"))

@@ -34,17 +34,17 @@ var formSchema = json.RawMessage(`{"type":"object","properties":{` +
 // so that it cannot imitate the gate's own text.
 func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
 	var b strings.Builder
-	fmt.Fprintf(&b, "An agent asks for %q in the workflow %q (instance %s), and a person has to decide it.\n", v.Action, v.Workflow, v.Instance)
+	fmt.Fprintf(&b, "An agent requests %q in the workflow %q (instance %s), and a person must decide.\n", v.Action, v.Workflow, v.Instance)
 	fmt.Fprintf(&b, "From %q", v.From)
 	if v.Target != "" {
 		fmt.Fprintf(&b, " to %q", v.Target)
 	}
 	b.WriteString(".\n")
 	if v.Description != "" {
-		fmt.Fprintf(&b, "What the action is for: %s\n", truncateText(v.Description, mostWords))
+		fmt.Fprintf(&b, "Purpose of the action: %s\n", truncateText(v.Description, mostWords))
 	}
-	fmt.Fprintf(&b, "What keeps the judge from approving it: %s\n", truncateText(operation.Objections(v.Escalation.Decision), mostWords))
-	fmt.Fprintf(&b, "The whole review: gavel review show %s\n", v.ID)
+	fmt.Fprintf(&b, "Why the judge does not approve it: %s\n", truncateText(operation.Objections(v.Escalation.Decision), mostWords))
+	fmt.Fprintf(&b, "Full review: gavel review show %s\n", v.ID)
 	fmt.Fprintf(&b, "The agent's data: %s", truncateText(string(v.Data), mostData))
 	return mcp.ElicitationParams{Message: b.String(), RequestedSchema: formSchema}
 }
@@ -78,7 +78,7 @@ type formAnswer struct {
 	reason   string
 }
 
-var errUnusable = errors.New("the answer is not one that the form allows")
+var errUnusable = errors.New("the answer does not match the form")
 
 // readForm accepts exactly what the form allows: an approval is an explicitly chosen word, with a reason.
 func readForm(raw json.RawMessage) (formAnswer, error) {

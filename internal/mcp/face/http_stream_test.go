@@ -49,7 +49,7 @@ func TestHTTPUpdatesOverTheSessionsStream(t *testing.T) {
 	if a := ann.subscribe(uri); a.status != http.StatusOK || !strings.Contains(string(a.body), `"result":{}`) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	if a := ann.subscribe("workflow://definitions/release"); !strings.Contains(string(a.body), "announces no changes") {
+	if a := ann.subscribe("workflow://definitions/release"); !strings.Contains(string(a.body), "Clients cannot subscribe to the resource") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := s.hello("Who", "bob").subscribe(uri); !strings.Contains(string(a.body), "unknown_review") {

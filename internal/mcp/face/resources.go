@@ -42,7 +42,7 @@ func (f *Face) addResources() {
 		{definitions + "/{name}", "Workflow", "One workflow in full.", typeJSON, func(ctx context.Context, name string) (string, error) {
 			return writeDocument(f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{Name: name}))
 		}},
-		{instances + "/{id}", "Instance", "Where an instance is.", typeJSON, func(ctx context.Context, id string) (string, error) {
+		{instances + "/{id}", "Instance", "The current state of an instance.", typeJSON, func(ctx context.Context, id string) (string, error) {
 			return writeDocument(f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{}))
 		}},
 		{instances + "/{id}/history", "Decisions", "The decisions about an instance, oldest first.", typeJSON, func(ctx context.Context, id string) (string, error) {
@@ -54,7 +54,7 @@ func (f *Face) addResources() {
 		}},
 	}
 	if f.cfg.Reviews {
-		templates = append(templates, template{reviews + "/{id}", "Review", "A move that waits for a person: what was asked, what keeps the judge from deciding, and how it ended.", typeJSON, func(ctx context.Context, id string) (string, error) {
+		templates = append(templates, template{reviews + "/{id}", "Review", "A move that waits for a person: the request, why the judge did not decide, and how the review ended.", typeJSON, func(ctx context.Context, id string) (string, error) {
 			return writeDocument(f.cfg.Engine.Review(ctx, callerOf(ctx), id))
 		}})
 	}
@@ -131,8 +131,8 @@ func (f *Face) Look(ctx context.Context, uri string) (s wire.Sight, err error) {
 	}
 	if s.Instance == "" {
 		return s, &engine.Error{
-			Code: engine.CodeInvalidArgument, Path: "/uri", Message: fmt.Sprintf("The resource %.200q announces no changes.", uri),
-			Hint: "An instance (workflow://instances/{id}), its history, its diagram and a review do.",
+			Code: engine.CodeInvalidArgument, Path: "/uri", Message: fmt.Sprintf("Clients cannot subscribe to the resource %.200q.", uri),
+			Hint: "They can subscribe to an instance (workflow://instances/{id}), its history, its diagram, and a review.",
 		}
 	}
 	for _, r := range reviews {

@@ -273,7 +273,7 @@ func TestFormsAcrossReplicas(t *testing.T) {
 	replicas = replicas[:3]
 	id := replicas[0].started(release, "release")
 	state := replicas[0].advance(shipData(id), "").asks(t)
-	if a := replicas[1].advance(shipData(id), answered(state, `{"action":"cancel"}`)); a.review()["status"] != "open" || a.StructuredContent["note"] != "The person who was asked through the client did not decide it." {
+	if a := replicas[1].advance(shipData(id), answered(state, `{"action":"cancel"}`)); a.review()["status"] != "open" || a.StructuredContent["note"] != "The person asked through the client did not decide it." {
 		t.Errorf("answered at another replica: %+v", a)
 	}
 	for i, w := range replicas {

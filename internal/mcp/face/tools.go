@@ -59,7 +59,7 @@ func (f *Face) unknownTool(ctx context.Context, name string, p engine.Principal)
 	if dotted := strings.ReplaceAll(name, "_", "."); slices.ContainsFunc(operation.All(), func(op *operation.Operation) bool {
 		return op.Tool.Name == dotted && !c.set.has(op)
 	}) {
-		message = fmt.Sprintf("The tool %s is not in the toolset %q, which the operator chose.", wire.Quote(name), c.set)
+		message = fmt.Sprintf("The tool %s is not in the operator's toolset %q.", wire.Quote(name), c.set)
 	}
 	return rpcError(mcp.INVALID_PARAMS, "unknown_tool", message, "The tools: "+strings.Join(names, ", ")+".")
 }

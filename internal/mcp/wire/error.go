@@ -76,11 +76,11 @@ func noteError(ctx context.Context, _ any, _ mcp.MCPMethod, _ any, err error) {
 
 // explainParams describes, in the protocol's terms, why params cannot be decoded.
 func explainParams(err error) *Error {
-	message := "The params of the request are not what its method takes."
+	message := "The params of the request do not fit its method."
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 		message = fmt.Sprintf("The member %s of the request must not be of the type %s.", wrong.Field, typeName(wrong.Value))
 	}
-	return newError(codeInvalidParams, "invalid_request", message, "Look at the method in the specification of the Model Context Protocol.")
+	return newError(codeInvalidParams, "invalid_request", message, "See the method in the specification of the Model Context Protocol.")
 }
 
 // typeName returns the JSON name of a type that Go's decoder names.
@@ -111,7 +111,7 @@ func (o outcome) line(id json.RawMessage, tool bool) []byte {
 	if len(doc) <= maxAnswer {
 		return responseLine(id, "result", doc)
 	}
-	e := newError(codeInternal, "too_large", fmt.Sprintf("The answer has %d bytes; at most %d are sent in one message.", len(doc), maxAnswer), "Ask for fewer entries at a time, with limit.")
+	e := newError(codeInternal, "too_large", fmt.Sprintf("The answer has %d bytes; the limit for one message is %d.", len(doc), maxAnswer), "Ask for fewer entries at a time, with limit.")
 	if !tool {
 		return e.line(id)
 	}

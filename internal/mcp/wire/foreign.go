@@ -60,7 +60,7 @@ type Reply struct {
 }
 
 // ErrNotForeign is returned by Foreign.Ask for requests that this server must answer itself.
-var ErrNotForeign = errors.New("nothing of another server has this name")
+var ErrNotForeign = errors.New("no tool or resource of another server has this name")
 
 const (
 	methodListTools     = string(mcp.MethodToolsList)

@@ -109,11 +109,11 @@ func (m *message) readTop(top members) *Error {
 		}
 	}
 	if string(top.get("jsonrpc").Raw()) != `"2.0"` {
-		return invalidRequest("The message has no jsonrpc of \"2.0\".", "Send JSON-RPC 2.0.")
+		return invalidRequest("The message lacks jsonrpc: \"2.0\".", "Send JSON-RPC 2.0.")
 	}
 	switch {
 	case m.response:
-		return invalidRequest("The message is a request and an answer at once.", "Send either method or result.")
+		return invalidRequest("The message is both a request and an answer.", "Send either method or result.")
 	case method.Kind() == 0:
 		return invalidRequest("The message has no method.", "Send a JSON-RPC request.")
 	case method.Kind() != document.String:
@@ -214,7 +214,7 @@ func (b *badKey) explain(where string) *Error {
 	if b.written != "" {
 		return invalidRequest(fmt.Sprintf("The key %s of the %s must be written %q.", Quote(b.key), where, b.written), "Keys are compared exactly.")
 	}
-	return invalidRequest(fmt.Sprintf("Duplicate key %s in the %s.", Quote(b.key), where), "Send each key once; case does not tell keys apart here.")
+	return invalidRequest(fmt.Sprintf("Duplicate key %s in the %s.", Quote(b.key), where), "Send each key once; keys that differ only in case count as equal.")
 }
 
 // Quote quotes a key for use in a message, cutting a long one.

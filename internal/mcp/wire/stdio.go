@@ -41,7 +41,7 @@ const mostIdle = 8
 // connection failed.
 func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader, out io.Writer) error {
 	if p.ID == "" {
-		return errors.New("serve stdio: no principal, which says who the client is")
+		return errors.New("serve stdio: no principal for the client")
 	}
 	serveCtx, stop := context.WithCancel(WithCaller(context.WithoutCancel(ctx), p))
 	defer stop()

@@ -66,7 +66,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	if base.Scheme == "http" && cfg.Token != "" && !cfg.PlainHTTP && !isLoopback(base.Hostname()) {
-		return nil, fmt.Errorf("a token would go over plain HTTP to %s, where anybody on the way can read it", base.Host)
+		return nil, fmt.Errorf("a token would be sent over plain HTTP to %s and could be read in transit", base.Host)
 	}
 	c := &Client{base: base, token: cfg.Token, tries: cmp.Or(cfg.Tries, 3), timeout: cmp.Or(cfg.Timeout, time.Minute)}
 	if c.http, err = NewHTTP(cfg.CAFile); err != nil {
@@ -79,7 +79,7 @@ func New(cfg Config) (*Client, error) {
 func ParseAddress(server string) (*url.URL, error) {
 	at, err := url.Parse(server)
 	if err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") || at.User != nil || at.RawQuery != "" || at.Fragment != "" {
-		return nil, errors.New("the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
+		return nil, errors.New("the server's address must be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
 	}
 	return at, nil
 }
@@ -156,14 +156,14 @@ func (c *Client) once(ctx context.Context, op *operation.Operation, req any) (re
 	case err != nil:
 		return nil, safe, unreachableError(c.base.Host, err)
 	case len(body) > maxAnswer:
-		return nil, false, &engine.Error{Code: engine.CodeTooLarge, Message: "The server's answer is too large.", Hint: "Ask for fewer entries."}
+		return nil, false, &engine.Error{Code: engine.CodeTooLarge, Message: "The server's answer is too large.", Hint: "Request fewer entries."}
 	case resp.StatusCode >= http.StatusMultipleChoices:
 		return nil, safe, responseError(c.base.Host, resp, body)
 	}
 	out := reflect.New(op.Result)
 	if err := json.Unmarshal(body, out.Interface()); err != nil {
 		return nil, false, &engine.Error{
-			Code: engine.CodeInternal, Message: fmt.Sprintf("The answer of %s is not one of a gavel server.", c.base.Host), Hint: "Look at the address.", Err: err,
+			Code: engine.CodeInternal, Message: fmt.Sprintf("The answer of %s is not from a gavel server.", c.base.Host), Hint: "Check the address.", Err: err,
 		}
 	}
 	return out.Elem().Interface(), safe, nil
@@ -185,7 +185,7 @@ const pause = 200 * time.Millisecond
 
 func unreachableError(host string, err error) error {
 	if errors.Is(err, context.Canceled) {
-		return &engine.Error{Code: engine.CodeCancelled, Message: "The request was cancelled.", Hint: "Look at the status before trying again.", Err: err}
+		return &engine.Error{Code: engine.CodeCancelled, Message: "The request was cancelled.", Hint: "Check the status before trying again.", Err: err}
 	}
 	var lasting *tls.CertificateVerificationError
 	after := pause
@@ -199,7 +199,7 @@ func unreachableError(host string, err error) error {
 	}
 	failed := &engine.Error{
 		Code: engine.CodeUnavailable, Message: fmt.Sprintf("The server at %s could not be reached.", host),
-		Hint: "Look whether it runs, and at its address.", RetryAfter: after, Err: cause,
+		Hint: "Check that it runs, and check its address.", RetryAfter: after, Err: cause,
 	}
 	if hint := HintCertificate(err); hint != "" {
 		failed.Message, failed.Hint = fmt.Sprintf("The certificate of %s is not trusted.", host), hint
@@ -215,7 +215,7 @@ func HintCertificate(err error) string {
 	case errors.As(err, &unsigned):
 		return "If it is yours, trust it with --ca-file FILE (the certificate, or the one that signed it)."
 	case errors.As(err, &failed):
-		return "Call the server by a name that is in its certificate, and look at the certificate's dates."
+		return "Use a server name that is in its certificate, and check the certificate's dates."
 	}
 	return ""
 }
@@ -230,7 +230,7 @@ func responseError(host string, resp *http.Response, body []byte) error {
 			code = engine.CodeUnavailable
 		}
 		return &engine.Error{
-			Code: code, Message: fmt.Sprintf("%s answered %s, and not as a gavel server does.", host, resp.Status),
+			Code: code, Message: fmt.Sprintf("%s answered %s, but not like a gavel server.", host, resp.Status),
 			Hint: "Check the address, whether it is http:// or https://, and any proxy in between.", RetryAfter: retryAfter(resp),
 		}
 	}

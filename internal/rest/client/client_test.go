@@ -284,7 +284,7 @@ func TestStrangeServers(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write([]byte("<h1>Bad Gateway</h1>"))
 		}, engine.CodeUnavailable, "502 Bad Gateway"},
-		"another program": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, engine.CodeInternal, "not one of a gavel server"},
+		"another program": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, engine.CodeInternal, "not from a gavel server"},
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://elsewhere.example/", http.StatusFound)
 		}, engine.CodeInternal, "302 Found"},
@@ -309,7 +309,7 @@ func TestStrangeServers(t *testing.T) {
 // TestConfig checks that an invalid configuration is reported before anything is sent.
 func TestConfig(t *testing.T) {
 	for server, says := range map[string]string{
-		"gavel.example": "is to be like", "ftp://gavel.example": "is to be like", "https://me:pw@gavel.example": "without user", "http://gavel.example": "plain HTTP", "": "is to be like",
+		"gavel.example": "must be like", "ftp://gavel.example": "must be like", "https://me:pw@gavel.example": "without user", "http://gavel.example": "plain HTTP", "": "must be like",
 	} {
 		if _, err := client.New(client.Config{Server: server, Token: "t"}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", server, err)
