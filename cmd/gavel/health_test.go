@@ -80,7 +80,7 @@ func TestHealthExitCodes(t *testing.T) {
 		"it says two things":  {[]string{answering(200, broken)}, term.ExitUnknown, "is no gavel"},
 		"not found":           {[]string{answering(404, "")}, term.ExitUnknown, "404"},
 		"led elsewhere":       {[]string{answering(302, "")}, term.ExitUnknown, "302"},
-		"no address":          {[]string{"gavel.example"}, term.ExitUsage, "to be like"},
+		"no address":          {[]string{"gavel.example"}, term.ExitUsage, "must be like"},
 		"no time":             {[]string{"http://127.0.0.1:1", "--timeout", "0s"}, term.ExitUsage, "above 0"},
 		"no file of the CA":   {[]string{"https://127.0.0.1:1", "--ca-file", "nothing.pem"}, term.ExitUsage, "--ca-file"},
 		"no certificates yet": {[]string{"https://127.0.0.1:1", "--ca-file", "health_test.go"}, term.ExitUsage, "no certificate"},

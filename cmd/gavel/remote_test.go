@@ -90,7 +90,7 @@ func TestServerRefuses(t *testing.T) {
 		"no token":           {nil, []string{"--server", s.url}, term.ExitUsage, "Send a token"},
 		"a bad token":        {[]string{"GAVEL_TOKEN=gvl_bad"}, []string{"--server", s.url}, term.ExitUsage, "not valid"},
 		"no server":          {nil, []string{"--server", "http://127.0.0.1:1", "--token-file", good}, term.ExitUnknown, "could not be reached"},
-		"no address":         {nil, []string{"--server", "gavel.example", "--token-file", good}, term.ExitUsage, "to be like"},
+		"no address":         {nil, []string{"--server", "gavel.example", "--token-file", good}, term.ExitUsage, "must be like"},
 		"plain elsewhere":    {nil, []string{"--server", "http://gavel.example", "--token-file", good}, term.ExitUsage, "plain HTTP"},
 		"store for a server": {[]string{"GAVEL_SERVER=" + s.url}, []string{"--store", s.store}, term.ExitUsage, "both"},
 		"store and server":   {nil, []string{"--server", s.url, "--store", s.store}, term.ExitUsage, "both"},

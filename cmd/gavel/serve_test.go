@@ -296,7 +296,7 @@ func TestServeRefusesOpenDoors(t *testing.T) {
 		"half a certificate":        {[]string{"--tls-cert", "x"}, "needs its key"},
 		"no port":                   {[]string{"--listen", "127.0.0.1"}, "HOST:PORT"},
 		"elicit without reviews":    {[]string{"--no-reviews", "--elicit"}, "--elicit"},
-		"origin":                    {[]string{"--allow-origin", "*"}, "no origin"},
+		"origin":                    {[]string{"--allow-origin", "*"}, "not an origin"},
 		"port in use":               {[]string{"--listen", taken.Addr().String()}, "another program listens there"},
 	} {
 		t.Run(name, func(t *testing.T) {
