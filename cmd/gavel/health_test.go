@@ -83,7 +83,7 @@ func TestHealthExitCodes(t *testing.T) {
 		"no address":          {[]string{"gavel.example"}, term.ExitUsage, "must be like"},
 		"no time":             {[]string{"http://127.0.0.1:1", "--timeout", "0s"}, term.ExitUsage, "above 0"},
 		"no file of the CA":   {[]string{"https://127.0.0.1:1", "--ca-file", "nothing.pem"}, term.ExitUsage, "--ca-file"},
-		"no certificates yet": {[]string{"https://127.0.0.1:1", "--ca-file", "health_test.go"}, term.ExitUsage, "no certificate"},
+		"no certificates yet": {[]string{"https://127.0.0.1:1", "--ca-file", "health_test.go"}, term.ExitUsage, "no PEM certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, code := gavelFails(t, nil, append([]string{"health", "--timeout", "1m"}, c.args...)...)
