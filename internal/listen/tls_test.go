@@ -233,7 +233,7 @@ func TestConfig(t *testing.T) {
 	}{
 		"no handler":      {func(c *listen.Config) { c.Handler = nil }, "Handler"},
 		"half a pair":     {func(c *listen.Config) { c.CertFile = "x" }, "needs its key"},
-		"no PEM certificate":  {func(c *listen.Config) { c.CertFile, c.KeyFile = "nowhere", "nowhere" }, "nowhere"},
+		"no certificate":  {func(c *listen.Config) { c.CertFile, c.KeyFile = "nowhere", "nowhere" }, "nowhere"},
 		"CA alone":        {func(c *listen.Config) { c.ClientCAFile = "x" }, "need TLS"},
 		"small headers":   {func(c *listen.Config) { c.MaxHeader = 10 }, "1024"},
 		"negative limit":  {func(c *listen.Config) { c.MaxRequests = -1 }, "positive"},
