@@ -134,7 +134,7 @@ func TestUnknownChainOfStateIsRefused(t *testing.T) {
 	put(t, flow, `{"name":"job","initialState":"work","states":{"work":{"transitions":{"fail":"error"}},"error":{"onEnter":{"chain":"clean","wait":true},"transitions":{"skip":"over"}},"over":{"final":true}}}`)
 	none, other := filepath.Join(t.TempDir(), "gavel.yaml"), writeChains(t, `{"name":"cleaner","steps":[{"id":"nap","type":"wait","seconds":0.01}]}`)
 	put(t, none, "{}\n")
-	for config, want := range map[string]string{"": `there is no chain "clean"`, none: `there is no chain "clean"`, other: `there is no chain "clean"; known are "cleaner"`} {
+	for config, want := range map[string]string{"": `unknown chain "clean"`, none: `unknown chain "clean"`, other: `unknown chain "clean"; known are "cleaner"`} {
 		args := []string{"serve", "--auth", "none", "--listen", "127.0.0.1:0", "--store", gavel.Memory, "--definitions", flow}
 		if config != "" {
 			args = append(args, "--config", config)

@@ -51,7 +51,7 @@ func TestConfigIsTakenWhole(t *testing.T) {
 	put(t, file, "logLevel: info\nchains: {definitions: chains}\nexpose: {chains: [a, b]}\n")
 	s.sees("the changed section is taken over\" config=" + file + " section=chains")
 	s.sees("the changed section is taken over\" config=" + file + " section=expose")
-	s.sees(`a schedule starts nothing: name the principal of its runs in chains.runAs" chain=b`)
+	s.sees(`a schedule starts no runs: name the principal that they act for in chains.runAs" chain=b`)
 	if got := list(); !strings.Contains(got, "name:b") || !strings.Contains(got, "new") {
 		t.Errorf("after the mistake is fixed: %s", got)
 	}

@@ -155,7 +155,7 @@ func TestRunResultReports(t *testing.T) {
 	w := serve(t, newEngine(t), withChains(chains))
 	w.hello("test")
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"chain.result","arguments":{"run":"r","wait":300},"_meta":{"progressToken":"p"}}}`)
-	if line := string(w.nextLine()); !strings.Contains(line, `"progressToken":"p"`) || !strings.Contains(line, "r of tour is running: steps that have ended: 3.") {
+	if line := string(w.nextLine()); !strings.Contains(line, `"progressToken":"p"`) || !strings.Contains(line, "r of tour is running; ended steps: 3.") {
 		t.Errorf("progress: %s", line)
 	}
 	if line := string(w.nextLine()); !strings.Contains(line, "steps that have ended: 4.") {
@@ -223,7 +223,7 @@ func TestExposedChain(t *testing.T) {
 
 	w = serve(t, e, exposeChain(t, e, chains, "express"))
 	w.hello("test")
-	if line := call(w, `{}`); !strings.Contains(line, `\"note\":\"It has not ended within 1s and goes on; wait on with chain.result.\"`) {
+	if line := call(w, `{}`); !strings.Contains(line, `\"note\":\"The run has not ended within 1s and continues; wait for it with chain.result.\"`) {
 		t.Errorf("a run that takes longer: %s", line)
 	}
 	if line := call(w, `{"progressToken":"p"}`); !strings.Contains(line, `"progressToken":"p"`) || !strings.Contains(line, "steps that have ended: 3.") {

@@ -57,7 +57,7 @@ func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error
 		case errors.Is(err, store.ErrLeaseTaken):
 			return nil
 		case err != nil:
-			return fmt.Errorf("take up the runs of another process: %w", err)
+			return fmt.Errorf("take over the runs of another process: %w", err)
 		}
 		taken = lease
 		if _, err := s.lease.confirm(ctx); err != nil {
@@ -68,7 +68,7 @@ func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error
 			return err
 		}
 		if n > 0 {
-			r.config.Logger.InfoContext(ctx, "took up runs of chains whose process has ended", "runs", n)
+			r.config.Logger.InfoContext(ctx, "took over chain runs of a process that has ended", "runs", n)
 		}
 		if n < adoptPage {
 			return nil
@@ -83,7 +83,7 @@ func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprise
 	defer cancel()
 	list, err := listRows(c, dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(executor), dbos.WithFilterLimit(adoptPage))
 	if err != nil {
-		return 0, fmt.Errorf("take up runs: %w", err)
+		return 0, fmt.Errorf("take over runs: %w", err)
 	}
 	if surprised {
 		if err := r.countAll(ctx, list); err != nil {
@@ -116,13 +116,13 @@ func (r *Runs) count(ctx context.Context, run string, b board) error {
 	b.Tried = false // one crash counts once
 	if b.TakenUp++; b.TakenUp > maxTakenUp {
 		b.TakenUp = 0
-		n := RunNote{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times without a step of it ending; find out why, then resume or cancel it", maxTakenUp)}
+		n := RunNote{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times in a row before any step of the run did; find the cause, then resume or cancel the run", maxTakenUp)}
 		r.config.Logger.WarnContext(ctx, "a run is paused", "run", run, "why", n.Why)
 		if err := r.mark(ctx, run, map[string]any{attrNote: n}); err != nil {
 			return err
 		}
 		if err := r.recordNote(ctx, run, "", actionNote, n, map[string]any{"did": "pause"}); err != nil {
-			r.config.Logger.WarnContext(ctx, "a pause is not in the record of its run", "run", run, "error", err)
+			r.config.Logger.WarnContext(ctx, "cannot record the pause of a run", "run", run, "error", err)
 		}
 	}
 	return r.mark(ctx, run, map[string]any{attrBoard: b})
@@ -146,7 +146,7 @@ func (x *execution) noteTry(c Command) {
 	}
 	x.mu.Unlock()
 	if err := x.mark(x.stopped, x.run, map[string]any{attrBoard: shown}); err != nil && x.stopped.Err() == nil { // a lost count does no harm
-		x.config.Logger.WarnContext(x.stopped, "cannot note that a run begins a call", "run", x.run, "error", err)
+		x.config.Logger.WarnContext(x.stopped, "cannot record that a run begins a call", "run", x.run, "error", err)
 	}
 }
 
@@ -168,7 +168,7 @@ func (r *Runs) reclaim(ctx context.Context, s *session) error {
 	defer done()
 	list, err := listRows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(s.executor))
 	if err != nil {
-		return fmt.Errorf("look for runs that execute nowhere: %w", err)
+		return fmt.Errorf("look for runs that no process executes: %w", err)
 	}
 	before := r.strays
 	r.strays = nil
@@ -192,7 +192,7 @@ func (r *Runs) reclaim(ctx context.Context, s *session) error {
 func putBack(c dbos.Context, places map[string][]string) error {
 	for queue, ids := range places {
 		if _, err := dbos.ResumeWorkflows[string](c, ids, dbos.WithResumeQueue(queue)); err != nil {
-			return fmt.Errorf("take up runs: %w", err)
+			return fmt.Errorf("take over runs: %w", err)
 		}
 	}
 	return nil

@@ -81,7 +81,7 @@ func TestTakenUpTooOften(t *testing.T) {
 		t.Fatalf("taken up %d times in a call it is %+v", maxTakenUp, s)
 	}
 	s := takeUp(1)
-	if s.Status != StatusPaused || s.Note.By != "gavel" || !strings.Contains(s.Note.Why, "20 times without a step of it ending") {
+	if s.Status != StatusPaused || s.Note.By != "gavel" || !strings.Contains(s.Note.Why, "20 times in a row before any step of the run did") {
 		t.Errorf("taken up once more it is %+v", s)
 	}
 	if err := r.Resume(ctx, run, "ann", "the server has more memory"); err != nil {

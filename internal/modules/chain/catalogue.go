@@ -47,7 +47,7 @@ func (c *catalogue) take(log *slog.Logger, section *chainSection) {
 	}
 	for _, name := range section.idleSchedules() {
 		if before == nil || !slices.Contains(before.idleSchedules(), name) {
-			log.Warn("a schedule starts nothing: name the principal of its runs in chains.runAs", "chain", name)
+			log.Warn("a schedule starts no runs: name the principal that they act for in chains.runAs", "chain", name)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func readChains(file *config.File, models []string) (*chainSection, error) {
 			return nil, err
 		}
 		if other := from[d.Name]; other != "" {
-			wrong = append(wrong, fmt.Sprintf("%s: error: %s defines the same chain; give one of them another name", name, other))
+			wrong = append(wrong, fmt.Sprintf("%s: error: %s defines a chain with the same name; rename one of them", name, other))
 		}
 		from[d.Name], section.byName[d.Name] = name, d
 		for _, issue := range d.Lint(options) {
@@ -200,10 +200,10 @@ func readChains(file *config.File, models []string) (*chainSection, error) {
 		}
 	}
 	for _, pattern := range settings.UnusedPatterns(section.byName) {
-		section.warnings[""] = append(section.warnings[""], fmt.Sprintf("%s: warning: no chain has a name like %q of chains.runAs.chains", path, pattern))
+		section.warnings[""] = append(section.warnings[""], fmt.Sprintf("%s: warning: the pattern %q in chains.runAs.chains matches no chain", path, pattern))
 	}
 	if len(wrong) > 0 {
-		return nil, &term.ExitError{Code: term.ExitUsage, Err: errors.New("the chains have mistakes"), Hint: "check them again with: gavel config check " + term.ShellWord(path), Lines: wrong}
+		return nil, &term.ExitError{Code: term.ExitUsage, Err: errors.New("the chains have errors"), Hint: "check them with: gavel config check " + term.ShellWord(path), Lines: wrong}
 	}
 	return section, nil
 }

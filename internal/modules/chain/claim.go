@@ -62,16 +62,16 @@ func (r *Runs) claim(ctx context.Context, s *session, blank bool) error {
 	switch {
 	case theirs == ours:
 	case ours == "":
-		return r.failOpen(errors.New("they are of a store, and gavel serve and gavel mcp run them; name another file"))
+		return r.failOpen(errors.New("they belong to a store, and only gavel serve and gavel mcp run them; name another file"))
 	case theirs != "":
-		return r.failOpen(errors.New("they are of another store; name another place in state of the section chains"))
+		return r.failOpen(errors.New("they belong to another store; set another location in chains.state"))
 	}
 	has, later, err := lookForRuns(ctx, s)
 	switch {
 	case err != nil:
 		return r.failOpen(err)
 	case later != "":
-		return fmt.Errorf("%s holds runs of the version %q, which this gavel cannot go on with; start the one that began them", r.where(), later)
+		return fmt.Errorf("%s holds runs of version %q, which this gavel cannot continue; start the gavel that began them", r.where(), later)
 	case theirs != "" || ours == "" || s.executor == "":
 		return nil
 	case !has:
@@ -138,17 +138,17 @@ func (r *Runs) missRuns(ctx context.Context, blank bool) error {
 		return err
 	}
 	if !blank {
-		hint := "put it back, or make an empty file there to give up what it held"
+		hint := "restore it, or create an empty file there to give up its runs"
 		if r.config.Database != nil {
-			hint = `restore it, or start once with an empty file as "state" to give up what it held`
+			hint = `restore it, or start once with an empty file as "state" to give up its runs`
 		}
-		runs := "a run of the store that has not ended: " + lost[0]
+		runs := "the store's unfinished run " + lost[0]
 		if len(lost) > 1 {
-			runs = fmt.Sprintf("%d runs of the store that have not ended, such as %s", len(lost), lost[0])
+			runs = fmt.Sprintf("%d unfinished runs of the store, such as %s", len(lost), lost[0])
 		}
-		return fmt.Errorf("%s does not have %s; %s", r.where(), runs, hint)
+		return fmt.Errorf("%s lacks %s; %s", r.where(), runs, hint)
 	}
-	raw, err := document.Marshal(map[string]any{"error": map[string]any{"code": "lost", "message": "the file that the run was in is gone, and an operator gave it up"}})
+	raw, err := document.Marshal(map[string]any{"error": map[string]any{"code": "lost", "message": "the file with the run is lost, and an operator gave the run up"}})
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (r *Runs) missRuns(ctx context.Context, blank bool) error {
 		if err != nil && engine.CodeOf(err) != engine.CodeInstanceEnded {
 			return fmt.Errorf("give up the run %s: %w", run, err)
 		}
-		r.config.Logger.WarnContext(ctx, "a run was given up: the file that it was in is gone", "run", run)
+		r.config.Logger.WarnContext(ctx, "gave up a run whose file is lost", "run", run)
 	}
 	return nil
 }
@@ -175,13 +175,13 @@ func checkFile(ctx context.Context, path string) error {
 	tables, err := readTables(ctx, path)
 	switch {
 	case err != nil && strings.Contains(err.Error(), "not a database"):
-		return fmt.Errorf("%s does not hold runs of chains: it is no database; name another file", path)
+		return fmt.Errorf("%s is not a database; name another file", path)
 	case err != nil && strings.Contains(err.Error(), "malformed"):
-		return fmt.Errorf("%s is damaged; put a copy of it back", path)
+		return fmt.Errorf("%s is damaged; restore a backup", path)
 	case err != nil:
 		return fmt.Errorf("open the runs in %s: %w", path, err)
 	case tables.count > 0 && tables.version < 0:
-		return fmt.Errorf("%s does not hold runs of chains: it is another database; name another file", path)
+		return fmt.Errorf("%s is a database that holds no chain runs; name another file", path)
 	}
 	if err := CheckVersion(tables.version); err != nil {
 		return fmt.Errorf("open the runs in %s: %w; use a newer gavel, or another file", path, err)

@@ -138,7 +138,7 @@ func TestClaim(t *testing.T) {
 		}
 		r.Close()
 	}
-	const lost = ` fail {"error":{"code":"lost","message":"the file that the run was in is gone, and an operator gave it up"}}`
+	const lost = ` fail {"error":{"code":"lost","message":"the file with the run is lost, and an operator gave the run up"}}`
 	if len(l.ended) != 2 || strings.TrimSpace(l.ended[0]) != "run-2"+lost {
 		t.Errorf("recorded is %q", l.ended)
 	}
@@ -149,7 +149,7 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Close()
-	if _, err = Open(t.Context(), Config{Path: earlier, Ledger: &fakeLedger{name: "other"}}); err == nil || !strings.Contains(err.Error(), "they are of another store") {
+	if _, err = Open(t.Context(), Config{Path: earlier, Ledger: &fakeLedger{name: "other"}}); err == nil || !strings.Contains(err.Error(), "they belong to another store") {
 		t.Errorf("another store opens it: %v", err)
 	}
 }

@@ -30,21 +30,21 @@ func (c *chains) warnEntries(ctx context.Context) error {
 	}
 	for name, issues := range CheckEntries(starting, c.list()) {
 		for _, issue := range issues {
-			c.log.WarnContext(ctx, "a state starts a chain that does not fit", "workflow", name, "path", issue.Path, "issue", issue.Message)
+			c.log.WarnContext(ctx, "a state has a problem with the chain that it starts", "workflow", name, "path", issue.Path, "issue", issue.Message)
 		}
 	}
 	return nil
 }
 
 type cancelEntryCommand struct {
-	Instance string `arg:"" name:"instance" help:"The instance that waits."`
+	Instance string `arg:"" name:"instance" help:"The waiting instance."`
 	module.StoreFlags
 }
 
 func (cancelEntryCommand) Help() string {
-	return `An instance in a state with onEnter and wait: true waits for its chain. Where no server ever ran
-that chain, this frees the instance, as if the chain had failed: its onFailure is performed.
-A run that has begun is ended with gavel chain cancel.
+	return `An instance in a state with onEnter and wait: true waits for its chain. If no server ever ran that
+chain, this frees the instance as if the chain had failed, and performs its onFailure.
+To end a run that has begun, use gavel chain cancel.
 
 Examples:
 

@@ -23,7 +23,7 @@ import (
 
 // callFlags select what a chain may call.
 type callFlags struct {
-	Repeatable []string `name:"repeatable" placeholder:"SERVER/TOOL" sep:"none" help:"A tool that may run twice, in addition to those of the configuration: a call whose answer was lost is made again. Repeat for several."`
+	Repeatable []string `name:"repeatable" placeholder:"SERVER/TOOL" sep:"none" help:"A tool that may be called again if the answer was lost, in addition to those in the configuration. Repeat for several."`
 	module.ConfigFlag
 	settings *Settings // the section chains of the configuration, or nil
 }
@@ -87,8 +87,8 @@ type lintCommand struct {
 }
 
 func (lintCommand) Help() string {
-	return `Nothing is printed when all is well. With --config, servers that are not declared and tools
-and prompts that are not pinned are reported too. Nothing is started.
+	return `Prints nothing if there are no problems. With --config, it also reports servers that are not
+declared, and tools and prompts that are not pinned. It starts nothing.
 
 Examples:
 
@@ -128,7 +128,7 @@ func (c *lintCommand) Run(con *module.Console) error {
 
 type graphCommand struct {
 	File   string `arg:"" name:"file" help:"A definition file."`
-	Format string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"What to write: mermaid, the default, or dot."`
+	Format string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (default) or dot."`
 }
 
 func (graphCommand) Help() string {
@@ -156,24 +156,23 @@ func (c *graphCommand) Run(con *module.Console) error {
 type runCommand struct {
 	File   string   `arg:"" name:"file" help:"A definition file."`
 	Input  string   `name:"input" placeholder:"JSON" help:"Values of variables.input, as a JSON object."`
-	State  string   `name:"state" placeholder:"FILE" help:"Keep runs in this file: one that was interrupted goes on with --run. Default: a temporary file."`
-	ID     string   `name:"run" placeholder:"ID" help:"The id of the run. With --state, one that was interrupted goes on in the step that it was in."`
-	Answer []string `name:"answer" placeholder:"STEP=ANSWER" sep:"none" help:"What became of a call whose answer was lost: STEP=happened, STEP=again or STEP=give-up."`
+	State  string   `name:"state" placeholder:"FILE" help:"Keep runs in this file, so that --run can continue an interrupted one. Default: a temporary file."`
+	ID     string   `name:"run" placeholder:"ID" help:"The id of the run. With --state, an interrupted run continues in its last step."`
+	Answer []string `name:"answer" placeholder:"STEP=ANSWER" sep:"none" help:"What happened to a call whose answer was lost: STEP=happened, STEP=again or STEP=give-up."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 	callFlags
 	Models module.Models `embed:""`
 }
 
 func (runCommand) Help() string {
-	return `No server of gavel is needed. The steps are shown on standard error as they happen, the
-result is printed at the end. Tools, resources and prompts are called through the upstreams of
---config, as far as they are pinned and allowed there; a tool behind a gate is refused, because
-its workflow is in a store. A step with complete asks the model that LLM_JUDGE_MODEL names, or one
-of --llm-also.
+	return `Needs no gavel server. Steps are shown on standard error as they happen, and the result is
+printed at the end. The chain can use the tools, resources and prompts that are pinned and allowed
+in the upstreams of --config. Gated tools are refused, because their workflows are in a store.
+A step with complete asks the model that LLM_JUDGE_MODEL names, or one of --llm-also.
 
-With --state a run survives a kill: the same command goes on in the step that it was in, with the
-definition that it was started with. A call that may have been done is made again only if
---repeatable names its tool; else you are asked, and answer with --answer.
+With --state a run survives a kill: the same command continues in the interrupted step, with the
+definition that the run was started with. A call that may have been done is repeated only if
+--repeatable names its tool; otherwise the command asks you to report with --answer what happened.
 
 Examples:
 
@@ -186,7 +185,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a call may or may not have been d
 
 func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 	if c.ID != "" && c.State == "" {
-		return term.UsageErrorf("give both", "--run needs --state, which keeps the runs")
+		return term.UsageErrorf("give both", "--run needs --state, the file that keeps the runs")
 	}
 	d, err := parseChain(c.File)
 	if err != nil {
@@ -258,7 +257,7 @@ func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 		return term.UnknownErrorf(question.hint(), "%w", question)
 	}
 	if ctx.Err() != nil && c.State != "" {
-		return term.UnknownErrorf("it goes on with: "+c.resumeCommand(con, run), "interrupted")
+		return term.UnknownErrorf("continue with: "+c.resumeCommand(con, run), "interrupted")
 	}
 	if err != nil {
 		return term.UnknownErrorf("", "%w", err)
@@ -273,7 +272,7 @@ func (c *runCommand) warnChanged(ctx context.Context, con *module.Console, runs 
 		return term.UnknownErrorf("", "%w", err)
 	}
 	if kept.Hash != d.Hash {
-		con.Err.Printf("%s: warning: the run %s keeps the definition that it was started with, which was another\n", c.File, run)
+		con.Err.Printf("%s: warning: the definition has changed; the run %s keeps the one that it was started with\n", c.File, run)
 	}
 	return nil
 }
@@ -302,7 +301,7 @@ func (c *runCommand) check(con *module.Console, d *Definition, items map[string]
 	}
 	for _, s := range d.ListSteps() {
 		if s.Kind == KindWorkflow || s.Signal != "" || s.Review != nil {
-			wrong = append(wrong, fmt.Sprintf("%s: the step %q needs a server of gavel: it moves a workflow, or waits for a signal or a review", c.File, s.ID))
+			wrong = append(wrong, fmt.Sprintf("%s: the step %q needs a gavel server: it moves a workflow, or waits for a signal or a review", c.File, s.ID))
 		}
 	}
 	if len(wrong) > 0 {
@@ -348,11 +347,11 @@ func (s *stepShow) show(_ string, p Progress) {
 type lostAnswerError struct{ Command }
 
 func (l *lostAnswerError) Error() string {
-	return fmt.Sprintf("it is not known whether %s/%s was done: gavel was stopped while the step %q called it", l.Server, l.Name, l.Step)
+	return fmt.Sprintf("it is unknown whether the call of %s/%s was done: gavel was stopped during the step %q", l.Server, l.Name, l.Step)
 }
 
 func (l *lostAnswerError) hint() string {
-	return fmt.Sprintf("look at the server, and run this again with --answer %s=happened, --answer %s=again or --answer %s=give-up", l.Step, l.Step, l.Step)
+	return fmt.Sprintf("check the server, then run this again with --answer %s=happened, --answer %s=again or --answer %s=give-up", l.Step, l.Step, l.Step)
 }
 
 // asked returns the outcome of a call that the flags state. Without one it stops the program.
@@ -372,7 +371,7 @@ var localOperator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
 // parseError reports why a file is not a chain.
 func parseError(file string, err error) error {
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
-		return &term.ExitError{Code: term.ExitBad, Lines: module.IssueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a chain", file)}
+		return &term.ExitError{Code: term.ExitBad, Lines: module.IssueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a valid chain", file)}
 	}
 	return err
 }
@@ -382,7 +381,7 @@ func checkAnswers(d *Definition, answers []string) error {
 	for _, given := range answers {
 		step, what, _ := strings.Cut(given, "=")
 		if d.Step(step) == nil || !slices.Contains([]string{AnswerHappened, AnswerAgain, AnswerGiveUp}, what) {
-			return term.UsageErrorf("write --answer STEP=happened, STEP=again or STEP=give-up", "%q names no step of the chain, or no answer", given)
+			return term.UsageErrorf("write --answer STEP=happened, STEP=again or STEP=give-up", "%q has an unknown step or answer", given)
 		}
 	}
 	return nil

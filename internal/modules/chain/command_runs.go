@@ -13,17 +13,17 @@ import (
 type startCommand struct {
 	Chain string        `arg:"" name:"chain" help:"The chain's name."`
 	Input string        `name:"input" default:"{}" placeholder:"JSON" help:"Values of variables.input: a JSON object, or @FILE."`
-	ID    string        `name:"run" placeholder:"ID" help:"An id of your own for the run: the same command with the same id starts it once, another one is refused."`
-	Watch bool          `name:"watch" help:"Show its steps as they end, until it has ended."`
+	ID    string        `name:"run" placeholder:"ID" help:"Your own id for the run: repeating the same command returns that run; another command with this id is refused."`
+	Watch bool          `name:"watch" help:"Show the steps as they end, until the run has ended."`
 	JSON  bool          `name:"json" help:"Print JSON."`
 	Place module.Asking `embed:""`
 }
 
 func (startCommand) Help() string {
-	return `The chains are those of the section chains of the server's configuration file, or of --config;
+	return `Chains are declared in the section chains of the server's configuration file, or of --config;
 gavel chain list --chains lists them. The server performs the steps; a run that is started over
-its store waits until a server with the chain is there. It acts for whoever your token is, on the
-store's machine for local:cli.
+its store waits until a server with the chain runs. It acts for the principal of your token, or for
+local:cli on the store's machine.
 
 Examples:
 
@@ -72,11 +72,11 @@ func (c *startCommand) warn(con *module.Console) {
 }
 
 type listCommand struct {
-	Chains bool          `name:"chains" help:"List the chains that can be started, instead of their runs."`
+	Chains bool          `name:"chains" help:"List the chains that you can start, instead of runs."`
 	Chain  string        `name:"chain" placeholder:"NAME" help:"Only runs of this chain."`
-	Status string        `name:"status" enum:",queued,running,paused,done,failed,cancelled" default:"" placeholder:"STATUS" help:"Only queued, running, paused, done, failed or cancelled ones."`
-	Limit  int           `name:"limit" default:"50" placeholder:"N" help:"At most this many, 1 to 500."`
-	After  string        `name:"after" placeholder:"CURSOR" help:"Continue where a list ended."`
+	Status string        `name:"status" enum:",queued,running,paused,done,failed,cancelled" default:"" placeholder:"STATUS" help:"Only runs with this status: queued, running, paused, done, failed or cancelled."`
+	Limit  int           `name:"limit" default:"50" placeholder:"N" help:"Maximum number of runs, 1 to 500."`
+	After  string        `name:"after" placeholder:"CURSOR" help:"Continue after an earlier list, with its cursor."`
 	JSON   bool          `name:"json" help:"Print JSON."`
 	Place  module.Asking `embed:""`
 }
@@ -92,7 +92,7 @@ func (listCommand) Help() string {
 
 func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
 	if c.Limit < 1 {
-		return term.UsageErrorf("", "--limit is 1 to 500, not %d", c.Limit)
+		return term.UsageErrorf("", "--limit must be 1 to 500, not %d", c.Limit)
 	}
 	at, done, err := c.Place.Open(ctx, con)
 	if err != nil {

@@ -30,7 +30,7 @@ func scheduleRow(s *ScheduleView) []string {
 	case s.Paused:
 		next, note = "paused", explainNote(s.Note)
 	case s.RunAs == "":
-		note = "nobody is named for whom it runs"
+		note = "chains.runAs names no principal"
 	case s.Warning != "":
 		note = s.Warning
 	}

@@ -15,14 +15,14 @@ import (
 )
 
 type showCommand struct {
-	ID    string        `arg:"" name:"run" help:"The run: its id, or the beginning of it."`
+	ID    string        `arg:"" name:"run" help:"The run's id, or the beginning of the id."`
 	Watch bool          `name:"watch" help:"Show the steps as they end, until the run has ended."`
 	JSON  bool          `name:"json" help:"Print JSON."`
 	Place module.Asking `embed:""`
 }
 
 func (showCommand) Help() string {
-	return `A run is an instance in the store, too: gavel instances timeline and gavel verify take the id that
+	return `A run is also an instance in the store: gavel instances timeline and gavel verify take the id that
 is shown as instance.
 
 Examples:
@@ -74,7 +74,7 @@ func printRun(out *term.Terminal, r RunView, now time.Time, again string) {
 	case StatusQueued:
 		add("waits for", itsTurn)
 	case StatusPaused:
-		add("to go on", "gavel chain resume "+term.ShellWord(r.Run)+again)
+		add("to resume", "gavel chain resume "+term.ShellWord(r.Run)+again)
 	case StatusRunning, StatusDone, StatusFailed, StatusCancelled:
 	}
 	for _, q := range r.Waiting {
@@ -87,7 +87,7 @@ func printRun(out *term.Terminal, r RunView, now time.Time, again string) {
 		add("failed", r.Error.Describe())
 	}
 	if r.Swept {
-		add("steps", "deleted after the retention; see gavel instances history "+r.Instance+again)
+		add("steps", "deleted after the retention period; see gavel instances history "+r.Instance+again)
 	}
 	out.Table(rows)
 	if len(r.Steps) > 0 {
@@ -150,11 +150,11 @@ func watchRun(ctx context.Context, con *module.Console, at operation.Caller, id 
 		run, err := w.look(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return term.UnknownErrorf("see it again with: gavel chain show "+term.ShellWord(w.id)+" --watch"+again, "interrupted; the run goes on")
+			return term.UnknownErrorf("watch it again with: gavel chain show "+term.ShellWord(w.id)+" --watch"+again, "interrupted; the run continues")
 		case err != nil && !w.mayPass(con.Failure(err)):
 			return con.Failure(err)
 		case err != nil && !failing:
-			w.lines.say("unknown", w.id, "cannot look now, trying again: "+con.Failure(err).Error())
+			w.lines.say("unknown", w.id, "cannot read the run, trying again: "+con.Failure(err).Error())
 		case err == nil && run.Status.HasEnded():
 			w.lines.close()
 			if asJSON { // with all of its steps

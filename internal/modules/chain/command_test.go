@@ -64,7 +64,7 @@ func TestWatchRun(t *testing.T) {
 		if diff := gocmp.Diff([]any{&RunRequest{Run: "r"}, &RunRequest{Run: "r", Cursor: "1"}}, answers.asked[:2]); diff != "" {
 			t.Errorf("only what is new is asked for: %s", diff)
 		}
-		const want = "done      a\nwaiting   word: the signal go\nunknown   r: cannot look now, trying again: The server is away.\ndone      b\n"
+		const want = "done      a\nwaiting   word: the signal go\nunknown   r: cannot read the run, trying again: The server is away.\ndone      b\n"
 		if got := told.String(); got != want || !strings.Contains(out.String(), "1.50") {
 			t.Errorf("it says\n%s\nand prints %s", got, out.String())
 		}
@@ -97,11 +97,11 @@ func TestPrintRun(t *testing.T) {
 	printRun(term.New(&b), r, began.Add(3*time.Minute), " --config g.yaml")
 	for _, want := range []string{
 		"waits for  the signal go (step word, since 2026-03-10T09:30:00Z, for 3m), until 2026-03-10T10:30:00Z; gavel chain signal 'r 1' go --config g.yaml\n",
-		"waits for  a person's word on bank/pay (step pay, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-1 --config g.yaml\n",
+		"waits for  a person's answer about bank/pay (step pay, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-1 --config g.yaml\n",
 		"waits for  a person's decision (step ask, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-2 --config g.yaml\n",
 		"waits for  wf-1 to be in state done (step w, since 2026-03-10T09:30:00Z, for 3m); gavel status wf-1 --config g.yaml\n",
 		"waits for  its time, 2026-03-10T10:30:00Z (step nap, since 2026-03-10T09:30:00Z, for 3m)\n",
-		"under way  a call of s/look (step look, since 2026-03-10T09:31:00Z, for 2m)\n", "under way  an answer of the model small (step p,", long,
+		"under way  a call of s/look (step look, since 2026-03-10T09:31:00Z, for 2m)\n", "under way  an answer from the model small (step p,", long,
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
@@ -119,7 +119,7 @@ func TestPrintRun(t *testing.T) {
 			t.Errorf("the note is %q, want %q, in the row %q", got, want, rows[1])
 		}
 	}
-	for status, want := range map[RunStatus]string{StatusQueued: "waits for  its turn", StatusPaused: "to go on  gavel chain resume r\n"} {
+	for status, want := range map[RunStatus]string{StatusQueued: "waits for  its turn", StatusPaused: "to resume  gavel chain resume r\n"} {
 		b.Reset()
 		if printRun(term.New(&b), RunView{Run: "r", Status: status}, began, ""); !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())

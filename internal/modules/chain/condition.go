@@ -48,7 +48,7 @@ func parseCondition(text string) (*Condition, error) {
 	case err != nil:
 		return nil, err
 	case c == nil || strings.TrimSpace(p.rest) != "":
-		return nil, fmt.Errorf("the condition must be {{path}}, or two of {{path}}, 'text', a number, true, false and null with one of %s between them; join several with and, or, not and parentheses; anything more is a script: {\"script\": \"data.check.output.length > 3\"}",
+		return nil, fmt.Errorf("invalid condition: write {{path}}, or two operands ({{path}}, 'text', a number, true, false or null) with one of %s between them; join several with and, or, not and parentheses; use a script for anything more: {\"script\": \"data.check.output.length > 3\"}",
 			strings.Join(operators, " "))
 	}
 	c.text = text
@@ -200,7 +200,7 @@ func (c *Condition) holds(find lookup) (bool, error) {
 		left = valueOf(left)
 		b, ok := left.(bool)
 		if !ok {
-			return false, fmt.Errorf("%s is %s, and a condition without a comparison needs true or false", c.text, describeKind(left))
+			return false, fmt.Errorf("%s is %s; a condition without a comparison must be true or false", c.text, describeKind(left))
 		}
 		return b, nil
 	}
@@ -285,7 +285,7 @@ func compareValues(a, b any) (int, error) {
 			return strings.Compare(x, y), nil
 		}
 	}
-	return 0, fmt.Errorf("%s and %s have no order; compare two numbers or two texts", describeKind(a), describeKind(b))
+	return 0, fmt.Errorf("%s and %s cannot be ordered; compare two numbers or two texts", describeKind(a), describeKind(b))
 }
 
 // containsValue looks for a text in a text, an element in a list, or a key in an object.
@@ -306,5 +306,5 @@ func containsValue(in, what any) (bool, error) {
 		_, found := in[key]
 		return ok && found, nil
 	}
-	return false, fmt.Errorf("%s cannot contain anything; contains looks into a text, a list or the keys of an object", describeKind(in))
+	return false, fmt.Errorf("contains needs a text, a list or an object on its left, not %s", describeKind(in))
 }

@@ -370,7 +370,7 @@ func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
 		}
 		r.noteLook(c.Run, q)
 		if _, err := pause(ctx, rung, every); err != nil || isStopped(ctx) {
-			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "nothing was said"}}
+			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "no answer was given"}}
 		}
 	}
 }

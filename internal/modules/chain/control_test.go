@@ -189,7 +189,7 @@ func TestRedriveOnce(t *testing.T) {
 		t.Fatal("redriven it does not fail")
 	}
 	works.Store(true)
-	if other, err := r.Redrive(t.Context(), run, "ann", ""); err == nil || err.Error() != "the run "+failed+" ran "+run+" again and failed too; redrive that one" {
+	if other, err := r.Redrive(t.Context(), run, "ann", ""); err == nil || err.Error() != "the run "+failed+" repeated "+run+" and failed too; redrive the newer run" {
 		t.Errorf("redriven once more: %q, %v", other, err)
 	}
 	ids := make(chan string, 8)

@@ -71,7 +71,7 @@ func (d Door) Do(ctx context.Context, c Command) Outcome {
 		return d.complete(ctx, c)
 	case OpSleep, OpWait, OpAsk:
 	}
-	return refuse(CodeNotAllowed, "this run has nothing that could do that: %s", c.Op)
+	return refuse(CodeNotAllowed, "this run cannot perform the operation %s", c.Op)
 }
 
 // authorize sets the current rights on a command, or fails if there are none left.
@@ -90,7 +90,7 @@ func (d Door) authorize(ctx context.Context, c *Command) Outcome {
 		return Outcome{Err: &StepError{Code: CodeTimeout, Message: fmt.Sprintf("the rights of %s could not be read: %v", c.Principal.ID, err)}}
 	}
 	if err != nil {
-		return refuse(CodeNotAllowed, "%s, for whom the run acts, no longer has the rights to go on: %v", c.Principal.ID, err)
+		return refuse(CodeNotAllowed, "%s, the principal of the run, no longer has the rights to continue: %v", c.Principal.ID, err)
 	}
 	c.Principal = now
 	return Outcome{}
@@ -229,14 +229,14 @@ func (d Door) send(ctx context.Context, c Command, key string) (upstream.Reply, 
 func (d Door) readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 	switch failure, known := errors.AsType[*upstream.Error](err); {
 	case known && failure.Code == upstream.CodeUnknown: // the upstream's message does not name the item
-		return refuse(string(failure.Code), "%s has no %s %s of the server %s: it is not configured, not pinned or not allowed; an operator looks with gavel upstream test %s", c.Principal.ID, c.Kind, quoteName(c.Name), quoteName(c.Server), c.Server)
+		return refuse(string(failure.Code), "%s cannot use the %s %s of the server %s: it is not configured, not pinned or not allowed; an operator can check with gavel upstream test %s", c.Principal.ID, c.Kind, quoteName(c.Name), quoteName(c.Server), c.Server)
 	case known:
 		return Outcome{Err: &StepError{
 			Code: string(failure.Code), Message: strings.TrimSpace(failure.Message + " " + failure.Hint),
 			Final: !isTransient[failure.Code] && !failure.Retryable, MayHaveRun: failure.MayHaveRun,
 		}}
 	case err != nil:
-		return Outcome{Err: &StepError{Code: CodeTimeout, Message: "the call was given up: " + err.Error(), MayHaveRun: true}}
+		return Outcome{Err: &StepError{Code: CodeTimeout, Message: "the call was abandoned: " + err.Error(), MayHaveRun: true}}
 	case len(reply.Error) > 0:
 		answer, _ := decodeJSON(reply.Error).(map[string]any)
 		text, _ := answer["message"].(string)
@@ -265,7 +265,7 @@ func (d Door) readReply(c Command, result any) Outcome {
 		return requireInput(c.Input, reply)
 	}
 	if other, _ := reply["resultType"].(string); other != "" && other != "complete" {
-		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: "the server answered with a result of the type " + quoteName(other) + ", which a run cannot read", MayHaveRun: true}}
+		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: "the server answered with a result of the unsupported type " + quoteName(other), MayHaveRun: true}}
 	}
 	switch c.Kind {
 	case KindResource:
@@ -275,7 +275,7 @@ func (d Door) readReply(c Command, result any) Outcome {
 	case KindTool, KindParallel, KindLoop, KindForEach, KindSwitch, KindWait, KindWorkflow:
 	}
 	if failed, _ := reply["isError"].(bool); failed {
-		text := cmp.Or(strings.Join(listTexts(reply["content"]), " "), "the tool failed without saying why")
+		text := cmp.Or(strings.Join(listTexts(reply["content"]), " "), "the tool failed without a reason")
 		return Outcome{Err: &StepError{Code: CodeToolError, Message: script.Clean(text, maxServerText), MayHaveRun: true}}
 	}
 	structured, ok := reply["structuredContent"]
@@ -368,7 +368,7 @@ func (d Door) test(ctx context.Context, c Command) Outcome {
 		return Outcome{Err: &StepError{Code: CodeCondition, Message: message, Final: true}}
 	}
 	if d.Scripts == nil {
-		return fail("there is no sandbox to run the script in")
+		return fail("no sandbox is available for the script")
 	}
 	raw, err := document.Marshal(c.Arguments)
 	if err != nil {
@@ -390,7 +390,7 @@ func (d Door) test(ctx context.Context, c Command) Outcome {
 // complete has a model answer the messages of a prompt.
 func (d Door) complete(ctx context.Context, c Command) Outcome {
 	if d.Models == nil {
-		return refuse(CodeNotAllowed, "this run has no model to complete the prompt with")
+		return refuse(CodeNotAllowed, "no model is available to complete the prompt")
 	}
 	messages, problem := readMessages(c.Arguments)
 	if problem != "" {
@@ -412,7 +412,7 @@ func readMessages(value any) (out []Message, problem string) {
 		role, _ := message["role"].(string)
 		text, isText := content["text"].(string)
 		if !isText || content["type"] != "text" || role != "user" && role != "assistant" {
-			return nil, fmt.Sprintf("message %d is not a text of the user or the assistant", i+1)
+			return nil, fmt.Sprintf("message %d is not text from the user or the assistant", i+1)
 		}
 		out = append(out, Message{role, text})
 	}

@@ -189,7 +189,7 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, erro
 	case !passes:
 		return out, err
 	}
-	r.config.Logger.WarnContext(ctx, "a run cannot go on here for now; it is taken up again", "run", run, "error", err)
+	r.config.Logger.WarnContext(ctx, "a run cannot continue here for now; it is tried again", "run", run, "error", err)
 	return "", dbos.ErrConflictingWorkflowID
 }
 
@@ -206,7 +206,7 @@ var errDamaged = errors.New("the record of the run is damaged")
 
 // errFailed ends a run whose result is a failure, so that the tables show it as failed. Its output holds
 // the result.
-var errFailed = errors.New("the run failed; its output says why")
+var errFailed = errors.New("the run failed; its output has the reason")
 
 // mayPass reports whether an error that ended an execution may not recur in another one.
 func mayPass(ctx context.Context, err error) bool {
@@ -241,7 +241,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 	}
 	d, err := Parse("chain.json", begun.Definition)
 	if err != nil {
-		return "", fmt.Errorf("%w, or of another version of gavel: %w", errDamaged, err)
+		return "", fmt.Errorf("%w, or was written by another version of gavel: %w", errDamaged, err)
 	}
 	input, err := d.CheckInput(begun.Input)
 	if err != nil {
@@ -350,7 +350,7 @@ func (r *Runs) begin(x *execution) (end func(), err error) {
 func (r *Runs) readRow(x *execution, under *control) error {
 	list, err := r.listRows(x.ctx, dbos.WithFilterWorkflowIDs(x.run))
 	if err != nil || len(list) != 1 {
-		return fmt.Errorf("read what others say of the run: %w", cmp.Or(err, ErrUnknownRun))
+		return fmt.Errorf("read the state of the run: %w", cmp.Or(err, ErrUnknownRun))
 	}
 	w := list[0]
 	if isMarked(w, attrCancelled) {
@@ -523,9 +523,9 @@ func (x *execution) noteDeadline(c Command) (time.Time, error) {
 // explainDoubt explains why the outcome of a call that another execution began is unknown.
 func (x *execution) explainDoubt() string {
 	if x.redrives != "" {
-		return "the run " + x.redrives + " got no answer to the call, or gavel was stopped meanwhile, so it is not known whether it was done"
+		return "the run " + x.redrives + " got no answer to the call, or gavel was stopped during it, so it is unknown whether the call was done"
 	}
-	return "gavel was stopped while the call was under way, so it is not known whether it was done"
+	return "gavel was stopped during the call, so it is unknown whether the call was done"
 }
 
 func (x *execution) sleep(c Command, until time.Time, done chan<- Outcome) {
@@ -603,7 +603,7 @@ func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error
 			return text, err
 		}
 		// Returning an error would record it instead of the outcome.
-		x.config.Logger.WarnContext(ctx, "an outcome cannot be sealed; trying again", "run", x.run, "error", err)
+		x.config.Logger.WarnContext(ctx, "cannot seal an outcome; trying again", "run", x.run, "error", err)
 		if _, err := pause(ctx, nil, longestLook); err != nil {
 			return "", err
 		}

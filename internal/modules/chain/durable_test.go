@@ -190,7 +190,7 @@ func TestRedriveFrom(t *testing.T) {
 	if result := waitRun(t, r, run); result.Err == nil || result.Err.Key != "both/a" {
 		t.Fatalf("it ends with %+v", result.Err)
 	}
-	if _, err := r.Redrive(ctx, run, "ann", ""); err == nil || !strings.Contains(err.Error(), `"both/ab", which began after it, was done or may have been, and may not run twice`) {
+	if _, err := r.Redrive(ctx, run, "ann", ""); err == nil || !strings.Contains(err.Error(), `"both/ab", which began later, may have been done, and may not run twice`) {
 		t.Errorf("a step that may not run twice would: %v", err)
 	}
 }
@@ -279,7 +279,7 @@ func TestPauseCancelRedrive(t *testing.T) {
 	if result := waitRun(t, r, again); result.Err != nil || marshal(result.Output) != `{"b":"two"}` {
 		t.Errorf("redriven it ends with %s, %v", marshal(result.Output), result.Err)
 	}
-	if _, err := r.Redrive(ctx, again, "ann", ""); err == nil || !strings.Contains(err.Error(), "has no failed step to go on from: it is done") {
+	if _, err := r.Redrive(ctx, again, "ann", ""); err == nil || !strings.Contains(err.Error(), "has no failed step to continue from: it is done") {
 		t.Errorf("redriving what is done: %v", err)
 	}
 

@@ -99,12 +99,12 @@ func parseEntryInput(raw json.RawMessage, report func(error)) (objectOf, error) 
 	case wrong != nil:
 		return objectOf{}, wrong
 	case !ok:
-		return objectOf{}, errors.New("the input of a chain is an object")
+		return objectOf{}, errors.New("the input of a chain must be an object")
 	}
 	t.visit(func(r reference) {
 		names, known := entryNames[r.segments[0]]
 		if report != nil && (!known || names != nil && (len(r.segments) != 2 || !slices.Contains(names, r.segments[1]))) {
-			report(fmt.Errorf("{{%s}} is not known here: use {{instance.id}}, workflow, state, revision, owner or subject, and {{context.KEY}}", r.text))
+			report(fmt.Errorf("unknown reference {{%s}}: use {{context.KEY}}, or {{instance.id}}, workflow, state, revision, owner or subject", r.text))
 		}
 	})
 	return t, nil
@@ -124,7 +124,7 @@ func checkExposed(input objectOf, sensitive []string, d *Definition) error {
 				return r.segments[0] == "context" && meetsPointer(r.segments[1:], document.Pointer(p))
 			})
 			if at >= 0 {
-				exposed = fmt.Errorf("{{%s}} gives the chain %q what is sensitive, %s of the workflow; list %s in the chain's sensitive", r.text, d.Name, sensitive[at], pointer)
+				exposed = fmt.Errorf("{{%s}} passes the chain %q a sensitive value, %s of the workflow; list %s in the chain's sensitive", r.text, d.Name, sensitive[at], pointer)
 			}
 		})
 		if exposed != nil {
@@ -205,7 +205,7 @@ func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 			return nil
 		})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
-			s.config.Log.WarnContext(ctx, "cannot start the chains of states; trying again", "cause", err)
+			s.config.Log.WarnContext(ctx, "cannot start the chains of workflow states; trying again", "cause", err)
 		}
 		_, _ = pause(ctx, nil, leadEvery)
 	}
@@ -272,7 +272,7 @@ func CancelEntry(ctx context.Context, l EntryLog, by engine.Principal, instance 
 	case err != nil:
 		return "", err
 	case entry == nil:
-		return "", &engine.Error{Code: engine.CodeConflict, Message: fmt.Sprintf("The instance %s does not wait for a chain that never ran.", instance), Hint: "A run that has begun is ended with gavel chain cancel RUN."}
+		return "", &engine.Error{Code: engine.CodeConflict, Message: fmt.Sprintf("The instance %s does not wait for a chain that never ran.", instance), Hint: "To end a run that has begun, use gavel chain cancel RUN."}
 	}
 	return entry.OnEnter.Chain, settleEntry(ctx, l.Engine, by, EntryRun(entry.Instance, entry.Revision), *entry, false)
 }
@@ -285,7 +285,7 @@ func (p *entryPass) look(ctx context.Context) error {
 			return err
 		}
 		for _, err := range damaged {
-			p.config.Log.WarnContext(ctx, "a state that starts a chain is passed, whose chain will not run", "cause", err)
+			p.config.Log.WarnContext(ctx, "cannot read a state that starts a chain; its chain will not run", "cause", err)
 		}
 		for _, e := range found {
 			p.pending = append(p.pending, pendingEntry{e, p.config.Engine.Now()})
@@ -341,7 +341,7 @@ func (p *entryPass) start(ctx context.Context, e pendingEntry) (started bool, er
 	} else {
 		who = engine.Principal{ID: e.Owner, Role: engine.RoleAgent}
 	}
-	p.config.Log.WarnContext(ctx, "the chain of a state does not start", "chain", e.OnEnter.Chain, "instance", e.Instance, "revision", e.Revision, "cause", err)
+	p.config.Log.WarnContext(ctx, "the chain of a state did not start", "chain", e.OnEnter.Chain, "instance", e.Instance, "revision", e.Revision, "cause", err)
 	err = settleEntry(ctx, p.config.Engine, who, EntryRun(e.Instance, e.Revision), e.Entry, false)
 	switch {
 	case err == nil:
@@ -351,6 +351,6 @@ func (p *entryPass) start(ctx context.Context, e pendingEntry) (started bool, er
 	case isPassing(err):
 		return false, nil
 	}
-	p.config.Log.WarnContext(ctx, "the state whose chain did not start stays as it is", "instance", e.Instance, "cause", err)
+	p.config.Log.WarnContext(ctx, "cannot move an instance whose chain did not start", "instance", e.Instance, "cause", err)
 	return true, nil
 }

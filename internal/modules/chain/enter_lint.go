@@ -53,7 +53,7 @@ func (c entryChecker) check(w *workflow.Definition, s *workflow.State, o *OnEnte
 		}
 	}
 	if c.chains[o.Chain] == nil {
-		add(RuleUnknownChain, workflow.SeverityError, "chain", "there is no chain %s%s; declare it in the section chains of the configuration file, or remove onEnter", quoteName(o.Chain), suggestName(o.Chain, slices.Sorted(maps.Keys(c.chains))))
+		add(RuleUnknownChain, workflow.SeverityError, "chain", "unknown chain %s%s; declare it in the section chains of the configuration file, or remove onEnter", quoteName(o.Chain), suggestName(o.Chain, slices.Sorted(maps.Keys(c.chains))))
 		return
 	}
 	if way, sure := c.findWayBack(o.Chain); way != nil {

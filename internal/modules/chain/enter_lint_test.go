@@ -43,10 +43,10 @@ func TestCheckEntries(t *testing.T) {
 		want      string // for the workflow job; "" for no issue
 	}{
 		{"fits", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{instance.id}} {{context.deep.x}}"}`)}, ""},
-		{"no such chain", []*workflow.Definition{enteringWorkflow(t, "job", "claen", "")}, `2 error unknown-chain there is no chain "claen"; did you mean "clean"?; declare it in the section chains of the configuration file, or remove onEnter`},
+		{"no such chain", []*workflow.Definition{enteringWorkflow(t, "job", "claen", "")}, `2 error unknown-chain unknown chain "claen"; did you mean "clean"?; declare it in the section chains of the configuration file, or remove onEnter`},
 		{"no such input", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"jub":1}`)}, `2 error chain-input the chain "clean" has no input "jub"; did you mean "job"?`},
-		{"no such reference", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{instance.name}}"}`)}, `2 error chain-input {{instance.name}} is not known here: use {{instance.id}}, workflow, state, revision, owner or subject, and {{context.KEY}}`},
-		{"a reference of chains", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{saved.x}}"}`)}, `2 error chain-input {{saved.x}} is not known here: use {{instance.id}}, workflow, state, revision, owner or subject, and {{context.KEY}}`},
+		{"no such reference", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{instance.name}}"}`)}, `2 error chain-input unknown reference {{instance.name}}: use {{context.KEY}}, or {{instance.id}}, workflow, state, revision, owner or subject`},
+		{"a reference of chains", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{saved.x}}"}`)}, `2 error chain-input unknown reference {{saved.x}}: use {{context.KEY}}, or {{instance.id}}, workflow, state, revision, owner or subject`},
 		{"starts the workflow", []*workflow.Definition{enteringWorkflow(t, "job", "again", "")}, `2 error chain-reenters the chain "again" enters a state that starts it: the step "s" of "again" enters "error" of "job"`},
 		{"may move into it", []*workflow.Definition{enteringWorkflow(t, "job", "moves", "")}, `2 warning chain-reenters the chain "moves" may enter a state that starts it: the step "m" of "moves" enters "error" of "job"`},
 		{"stays in a state", []*workflow.Definition{enteringWorkflow(t, "job", "stays", "")}, ""},
@@ -80,7 +80,7 @@ func TestFillEntry(t *testing.T) {
 		`{"a":["{{context.gone}}"]}`:     `the input "a" of the chain "clean": {{context.gone}} is missing: context has "deep", "n", "text"`,
 		`{"a":"{{'b': 1}}"}`:             `{"a":"{{'b': 1}}"}`,
 		`{"a":"{{instance.id}}-{{instance.revision}} {{instance.workflow}} {{instance.state}} {{instance.owner}}"}`: `{"a":"wf-1-7 job error ann"}`,
-		`{"a":"{{context.__proto__}}"}`: `a path may not name "__proto__"`,
+		`{"a":"{{context.__proto__}}"}`: `a path may not contain "__proto__"`,
 	} {
 		e.OnEnter.Input = json.RawMessage(input)
 		got, err := fillEntry(e, &Definition{})
@@ -140,7 +140,7 @@ func TestSensitiveContext(t *testing.T) {
 		want := ""
 		if row.want != "" {
 			r := row.reference[strings.Index(row.reference, "{{") : strings.Index(row.reference, "}}")+2]
-			want = fmt.Sprintf(`%s gives the chain "clean" what is sensitive, %s of the workflow; list /input/job in the chain's sensitive`, r, row.want)
+			want = fmt.Sprintf(`%s passes the chain "clean" a sensitive value, %s of the workflow; list /input/job in the chain's sensitive`, r, row.want)
 		}
 		got := ""
 		for _, issue := range CheckEntries([]*workflow.Definition{w}, map[string]*Definition{"clean": d})["job"] {

@@ -81,7 +81,7 @@ func (x *execution) endEntry(begun recordedRun, result *Result) error {
 		return err // another process continues
 	}
 	if err != nil {
-		x.config.Logger.Warn("the state that started a run does not take its end", "run", x.run, "instance", begun.Entry.Instance, "error", err)
+		x.config.Logger.Warn("cannot report the end of a run to the state that started it", "run", x.run, "instance", begun.Entry.Instance, "error", err)
 	}
 	return nil
 }
@@ -106,9 +106,9 @@ func (r *Runs) cancelEntry(ctx context.Context, run string) error {
 		return nil
 	}
 	if err := r.settleEntry(ctx, begun, false); isPassing(err) {
-		return fmt.Errorf("tell the instance %s: %w", begun.Entry.Instance, err)
+		return fmt.Errorf("notify the instance %s: %w", begun.Entry.Instance, err)
 	} else if err != nil {
-		r.config.Logger.Warn("the state that started a run does not take its end", "run", run, "instance", begun.Entry.Instance, "error", err)
+		r.config.Logger.Warn("cannot report the end of a run to the state that started it", "run", run, "instance", begun.Entry.Instance, "error", err)
 	}
 	return nil
 }

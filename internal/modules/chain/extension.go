@@ -111,9 +111,9 @@ func (c *chains) begin(ctx context.Context) (err error) {
 	switch err := c.open(ctx); {
 	case errors.Is(err, ErrInUse):
 		if err := c.askOthers(ctx); err != nil {
-			return term.UsageErrorf("", "cannot ask for runs of chains: %w", err)
+			return term.UsageErrorf("", "cannot reach the runs of chains: %w", err)
 		}
-		c.log.Info("another process runs the chains of this store; this one takes over when that ends", "state", c.config.Path)
+		c.log.Info("another process runs the chains of this store; this process takes over when it ends", "state", c.config.Path)
 		c.working.Go(func() { c.takeOver(ctx) })
 	case err != nil:
 		return term.UsageErrorf("", "cannot run chains: %w", err)
@@ -128,7 +128,7 @@ func (c *chains) configure(ctx context.Context) (config Config, err error) {
 	config = Config{Path: section.State, Lease: section.Lease, Repeatable: c.isRepeatable, Writer: c.findWriter, Unload: DefaultUnload, Logger: c.log}
 	switch {
 	case driver.Find(config.Path) != nil && !inDatabase:
-		return config, term.UsageErrorf("leave out state, or name a file", "runs in a database need a store in a database, whose leases tell the servers apart")
+		return config, term.UsageErrorf("leave out chains.state, or name a file", "chain runs in a database need a store in a database, which holds the servers' leases")
 	case driver.Find(config.Path) != nil, config.Path == "" && inDatabase:
 		url := cmp.Or(config.Path, store)
 		config.Path, config.Leases = "", c.sys.Store
@@ -201,7 +201,7 @@ func (c *chains) openControl(ctx context.Context) (err error) {
 		return err
 	}
 	if info, err := os.Stat(c.config.Path); c.config.Database == nil && (err != nil || !info.Mode().IsRegular()) {
-		return term.UsageErrorf("start one that has them: gavel serve --config FILE", "no server has run chains over this store: there is no %s", c.config.Path)
+		return term.UsageErrorf("start a server that has chains: gavel serve --config FILE", "no server has run chains over this store: %s does not exist", c.config.Path)
 	}
 	if err := c.askOthers(ctx); err != nil {
 		return term.UnknownErrorf("", "%w", err)
@@ -239,7 +239,7 @@ func (c *chains) takeOver(ctx context.Context) {
 		}
 		switch err := c.open(ctx); {
 		case err == nil:
-			c.log.Info("the chains of this store run here now", "state", c.config.Path)
+			c.log.Info("this process now runs the chains of the store", "state", c.config.Path)
 			return
 		case !errors.Is(err, ErrInUse):
 			c.log.Error("cannot run chains", "error", err)
@@ -294,7 +294,7 @@ func (c *chains) rights(_ context.Context, do Command) (engine.Principal, error)
 		if ok && who.ID == do.Principal.ID {
 			return who, nil
 		}
-		return engine.Principal{}, errors.New("the configuration does not name it in chains.runAs any more")
+		return engine.Principal{}, errors.New("chains.runAs no longer names it")
 	}
 	if c.tokens == nil {
 		return do.Principal, nil
@@ -312,7 +312,7 @@ func (c *chains) rights(_ context.Context, do Command) (engine.Principal, error)
 	case issuer == "token":
 		return engine.Principal{}, errors.New("its token has been removed")
 	case !slices.Contains(c.section.Load().issuers, issuer):
-		return engine.Principal{}, fmt.Errorf("the configuration does not name the issuer %.40q, and there is no token of this principal", issuer)
+		return engine.Principal{}, fmt.Errorf("the configuration has no issuer %.40q, and the principal has no token", issuer)
 	}
 	return do.Principal, nil
 }
@@ -358,7 +358,7 @@ func (c *chains) actsForOwner(_ context.Context, e Entry) (engine.Principal, err
 		}
 	}
 	if known {
-		return owner, fmt.Errorf("%s owns the instance, and has no valid token for the workflow %s any more", e.Owner, e.Workflow)
+		return owner, fmt.Errorf("%s, the owner of the instance, no longer has a valid token for the workflow %s", e.Owner, e.Workflow)
 	}
 	if !strings.HasPrefix(e.Owner, "local:") {
 		owner.Workflows = e.Workflow + " " + WorkflowPrefix + e.OnEnter.Chain

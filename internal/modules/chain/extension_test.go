@@ -48,15 +48,15 @@ func TestRightsOfRuns(t *testing.T) {
 		{"the command line", "run-1", agent("local:cli", ""), nil, ""},
 		{"a token that was removed", "run-1", agent("token:cy", ""), nil, "its token has been removed"},
 		{"a token of an issuer", "run-1", agent("corp:dan", ""), nil, ""},
-		{"a token of an issuer that is gone", "run-1", agent("old:dan", ""), nil, `the configuration does not name the issuer "old", and there is no token of this principal`},
+		{"a token of an issuer that is gone", "run-1", agent("old:dan", ""), nil, `the configuration has no issuer "old", and the principal has no token`},
 		{"a token for whom an issuer named that is gone", "run-1", agent("old:eve", ""), nil, ""},
 		{"a schedule", tick, agent("nightly", "everything"), &nightly, ""},
-		{"a schedule of nobody", tick, nightly, nil, "the configuration does not name it in chains.runAs any more"},
-		{"a schedule of another", tick, agent("ann", "a"), &nightly, "the configuration does not name it in chains.runAs any more"},
+		{"a schedule of nobody", tick, nightly, nil, "chains.runAs no longer names it"},
+		{"a schedule of another", tick, agent("ann", "a"), &nightly, "chains.runAs no longer names it"},
 		{"a chain that acts for it", "open run-1", agent("nightly", "everything"), &nightly, ""},
-		{"a chain that acts for nobody", "open run-1", nightly, nil, "the configuration does not name it in chains.runAs any more"},
-		{"a chain that acts for another", "open run-1", agent("ann", "a"), &nightly, "the configuration does not name it in chains.runAs any more"},
-		{"a chain that no longer acts for it", "shut run-1", nightly, &nightly, "the configuration does not name it in chains.runAs any more"},
+		{"a chain that acts for nobody", "open run-1", nightly, nil, "chains.runAs no longer names it"},
+		{"a chain that acts for another", "open run-1", agent("ann", "a"), &nightly, "chains.runAs no longer names it"},
+		{"a chain that no longer acts for it", "shut run-1", nightly, &nightly, "chains.runAs no longer names it"},
 	} {
 		c.section.Store(&chainSection{Settings: &Settings{RunAs: row.named, ActingChains: []string{"open"}}, issuers: []string{"corp"}})
 		acting, run, has := strings.Cut(row.run, " ")
@@ -114,8 +114,8 @@ func TestChainsOfStatesActForOwners(t *testing.T) {
 		{"olga", "{olga operator  }"},
 		{"local:agent", "{local:agent agent  }"},
 		{"https://issuer dan", "{https://issuer dan agent job chain.clean }"},
-		{"ben", "ben owns the instance, and has no valid token for the workflow job any more"},
-		{"cy", "cy owns the instance, and has no valid token for the workflow job any more"},
+		{"ben", "ben, the owner of the instance, no longer has a valid token for the workflow job"},
+		{"cy", "cy, the owner of the instance, no longer has a valid token for the workflow job"},
 	} {
 		c := &chains{tokens: func() (*auth.Tokens, error) { return tokens, nil }}
 		p, err := c.actsForOwner(t.Context(), Entry{Owner: row.owner, Workflow: "job", OnEnter: &OnEnter{Chain: "clean"}})

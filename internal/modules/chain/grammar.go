@@ -38,20 +38,20 @@ const (
 )
 
 var documentObject = objectGrammar{
-	doc: "A chain: steps across MCP servers, with what they give passed on.",
+	doc: "A chain: steps across MCP servers that pass their outputs on.",
 	keys: []keyGrammar{
 		{"name", "The name of the chain: letters, digits, dot, underscore and hyphen, 1 to 58 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,58}$"}`},
-		{"description", "What the chain is for, for people and models that choose one.", anyString},
+		{"description", "The purpose of the chain, for people and models that choose one.", anyString},
 		{"comment", "A note for maintainers; nothing reads it.", anyString},
-		{"tags", "Free labels, by which a configuration may select the chains that are tools.", `{"type":"object","additionalProperties":{"type":"string"}}`},
-		{"variables", "The variables, with the values that they begin with.", `{"$ref":"#/$defs/variables"}`},
+		{"tags", "Labels, by which a configuration can select the chains that become tools.", `{"type":"object","additionalProperties":{"type":"string"}}`},
+		{"variables", "The variables and their initial values.", `{"$ref":"#/$defs/variables"}`},
 		{"inputSchema", "A JSON Schema of the input.", anObject},
-		{"steps", "The steps in the order in which they run. A step that on_error, on_fail or a conditional names runs through these only.", aStepList},
-		{"conditionals", "Steps that run by what others gave, by a name of your choice. Each is decided once, when the steps in its condition have ended.", `{"type":"object","additionalProperties":{"$ref":"#/$defs/conditional"}}`},
-		{"on_error", "The step that runs when the run has failed. The run fails all the same.", aHandler},
-		{"schedule", "When the chain runs without being started.", `{"$ref":"#/$defs/schedule"}`},
-		{"sensitive", "JSON pointers to values that are masked, and sealed where the store seals: /input/NAME, /steps/ID/output, /output/NAME and below; * matches every key or element.", `{"type":"array","items":{"type":"string"}}`},
-		{"concurrency", "How many runs may be under way at once. Absent: any number.", aCount},
+		{"steps", "The steps, in order. A step that on_error, on_fail or a conditional names runs only through them.", aStepList},
+		{"conditionals", "Steps that run depending on the outputs of others, by a name of your choice. Each is decided once, when the steps in its condition have ended.", `{"type":"object","additionalProperties":{"$ref":"#/$defs/conditional"}}`},
+		{"on_error", "The step that runs when the run has failed. The run still fails.", aHandler},
+		{"schedule", "When the chain runs automatically.", `{"$ref":"#/$defs/schedule"}`},
+		{"sensitive", "JSON pointers to values that are masked, and sealed if the store seals values: /input/NAME, /steps/ID/output, /output/NAME and below; * matches every key or element.", `{"type":"array","items":{"type":"string"}}`},
+		{"concurrency", "Maximum number of concurrent runs. Default: unlimited.", aCount},
 		{"$schema", "The schema that editors check this document against; nothing reads it.", anyString},
 	},
 	required: []string{"name", "steps"},
@@ -61,29 +61,29 @@ var variablesObject = objectGrammar{
 	name: "variables",
 	doc:  "Variables by scope. Steps refer to them as {{variables.input.x}}, {{variables.global.x}} and {{saved.x}}.",
 	keys: []keyGrammar{
-		{"input", "What a run is started with; the values are defaults. Steps cannot write it.", anObject},
+		{"input", "The input of a run; the values are defaults. Steps cannot write it.", anObject},
 		{"output", "The result of the run, written with save_output_to. Steps cannot read it.", anObject},
-		{"global", "What the steps of one run share.", anObject},
-		{"saved", "What the next run of the same chain and owner finds, kept when a run succeeds.", anObject},
+		{"global", "Values that the steps of a run share.", anObject},
+		{"saved", "Values for the next run of the same chain and owner, kept when a run succeeds.", anObject},
 	},
 }
 
 // These keys are shared by several kinds of steps.
 var (
 	keyID          = keyGrammar{"id", "The step's name: a letter, then letters, digits, underscore and hyphen. Unique in the chain.", aName}
-	keyType        = keyGrammar{"type", "What the step does.", `{"enum":["tool","resource","prompt","parallel","loop","forEach","switch","wait","workflow"]}`}
-	keyDescription = keyGrammar{"description", "What the step is for.", anyString}
-	keyOnError     = keyGrammar{"on_error", "The step that runs when this one has failed. What it gives is this step's output.", aHandler}
+	keyType        = keyGrammar{"type", "The type of the step.", `{"enum":["tool","resource","prompt","parallel","loop","forEach","switch","wait","workflow"]}`}
+	keyDescription = keyGrammar{"description", "The purpose of the step.", anyString}
+	keyOnError     = keyGrammar{"on_error", "The step that runs when this one has failed. Its output becomes this step's output.", aHandler}
 	keySave        = keyGrammar{"save_output_to", "The variable that the output is saved to: variables.output.x, variables.global.x or saved.x.", aTarget}
-	keySchema      = keyGrammar{"outputSchema", "A JSON Schema of the output. An output that it refuses fails the step.", anObject}
+	keySchema      = keyGrammar{"outputSchema", "A JSON Schema of the output. An output that does not match fails the step.", anObject}
 	keyServer      = keyGrammar{"server", "The name of the MCP server, as in the section upstreams.", aName}
 	keyArguments   = keyGrammar{"arguments", "Arguments. A value that is one reference keeps its type.", anObject}
 	keyTimeout     = keyGrammar{"timeout", "How long the step may take, such as 30s.", aSpan}
 	keyRetry       = keyGrammar{"retry", "How often the step is tried.", `{"$ref":"#/$defs/retry"}`}
-	keyDefaults    = keyGrammar{"default", "By path: the value of a reference that is missing, such as {\"saved.last\": null}.", anObject}
-	keyKeep        = keyGrammar{"keep", "The parts of the output that are kept, as paths below it, such as items[0].name. An output above 256 KB is an error without it.", `{"type":"array","minItems":1,"maxItems":100,"items":{"type":"string"}}`}
-	keyConcurrent  = keyGrammar{"maxConcurrent", "How many branches run at once. Default 10.", `{"type":"integer","minimum":1,"maximum":100}`}
-	keyMode        = keyGrammar{"mode", "failFast (the default) starts nothing more once one branch has failed; all runs every branch. Either way the step fails.", `{"enum":["failFast","all"]}`}
+	keyDefaults    = keyGrammar{"default", "By path: the value to use for a missing reference, such as {\"saved.last\": null}.", anObject}
+	keyKeep        = keyGrammar{"keep", "The parts of the output to keep, as paths such as items[0].name. Without it, an output above 256 KB is an error.", `{"type":"array","minItems":1,"maxItems":100,"items":{"type":"string"}}`}
+	keyConcurrent  = keyGrammar{"maxConcurrent", "Maximum number of concurrent branches. Default 10.", `{"type":"integer","minimum":1,"maximum":100}`}
+	keyMode        = keyGrammar{"mode", "failFast (the default) starts no more branches once one has failed; all runs every branch. The step fails in both cases.", `{"enum":["failFast","all"]}`}
 	keyInnerSteps  = keyGrammar{"steps", "The steps that are repeated.", aStepList}
 )
 
@@ -92,44 +92,44 @@ var stepKeys = map[Kind][]keyGrammar{
 	KindTool: {keyServer, {"action", "The name of the tool.", anyString}, keyArguments, keyTimeout, keyRetry, keyDefaults, keyKeep},
 	KindResource: {
 		keyServer,
-		{"action", "read, the default, or write: by the tool that the operator names in chains.writers.", `{"enum":["read","write"]}`},
+		{"action", "read (the default), or write: with the tool that chains.writers names.", `{"enum":["read","write"]}`},
 		{"uri", "The URI of the resource.", anyString},
-		{"data", "What is written.", aValue},
+		{"data", "The data to write.", aValue},
 		keyTimeout, keyRetry, keyDefaults, keyKeep,
 	},
 	KindPrompt: {
 		keyServer,
-		{"action", "execute, the default and the only one.", `{"enum":["execute"]}`},
+		{"action", "execute, the only action.", `{"enum":["execute"]}`},
 		{"prompt_name", "The name of the prompt.", anyString},
 		keyArguments,
-		{"complete", "Has a model answer the prompt's messages; its answer is the output.", `{"$ref":"#/$defs/complete"}`},
+		{"complete", "Lets a model answer the prompt's messages; its answer is the output.", `{"$ref":"#/$defs/complete"}`},
 		keyTimeout, keyRetry, keyDefaults, keyKeep,
 	},
-	KindParallel: {{"tasks", "The steps that run at once.", aStepList}, keyConcurrent, keyMode},
+	KindParallel: {{"tasks", "The steps that run in parallel.", aStepList}, keyConcurrent, keyMode},
 	KindLoop: {
 		keyInnerSteps,
-		{"max_iterations", "How often the steps run at most.", `{"type":"integer","minimum":1,"maximum":10000}`},
-		{"delay_seconds", "How long to wait between two iterations.", seconds},
-		{"until", "Ends the loop once it is true. A loop whose condition never was fails.", aCondition},
+		{"max_iterations", "Maximum number of iterations.", `{"type":"integer","minimum":1,"maximum":10000}`},
+		{"delay_seconds", "How long to wait between iterations.", seconds},
+		{"until", "The condition that ends the loop. If it never becomes true, the step fails.", aCondition},
 	},
-	KindForEach: {keyInnerSteps, {"items", "A list, or a reference to one. In the steps each is {{item}}, its place {{index}}.", aValue}, keyConcurrent, keyMode, keyDefaults},
+	KindForEach: {keyInnerSteps, {"items", "A list, or a reference to one. In the steps, {{item}} is the current item and {{index}} its position.", aValue}, keyConcurrent, keyMode, keyDefaults},
 	KindSwitch: {
-		{"cases", "Tried in order; the steps of the first whose condition is true run.", `{"type":"array","minItems":1,"items":{"$ref":"#/$defs/case"}}`},
-		{"else", "The steps that run when no case is true.", aStepList},
+		{"cases", "The cases, in order. The steps of the first true case run.", `{"type":"array","minItems":1,"items":{"$ref":"#/$defs/case"}}`},
+		{"else", "The steps that run if no case is true.", aStepList},
 	},
 	KindWait: {
 		{"seconds", "How long to wait.", seconds},
-		{"signal", "The signal that is waited for; its value is the output.", aName},
-		{"review", "The id of the review that is waited for; the output says what was decided.", anyString},
+		{"signal", "The signal to wait for; its value is the output.", aName},
+		{"review", "The id of the review to wait for; the output has the decision.", anyString},
 		keyTimeout, keyDefaults,
 	},
 	KindWorkflow: {
 		{"action", "start an instance, advance it, or wait for a state.", `{"enum":["start","advance","wait"]}`},
-		{"workflow", "The name of the workflow that is started.", anyString},
-		{"instance", "The id of the instance that is advanced or waited for.", anyString},
-		{"perform", "The action that is performed.", anyString},
-		{"data", "The data of the action, or the context of the start.", anObject},
-		{"state", "The state that is waited for.", anyString},
+		{"workflow", "The name of the workflow to start.", anyString},
+		{"instance", "The id of the instance to advance or to wait for.", anyString},
+		{"perform", "The action to perform.", anyString},
+		{"data", "The data of the action, or the context of the new instance.", anObject},
+		{"state", "The state to wait for.", anyString},
 		keyTimeout, keyRetry, keyDefaults,
 	},
 }
@@ -151,12 +151,12 @@ func grammarOf(kind Kind) *objectGrammar {
 
 var retryObject = objectGrammar{
 	name: "retry",
-	doc:  "How often a step is tried. An error that the server answered is tried again; what a gate refused is not, nor is a call of which it is unknown whether it ran, of a tool that is not repeatable.",
+	doc:  "How often a step is tried. A call that the server answered with an error is retried. A call that a gate refused is not, and neither is a call of a non-repeatable tool that may have run.",
 	keys: []keyGrammar{
-		{"max_attempts", "How often in all, 1 to 20.", `{"type":"integer","minimum":1,"maximum":20}`},
+		{"max_attempts", "Maximum number of attempts, 1 to 20.", `{"type":"integer","minimum":1,"maximum":20}`},
 		{"delay_seconds", "How long to wait before the second attempt. Default 1.", seconds},
 		{"backoff", "How the delay grows: fixed (the default), linear or exponential.", `{"enum":["fixed","linear","exponential"]}`},
-		{"on_fail", "The step that runs when every attempt has failed. What it gives is this step's output.", aHandler},
+		{"on_fail", "The step that runs when every attempt has failed. Its output becomes this step's output.", aHandler},
 	},
 	required: []string{"max_attempts"},
 }
@@ -167,18 +167,18 @@ var callbackObject = objectGrammar{
 	keys: []keyGrammar{
 		{"step", "The step's id.", aName},
 		{"arguments", "The arguments, instead of the step's own.", anObject},
-		{"then", "continue, the default: the run goes on behind the step that failed. stop: the run is done, with what has been saved so far.", `{"enum":["continue","stop"]}`},
+		{"then", "continue (the default): the run continues after the failed step. stop: the run is done, with the values saved so far.", `{"enum":["continue","stop"]}`},
 	},
 	required: []string{"step"},
 }
 
 var conditionalObject = objectGrammar{
 	name: "conditional",
-	doc:  "Steps that run by a condition.",
+	doc:  "Steps that run depending on a condition.",
 	keys: []keyGrammar{
 		{"condition", "Two operands and ==, !=, <, <=, >, >= or contains; several of these joined by and, or, not and parentheses; or a script.", aCondition},
-		{"if_true", "The steps that run when it is true.", `{"type":"array","items":` + aName + `}`},
-		{"if_false", "The steps that run when it is false.", `{"type":"array","items":` + aName + `}`},
+		{"if_true", "The steps that run if it is true.", `{"type":"array","items":` + aName + `}`},
+		{"if_false", "The steps that run if it is false.", `{"type":"array","items":` + aName + `}`},
 	},
 	required: []string{"condition"},
 }
@@ -204,7 +204,7 @@ var scriptObject = objectGrammar{
 
 var completeObject = objectGrammar{
 	name: "complete",
-	doc:  "Which model answers a prompt.",
+	doc:  "The model that answers a prompt.",
 	keys: []keyGrammar{
 		{"model", "The name of a configured model.", anyString},
 	},
@@ -218,12 +218,12 @@ var scheduleObject = objectGrammar{
 		{"type", "cron, interval or once.", `{"enum":["cron","interval","once"]}`},
 		{"expression", "With cron: minute, hour, day of the month, month and day of the week.", anyString},
 		{"timezone", "With cron: the zone of the expression, such as Europe/Berlin. Default UTC.", anyString},
-		{"seconds", "With interval: how long from one tick to the next.", `{"type":"integer","minimum":1}`},
+		{"seconds", "With interval: the time from one tick to the next.", `{"type":"integer","minimum":1}`},
 		{"at", "With once: when, such as 2026-02-04T14:30:00Z.", anyString},
-		{"missed", "What happens to ticks that were missed: latest (the default) runs the last one, all each, skip none.", `{"enum":["latest","all","skip"]}`},
+		{"missed", "What happens to missed ticks: latest (the default) runs the last one, all runs each, skip runs none.", `{"enum":["latest","all","skip"]}`},
 		{"missedWithin", "How long after its time a missed tick may still run. Default 24h.", aSpan},
 		{"overlap", "What happens to a tick while a run is under way: skip (the default), queue, replace or allow.", `{"enum":["skip","queue","replace","allow"]}`},
-		{"jitter", "How much later than its time a run may start, so that many do not start at once.", aSpan},
+		{"jitter", "Maximum delay of a run's start, so that not all runs start at the same time.", aSpan},
 	},
 	required: []string{"type"},
 }
@@ -245,7 +245,7 @@ func FormatSchema() json.RawMessage {
 	var b bytes.Buffer
 	b.WriteString(`{"$schema":"https://json-schema.org/draft/2020-12/schema","title":"gavel chain definition",`)
 	documentObject.writeSchema(&b)
-	b.WriteString(`,"$defs":{"step":{"description":"A step; its type says what it does.","oneOf":[`)
+	b.WriteString(`,"$defs":{"step":{"description":"A step of one of the types.","oneOf":[`)
 	for i, kind := range kinds {
 		if i > 0 {
 			b.WriteByte(',')

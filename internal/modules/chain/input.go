@@ -19,7 +19,7 @@ func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
 		}
 		given, ok := decodeJSON(v.Raw()).(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("the input is %s; it must be an object", describeKind(decodeJSON(v.Raw())))
+			return nil, fmt.Errorf("the input must be an object, not %s", describeKind(decodeJSON(v.Raw())))
 		}
 		for _, key := range slices.Sorted(maps.Keys(given)) {
 			if _, known := out[key]; !known && d.inputSchema == nil {
@@ -44,7 +44,7 @@ func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the input could not be checked: %w", err)
 	case len(wrong) > 0:
-		return nil, fmt.Errorf("the input is refused by its schema: %s", wrong[0].Message)
+		return nil, fmt.Errorf("the input does not match its schema: %s", wrong[0].Message)
 	}
 	return out, nil
 }

@@ -30,7 +30,7 @@ func (m *Machine) runChain(t *task) {
 		if s := m.definition.steps[h.Step]; s != nil {
 			_, failed := m.runStep(t, &scope{parent: m.top, outputs: m.top.outputs, failure: err}, s, h.Arguments, callbackPrefix)
 			if failed != nil && failed.Code != codeStopped {
-				err.Message += fmt.Sprintf("; the callback %q failed as well: %s", s.ID, failed.Message)
+				err.Message += fmt.Sprintf("; the callback %q also failed: %s", s.ID, failed.Message)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string
 			return nil, false, failed
 		}
 		joined := *err
-		joined.Message = fmt.Sprintf("%s; %q, which handles that, failed as well", err.Message, handler.ID)
+		joined.Message = fmt.Sprintf("%s; its handler %q also failed", err.Message, handler.ID)
 		if len(joined.Message)+len(failed.Message) < maxJoined {
 			joined.Message += ": " + failed.Message
 		}
@@ -283,7 +283,7 @@ func checkOutput(s *Step, output any) *StepError {
 	if err != nil || len(wrong) > 0 {
 		message := "the output could not be checked"
 		if len(wrong) > 0 {
-			message = "the output is refused by its schema: " + wrong[0].Message
+			message = "the output does not match its schema: " + wrong[0].Message
 		}
 		return &StepError{Code: CodeOutput, Message: message, MayHaveRun: true}
 	}
@@ -331,13 +331,13 @@ func (m *Machine) performOnce(t *task, c Command) Outcome {
 			return o
 		}
 		ask := Command{Op: OpAsk, Key: c.Key + "!", Step: c.Step, Server: c.Server, Name: c.Name, Arguments: c.Arguments, Repeatable: true}
-		given := "it is not known whether the call was done"
+		given := "it is unknown whether the call was done"
 		if o.Err.Code == CodeInput {
 			if again > maxInputs {
 				o.Err.Message = fmt.Sprintf("the server asked for input %d times", again)
 				return Outcome{Err: o.Err}
 			}
-			ask.Input, given = readInput(o.Value), "nobody answered what the server asks for"
+			ask.Input, given = readInput(o.Value), "no one gave the input that the server asked for"
 		}
 		said := map[string]any{}
 		if ask.Input == nil || len(ask.Input.Requests) > 0 {
@@ -378,7 +378,7 @@ func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (C
 		if text, ok := v.(string); ok || err != nil || t == nil {
 			return text, err
 		}
-		return "", fmt.Errorf("a name, URI or id must be a text and is %s", describeKind(v))
+		return "", fmt.Errorf("a name, URI or id must be a text, not %s", describeKind(v))
 	}
 	if arguments == nil {
 		arguments = s.Arguments
@@ -389,7 +389,7 @@ func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (C
 		if c.Name, err = fillText(s.URI); err == nil && s.Writes {
 			w, ok := m.options.writerOf(s)
 			if !ok {
-				return c, fmt.Errorf("the configuration names no tool that writes resources of the server %q", s.Server)
+				return c, fmt.Errorf("chains.writers names no tool that writes resources of the server %q", s.Server)
 			}
 			var data any
 			data, err = fill(s.Data)
@@ -455,7 +455,7 @@ func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, pl
 			collected += measureJSON(values[child.place])
 		}
 		if collected > MaxCollected && child.err == nil {
-			child.err = &StepError{Code: CodeOutput, Final: true, MayHaveRun: true, Message: fmt.Sprintf("the outputs of %q have more than %d MiB together: keep less of each", s.ID, MaxCollected>>20)}
+			child.err = &StepError{Code: CodeOutput, Final: true, MayHaveRun: true, Message: fmt.Sprintf("the outputs of %q exceed %d MiB in total: keep less of each", s.ID, MaxCollected>>20)}
 		}
 		if child.err == nil {
 			continue
@@ -552,7 +552,7 @@ func (m *Machine) runLoop(t *task, sc *scope, s *Step, key string) (any, *StepEr
 			}
 			return map[string]any{"iterations": json.Number(strconv.Itoa(n)), "steps": outputs}, nil
 		case n == s.MaxIterations:
-			return nil, &StepError{Code: CodeExhausted, Message: fmt.Sprintf("the loop %q ended after %d iterations, and its condition was never true: %s", s.ID, n, strings.TrimSpace(s.Until.text))}
+			return nil, &StepError{Code: CodeExhausted, Message: fmt.Sprintf("the loop %q ended after %d iterations without its condition becoming true: %s", s.ID, n, strings.TrimSpace(s.Until.text))}
 		}
 		if s.Delay > 0 {
 			t.perform(Command{Op: OpSleep, Key: iterationKey(key, n) + ".", Step: s.ID, Timeout: s.Delay, Repeatable: true})

@@ -30,13 +30,13 @@ type executorLease struct {
 }
 
 // errLeaseLost reports that another process may have taken over the runs of this one.
-var errLeaseLost = errors.New("another process has taken up the runs of this one")
+var errLeaseLost = errors.New("another process has taken over the runs of this one")
 
 func takeExecutorLease(ctx context.Context, leases store.Leases, executor string, length time.Duration) (*executorLease, error) {
 	asked := time.Now()
 	taken, err := leases.TakeLease(ctx, leaseName(executor), executor, length)
 	if err != nil {
-		return nil, fmt.Errorf("say which process runs chains: %w", err)
+		return nil, fmt.Errorf("record which process runs chains: %w", err)
 	}
 	return &executorLease{leases: leases, length: length, lease: taken, asked: asked, renewed: make(chan struct{}), lost: make(chan struct{})}, nil
 }
@@ -126,7 +126,7 @@ func (r *Runs) dropLeases(ctx context.Context) error {
 		return nil
 	}
 	if err := r.config.Leases.DropLeases(ctx, leaseName(""), leaseKept); err != nil {
-		return fmt.Errorf("forget which processes ran chains: %w", err)
+		return fmt.Errorf("delete the leases of ended processes: %w", err)
 	}
 	return nil
 }

@@ -232,9 +232,9 @@ func (l *runRecord) persist(ctx context.Context, do func(context.Context) error)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case !isPassing(err):
-			return fmt.Errorf("the store refuses the record of the run: %w", err)
+			return fmt.Errorf("the store rejects the record of the run: %w", err)
 		}
-		l.logger.WarnContext(ctx, "a run waits, because its record cannot be written", "error", err)
+		l.logger.WarnContext(ctx, "a run waits because its record cannot be written", "error", err)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -520,7 +520,7 @@ func (r *Runs) askLedger(ctx context.Context, c Command) (Outcome, bool) {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
-			r.config.Logger.WarnContext(ctx, "a run waits for a person who cannot be asked", "run", c.Run, "error", err)
+			r.config.Logger.WarnContext(ctx, "a run waits because the question to a person cannot be stored", "run", c.Run, "error", err)
 		}
 		return Outcome{}, false
 	case a == nil:
@@ -601,7 +601,7 @@ func (r *Runs) recordLost(ctx context.Context, s *session, run string, why error
 		return ctx.Err() // another session does it
 	}
 	if err != nil && !isCode(err, engine.CodeInstanceEnded) {
-		r.config.Logger.WarnContext(ctx, "the record of a run that cannot be interpreted does not end", "run", run, "error", err)
+		r.config.Logger.WarnContext(ctx, "cannot end the record of a run that cannot be interpreted", "run", run, "error", err)
 	}
 	return why
 }
@@ -612,14 +612,14 @@ func (r *Runs) endRefused(run string, err error) error {
 	if e, ok := errors.AsType[*engine.Error](err); ok {
 		why = e.Message
 	}
-	n := RunNote{By: "gavel", Why: script.Clean("the store refuses its record: "+why+" Its last call may have been made: check that, then start a new run.", maxRecorded), At: time.Now().UTC()}
-	r.config.Logger.Warn("a run is cancelled, because the store refuses its record", "run", run, "error", err)
+	n := RunNote{By: "gavel", Why: script.Clean("the store rejects its record: "+why+" Its last call may have been made: check it, then start a new run.", maxRecorded), At: time.Now().UTC()}
+	r.config.Logger.Warn("cancelled a run because the store rejects its record", "run", run, "error", err)
 	if err := r.cancelEntry(context.Background(), run); err != nil {
-		r.config.Logger.Warn("the state that started a run does not take its end", "run", run, "error", err)
+		r.config.Logger.Warn("cannot report the end of a run to the state that started it", "run", run, "error", err)
 	}
 	if !isCode(err, engine.CodeKeyReused) { // in that case the record belongs to another run
 		if err := r.recordNote(context.Background(), run, "end", actionCancel, n, map[string]any{"did": "cancel"}); err != nil && !isCode(err, engine.CodeUnknownInstance) {
-			r.config.Logger.Warn("the record of a run that is cancelled does not end", "run", run, "error", err)
+			r.config.Logger.Warn("cannot end the record of a cancelled run", "run", run, "error", err)
 		}
 	}
 	return r.cancelRow(context.Background(), run, n)

@@ -49,31 +49,31 @@ type Rule struct {
 func Rules() []Rule {
 	const e, w = workflow.SeverityError, workflow.SeverityWarning
 	return []Rule{
-		{"reserved-id", e, "A step has the id under which the run's callback is recorded.", checkReserved},
-		{"empty-value", e, "A name or an id that a step needs is empty.", checkEmpty},
-		{"conditional-name", e, "The name of a conditional is too long, or has characters that the keys of steps need.", checkConditionalNames},
-		{"misspelt-keyword", e, "A key of a JSON Schema is no keyword and looks like one, so that the check that was meant is not made.", checkKeywords},
-		{"unused-key", e, "A key does nothing next to the others of its step, handler or schedule.", checkUnused},
-		{"unused-default", w, "A default is for a path that its step does not refer to.", checkDefaults},
-		{"unread-reference", w, "A text looks like a reference and is none, so it stays as it is.", checkTexts},
+		{"reserved-id", e, "A step has the id that is reserved for the run's callback.", checkReserved},
+		{"empty-value", e, "A required name or id in a step is empty.", checkEmpty},
+		{"conditional-name", e, "The name of a conditional is too long, or has characters that are reserved in step keys.", checkConditionalNames},
+		{"misspelt-keyword", e, "A JSON Schema has a misspelt keyword, so the intended check is not made.", checkKeywords},
+		{"unused-key", e, "A key has no effect with the other keys of its step, handler or schedule.", checkUnused},
+		{"unused-default", w, "A step has a default for a path that it does not refer to.", checkDefaults},
+		{"unread-reference", w, "A text looks like a reference but is not one, so it is not replaced.", checkTexts},
 		{"handler-twice", e, "on_fail and on_error of a step name the same step.", checkTwice},
 		{"unknown-step", e, "on_error, on_fail or a conditional names a step that does not exist.", checkNames},
-		{"out-of-reach", e, "A handler or a conditional names a step inside another one, where it cannot run.", checkReach},
+		{"out-of-reach", e, "A handler or a conditional names a step inside another step, which cannot run from there.", checkReach},
 		{"handler-cycle", e, "Handlers lead back to the step that failed.", checkCycles},
-		{"unknown-reference", e, "A reference names no step or variable that exists.", checkReferences},
-		{"early-reference", e, "A reference names a step that has not ended when it is read.", checkOrder},
-		{"unwritten-variable", e, "A reference names a variable that begins without a value and that no step on the way there writes.", checkVariables},
+		{"unknown-reference", e, "A reference names an unknown step or variable.", checkReferences},
+		{"early-reference", e, "A reference reads a step that has not ended yet.", checkOrder},
+		{"unwritten-variable", e, "A reference reads a variable that has no initial value and that no earlier step writes.", checkVariables},
 		{"unknown-server", e, "A step names a server that is not configured.", checkServers},
 		{"unpinned-item", e, "A step names a tool or prompt that is not pinned.", checkItems},
-		{"unmapped-write", e, "A step writes a resource of a server for which the operator names no tool that does.", checkWrites},
-		{"unknown-model", e, "A prompt is completed by a model that is not configured.", checkModels},
+		{"unmapped-write", e, "A step writes a resource of a server for which chains.writers names no tool.", checkWrites},
+		{"unknown-model", e, "A prompt names a model that is not configured.", checkModels},
 		{"unknown-sensitive", w, "A sensitive pointer names an input, output or step that does not exist.", checkSensitive},
-		{"never-true", w, "A condition can never be true, by the pinned outputSchema of the tool whose output it reads.", checkNeverTrue},
+		{"never-true", w, "A condition can never be true, according to the pinned outputSchema of a tool.", checkNeverTrue},
 		{"decided-never", w, "A conditional waits for a step that may never run.", checkDecided},
 		{"saved-first-run", w, "A saved variable has no value in the first run.", checkSaved},
-		{"schedule-past", w, "The time of a schedule is over.", checkOnce},
-		{"schedule-input", w, "The chain's input schema refuses what runs by its schedule begin with.", checkScheduledInput},
-		{"schedule-overlap", w, "A schedule with missed: all skips most of the ticks that were missed.", checkMissed},
+		{"schedule-past", w, "The time of a schedule is in the past.", checkOnce},
+		{"schedule-input", w, "The chain's input schema rejects the input of scheduled runs.", checkScheduledInput},
+		{"schedule-overlap", w, "A schedule with missed: all skips most missed ticks.", checkMissed},
 	}
 }
 
@@ -182,7 +182,7 @@ func checkCycles(l *linter) {
 			for _, w := range append(way[at:], s) {
 				names = append(names, w.ID)
 			}
-			l.addIssue(s.path, "a failure would go round in circles: %s", strings.Join(names, " -> "))
+			l.addIssue(s.path, "handlers form a cycle: %s", strings.Join(names, " -> "))
 			return
 		}
 		if done[s] {
@@ -241,9 +241,9 @@ func checkReferences(l *linter) {
 				l.addIssue(u.path, "{{%s}} is unknown; write {{run.id}} or {{run.startedAt}}", u.text)
 			}
 		case l.stepOf(u.reference) == nil:
-			l.addIssue(u.path, "{{%s}} names no step: unknown step %s%s", u.text, quoteName(first), suggestName(first, append(l.listIDs(), reservedNames...)))
+			l.addIssue(u.path, "{{%s}} names the unknown step %s%s", u.text, quoteName(first), suggestName(first, append(l.listIDs(), reservedNames...)))
 		case len(u.segments) < 2 || u.segments[1] != "output":
-			l.addIssue(u.path, "{{%s}} names nothing of the step; write {{%s.output}}", u.text, first)
+			l.addIssue(u.path, "{{%s}} is not a value of the step; write {{%s.output}}", u.text, first)
 		}
 	}
 }
@@ -254,9 +254,9 @@ func (l *linter) checkScope(u use) {
 	case len(u.segments) < 3:
 		l.addIssue(u.path, "{{%s}} names no variable; write {{variables.input.x}}", u.text)
 	case u.segments[1] == "output":
-		l.addIssue(u.path, "{{%s}} cannot be read: variables.output is the result; save to variables.global.%s as well, or refer to the step", u.text, u.segments[2])
+		l.addIssue(u.path, "{{%s}} cannot be read: variables.output is write-only; also save to variables.global.%s, or refer to the step", u.text, u.segments[2])
 	case !slices.Contains(scopes, u.segments[1]):
-		l.addIssue(u.path, "{{%s}} names an unknown scope %s%s", u.text, quoteName(u.segments[1]), suggestName(u.segments[1], scopes))
+		l.addIssue(u.path, "{{%s}} names the unknown scope %s%s", u.text, quoteName(u.segments[1]), suggestName(u.segments[1], scopes))
 	}
 }
 
@@ -276,9 +276,9 @@ func checkOrder(l *linter) {
 		switch {
 		case s == nil || u.ended == nil || u.ended[s.ID]:
 		case u.step == s:
-			l.addIssue(u.path, "{{%s}} is the output of this very step, which has none yet", u.text)
+			l.addIssue(u.path, "{{%s}} is the output of this step itself, which has none yet", u.text)
 		default:
-			l.addIssue(u.path, "{{%s}} is read before the step %q has ended, or from outside the loop that it is in", u.text, s.ID)
+			l.addIssue(u.path, "{{%s}} is read before the step %q has ended, or from outside its loop", u.text, s.ID)
 		}
 	}
 }
@@ -362,7 +362,7 @@ func checkSaved(l *linter) {
 
 func checkOnce(l *linter) {
 	if s := l.Schedule; s != nil && s.Type == "once" && !l.options.Now.IsZero() && !s.At.After(l.options.Now) {
-		l.addIssue("/schedule/at", "this time is over: a server that has not seen the schedule before never runs it; set a time to come, or remove the schedule")
+		l.addIssue("/schedule/at", "this time is in the past: a server that has not seen the schedule before never runs it; set a future time, or remove the schedule")
 	}
 }
 
@@ -371,13 +371,13 @@ func checkScheduledInput(l *linter) {
 		return
 	}
 	if _, err := l.CheckInput(nil); err != nil {
-		l.addIssue("/schedule", "no run by the schedule can start, as it begins with the defaults alone: %v; give them in variables.input", err)
+		l.addIssue("/schedule", "scheduled runs cannot start, because their input is the defaults alone: %v; add defaults in variables.input", err)
 	}
 }
 
 func checkMissed(l *linter) {
 	if s := l.Schedule; s != nil && s.Missed == missedAll && (s.Overlap == "" || s.Overlap == overlapSkip) {
-		l.addIssue("/schedule/missed", "missed ticks come one right behind the other, and those that come while a run is under way are skipped; set \"overlap\" to queue (at most %d wait) or allow", maxQueued)
+		l.addIssue("/schedule/missed", "missed ticks follow each other immediately, so most are skipped because a run is under way; set \"overlap\" to queue (at most %d wait) or allow", maxQueued)
 	}
 }
 
@@ -411,16 +411,16 @@ func checkItems(l *linter) {
 		text, _ := name.value.(string)
 		switch {
 		case isCall && !slices.Contains(items.Tools, tool):
-			l.addIssue(s.path+"/action", "no tool %s of the server %q is pinned%s", quoteName(tool), s.Server, l.suggestPinned(tool, s.Server, items.Tools))
+			l.addIssue(s.path+"/action", "the tool %s of the server %q is not pinned%s", quoteName(tool), s.Server, l.suggestPinned(tool, s.Server, items.Tools))
 		case s.Kind == KindPrompt && fixed && !slices.Contains(items.Prompts, text):
-			l.addIssue(s.path+"/prompt_name", "no prompt %s of the server %q is pinned%s", quoteName(text), s.Server, l.suggestPinned(text, s.Server, items.Prompts))
+			l.addIssue(s.path+"/prompt_name", "the prompt %s of the server %q is not pinned%s", quoteName(text), s.Server, l.suggestPinned(text, s.Server, items.Prompts))
 		}
 	})
 }
 
 func (l *linter) suggestPinned(name, server string, known []string) string {
 	if len(known) == 0 {
-		return fmt.Sprintf("; accept what it has with gavel upstream pin %s%s", server, l.options.Flags)
+		return fmt.Sprintf("; pin its items with gavel upstream pin %s%s", server, l.options.Flags)
 	}
 	return suggestName(name, known)
 }
@@ -462,7 +462,7 @@ func checkSensitive(l *linter) {
 	for i, pointer := range l.Sensitive {
 		parts := strings.Split(pointer, "/") // "", input, output or steps, and a name
 		if len(parts) > 3 && parts[1] == "steps" && parts[3] != "output" && parts[3] != "*" {
-			l.addIssue(fmt.Sprintf("/sensitive/%d", i), "%q names nothing of a step; write /steps/%s/output", pointer, parts[2])
+			l.addIssue(fmt.Sprintf("/sensitive/%d", i), "%q is not a value of a step; write /steps/%s/output", pointer, parts[2])
 			continue
 		}
 		if len(parts) < 3 || parts[2] == "*" {
@@ -480,7 +480,7 @@ func checkSensitive(l *linter) {
 			continue
 		}
 		if !slices.Contains(known, parts[2]) {
-			l.addIssue(fmt.Sprintf("/sensitive/%d", i), "%q names nothing that the chain has%s", pointer, suggestName(parts[2], known))
+			l.addIssue(fmt.Sprintf("/sensitive/%d", i), "%q is not in the chain%s", pointer, suggestName(parts[2], known))
 		}
 	}
 }
@@ -493,7 +493,7 @@ func checkDecided(l *linter) {
 		}
 		c.Condition.visit(func(r reference) {
 			if s := l.stepOf(r); s != nil && s.Named {
-				l.addIssue(c.path+"/condition", "the step %q runs only where it is named, so this may never be decided", s.ID)
+				l.addIssue(c.path+"/condition", "the step %q runs only if a handler or conditional names it, so this may never be decided", s.ID)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ var conditionalNamePattern = sync.OnceValue(func() *regexp.Regexp {
 func checkConditionalNames(l *linter) {
 	for _, c := range l.Conditionals {
 		if !conditionalNamePattern().MatchString(c.Name) {
-			l.addIssue(c.path, "the name of a conditional must be a letter or digit, then letters, digits, spaces, dots, underscores or hyphens, at most 64; %s is not", quoteName(c.Name))
+			l.addIssue(c.path, "the name of a conditional must be a letter or digit, then letters, digits, spaces, dots, underscores or hyphens, at most 64 characters, not %s", quoteName(c.Name))
 		}
 	}
 }
@@ -71,12 +71,12 @@ func checkUnused(l *linter) {
 		if s.Kind == KindWorkflow {
 			for _, key := range []string{"workflow", "instance", "perform", "data", "state"} {
 				if known := moveKeys[s.Action]; l.hasKey(s.path, key) && !slices.Contains(known, key) {
-					l.addIssue(s.path+"/"+key, "%q does nothing with the action %s, which takes %s; remove it", key, s.Action, strings.Join(known, ", "))
+					l.addIssue(s.path+"/"+key, "%q has no effect with the action %s, which takes %s; remove it", key, s.Action, strings.Join(known, ", "))
 				}
 			}
 		}
 		if s.Kind == KindWait && l.hasKey(s.path, "seconds") && s.Timeout > 0 {
-			l.addIssue(s.path+"/timeout", "\"timeout\" does nothing in a wait of seconds; remove it")
+			l.addIssue(s.path+"/timeout", "\"timeout\" has no effect in a wait of seconds; remove it")
 		}
 		for _, h := range s.handlers() {
 			l.checkHandled(h)
@@ -85,18 +85,18 @@ func checkUnused(l *linter) {
 	if l.OnError != nil {
 		l.checkHandled(l.OnError)
 		if l.hasKey(l.OnError.path, "then") {
-			l.addIssue(l.OnError.path+"/then", "\"then\" does nothing in the callback of the run, which has failed by then; remove it")
+			l.addIssue(l.OnError.path+"/then", "\"then\" has no effect in the callback of the run, which has already failed; remove it")
 		}
 	}
 	if l.Schedule != nil && l.Schedule.Type != "cron" && l.hasKey("/schedule", "timezone") {
-		l.addIssue("/schedule/timezone", "\"timezone\" does nothing in a schedule of the type %s; remove it", l.Schedule.Type)
+		l.addIssue("/schedule/timezone", "\"timezone\" has no effect in a schedule of the type %s; remove it", l.Schedule.Type)
 	}
 }
 
 // checkHandled finds arguments for steps that take none.
 func (l *linter) checkHandled(h *Handler) {
 	if s := l.steps[h.Step]; s != nil && h.Arguments != nil && s.Kind != KindTool && s.Kind != KindPrompt {
-		l.addIssue(h.path+"/arguments", "the step %q is of the type %s and takes no \"arguments\" from here; name a step of the type tool or prompt, or remove them", s.ID, s.Kind)
+		l.addIssue(h.path+"/arguments", "the step %q has the type %s, which takes no \"arguments\" from here; name a step of the type tool or prompt, or remove them", s.ID, s.Kind)
 	}
 }
 
@@ -104,7 +104,7 @@ func (l *linter) checkHandled(h *Handler) {
 func checkTwice(l *linter) {
 	l.visitSteps(func(s *Step) {
 		if h := s.handlers(); len(h) == 2 && h[0].Step == h[1].Step {
-			l.addIssue(h[1].path, "\"on_fail\" names the step %q as well, and where that fails it is not tried again; name another step, or remove one of them", h[1].Step)
+			l.addIssue(h[1].path, "\"on_fail\" also names the step %q, which is not tried a second time if it fails; name another step, or remove one of them", h[1].Step)
 		}
 	})
 }
@@ -119,7 +119,7 @@ func checkDefaults(l *linter) {
 	l.visitSteps(func(s *Step) {
 		for _, path := range slices.Sorted(maps.Keys(s.Defaults)) {
 			if !slices.Contains(read[s.ID], path) {
-				l.addIssue(s.path+"/default", "no reference of the step is %s, so this default is not used%s", quoteName(path), suggestName(path, read[s.ID]))
+				l.addIssue(s.path+"/default", "the step has no reference %s, so this default is unused%s", quoteName(path), suggestName(path, read[s.ID]))
 			}
 		}
 	})
@@ -150,7 +150,7 @@ func (l *linter) checkText(path string, t template) {
 	visitTexts(t, func(text string) {
 		for _, m := range bracesPattern().FindAllStringSubmatch(text, -1) {
 			if !referencePattern().MatchString(m[0]) && (slices.Contains(reservedNames, m[1]) || l.stepOf(reference{segments: m[1:2]}) != nil) {
-				l.addIssue(path, "%s is no reference and stays as it is; a path has keys and indexes only, such as {{check.output.items[0].name}}", quoteName(m[0]))
+				l.addIssue(path, "%s is not a reference and is not replaced; a path has only keys and indexes, such as {{check.output.items[0].name}}", quoteName(m[0]))
 			}
 		}
 	})

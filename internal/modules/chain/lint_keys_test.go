@@ -55,7 +55,7 @@ func TestFilledIsBounded(t *testing.T) {
 			m := NewMachine(d, MachineOptions{Input: map[string]any{"x": long}})
 			defer m.Close()
 			r := m.Result()
-			if r == nil || r.Err == nil || r.Err.Code != CodeReference || !strings.Contains(r.Err.Message, "more than 64 MiB together") {
+			if r == nil || r.Err == nil || r.Err.Code != CodeReference || !strings.Contains(r.Err.Message, "exceed 64 MiB in total") {
 				t.Errorf("%+v", r)
 			}
 		})

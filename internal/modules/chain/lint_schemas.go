@@ -88,7 +88,7 @@ func (l *linter) explainOperand(r reference, operator string, other template) st
 	for _, key := range path {
 		var problem string
 		if at, problem = enterSchema(at, key); problem != "" {
-			return fmt.Sprintf("by the pinned outputSchema of %s {{%s}} is missing: %s", from, r.text, problem)
+			return fmt.Sprintf("in the pinned outputSchema of %s, {{%s}} is missing: %s", from, r.text, problem)
 		}
 	}
 	fixed, isFixed := other.(literal)
@@ -104,9 +104,9 @@ func (l *linter) explainOperand(r reference, operator string, other template) st
 	enum, _ := at["enum"].([]any)
 	switch {
 	case wants != nil && !slices.ContainsFunc(types, func(t string) bool { return slices.Contains(wants, t) }):
-		return fmt.Sprintf("by the pinned outputSchema of %s {{%s}} is of the type %s", from, r.text, types[0])
+		return fmt.Sprintf("in the pinned outputSchema of %s, {{%s}} has the type %s", from, r.text, types[0])
 	case operator == "==" && enum != nil && !slices.ContainsFunc(enum, func(v any) bool { return equalValues(v, fixed.value) }):
-		return fmt.Sprintf("by the pinned outputSchema of %s {{%s}} is never that value", from, r.text)
+		return fmt.Sprintf("in the pinned outputSchema of %s, {{%s}} never has that value", from, r.text)
 	}
 	return ""
 }

@@ -31,11 +31,11 @@ func TestLostRun(t *testing.T) {
 	r.Close()
 	chain.DamageRun(t, path, run, `{"definition":{"name":"waiting","steps":[],"later":1}}`)
 	result, err := openReplay(t, path, &countingLedger{Recorder: chain.NewLedger(e)}).Wait(t.Context(), run)
-	if err != nil || result.Err == nil || result.Err.Code != chain.CodeRun || !strings.Contains(result.Err.Message, "or of another version of gavel") {
+	if err != nil || result.Err == nil || result.Err.Code != chain.CodeRun || !strings.Contains(result.Err.Message, "or was written by another version of gavel") {
 		t.Fatalf("it ends with %+v, %v", result, err)
 	}
 	got, err := e.Status(t.Context(), olga, engine.RunInstance(run))
-	if err != nil || got.State != "failed" || !strings.Contains(string(got.Context), "or of another version of gavel") {
+	if err != nil || got.State != "failed" || !strings.Contains(string(got.Context), "or was written by another version of gavel") {
 		t.Errorf("recorded is %s %s, %v", got.State, got.Context, err)
 	}
 }

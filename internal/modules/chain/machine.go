@@ -305,7 +305,7 @@ func (t *task) suspend() {
 func (t *task) perform(c Command) Outcome {
 	m := t.machine
 	if m.lastID >= MaxCommands {
-		return Outcome{Err: &StepError{Code: CodeExhausted, Step: c.Step, Key: c.Key, Final: true, Message: fmt.Sprintf("the run has had %d calls, tests and waits, and may have no more: split the chain, or its input", MaxCommands)}}
+		return Outcome{Err: &StepError{Code: CodeExhausted, Step: c.Step, Key: c.Key, Final: true, Message: fmt.Sprintf("the run has reached the limit of %d calls, tests and waits: split the chain, or its input", MaxCommands)}}
 	}
 	m.lastID++
 	c.ID = m.lastID
@@ -321,7 +321,7 @@ func (m *Machine) pass(s *Step, key string) *StepError {
 	if m.passed++; m.passed <= MaxPassed {
 		return nil
 	}
-	return &StepError{Code: CodeExhausted, Step: s.ID, Key: key, Final: true, Message: fmt.Sprintf("the run has had %d steps and iterations, and may have no more: split the chain, or its input", MaxPassed)}
+	return &StepError{Code: CodeExhausted, Step: s.ID, Key: key, Final: true, Message: fmt.Sprintf("the run has reached the limit of %d steps and iterations: split the chain, or its input", MaxPassed)}
 }
 
 // join waits until a child has ended.
@@ -368,7 +368,7 @@ func (m *Machine) lookup(sc *scope, s *Step) lookup {
 			return nil, err
 		}
 		if left -= countBytes(v); left < 0 {
-			return nil, fmt.Errorf("with {{%s}} the references have more than %d MiB together; refer to less", r.text, MaxFilled>>20)
+			return nil, fmt.Errorf("with {{%s}}, the referenced values exceed %d MiB in total; refer to less", r.text, MaxFilled>>20)
 		}
 		return copyValue(v), nil
 	}
@@ -405,14 +405,14 @@ func (m *Machine) find(sc *scope, r reference) (any, error) {
 	case s == nil && r.segments[0] == runReference && !m.options.Started.IsZero():
 		return walkPath(map[string]any{"id": m.options.Run, "startedAt": m.options.Started.Format(time.RFC3339Nano)}, r, 1)
 	case s == nil:
-		return nil, &missingError{r.text, "nothing has that name here"}
+		return nil, &missingError{r.text, "nothing has this name"}
 	}
 	for at := sc; at != nil; at = at.parent {
 		if output, ok := at.outputs[s.ID]; ok {
 			return walkOutput(output, r)
 		}
 	}
-	return nil, &missingError{r.text, fmt.Sprintf("the step %q gave no output", s.ID)}
+	return nil, &missingError{r.text, fmt.Sprintf("the step %q has no output", s.ID)}
 }
 
 // describe returns the data that a script sees.

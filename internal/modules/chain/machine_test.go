@@ -138,9 +138,9 @@ func TestBadServers(t *testing.T) {
 		want      string
 	}{
 		{"a tool that fails", steps(first), fails("disk full"), 1, "disk full"},
-		{"50 MB", steps(first), says(long), 1, `the output has 262146 bytes; at most 262144 are kept: name the parts that are needed with "keep"`},
-		{"a part that is not there", steps(`{id: a, type: tool, server: s, action: x, keep: [status]}`), says(map[string]any{"code": json.Number("1")}), 1, `of the output {{status}} is missing: it has "code"`},
-		{"an output that the schema refuses", steps(`{id: a, type: tool, server: s, action: x, outputSchema: {type: object, required: [status]}}`), says(map[string]any{}), 1, `the output is refused by its schema: "/status" is required`},
+		{"50 MB", steps(first), says(long), 1, `the output has 262146 bytes; the limit is 262144: select the needed parts with "keep"`},
+		{"a part that is not there", steps(`{id: a, type: tool, server: s, action: x, keep: [status]}`), says(map[string]any{"code": json.Number("1")}), 1, `in the output, {{status}} is missing: it has "code"`},
+		{"an output that the schema refuses", steps(`{id: a, type: tool, server: s, action: x, outputSchema: {type: object, required: [status]}}`), says(map[string]any{}), 1, `the output does not match its schema: "/status" is required`},
 		{"nothing where a field is read", steps(first, `{id: b, type: tool, server: s, action: y, arguments: {x: "{{a.output.x}}"}}`), says(nil), 1, `{{a.output.x}} is missing: a.output is null`},
 		{"a refusal is not tried again", steps(`{id: a, type: tool, server: s, action: x, retry: {max_attempts: 5}}`), func(Command, int) Outcome {
 			return Outcome{Err: &StepError{Code: "call_refused", Message: "refused", Final: true}}
@@ -152,12 +152,12 @@ func TestBadServers(t *testing.T) {
 			return Outcome{Err: &StepError{Code: "upstream_unavailable", Message: "down"}}
 		}, 5, "down"},
 		{"items that are no list", "variables: {input: {sites: one}}\n" + steps(`{id: f, type: forEach, items: "{{variables.input.sites}}", steps: [`+first+`]}`), nil, 0, `"items" is a text; forEach needs a list`},
-		{"a condition over nothing", steps(first, `{id: s, type: switch, cases: [{when: "{{a.output}} > 3", steps: [{id: b, type: tool, server: s, action: y}]}]}`), says(nil), 1, "null and a number have no order; compare two numbers or two texts"},
+		{"a condition over nothing", steps(first, `{id: s, type: switch, cases: [{when: "{{a.output}} > 3", steps: [{id: b, type: tool, server: s, action: y}]}]}`), says(nil), 1, "null and a number cannot be ordered; compare two numbers or two texts"},
 		{"the first failure of many", steps(`{id: p, type: parallel, mode: all, tasks: [{id: a, type: tool, server: s, action: x}, {id: b, type: tool, server: s, action: x}]}`), func(c Command, _ int) Outcome { return fails(c.Step+" failed")(c, 0) }, 2, "a failed"},
 		{"failFast starts nothing more", steps(`{id: f, type: forEach, maxConcurrent: 1, items: [1, 2, 3], steps: [` + first + `]}`), fails("no"), 1, "no"},
 		{"all runs all", steps(`{id: f, type: forEach, maxConcurrent: 1, mode: all, items: [1, 2, 3], steps: [` + first + `]}`), fails("no"), 3, "no"},
-		{"a handler that fails as well", steps(`{id: a, type: tool, server: s, action: x, on_error: b}`, `{id: b, type: tool, server: s, action: x}`), func(c Command, _ int) Outcome { return fails(c.Step+" failed")(c, 0) }, 2, `a failed; "b", which handles that, failed as well: b failed`},
-		{"a name that is no text", "variables: {input: {uri: 3}}\n" + steps(`{id: a, type: resource, server: s, uri: "{{variables.input.uri}}"}`), nil, 0, "a name, URI or id must be a text and is a number"},
+		{"a handler that fails as well", steps(`{id: a, type: tool, server: s, action: x, on_error: b}`, `{id: b, type: tool, server: s, action: x}`), func(c Command, _ int) Outcome { return fails(c.Step+" failed")(c, 0) }, 2, `a failed; its handler "b" also failed: b failed`},
+		{"a name that is no text", "variables: {input: {uri: 3}}\n" + steps(`{id: a, type: resource, server: s, uri: "{{variables.input.uri}}"}`), nil, 0, "a name, URI or id must be a text, not a number"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/x": row.answer, "code-mcp/execute": row.answer}}
@@ -185,7 +185,7 @@ func TestMaxCommands(t *testing.T) {
 		}
 	}
 	err := m.Result().Err
-	if err == nil || err.Code != CodeExhausted || err.Step != "a" || err.Key != "outer#11/inner#1/a" || !strings.HasPrefix(err.Message, "the run has had 100000 calls, tests and waits, and may have no more: split the chain, or its input") {
+	if err == nil || err.Code != CodeExhausted || err.Step != "a" || err.Key != "outer#11/inner#1/a" || !strings.HasPrefix(err.Message, "the run has reached the limit of 100000 calls, tests and waits: split the chain, or its input") {
 		t.Errorf("it ends with %+v", err)
 	}
 	if calls != MaxCommands {
@@ -202,7 +202,7 @@ func TestMaxPassed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := NewMachine(parse(t, steps(`{id: outer, type: loop, max_iterations: 10000, steps: [{id: inner, type: loop, max_iterations: 10000, steps: [`+inside+`]}]}`)), MachineOptions{})
 			defer m.Close()
-			const want = "the run has had 500000 steps and iterations, and may have no more: split the chain, or its input"
+			const want = "the run has reached the limit of 500000 steps and iterations: split the chain, or its input"
 			if r := m.Result(); r == nil || r.Err == nil || r.Err.Code != CodeExhausted || r.Err.Message != want || r.Err.Step == "" {
 				t.Errorf("it ends with %+v", r)
 			}
@@ -224,7 +224,7 @@ func TestMaxCollected(t *testing.T) {
 		r := runFake(t, d, f, MachineOptions{Input: input})
 		want := ""
 		if items > 64 {
-			want = `the outputs of "f" have more than 16 MiB together: keep less of each`
+			want = `the outputs of "f" exceed 16 MiB in total: keep less of each`
 		}
 		if got := errorText(r.Err); got != want {
 			t.Errorf("with %d items it ends with %q, want %q", items, got, want)
@@ -245,12 +245,12 @@ func TestInput(t *testing.T) {
 		{d, ``, `{"deep":{"a":1},"site_url":"x"}`, ""},
 		{d, `{"site_url":"y"}`, `{"deep":{"a":1},"site_url":"y"}`, ""},
 		{d, `{"siteurl":"y"}`, ``, `the chain "c" has no input "siteurl"; did you mean "site_url"?`},
-		{d, `[1]`, ``, "the input is a list; it must be an object"},
+		{d, `[1]`, ``, "the input must be an object, not a list"},
 		{d, `{"site_url":`, ``, "the input cannot be read: /site_url: expected a JSON value, got the end of the text (line 1, column 13)"},
 		{d, `{"site_url":1,"site_url":2}`, ``, `the input cannot be read: /site_url: duplicate key "site_url" (line 1, column 15)`},
 		{schemed, `{"site":"x"}`, `{"site":"x"}`, ""},
-		{schemed, `{}`, ``, `the input is refused by its schema: "/site" is required`},
-		{schemed, `{"site":1}`, ``, `the input is refused by its schema: "/site" must be string, is number`},
+		{schemed, `{}`, ``, `the input does not match its schema: "/site" is required`},
+		{schemed, `{"site":1}`, ``, `the input does not match its schema: "/site" must be string, is number`},
 	} {
 		got, err := row.d.CheckInput(json.RawMessage(row.input))
 		message := ""
@@ -275,7 +275,7 @@ func TestUnknown(t *testing.T) {
 	for answer, want := range map[string]string{
 		`{"answer":"happened","output":"r1"}`: `{"receipt":"r1"} ""`,
 		`{"answer":"again"}`:                  `{"receipt":"paid again"} ""`,
-		`{"answer":"give-up"}`:                `{} "given up: it is not known whether the call was done"`,
+		`{"answer":"give-up"}`:                `{} "given up: it is unknown whether the call was done"`,
 	} {
 		f := &fakeServers{}
 		f.answers = map[string]func(Command, int) Outcome{"s/pay": func(c Command, call int) Outcome {

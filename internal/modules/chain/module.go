@@ -25,7 +25,7 @@ func init() {
 	module.Register(module.Module{
 		Name:     "chain",
 		Commands: commands(),
-		Sections: []module.Section{{Name: sectionChains, About: "Steps across MCP servers: [chains](../chains.md). A change applies at once, also of a definition, and of the retention within an hour; state at the next start.", Show: showSection}},
+		Sections: []module.Section{{Name: sectionChains, About: "Steps across MCP servers: [chains](../chains.md). Changes, also of definitions, apply immediately; of the retention, within an hour; of state, at the next start.", Show: showSection}},
 		Schemas:  schemas,
 		Formats:  []module.Format{{Name: "chain", About: "a chain (JSON Schema 2020-12)", Schema: func() any { return FormatSchema() }}},
 		Check: func(c module.Check) error {
@@ -120,23 +120,23 @@ func commands() []module.Command {
 		{Name: chain, Help: "Run steps across MCP servers, and check their definitions.", Detail: detailOf(chain)},
 		{Parent: chain, Name: "lint", Help: "Check definitions of chains.", New: func() any { return &lintCommand{} }},
 		{Parent: chain, Name: "graph", Help: "Draw a chain.", New: func() any { return &graphCommand{} }},
-		{Parent: chain, Name: "run", Help: "Run a chain to its end here, and show its steps.", New: func() any { return &runCommand{} }},
-		{Parent: chain, Name: "start", Help: "Start a run of a chain in a server.", New: func() any { return &startCommand{} }},
-		{Parent: chain, Name: "list", Help: "List runs, newest first; or the chains.", New: func() any { return &listCommand{} }},
-		{Parent: chain, Name: "show", Help: "Show a run: its steps, what it waits for, what it gave.", New: func() any { return &showCommand{} }},
-		below(chain, "signal", "Give a value to a run that waits for a signal.", detailOf("chain signal"), change(AskSignal.Operation, "name")),
-		below(chain, "cancel", "End a run for good.", detailOf("chain cancel"), change(AskCancel.Operation)),
+		{Parent: chain, Name: "run", Help: "Run a chain locally, and show its steps.", New: func() any { return &runCommand{} }},
+		{Parent: chain, Name: "start", Help: "Start a run of a chain on a server.", New: func() any { return &startCommand{} }},
+		{Parent: chain, Name: "list", Help: "List runs, newest first, or chains.", New: func() any { return &listCommand{} }},
+		{Parent: chain, Name: "show", Help: "Show a run: its steps, waits and output.", New: func() any { return &showCommand{} }},
+		below(chain, "signal", "Send a signal to a run.", detailOf("chain signal"), change(AskSignal.Operation, "name")),
+		below(chain, "cancel", "End a run permanently.", detailOf("chain cancel"), change(AskCancel.Operation)),
 		{Parent: chain, Name: "cancel-entry", Help: "Free an instance whose state waits for a chain that never ran.", New: func() any { return &cancelEntryCommand{} }},
 		below(chain, "pause", "Stop a run before its next step.", detailOf("chain pause"), change(AskPause.Operation)),
-		below(chain, "resume", "Let a paused run go on.", detailOf("chain resume"), change(AskResume.Operation)),
+		below(chain, "resume", "Continue a paused run.", detailOf("chain resume"), change(AskResume.Operation)),
 		below(chain, "redrive", "Run a failed run again from the step that failed.", detailOf("chain redrive"), change(AskRedrive.Operation)),
-		{Name: schedule, Help: "Look at the schedules of chains, pause and trigger them.", Detail: detailOf(schedule)},
-		below(schedule, "list", "List schedules: when each runs next, and what became of its last tick.", detailOf("schedule list"), &module.OperationCommand{
+		{Name: schedule, Help: "Show, pause and trigger the schedules of chains.", Detail: detailOf(schedule)},
+		below(schedule, "list", "List schedules, with the next run and the last tick of each.", detailOf("schedule list"), &module.OperationCommand{
 			Operation: AskSchedules.Operation, Rows: scheduleRows, None: "no chain has a schedule", Spare: []string{"ACTS FOR"},
 		}),
-		below(schedule, "pause", "Let the ticks of a schedule pass without runs.", detailOf("schedule pause"), reschedule(AskPauseSchedule.Operation)),
-		below(schedule, "resume", "Let the ticks of a paused schedule run again, from now on.", detailOf("schedule resume"), reschedule(AskResumeSchedule.Operation)),
-		below(schedule, "trigger", "Ask for a run now.", detailOf("schedule trigger"), reschedule(AskTrigger.Operation)),
+		below(schedule, "pause", "Pause a schedule, so that its ticks start no runs.", detailOf("schedule pause"), reschedule(AskPauseSchedule.Operation)),
+		below(schedule, "resume", "Resume a paused schedule from now on.", detailOf("schedule resume"), reschedule(AskResumeSchedule.Operation)),
+		below(schedule, "trigger", "Request a run now.", detailOf("schedule trigger"), reschedule(AskTrigger.Operation)),
 	}
 }
 

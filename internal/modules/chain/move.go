@@ -44,7 +44,7 @@ const (
 // happens once even if it is repeated.
 func (d Door) move(ctx context.Context, c Command) Outcome {
 	if d.Workflows == nil {
-		return refuse(CodeNotAllowed, "this run has no store whose workflows it could move")
+		return refuse(CodeNotAllowed, "this run has no store with workflows")
 	}
 	switch c.Action {
 	case moveStart:
@@ -107,7 +107,7 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 	}
 	switch review, o := d.awaitApproval(ctx, &c, r.Review.ID); {
 	case o.Err != nil && o.Err.Code == CodeNotAllowed && review.Decision == judge.Approve: // the approval itself made the move
-		o.Err.Message = fmt.Sprintf("the move %s of the instance %s was made when %s approved it, and the run stops here: %s", c.Target, c.Instance, review.By, o.Err.Message)
+		o.Err.Message = fmt.Sprintf("the move %s of the instance %s was made when %s approved it, but the run stops here: %s", c.Target, c.Instance, review.By, o.Err.Message)
 		return o
 	case o.Err != nil:
 		return o
@@ -157,7 +157,7 @@ func (d Door) awaitApproval(ctx context.Context, c *Command, id string) (engine.
 	case review.Status == record.ReviewResolved:
 		o = refuse(CodeRefused, "%s rejected it: %s", review.By, review.Reason)
 	default:
-		o = refuse(CodeRefused, "nobody decided it: the review %s is %s", id, review.Status)
+		o = refuse(CodeRefused, "no one decided the review %s: it is %s", id, review.Status)
 	}
 	return review, o
 }
@@ -184,7 +184,7 @@ func (d Door) await(ctx context.Context, c *Command, look func() (bool, error)) 
 		case <-stopOf(ctx):
 		case <-ctx.Done():
 		}
-		return Outcome{Err: &StepError{Code: CodeTimeout, Message: "it was not waited for any longer"}}
+		return Outcome{Err: &StepError{Code: CodeTimeout, Message: "the wait was ended early"}}
 	}
 }
 

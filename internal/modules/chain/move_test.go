@@ -134,7 +134,7 @@ func TestRightsAreAskedAtEveryStep(t *testing.T) {
 		t.Fatal(said(t, o))
 	}
 	revoked = errors.New("its token was revoked")
-	if got := said(t, d.Do(t.Context(), move("b", "start", "", "", nil))); got != "not_allowed ann, for whom the run acts, no longer has the rights to go on: its token was revoked final=true" {
+	if got := said(t, d.Do(t.Context(), move("b", "start", "", "", nil))); got != "not_allowed ann, the principal of the run, no longer has the rights to continue: its token was revoked final=true" {
 		t.Error(got)
 	}
 }
@@ -174,9 +174,9 @@ func TestRightsAreAskedBehindWaits(t *testing.T) {
 		}
 		want := "not_allowed "
 		if name == "a move that a person decides" {
-			want += "the move ask of the instance " + begun.ID + " was made when rita approved it, and the run stops here: "
+			want += "the move ask of the instance " + begun.ID + " was made when rita approved it, but the run stops here: "
 		}
-		if got := said(t, d.Do(t.Context(), row.c)); got != want+"ann, for whom the run acts, no longer has the rights to go on: its token was revoked final=true" || len(server.keys) > 1 {
+		if got := said(t, d.Do(t.Context(), row.c)); got != want+"ann, the principal of the run, no longer has the rights to continue: its token was revoked final=true" || len(server.keys) > 1 {
 			t.Errorf("%s: %s; the server was called %d times", name, got, len(server.keys))
 		}
 	}
@@ -221,7 +221,7 @@ func TestRightsGoneBehindAMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "the move ask of the instance " + begun.ID + " was made when rita approved it, and the run stops here: ann, for whom the run acts, no longer has the rights to go on: its token was revoked"
+	want := "the move ask of the instance " + begun.ID + " was made when rita approved it, but the run stops here: ann, the principal of the run, no longer has the rights to continue: its token was revoked"
 	if ended.Error == nil || ended.Error.Code != chain.CodeNotAllowed || ended.Error.Message != want {
 		t.Errorf("the run ends with %+v", ended.Error)
 	}
@@ -357,10 +357,10 @@ func TestCompletions(t *testing.T) {
 		want        string
 	}{
 		{"a text", "m", text, completer{}, `"ann m [{user hi}]"`},
-		{"an image", "m", image, completer{}, "not_allowed the prompt cannot be completed: message 1 is not a text of the user or the assistant final=true"},
+		{"an image", "m", image, completer{}, "not_allowed the prompt cannot be completed: message 1 is not text from the user or the assistant final=true"},
 		{"no messages", "m", nil, completer{}, "not_allowed the prompt cannot be completed: it has no messages final=true"},
 		{"a model that is down may be asked again", "down", text, completer{}, "model_error the model does not answer final=false"},
-		{"no model", "m", text, nil, "not_allowed this run has no model to complete the prompt with final=true"},
+		{"no model", "m", text, nil, "not_allowed no model is available to complete the prompt final=true"},
 	} {
 		o := chain.Door{Models: row.models}.Do(t.Context(), chain.Command{Op: chain.OpComplete, Name: row.model, Arguments: row.messages, Principal: ann})
 		if got := strings.TrimSpace(said(t, o)); got != row.want {

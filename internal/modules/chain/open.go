@@ -89,7 +89,7 @@ const knownVersion = 125
 // upgraded; 0 means there are none.
 func CheckVersion(version int64) error {
 	if version > knownVersion {
-		return fmt.Errorf("the tables of runs have the version %d, and this program knows %d", version, knownVersion)
+		return fmt.Errorf("the tables of runs have version %d, but this program supports %d", version, knownVersion)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 	c.Lease, c.Grace = cmp.Or(c.Lease, DefaultLease), cmp.Or(c.Grace, DefaultGrace)
 	for _, name := range []string{"DBOS__APPVERSION", "DBOS__VMID"} {
 		if os.Getenv(name) != "" {
-			return nil, fmt.Errorf("the variable %s is set, which would give runs another version or owner; unset it", name)
+			return nil, fmt.Errorf("unset the variable %s: it would change the version or owner of runs", name)
 		}
 	}
 	r := &Runs{

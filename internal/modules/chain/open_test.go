@@ -32,7 +32,7 @@ func TestRunsOfAnotherStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := "open the runs in " + path + ": they are of another store; name another place in state of the section chains"
+	want := "open the runs in " + path + ": they belong to another store; set another location in chains.state"
 	for name, how := range map[string]func(context.Context, Config) (*Runs, error){"execute": Open, "control": OpenControl} {
 		if err := open("b", how); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
@@ -60,7 +60,7 @@ func TestNewerTables(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "UPDATE "+VersionTable+" SET version = version + 1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), Config{Path: path}); err == nil || !strings.Contains(err.Error(), "the tables of runs have the version 126, and this program knows 125; use a newer gavel, or another file") {
+	if _, err := Open(t.Context(), Config{Path: path}); err == nil || !strings.Contains(err.Error(), "the tables of runs have version 126, but this program supports 125; use a newer gavel, or another file") {
 		t.Errorf("newer tables: %v", err)
 	}
 }

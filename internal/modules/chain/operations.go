@@ -95,7 +95,7 @@ func add[Req, Res any](o operation.Operation, runs bool, ask func(Chains, contex
 func findChains(ctx context.Context, c operation.Call, runs bool) (Chains, error) {
 	source, ok := c.Services[ServiceName].(Source)
 	if !ok {
-		return nil, &engine.Error{Code: engine.CodeUnknownWorkflow, Message: "There are no chains here.", Hint: "An operator declares them in the section chains of the configuration file."}
+		return nil, &engine.Error{Code: engine.CodeUnknownWorkflow, Message: "No chains are configured.", Hint: "Ask an operator to declare them in the section chains of the configuration file."}
 	}
 	return source(ctx, runs)
 }
@@ -152,20 +152,20 @@ func watchResult(c operation.Call, req RunResultRequest) func(context.Context) (
 		for _, s := range now.Steps {
 			ended[s.Op+" "+s.Key] = true
 		}
-		return fmt.Sprintf("%s of %s is %s: steps that have ended: %d.", now.Run, now.Chain, now.Status, len(ended)), nil
+		return fmt.Sprintf("%s of %s is %s; ended steps: %d.", now.Run, now.Chain, now.Status, len(ended)), nil
 	}
 }
 
 var (
 	fieldRun    = operation.Field{Name: "run", Required: true, Help: "The run's id.", Complete: completeRun}
-	fieldReason = operation.Field{Name: "reason", Help: "Why, for the record."}
+	fieldReason = operation.Field{Name: "reason", Help: "The reason, for the record."}
 )
 
 // The operations on chains.
 var (
 	AskChains = add(operation.Operation{
 		ID: "listChains", Title: "List chains", Right: engine.RightRead,
-		Description: "List the chains that you may run, with the schema of their input. A chain is a procedure of the operator's: steps across MCP servers.",
+		Description: "List the chains that you may run, with their input schemas. A chain is a procedure of the operator: steps across MCP servers.",
 		Tool:        operation.Tool{Name: "chain.list", ReadOnly: true},
 		Routes:      []operation.Route{{At: "GET /v1/chains"}},
 		Show:        operation.Adapt(showChains),
@@ -175,11 +175,11 @@ var (
 	})
 	AskStart = add(operation.Operation{
 		ID: "startRun", Title: "Run a chain", Right: engine.RightStart,
-		Description: "Start a run of a chain. It goes on by itself, and acts for you: its steps may do what you may.",
+		Description: "Start a run of a chain. It runs on its own, with your rights.",
 		Fields: []operation.Field{
 			{Name: "chain", Required: true, Help: "The chain's name."},
-			{Name: "input", Open: true, Help: "Its input: a JSON object, as inputSchema says."},
-			{Name: "run", Help: "An id of your own for the run: the same request with the same id returns that run, another one is refused."},
+			{Name: "input", Open: true, Help: "Its input: a JSON object that matches inputSchema."},
+			{Name: "run", Help: "Your own id for the run: repeating the request returns that run; another request with this id is refused."},
 		},
 		Tool:     operation.Tool{Name: "chain.start", Note: "Returns the run's id; chain.result waits for the end."},
 		Routes:   []operation.Route{{At: "POST /v1/runs", Created: true}},
@@ -190,16 +190,16 @@ var (
 		ID: "listRuns", Title: "List runs", Right: engine.RightRead,
 		Description: "List your runs, newest first.",
 		Fields: []operation.Field{
-			{Name: "chain", Help: "Only of this chain."},
-			{Name: "status", Enum: []string{string(StatusQueued), string(StatusRunning), string(StatusPaused), string(StatusDone), string(StatusFailed), string(StatusCancelled)}, Help: "Only of this status."},
+			{Name: "chain", Help: "Only runs of this chain."},
+			{Name: "status", Enum: []string{string(StatusQueued), string(StatusRunning), string(StatusPaused), string(StatusDone), string(StatusFailed), string(StatusCancelled)}, Help: "Only runs with this status."},
 			operation.FieldCursor, operation.PageLimit("runs", 500),
 		},
-		Routes: []operation.Route{{At: "GET /v1/runs", Note: "Reviewers, operators and auditors see those of all callers."}},
+		Routes: []operation.Route{{At: "GET /v1/runs", Note: "Reviewers, operators and auditors see the runs of all callers."}},
 	}, true, Chains.ListRuns)
 	AskRun = add(operation.Operation{
 		ID: "getRun", Title: "Show a run", Right: engine.RightRead,
-		Description: "Show where a run is: its status, the steps that have ended, what it waits for, and what is under way.",
-		Fields:      []operation.Field{fieldRun, {Name: "cursor", HTTPOnly: true, Help: "nextCursor of an earlier answer: only steps that have ended since, and perhaps some of those before."}},
+		Description: "Show a run: its status, ended steps, waits, and steps under way.",
+		Fields:      []operation.Field{fieldRun, {Name: "cursor", HTTPOnly: true, Help: "nextCursor of an earlier answer: only steps that have ended since, and perhaps some earlier ones."}},
 		Tool:        operation.Tool{Name: "chain.status", ReadOnly: true},
 		Routes:      []operation.Route{{At: "GET /v1/runs/{run}"}},
 		Show:        operation.Adapt(showSteps),
@@ -208,8 +208,8 @@ var (
 	})
 	AskResult = add(operation.Operation{
 		ID: "getRunResult", Title: "Wait for the result of a run", Right: engine.RightRead,
-		Description: "Wait for the end of a run, and return its output, or why it failed. A run that takes longer is returned as it is, and goes on.",
-		Fields:      []operation.Field{fieldRun, {Name: "wait", Range: &operation.Range{Least: 0, Most: waitMost}, Help: fmt.Sprintf("How many seconds to wait at most, 0 to %d; %d when left out.", waitMost, waitUsual)}},
+		Description: "Wait for a run to end, and return its output or failure. A run that takes longer continues, and is returned in its current state.",
+		Fields:      []operation.Field{fieldRun, {Name: "wait", Range: &operation.Range{Least: 0, Most: waitMost}, Help: fmt.Sprintf("Maximum seconds to wait, 0 to %d (default %d).", waitMost, waitUsual)}},
 		Tool:        operation.Tool{Name: "chain.result", ReadOnly: true},
 		Routes:      []operation.Route{{At: "GET /v1/runs/{run}/result"}},
 		Show:        operation.Adapt(showResult),
@@ -220,24 +220,24 @@ var (
 	}, true, waitResult)
 	AskSignal = add(operation.Operation{
 		ID: "signalRun", Title: "Signal a run", Right: engine.RightAdvance,
-		Description: "Give a value to the next step of a run that waits for a signal of that name, also where the run has not come to it yet.",
+		Description: "Send a signal to a run. It is kept until a step waits for it.",
 		Fields: []operation.Field{
 			fieldRun,
 			{Name: "name", Required: true, Help: "The signal's name."},
-			{Name: "value", Kind: operation.Any, Help: "The signal's value: any JSON; null when left out."},
+			{Name: "value", Kind: operation.Any, Help: "The signal's value: any JSON (default null)."},
 		},
 		Routes: []operation.Route{{At: "POST /v1/runs/{run}/signal"}},
 	}, true, func(chains Chains, ctx context.Context, p engine.Principal, req SignalRequest) (RunView, error) {
 		return chains.SignalRun(ctx, p, req.Run, req.Name, req.Value)
 	})
 	_ = add(operation.Operation{
-		ID: "answerRun", Title: "Say what became of a call", Right: engine.RightResolve,
-		Description: "Say what became of a step's call that may have been done, because gavel was stopped while it was under way. By a reviewer or an operator for whom the run does not act.",
+		ID: "answerRun", Title: "Report the outcome of a call", Right: engine.RightResolve,
+		Description: "Report the outcome of a step's call that was interrupted when gavel was stopped, and may have been done. The caller must be a reviewer or an operator, but not the principal that the run acts for.",
 		Fields: []operation.Field{
 			fieldRun,
-			{Name: "key", Required: true, Help: "The key of what the run waits for."},
-			{Name: "answer", Required: true, Enum: []string{AnswerHappened, AnswerAgain, AnswerGiveUp}, Help: "happened: it was done, and gave output. again: it was not done, and is to be made. give-up: the run ends."},
-			{Name: "output", Kind: operation.Any, Help: "What the call gave, where it happened: any JSON, null for nothing."},
+			{Name: "key", Required: true, Help: "The key of the call in the run's waiting list."},
+			{Name: "answer", Required: true, Enum: []string{AnswerHappened, AnswerAgain, AnswerGiveUp}, Help: "happened: it was done, and returned output. again: it was not done; make it again. give-up: end the run."},
+			{Name: "output", Kind: operation.Any, Help: "The output of a call that happened: any JSON, or null."},
 		},
 		Routes: []operation.Route{{At: "POST /v1/runs/{run}/answer"}},
 	}, true, func(chains Chains, ctx context.Context, p engine.Principal, req AnswerRequest) (RunView, error) {
@@ -245,25 +245,25 @@ var (
 	})
 	AskCancel = addChange(operation.Operation{
 		ID: "cancelRun", Title: "Cancel a run", Right: engine.RightCancel,
-		Description: "End a run for good. A call that is under way may still be done; what its steps did stays done.",
+		Description: "End a run permanently. A call that is under way may still complete; completed steps are not undone.",
 		Tool:        operation.Tool{Name: "chain.cancel", Destructive: true},
 		Show:        operation.Adapt(showRun),
 	}, Chains.CancelRun)
 	AskPause = addChange(operation.Operation{
 		ID: "pauseRun", Title: "Pause a run", Right: engine.RightOperate,
-		Description: "Stop a run before its next step; what is under way ends first.",
+		Description: "Stop a run before its next step; steps under way end first.",
 	}, Chains.PauseRun)
 	AskResume = addChange(operation.Operation{
 		ID: "resumeRun", Title: "Resume a run", Right: engine.RightOperate,
-		Description: "Let a paused run go on.",
+		Description: "Continue a paused run.",
 	}, Chains.ResumeRun)
 	AskRedrive = addChange(operation.Operation{
 		ID: "redriveRun", Title: "Redrive a run", Right: engine.RightOperate,
-		Description: "Run a failed run again from the step that failed, as a new run, which is returned; a repeated request returns the same run. What ended before keeps its outcome. Of a call that may have been done and may not run twice a person is asked first.",
+		Description: "Run a failed run again from the step that failed, as a new run, and return it; a repeated request returns the same run. Earlier steps keep their outcomes. A person is asked first about a call that may have been done and may not run twice.",
 	}, Chains.RedriveRun)
 	AskSchedules = add(operation.Operation{
 		ID: "listSchedules", Title: "List schedules", Right: engine.RightRead,
-		Description: "List the schedules of chains: when each runs next, what became of its last tick, and who paused it. Agents see none.",
+		Description: "List the schedules of chains, with the next run, the outcome of the last tick, and who paused it. Agents see none.",
 		Routes:      []operation.Route{{At: "GET /v1/schedules"}},
 	}, false, func(chains Chains, ctx context.Context, p engine.Principal, _ operation.Empty) (ScheduleList, error) {
 		all, err := chains.ListSchedules(ctx, p)
@@ -271,15 +271,15 @@ var (
 	})
 	AskPauseSchedule = addScheduleChange(operation.Operation{
 		ID: "pauseSchedule", Title: "Pause a schedule",
-		Description: "Let the ticks of a schedule pass without runs, until it is resumed. Runs that are under way go on.",
+		Description: "Pause a schedule: its ticks start no runs until it is resumed. Runs under way continue.",
 	}, Chains.PauseSchedule)
 	AskResumeSchedule = addScheduleChange(operation.Operation{
 		ID: "resumeSchedule", Title: "Resume a schedule",
-		Description: "Let the ticks of a paused schedule run again, from now on. Those that passed meanwhile are skipped.",
+		Description: "Resume a paused schedule from now on. Ticks that passed during the pause are skipped.",
 	}, Chains.ResumeSchedule)
 	AskTrigger = addScheduleChange(operation.Operation{
 		ID: "triggerSchedule", Title: "Trigger a schedule",
-		Description: "Ask for a run now, with the rules of the schedule, also while it is paused. It starts within seconds, when a server that runs chains looks; run is the id that it will have.",
+		Description: "Request a run now, with the rules of the schedule, even while it is paused. A server that runs chains starts it within seconds; run is the id that it will have.",
 	}, Chains.TriggerSchedule)
 )
 
@@ -386,7 +386,7 @@ func (q RunQuestion) Describe() string {
 	case QuestionSignal:
 		return "the signal " + q.Key
 	case QuestionStep:
-		return "a person's word on " + called
+		return "a person's answer about " + called
 	case QuestionInput:
 		return "a person's input for " + called
 	case QuestionReview:
@@ -396,7 +396,7 @@ func (q RunQuestion) Describe() string {
 	case QuestionSleep:
 		return "its time, " + q.Until.Format(time.RFC3339)
 	case string(OpComplete):
-		return "an answer of the model " + q.Name
+		return "an answer from the model " + q.Name
 	case string(OpTest):
 		return "a script"
 	case string(OpMove):

@@ -183,7 +183,7 @@ func (p *parser) parseSensitive(o *document.ObjectReader) []string {
 	for i, pointer := range pointers {
 		first, rest, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
 		if n := o.Value("sensitive"); i < len(n.Items) && (!strings.HasPrefix(pointer, "/") || rest == "" || !slices.Contains([]string{"input", "steps", "output"}, first)) {
-			p.rejectValue(n.Items[i], "%q points to nothing that a run has; write /input/NAME, /output/NAME or /steps/ID/output", pointer)
+			p.rejectValue(n.Items[i], "%q is not a value of a run; write /input/NAME, /output/NAME or /steps/ID/output", pointer)
 		}
 	}
 	return pointers
@@ -242,7 +242,7 @@ func (p *parser) parseSteps(o *document.ObjectReader, key string, parent *Step) 
 		p.rejectValue(n, "%q needs at least one step", key)
 	}
 	if p.nesting++; p.nesting > MaxNesting && n != nil {
-		p.rejectValue(n, "steps may be nested %d deep, not deeper", MaxNesting)
+		p.rejectValue(n, "steps may be nested at most %d deep", MaxNesting)
 		items = nil
 	}
 	defer func() { p.nesting-- }()
@@ -288,7 +288,7 @@ func (p *parser) parseStep(n *document.Node, parent *Step) *Step {
 			s.Data = parseTemplate(data, p.reportReference)
 		}
 		if s.Writes != (data != nil) {
-			p.rejectValue(n, "a resource step has \"data\" where its action is \"write\", and only there")
+			p.rejectValue(n, "a resource step has \"data\" if its action is \"write\", and only then")
 		}
 	case KindPrompt:
 		_ = o.Enum("action", "execute")
@@ -299,7 +299,7 @@ func (p *parser) parseStep(n *document.Node, parent *Step) *Step {
 	case KindParallel:
 		s.Tasks = p.parseSteps(o, "tasks", s)
 		if len(s.Tasks) > MaxTasks {
-			p.rejectValue(o.Value("tasks"), "a parallel step may have %d tasks, and this one has %d; use forEach with \"maxConcurrent\"", MaxTasks, len(s.Tasks))
+			p.rejectValue(o.Value("tasks"), "a parallel step may have at most %d tasks, not %d; use forEach with \"maxConcurrent\"", MaxTasks, len(s.Tasks))
 		}
 	case KindLoop:
 		s.Steps = p.parseSteps(o, "steps", s)
@@ -320,7 +320,7 @@ func (p *parser) parseStep(n *document.Node, parent *Step) *Step {
 		s.Wait, s.Signal, s.Review = p.parseSeconds(o, "seconds", 0), o.String("signal"), p.parseText(o, "review")
 		named := slices.DeleteFunc([]string{"seconds", "signal", "review"}, func(key string) bool { return !o.Has(key) })
 		if len(named) != 1 {
-			p.rejectValue(n, "a wait needs \"seconds\", \"signal\" or \"review\", and one only")
+			p.rejectValue(n, "a wait needs exactly one of \"seconds\", \"signal\" and \"review\"")
 		}
 	case KindWorkflow:
 		p.parseWorkflowStep(o, s)
@@ -338,9 +338,9 @@ func (p *parser) checkID(o *document.ObjectReader, s *Step) {
 	case !stepNamePattern().MatchString(s.ID):
 		p.rejectValue(n, "the id must be a letter, then letters, digits, underscores or hyphens, at most 64")
 	case slices.Contains(reservedNames, s.ID):
-		p.rejectValue(n, "the id %q means something else in a reference; choose another", s.ID)
+		p.rejectValue(n, "the id %q is reserved in references; choose another", s.ID)
 	case other != nil:
-		p.rejectValue(n, "the id %q is taken by %s; ids are unique in the chain", s.ID, other.path)
+		p.rejectValue(n, "duplicate id %q, already used at %s; ids are unique in the chain", s.ID, other.path)
 	default:
 		p.ids[s.ID] = s
 	}
@@ -387,7 +387,7 @@ func (p *parser) parseItems(o *document.ObjectReader) template {
 		p.rejectValue(n, "\"items\" must be a list, or one reference to a list such as \"{{variables.input.sites}}\"")
 	}
 	if len(n.Items) > MaxIterations {
-		p.rejectValue(n, "forEach may have %d items, and this has %d", MaxIterations, len(n.Items))
+		p.rejectValue(n, "forEach may have at most %d items, not %d", MaxIterations, len(n.Items))
 	}
 	return t
 }
@@ -428,7 +428,7 @@ func (p *parser) parseKeep(o *document.ObjectReader) []string {
 	paths := o.Strings("keep")
 	n := o.Value("keep")
 	if len(paths) > MaxKept {
-		p.rejectValue(n, "a step may keep %d parts of its output, and this one names %d; name what they are parts of", MaxKept, len(paths))
+		p.rejectValue(n, "a step may keep at most %d parts of its output, not %d; keep larger parts", MaxKept, len(paths))
 		return nil
 	}
 	for i, path := range paths {
@@ -546,13 +546,13 @@ func (p *parser) parseSchedule(o *document.ObjectReader) *Schedule {
 		case s.Type == kind && !r.Has(key):
 			p.addIssue("missing", r.Node(), r.Node().Line, "missing key %q, which a schedule of the type %s needs", key, kind)
 		case s.Type != "" && s.Type != kind && r.Has(key):
-			p.rejectValue(r.Value(key), "%q belongs to a schedule of the type %s, and this one is %s", key, kind, s.Type)
+			p.rejectValue(r.Value(key), "%q belongs to a schedule of the type %s, not %s", key, kind, s.Type)
 		}
 	}
 	if zone := r.StringPtr("timezone"); zone != nil {
 		location, err := time.LoadLocation(*zone)
 		if err != nil || *zone == "" || *zone == "Local" {
-			p.rejectValue(r.Value("timezone"), "%s is not a known time zone; write it as Europe/Berlin or UTC", quoteName(*zone))
+			p.rejectValue(r.Value("timezone"), "unknown time zone %s; use a name such as Europe/Berlin or UTC", quoteName(*zone))
 		} else {
 			s.Timezone = location
 		}

@@ -18,7 +18,7 @@ func (d *Definition) Procedure() operation.Procedure {
 			if wait == 0 {
 				return "and returns the run's id. Wait for its output with chain.result; chain.status shows its steps."
 			}
-			return fmt.Sprintf("waits up to %s for its end, and returns its output. If it takes longer, wait on with chain.result.", wait)
+			return fmt.Sprintf("waits up to %s for its end, and returns its output. If it takes longer, continue to wait with chain.result.", wait)
 		},
 		Run: func(ctx context.Context, call operation.ExtraCall, wait time.Duration) (any, bool, error) {
 			return runTool(ctx, d.Name, call, wait)
@@ -57,7 +57,7 @@ func runTool(ctx context.Context, name string, call operation.ExtraCall, wait ti
 	}
 	end := endAnswer{RunAnswer: showResult(res.(RunView)).(RunAnswer)} //nolint:forcetypeassert // its result, and what it shows
 	if !end.Status.HasEnded() {
-		end.Note = call.Style(fmt.Sprintf("It has not ended within %s and goes on; wait on with chain.result.", wait))
+		end.Note = call.Style(fmt.Sprintf("The run has not ended within %s and continues; wait for it with chain.result.", wait))
 	}
 	return end, AskResult.Refused(res), nil
 }

@@ -54,7 +54,7 @@ func (r *Runs) findTurn(ctx context.Context, p place, owner string) (uint, error
 	} {
 		list, err := r.listRows(ctx, append(filter, dbos.WithFilterName(runName), dbos.WithFilterQueueName(p.queue))...)
 		if err != nil {
-			return 0, fmt.Errorf("find the turn of a run: %w", err)
+			return 0, fmt.Errorf("find the queue position of a run: %w", err)
 		}
 		for _, w := range list {
 			last = max(last, w.Priority)
@@ -110,7 +110,7 @@ func (r *Runs) registerQueue(name string, options ...dbos.QueueOption) error {
 	defer done()
 	options = append(options, dbos.WithQueueBasePollingInterval(queuePoll), dbos.WithQueueOnConflict(dbos.QueueConflictAlwaysUpdate))
 	if _, err := dbos.RegisterQueue(c, name, options...); err != nil {
-		return fmt.Errorf("make the queue of runs: %w", err)
+		return fmt.Errorf("create the queue of runs: %w", err)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (r *Runs) deleteQueue(ctx context.Context, queue string) error {
 	c, done := r.within(ctx)
 	defer done()
 	if err := dbos.DeleteQueue(c, queue); err != nil {
-		return fmt.Errorf("delete a queue of runs that holds none: %w", err)
+		return fmt.Errorf("delete an empty queue of runs: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

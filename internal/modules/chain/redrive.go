@@ -24,7 +24,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		return "", err
 	}
 	if s.Status != StatusFailed || s.Result == nil || s.Result.Err == nil || s.Result.Err.Key == "" {
-		return "", fmt.Errorf("the run %s has no failed step to go on from: it is %s", run, s.Status)
+		return "", fmt.Errorf("the run %s has no failed step to continue from: it is %s", run, s.Status)
 	}
 	from, err := r.findRestart(ctx, run, s.Result.Err)
 	if err != nil {
@@ -88,11 +88,11 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 			break
 		}
 		if begin += len(names); len(names) < namesAtOnce {
-			return 0, fmt.Errorf("the run %s failed before the first call of %q, and would again; start a new run", run, failed.Step)
+			return 0, fmt.Errorf("the run %s failed before the first call of %q, and would fail again; start a new run", run, failed.Step)
 		}
 	}
 	fail := func(err error) (int, error) {
-		return 0, fmt.Errorf("the run %s cannot go on from %q: %w; start a new run", run, failed.Step, err)
+		return 0, fmt.Errorf("the run %s cannot continue from %q: %w; start a new run", run, failed.Step, err)
 	}
 	for {
 		page, err := read(begin, resultsAtOnce, true)
@@ -189,7 +189,7 @@ func (p *restart) find() (int, error) {
 	}
 	switch {
 	case beside != "" && p.failedAt < from: // records are kept as a prefix, so the failure would be kept too
-		return 0, fmt.Errorf("%q, which began after it, was done or may have been, and may not run twice", beside)
+		return 0, fmt.Errorf("%q, which began later, may have been done, and may not run twice", beside)
 	case from > p.doneAt+1 || p.failedAt >= from || p.done == "":
 		return from, nil
 	case p.failed.Code == CodeOutput && isAttempt(p.done, p.failed.Key): // a person may supply a better output
@@ -217,7 +217,7 @@ func (r *Runs) claimRedrive(ctx context.Context, run string) (string, bool, erro
 	o, _ := r.readSignal(ctx, claim)
 	claimed, _ := o.Value.(string)
 	if claimed == "" {
-		return "", false, fmt.Errorf("read which run runs %s again; try again", run)
+		return "", false, fmt.Errorf("cannot read which run repeats %s; try again", run)
 	}
 	switch s, err := r.Get(ctx, claimed); {
 	case errors.Is(err, ErrUnknownRun): // the process that claimed the id stopped before starting the run
@@ -225,7 +225,7 @@ func (r *Runs) claimRedrive(ctx context.Context, run string) (string, bool, erro
 	case err != nil:
 		return "", false, err
 	case s.Status == StatusFailed:
-		return "", false, fmt.Errorf("the run %s ran %s again and failed too; redrive that one", claimed, run)
+		return "", false, fmt.Errorf("the run %s repeated %s and failed too; redrive the newer run", claimed, run)
 	}
 	return claimed, true, nil
 }

@@ -275,12 +275,12 @@ func TestRedriveAtOnce(t *testing.T) {
 		},
 		"a loop that came to its end": {
 			steps: []string{`{id: l, type: loop, max_iterations: 2, until: "{{pay.output}} == 'done'", steps: [` + payStep + `]}`},
-			fails: `cannot go on from "l": "l#2/pay" was done and may not run twice; start a new run`,
+			fails: `cannot continue from "l": "l#2/pay" was done and may not run twice; start a new run`,
 		},
 		"a handler of calls at once, of which the later was done": {
 			steps: []string{payOrder, `{id: undo, type: parallel, mode: all, tasks: [{id: a, type: tool, server: s, action: a}, {id: b, type: tool, server: s, action: b}]}`},
 			plan:  plan{"pay": {declines}, "a": {declines}},
-			fails: `cannot go on from "pay": "pay!undo/b" was done and may not run twice; start a new run`,
+			fails: `cannot continue from "pay": "pay!undo/b" was done and may not run twice; start a new run`,
 		},
 		"a callback": {
 			steps: []string{payStep, `{id: alert, type: tool, server: s, action: alert}` + "\non_error: {step: alert}"}, plan: plan{"pay": {declines}}, want: map[string]int{"pay": 2, "alert": 1},
@@ -294,18 +294,18 @@ func TestRedriveAtOnce(t *testing.T) {
 		},
 		"a branch beside it that was done": {
 			steps: []string{besides}, plan: plan{"a": {declines}},
-			fails: `cannot go on from "a": "p/b", which began after it, was done or may have been, and may not run twice; start a new run`,
+			fails: `cannot continue from "a": "p/b", which began later, may have been done, and may not run twice; start a new run`,
 		},
 		"a branch beside it in doubt": {
 			steps: []string{besides}, plan: plan{"a": {declines}, "b": {lost}},
-			fails: `cannot go on from "a": "p/b", which began after it, was done or may have been, and may not run twice; start a new run`,
+			fails: `cannot continue from "a": "p/b", which began later, may have been done, and may not run twice; start a new run`,
 		},
 		"a branch before it that was done": {
 			steps: []string{besides}, plan: plan{"b": {declines}}, want: map[string]int{"a": 1, "b": 2},
 		},
 		"no call at all": {
 			steps: []string{payStep, `{id: b, type: tool, server: s, action: b, arguments: {x: "{{pay.output.receipt}}"}}`},
-			fails: `failed before the first call of "b", and would again; start a new run`,
+			fails: `failed before the first call of "b", and would fail again; start a new run`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,11 +33,11 @@ type reference struct {
 func parsePath(text string) (reference, error) {
 	segments := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(text), ".")
 	if len(segments) > maxSegments {
-		return reference{}, fmt.Errorf("a path may have at most %d keys and indexes, and one has %d", maxSegments, len(segments))
+		return reference{}, fmt.Errorf("a path may have at most %d keys and indexes, not %d", maxSegments, len(segments))
 	}
 	for _, key := range segments {
 		if slices.Contains([]string{"__proto__", "constructor", "prototype"}, key) {
-			return reference{}, fmt.Errorf("a path may not name %q", key)
+			return reference{}, fmt.Errorf("a path may not contain %q", key)
 		}
 	}
 	return reference{text: text, segments: segments}, nil
@@ -47,7 +47,7 @@ func parsePath(text string) (reference, error) {
 func checkKept(path string) error {
 	below := "output." + path
 	if m := referencePattern().FindStringSubmatch("{{" + below + "}}"); m == nil || m[1] != below {
-		return fmt.Errorf("%s is no path below the output; write one like total or items[0].name, and of a list one like 0.name", quoteName(path))
+		return fmt.Errorf("%s is not a path in the output; write a path such as total or items[0].name, or 0.name for a list", quoteName(path))
 	}
 	_, err := parsePath(path)
 	return err

@@ -92,11 +92,11 @@ func TestConditions(t *testing.T) {
 		{"false and false or true", true, ""},
 		{"false and (false or true)", false, ""},
 		{"not(true and not 'and' contains 'or')", false, ""},
-		{"{{a.output.yes}} and {{a.output.n}}", false, "{{a.output.n}} is a number, and a condition without a comparison needs true or false"},
-		{"{{a.output.big}} > 1", false, "a number and a number have no order; compare two numbers or two texts"},
-		{"{{a.output.text}} > 1", false, "a text and a number have no order; compare two numbers or two texts"},
-		{"{{a.output.n}} contains 3", false, "a number cannot contain anything; contains looks into a text, a list or the keys of an object"},
-		{"{{a.output.n}}", false, "{{a.output.n}} is a number, and a condition without a comparison needs true or false"},
+		{"{{a.output.yes}} and {{a.output.n}}", false, "{{a.output.n}} is a number; a condition without a comparison must be true or false"},
+		{"{{a.output.big}} > 1", false, "a number and a number cannot be ordered; compare two numbers or two texts"},
+		{"{{a.output.text}} > 1", false, "a text and a number cannot be ordered; compare two numbers or two texts"},
+		{"{{a.output.n}} contains 3", false, "contains needs a text, a list or an object on its left, not a number"},
+		{"{{a.output.n}}", false, "{{a.output.n}} is a number; a condition without a comparison must be true or false"},
 		{"{{a.output.gone}} == 1", false, `{{a.output.gone}} is missing: a.output has "big", "list", "n", "none", "one", "text", "yes"`},
 	} {
 		c, err := parseCondition(row.condition)

@@ -41,7 +41,7 @@ func (p *replay) find(id int) (step dbos.StepInfo, ok bool, err error) {
 	for !p.whole && p.last < id {
 		page, err := p.read(p.offset, p.limit)
 		if err != nil {
-			return dbos.StepInfo{}, false, fmt.Errorf("read what the run has recorded: %w", err)
+			return dbos.StepInfo{}, false, fmt.Errorf("read the record of the run: %w", err)
 		}
 		bytes := 0
 		for _, step := range page {

@@ -261,7 +261,7 @@ func TestStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.signal(syscall.SIGCONT)
-	b.await("the first replica to notice", func() bool { return strings.Contains(first.said.String(), "goes on as a new one") })
+	b.await("the first replica to notice", func() bool { return strings.Contains(first.said.String(), "continues under a new identity") })
 	second.kill()
 	b.start("other")
 	b.await("the first replica to run another chain", func() bool { return b.notes.count("effect:a") == 1 })

@@ -150,17 +150,17 @@ var errOthersRun = errors.New("another principal has the run")
 func checkOwner(req StartRequest, chain, principal string) error {
 	switch {
 	case principal != req.Principal.ID:
-		e := reusedRun("", "The id %q is another run's.", req.Run)
+		e := reusedRun("", "The id %q belongs to another run.", req.Run)
 		e.Err = errOthersRun
 		return e
 	case chain != req.Definition.Name:
-		return reusedRun(orRepeat, "The id %q is that of a run of the chain %q.", nameRun(req.Principal, principal, req.Run), chain)
+		return reusedRun(orRepeat, "The id %q belongs to a run of the chain %q.", nameRun(req.Principal, principal, req.Run), chain)
 	}
 	return nil
 }
 
 func reusedInput(req StartRequest) error {
-	return reusedRun(orRepeat, "The id %q is that of a run of the chain %q with another input.", nameRun(req.Principal, req.Principal.ID, req.Run), req.Definition.Name)
+	return reusedRun(orRepeat, "The id %q belongs to a run of the chain %q with another input.", nameRun(req.Principal, req.Principal.ID, req.Run), req.Definition.Name)
 }
 
 // orRepeat completes the hint if the run belongs to the same principal.

@@ -54,7 +54,7 @@ func TestReusedRun(t *testing.T) {
 			{"short", "order", `{"count":2}`, "another input"},
 			{"short", "order", `{"count":2,"secret":"canary-1","colour":"red"}`, "another input"},
 			{"short", "order", ``, "another input"},
-			{"short", "plain", `{"count":2,"secret":"canary-1"}`, `that of a run of the chain "order".`},
+			{"short", "plain", `{"count":2,"secret":"canary-1"}`, `belongs to a run of the chain "order".`},
 			{"long", "order", inputs["long"], ""},
 			{"long", "order", `{"item":"` + long + `."}`, "another input"},
 			{"none", "order", `{}`, ""},

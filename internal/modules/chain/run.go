@@ -84,7 +84,7 @@ func keepParts(c Command, o Outcome) Outcome {
 				part, err = walkPath(content{o.Value, o.Text, o.Wrapped}.around(r.segments[0]), r, 0)
 			}
 			if err != nil {
-				return fail("of the output %v", err)
+				return fail("in the output, %v", err)
 			}
 			putPart(kept, r.segments, part)
 		}
@@ -95,7 +95,7 @@ func keepParts(c Command, o Outcome) Outcome {
 	case err != nil:
 		return fail("the output is not JSON: %v", err)
 	case max(len(raw), len(o.Text)) > MaxOutput:
-		return fail("the output has %d bytes; at most %d are kept: name the parts that are needed with \"keep\"", max(len(raw), len(o.Text)), MaxOutput)
+		return fail("the output has %d bytes; the limit is %d: select the needed parts with \"keep\"", max(len(raw), len(o.Text)), MaxOutput)
 	}
 	return o
 }

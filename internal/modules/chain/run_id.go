@@ -100,6 +100,6 @@ func (s *Service) findChosen(ctx context.Context, p engine.Principal, run string
 	}
 	return RunState{}, &engine.Error{
 		Code: engine.CodeConflict, Path: "/run", Message: fmt.Sprintf("%d principals have a run %q.", len(found), run),
-		Hint: fmt.Sprintf("Use the whole id, such as %s, of %s.", found[0].Run, found[0].Principal),
+		Hint: fmt.Sprintf("Use the full id, such as %s of %s.", found[0].Run, found[0].Principal),
 	}
 }

@@ -171,7 +171,7 @@ func (s *Schedule) admit(st scheduleState, tick Tick) (action string, next sched
 			st.Last[0] = TickOutcome{Tick: tick, Outcome: TickQueued, Reason: "a run is under way"}
 			return actQueue, st
 		}
-		st.Last[0] = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: fmt.Sprintf("%d ticks wait already", maxQueued)}
+		st.Last[0] = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: fmt.Sprintf("%d ticks are already waiting", maxQueued)}
 	default:
 		st.Last[0] = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: "a run is under way"}
 	}
@@ -219,7 +219,7 @@ func explainAhead(s *Schedule, st scheduleState, now time.Time) string {
 	if st.isPaused() || st.Timing != s.String() || st.Passed.Sub(now) <= onTime {
 		return ""
 	}
-	return fmt.Sprintf("The clock was ahead: no tick before %s. Pause and resume it.", st.Passed.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("The clock was ahead: no tick before %s. Pause and resume the schedule.", st.Passed.UTC().Format(time.RFC3339))
 }
 
 // nextStart returns when the next tick starts, or false if there is none.

@@ -49,7 +49,7 @@ func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger
 			return nil
 		})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
-			log.WarnContext(ctx, "cannot look after the schedules of chains; trying again", "cause", err)
+			log.WarnContext(ctx, "cannot check the schedules of chains; trying again", "cause", err)
 		}
 		_, _ = pause(ctx, nil, leadEvery)
 	}
@@ -71,12 +71,12 @@ func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, wa
 		}
 		kept, err := s.keep(ctx, d)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseLost) {
-			log.WarnContext(ctx, "the record of a schedule cannot be read or begun; trying again", "chain", name, "cause", err)
+			log.WarnContext(ctx, "cannot read or create the record of a schedule; trying again", "chain", name, "cause", err)
 			continue
 		}
 		if warning := explainAhead(d.Schedule, kept.scheduleState, s.config.Engine.Now()); warning != "" && !warned[name].Equal(kept.Passed) {
 			warned[name] = kept.Passed
-			log.WarnContext(ctx, "a schedule waits, as its record is ahead of the clock", "chain", name, "why", warning)
+			log.WarnContext(ctx, "a schedule waits because its record is ahead of the clock", "chain", name, "why", warning)
 		}
 		begun, more := time.Now(), err == nil
 		for more && time.Since(begun) < turnTime {
@@ -87,7 +87,7 @@ func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, wa
 		case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost):
 			return false, err
 		case err != nil && !isCode(err, engine.CodeConflict): // a concurrent change was faster: retry next time
-			log.WarnContext(ctx, "a tick is not decided; trying again", "chain", name, "cause", err)
+			log.WarnContext(ctx, "cannot decide a tick; trying again", "chain", name, "cause", err)
 		}
 	}
 	return unfinished, nil

@@ -256,7 +256,7 @@ func TestTicksMissedAndOverlapping(t *testing.T) {
 		"each second, replaced":         {`{type: interval, seconds: 60, overlap: replace}`, time.Hour, 0, 60, chain.TickStarted, "it replaced a run"},
 		"each minute, allowed":          {`{type: interval, seconds: 60, overlap: allow}`, time.Hour, 0, 60, chain.TickStarted, ""},
 		"each minute, queued":           {`{type: interval, seconds: 60, overlap: queue}`, 2 * time.Minute, 0, 30, chain.TickQueued, "a run is under way"},
-		"queued until no more wait":     {`{type: interval, seconds: 1, overlap: queue}`, time.Hour, 0, 1, chain.TickSkipped, "100 ticks wait already"},
+		"queued until no more wait":     {`{type: interval, seconds: 1, overlap: queue}`, time.Hour, 0, 1, chain.TickSkipped, "100 ticks are already waiting"},
 		"down, the latest":              {`{type: interval, seconds: 60}`, time.Second, 30 * time.Minute, 31, chain.TickStarted, ""},
 		"down, all":                     {`{type: interval, seconds: 60, missed: all, overlap: allow}`, time.Second, 30 * time.Minute, 60, chain.TickStarted, ""},
 		"down, all within five minutes": {`{type: interval, seconds: 60, missed: all, missedWithin: 5m30s, overlap: allow}`, time.Second, 30 * time.Minute, 36, chain.TickStarted, ""},
@@ -545,7 +545,7 @@ func TestScheduleAheadOfTheClock(t *testing.T) {
 		}
 		ahead.Store(0)
 		look(20 * time.Minute)
-		const want = "The clock was ahead: no tick before 2000-01-01T01:10:00Z. Pause and resume it."
+		const want = "The clock was ahead: no tick before 2000-01-01T01:10:00Z. Pause and resume the schedule."
 		if warning() != want || strings.Count(log.String(), want) != 1 || len(runs.began) != 1 {
 			t.Errorf("%d runs, %q, the log says %s", len(runs.began), warning(), log.String())
 		}

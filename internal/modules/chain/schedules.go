@@ -128,7 +128,7 @@ func (s *Schedules) view(d *Definition, kept keptSchedule) ScheduleView {
 func (s *Schedules) PauseSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error) {
 	return s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by RunNote) (string, error) {
 		if kept.isPaused() {
-			return "", unchanged("The schedule of %q is paused already.", chain)
+			return "", unchanged("The schedule of %q is already paused.", chain)
 		}
 		by.Paused = true
 		kept.Paused = by
@@ -156,10 +156,10 @@ func (s *Schedules) TriggerSchedule(ctx context.Context, p engine.Principal, cha
 	var asked Tick
 	_, err := s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by RunNote) (string, error) {
 		if _, ok := s.config.RunAs(); !ok {
-			return "", &engine.Error{Code: engine.CodeForbidden, Message: "The configuration does not say for whom the runs of schedules act.", Hint: "Name a principal in chains.runAs."}
+			return "", &engine.Error{Code: engine.CodeForbidden, Message: "Scheduled runs have no principal.", Hint: "Name one in chains.runAs."}
 		}
 		if len(kept.Asked) >= maxQueued {
-			return "", &engine.Error{Code: engine.CodeBusy, Message: fmt.Sprintf("%d runs are asked for already.", len(kept.Asked)), Hint: "See that a server with these chains runs."}
+			return "", &engine.Error{Code: engine.CodeBusy, Message: fmt.Sprintf("%d runs are already requested.", len(kept.Asked)), Hint: "Check that a server with these chains runs."}
 		}
 		asked = Tick{At: by.At, Run: TickRun(chain+" "+by.At.Format(time.RFC3339Nano)+" "+by.By, by.At), By: by.By, Why: by.Why}
 		kept.Asked = append(kept.Asked, asked)
@@ -269,7 +269,7 @@ func (s *Schedules) record(ctx context.Context, p engine.Principal, kept keptSch
 		return kept, err
 	}
 	if moved.Decision.Outcome != judge.Approve {
-		return kept, engine.InternalError("record what became of a schedule", fmt.Errorf("%s: %v", moved.Decision.Outcome, moved.Decision.Findings))
+		return kept, engine.InternalError("record the outcome of a tick", fmt.Errorf("%s: %v", moved.Decision.Outcome, moved.Decision.Findings))
 	}
 	kept.revision = moved.Revision
 	return kept, nil

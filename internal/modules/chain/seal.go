@@ -27,7 +27,7 @@ func (r *Runs) seal(ctx context.Context, run string, sensitive, failed bool, tex
 	}
 	sealed, err := r.config.Ledger.Values().SealText(ctx, engine.RunInstance(run), text)
 	if err != nil {
-		return "", fmt.Errorf("seal what the run %s records: %w", run, err)
+		return "", fmt.Errorf("seal the record of the run %s: %w", run, err)
 	}
 	raw, err := json.Marshal(sealedText{Run: run, Text: sealed, Failed: failed})
 	return string(raw), err
@@ -40,11 +40,11 @@ func (r *Runs) open(ctx context.Context, text string) (string, error) {
 		return text, nil
 	}
 	if r.config.Ledger == nil {
-		return "", fmt.Errorf("what the run %s recorded is sealed, and its store is not open here", e.Run)
+		return "", fmt.Errorf("the record of the run %s is sealed, and its store is not open here", e.Run)
 	}
 	plain, err := r.config.Ledger.Values().OpenText(ctx, engine.RunInstance(e.Run), e.Text)
 	if err != nil {
-		return "", fmt.Errorf("open what the run %s recorded: %w", e.Run, err)
+		return "", fmt.Errorf("open the sealed record of the run %s: %w", e.Run, err)
 	}
 	return plain, nil
 }
@@ -84,7 +84,7 @@ func (r *Runs) readResult(output any) *Result {
 	if err != nil && isSealed {
 		result := &Result{}
 		if sealed.Failed {
-			result.Err = &StepError{Code: CodeSealed, Message: "why it failed cannot be read: " + err.Error(), Final: true}
+			result.Err = &StepError{Code: CodeSealed, Message: "the reason for the failure cannot be read: " + err.Error(), Final: true}
 		}
 		return result
 	}

@@ -100,7 +100,7 @@ func TestSeedBugs(t *testing.T) {
 			steps(`{id: a, type: tool, server: s, action: get, on_error: other}`, `{id: other, type: tool, server: s, action: other}`, use+`{}}`),
 			answers{"s/get": fails("down"), "s/other": fails("down as well")},
 			[]string{`s/get null`, `s/other null`},
-			`down; "other", which handles that, failed as well: down as well`,
+			`down; its handler "other" also failed: down as well`,
 		},
 		{
 			"retries are not made",

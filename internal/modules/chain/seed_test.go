@@ -204,7 +204,7 @@ func TestSeedRuns(t *testing.T) {
 			"loop", "ends by its cap",
 			answers{vision + "screenshot": says("nothing")},
 			nil, `{}`,
-			`the loop "wait_loop" ended after 60 iterations, and its condition was never true: {{step_check.output}} contains 'Expected Text'`,
+			`the loop "wait_loop" ended after 60 iterations without its condition becoming true: {{step_check.output}} contains 'Expected Text'`,
 		},
 		{"retry", "falls back after three attempts", answers{vision + "navigate": func(c Command, _ int) Outcome {
 			if marshal(c.Arguments) == `{"url":"https://example.com"}` {

@@ -33,20 +33,20 @@ func requireInput(given *Input, result map[string]any) Outcome {
 	_, isText := in.State.(string)
 	switch again := given != nil && len(given.Responses) == 0; {
 	case in.State != nil && !isText:
-		return fail("the server asks for input with a \"requestState\" that is %s; it must be a text", describeKind(in.State))
+		return fail("the server's \"requestState\" must be a text, not %s", describeKind(in.State))
 	case len(in.Requests) == 0 && in.State == nil:
-		return fail("the server asks for input and does not say for which: \"input_required\" has neither \"inputRequests\" nor \"requestState\"")
+		return fail("the server asks for unspecified input: \"input_required\" has neither \"inputRequests\" nor \"requestState\"")
 	case len(in.Requests) == 0 && again:
-		return fail("the server asks for input and does not say for which, twice in a row: \"input_required\" has no \"inputRequests\"")
+		return fail("the server asks for unspecified input twice in a row: \"input_required\" has no \"inputRequests\"")
 	}
 	for name, value := range in.Requests {
 		request, _ := value.(map[string]any)
 		if method, _ := request["method"].(string); method != "elicitation/create" {
-			return fail("the server asks for input %q by %q, which a run cannot answer", script.Clean(name, 40), script.Clean(method, 40))
+			return fail("the server asks for input %q with the method %q, which a run cannot answer", script.Clean(name, 40), script.Clean(method, 40))
 		}
 	}
 	if raw, err := document.Marshal(in); err != nil || len(raw) > MaxOutput {
-		return fail("the server asks for input with %d bytes; at most %d are read", len(raw), MaxOutput)
+		return fail("the server asks for input with %d bytes; the limit is %d", len(raw), MaxOutput)
 	}
 	return Outcome{Value: in, Err: &StepError{Code: CodeInput, Message: "the server asks for input", Final: true}}
 }

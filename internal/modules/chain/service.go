@@ -150,7 +150,7 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 	}
 	leave, err := s.starting.Acquire(ctx, p.ID)
 	if errors.Is(err, fairshare.ErrBusy) {
-		return RunView{}, &engine.Error{Code: engine.CodeBusy, Message: "Too many of your starts of chains wait.", Hint: "Try again later.", RetryAfter: time.Second}
+		return RunView{}, &engine.Error{Code: engine.CodeBusy, Message: "Too many of your chain starts are waiting.", Hint: "Try again later.", RetryAfter: time.Second}
 	} else if err != nil {
 		return RunView{}, engine.StoreError("start the run", err)
 	}
@@ -183,11 +183,11 @@ func checkRunID(run string) error {
 	}
 	switch {
 	case IsTickRun(run):
-		return refuse("Use another id.", "The id %q has the form of those that schedules give to their runs.", run)
+		return refuse("Use another id.", "The id %q has the form reserved for scheduled runs.", run)
 	case strings.HasPrefix(run, entryPrefix):
-		return refuse("Use another id.", "Ids that begin with %s are those of runs that a state of a workflow starts.", entryPrefix)
+		return refuse("Use another id.", "Ids that begin with %s are reserved for runs that workflow states start.", entryPrefix)
 	case !runID.MatchString(run):
-		return refuse("Use up to 128 letters, digits and . _ : @ -, beginning with a letter or digit.", "%.80q is no id of a run.", run)
+		return refuse("Use up to 128 letters, digits and . _ : @ -, beginning with a letter or digit.", "%.80q is not a valid run id.", run)
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (s *Service) findChain(p engine.Principal, name string) (*Definition, error
 		return nil, err
 	}
 	if name == "" {
-		return nil, engine.MissingField("chain", "The name of a chain that the list names.")
+		return nil, engine.MissingField("chain", "The name of a chain from the list of chains.")
 	}
 	d := s.config.Chains()[name]
 	if d == nil || !p.InScope(WorkflowPrefix+name) {
@@ -225,7 +225,7 @@ func (s *Service) findChain(p engine.Principal, name string) (*Definition, error
 // start starts a run that does not exist yet, subject to quota, which may be nil.
 func (s *Service) start(ctx context.Context, begin StartRequest, quota func(context.Context, engine.Principal) error) (RunView, error) {
 	if _, err := begin.Definition.CheckInput(begin.Input); err != nil {
-		return RunView{}, &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: sentence(err), Hint: "Look at the chain's inputSchema and variables."}
+		return RunView{}, &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: sentence(err), Hint: "Check the input against the chain's inputSchema."}
 	}
 	if quota != nil {
 		if err := quota(ctx, begin.Principal); err != nil {
@@ -260,7 +260,7 @@ func (s *Service) checkOpen(ctx context.Context, p engine.Principal) error {
 	if len(open)+len(suspended) < most {
 		return nil
 	}
-	return &engine.Error{Code: engine.CodeTooManyInstances, Message: fmt.Sprintf("%d of your runs are open, which is the quota.", most), Hint: "Wait until runs have ended, or cancel some; an operator raises chains.openRuns."}
+	return &engine.Error{Code: engine.CodeTooManyInstances, Message: fmt.Sprintf("You have %d open runs, which is the quota.", most), Hint: "Wait until runs have ended, or cancel some; an operator can raise chains.openRuns."}
 }
 
 func unknownChain(name string) *engine.Error {
@@ -308,7 +308,7 @@ func (s *Service) ReadNewSteps(ctx context.Context, p engine.Principal, run, cur
 	first := 0
 	if cursor != "" {
 		if first, err = strconv.Atoi(cursor); err != nil || first < 0 {
-			return RunView{}, wrongCursor("none that a run returned", "Leave it out to begin with the first step.")
+			return RunView{}, wrongCursor("not one that a run returned", "Leave it out to begin with the first step.")
 		}
 	}
 	return s.view(ctx, p, known, first)
@@ -334,7 +334,7 @@ func (s *Service) WaitRun(ctx context.Context, p engine.Principal, run string) (
 		return RunView{}, err
 	}
 	if _, err := s.config.Runs.Wait(ctx, known.Run); err != nil && ctx.Err() != nil {
-		return RunView{}, engine.StoreError("see the end of the run", err)
+		return RunView{}, engine.StoreError("wait for the run", err)
 	}
 	return s.ReadRun(ctx, p, known.Run)
 }
@@ -425,7 +425,7 @@ func readCursor(cursor string) (until time.Time, offset int, err error) {
 	milliseconds, wrong := strconv.ParseInt(at, 10, 64)
 	offset, wrong2 := strconv.Atoi(after)
 	if wrong != nil || wrong2 != nil || offset < 0 {
-		return time.Time{}, 0, wrongCursor("none that a list returned", "Leave it out to begin with the newest run.")
+		return time.Time{}, 0, wrongCursor("not one that a list returned", "Leave it out to begin with the newest run.")
 	}
 	return time.UnixMilli(milliseconds), offset, nil
 }
@@ -447,7 +447,7 @@ func (s *Service) SignalRun(ctx context.Context, p engine.Principal, run, name s
 func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, answer string, output json.RawMessage) (RunView, error) {
 	if !slices.Contains([]string{AnswerHappened, AnswerAgain, AnswerGiveUp}, answer) {
 		return RunView{}, &engine.Error{
-			Code: engine.CodeInvalidArgument, Path: "/answer", Message: fmt.Sprintf("%.80q is no answer.", answer),
+			Code: engine.CodeInvalidArgument, Path: "/answer", Message: fmt.Sprintf("%.80q is not a valid answer.", answer),
 			Hint: fmt.Sprintf("Answer %s, %s or %s.", AnswerHappened, AnswerAgain, AnswerGiveUp),
 		}
 	}
@@ -460,7 +460,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 		return RunView{}, err
 	}
 	if known.Principal == p.ID {
-		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you, so what became of its call is not yours to say.", Hint: "Leave the answer to another reviewer."}
+		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you, so you may not report the outcome of its call.", Hint: "Leave the answer to another reviewer."}
 	}
 	return s.change(ctx, p, engine.RightResolve, known.Run, func(run string) error {
 		all, err := s.config.Runs.questions(ctx, run)
@@ -471,7 +471,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 		at := slices.IndexFunc(asked, func(q RunQuestion) bool { return q.isAboutCall() && q.Key == key })
 		switch {
 		case at < 0:
-			return &engine.Error{Code: engine.CodeReviewClosed, Path: "/key", Message: fmt.Sprintf("The run does not ask about %.80q.", key), Hint: "Look at what it waits for."}
+			return &engine.Error{Code: engine.CodeReviewClosed, Path: "/key", Message: fmt.Sprintf("The run does not wait for an answer about %.80q.", key), Hint: "Use a key from the run's waiting list."}
 		case asked[at].Review == "":
 			return s.config.Runs.Answer(ctx, run, key, answer, decoded)
 		}

@@ -258,7 +258,7 @@ func (r *Runs) handOver(s *session) {
 		n, err = r.takeUp(ctx, &again, s.executor, false)
 	}
 	if err != nil {
-		r.config.Logger.Warn("cannot leave the runs to another process; they wait until the lease of this one ends", "error", err)
+		r.config.Logger.Warn("cannot hand the runs over to another process; they wait until the lease of this process ends", "error", err)
 	}
 }
 

@@ -62,7 +62,7 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 		case n.Kind != document.String || !found || server == "" || tool == "":
 			o.Fail(n, `"repeatable" lists tools as SERVER/TOOL, such as "vision/navigate"`)
 		case slices.Contains(s.Repeatable, n.Text):
-			o.Fail(n, "the tool %q is listed twice; remove one of the two", n.Text)
+			o.Fail(n, "duplicate tool %q; remove one", n.Text)
 		default:
 			s.Repeatable = append(s.Repeatable, n.Text)
 		}
@@ -117,10 +117,10 @@ func readRunAs(o *document.ObjectReader) (p *engine.Principal, chains []string) 
 	case p.ID == "" || len(p.ID) > maxPrincipal || script.Clean(p.ID, maxPrincipal) != p.ID:
 		as.Fail(as.Value("principal"), `"principal" is a name of at most %d bytes without control characters`, maxPrincipal)
 	case strings.HasPrefix(strings.ToLower(p.ID), "local:"), strings.HasPrefix(p.ID, "gavel:"):
-		as.Fail(as.Value("principal"), "the name %q is of a program on this machine; give the schedules a name of their own", p.ID)
+		as.Fail(as.Value("principal"), "the name %q is reserved for programs on this machine; choose another name for the schedules", p.ID)
 	}
 	p.Workflows = strings.Join(readPatterns(as, "workflows", "leave it out for all workflows and chains", "chain.nightly-*"), " ")
-	chains = readPatterns(as, "chains", "leave it out where only schedules act for the principal", "nightly-*")
+	chains = readPatterns(as, "chains", "leave it out if only schedules act for the principal", "nightly-*")
 	as.Unknown()
 	return p, chains
 }
@@ -128,7 +128,7 @@ func readRunAs(o *document.ObjectReader) (p *engine.Principal, chains []string) 
 func readPatterns(o *document.ObjectReader, key, none, example string) []string {
 	patterns := o.OneOrMore(key)
 	if n := o.Value(key); n != nil && len(patterns) == 0 {
-		o.Fail(n, "%q names nothing; %s", key, none)
+		o.Fail(n, "%q is empty; %s", key, none)
 	}
 	if slices.ContainsFunc(patterns, func(pattern string) bool { return len(strings.Fields(pattern)) != 1 }) {
 		o.Fail(o.Value(key), "%q lists names, with * for any run of characters, such as %q", key, example)
@@ -170,7 +170,7 @@ func readWriters(o *document.ObjectReader) map[string]Writer {
 		w.Require("tool", "uri", "data")
 		out[server] = Writer{Tool: w.String("tool"), URI: w.String("uri"), Data: w.String("data")}
 		if w.Has("data") && out[server].URI == out[server].Data {
-			w.Fail(w.Node(), `"uri" and "data" name two different arguments of the tool`)
+			w.Fail(w.Node(), `"uri" and "data" must name two different arguments of the tool`)
 		}
 		w.Unknown()
 	}

@@ -35,7 +35,7 @@ const (
 	attrNote      = "note"
 )
 
-var errSuspended = errors.New("the run waits, and was suspended")
+var errSuspended = errors.New("the run waits and was suspended")
 
 // isMarked reports whether a boolean attribute of a run is true.
 func isMarked(w dbos.WorkflowStatus, name string) bool {
@@ -52,7 +52,7 @@ func (r *Runs) mark(ctx context.Context, run string, attributes map[string]any) 
 	c, done := r.within(ctx)
 	defer done()
 	if err := dbos.SetWorkflowAttributes(c, run, attributes, dbos.WithMergeAttributes()); err != nil {
-		return fmt.Errorf("note where the run %s stands: %w", run, err)
+		return fmt.Errorf("store the state of the run %s: %w", run, err)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (r *Runs) wakeRuns(ctx context.Context) {
 			next = time.Now().Add(20 * time.Since(looked))
 		}
 		if err != nil && ctx.Err() == nil {
-			r.config.Logger.WarnContext(ctx, "cannot look after suspended runs of chains; trying again", "error", err)
+			r.config.Logger.WarnContext(ctx, "cannot check suspended runs of chains; trying again", "error", err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (r *Runs) sweepRows(ctx context.Context, page int, choose func(rows []dbos.
 	for kept := 0; ; {
 		rows, err := r.listRows(ctx, append(filters, dbos.WithFilterLimit(page), dbos.WithFilterOffset(kept))...)
 		if err != nil {
-			return swept, fmt.Errorf("list what is left of runs: %w", err)
+			return swept, fmt.Errorf("list the rows of ended runs: %w", err)
 		}
 		keep, over := map[string]bool{}, []string(nil)
 		if err := choose(rows, keep); err != nil {
@@ -112,7 +112,7 @@ func (r *Runs) markPresent(ctx context.Context, runs map[string]bool) error {
 	}
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(slices.Collect(maps.Keys(runs))...))
 	if err != nil {
-		return fmt.Errorf("read which rows there are: %w", err)
+		return fmt.Errorf("check which rows exist: %w", err)
 	}
 	for _, w := range list {
 		runs[w.ID] = true
@@ -163,7 +163,7 @@ func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration,
 		if err == nil {
 			bounds = now
 		} else if ctx.Err() == nil && !failing {
-			log.WarnContext(ctx, "cannot change how many runs of chains may be under way; trying again", "error", err)
+			log.WarnContext(ctx, "cannot change the concurrency limits of chains; trying again", "error", err)
 		}
 		failing = err != nil
 	}

@@ -190,7 +190,7 @@ func TestLostFile(t *testing.T) {
 	runs.Close()
 	path := filepath.Join(t.TempDir(), "chains.db")
 	_, err := chain.Open(ctx, chain.Config{Path: path, Ledger: chain.NewLedger(e)})
-	if want := path + " does not have a run of the store that has not ended: " + own("open") + "; put it back, or make an empty file there to give up what it held"; err == nil || err.Error() != want {
+	if want := path + " lacks the store's unfinished run " + own("open") + "; restore it, or create an empty file there to give up its runs"; err == nil || err.Error() != want {
 		t.Fatalf("without the file: %v, want %s", err, want)
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {

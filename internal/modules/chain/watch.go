@@ -47,7 +47,7 @@ func (r *Runs) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-lost:
-			r.config.Logger.WarnContext(ctx, "this process was silent for longer than its lease: others have taken up its runs of chains, and it goes on as a new one")
+			r.config.Logger.WarnContext(ctx, "this process did not renew its lease in time: others have taken over its runs of chains, and it continues under a new identity")
 			r.replace(ctx, s)
 		case <-tick.C:
 			err = errors.Join(r.refresh(ctx), r.publish(ctx))
@@ -62,7 +62,7 @@ func (r *Runs) watch(ctx context.Context) {
 			err = r.publish(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			r.config.Logger.WarnContext(ctx, "cannot look after the runs of chains; trying again", "error", err)
+			r.config.Logger.WarnContext(ctx, "cannot check the runs of chains; trying again", "error", err)
 		}
 	}
 }
