@@ -36,7 +36,7 @@ func TestChangedExposure(t *testing.T) {
 		{"expose: {workflows: [render]}\n", "the changed section is taken over", "render"},
 		{"expose: {workflows: [render, release.v2]}\n", "the changed section is taken over", "release_v2 render"},
 		{"expose: {tagKey: mcp}\n", `\"tagKey\" is half a filter, so nothing is exposed; add \"tagValue\"`, ""},
-		{"expose: {prefix: re}\n", `the workflows release.v2 and release_v2 would all be the tool \"release_v2\"`, ""},
+		{"expose: {prefix: re}\n", `the workflows release.v2 and release_v2 would have the same tool name \"release_v2\"`, ""},
 		{"expose: {prefix: ren}\n", "the changed section is taken over", "render"},
 		{"store: memory\n", "the changed section is taken over", ""},
 	} {

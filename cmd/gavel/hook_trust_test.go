@@ -50,7 +50,7 @@ func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 	if r := s.must("workflow.describe", map[string]any{"name": "release"}); strings.Contains(r.text(), "Mine now.") {
 		t.Error("an edited definition is the operator's:", r.text())
 	}
-	if !strings.Contains(s.stderr.String(), "not as a person approved it") {
+	if !strings.Contains(s.stderr.String(), "has changed since a person approved it") {
 		t.Error("nothing is logged:", s.stderr.String())
 	}
 	for what, r := range map[string]toolResult{

@@ -155,7 +155,7 @@ func checkEnd(d *workflow.Definition, state, action string) []string {
 	var out []string
 	for _, next := range d.DescribeActions(state, []string{action}, nil, nil) {
 		for _, need := range next.Needs {
-			out = append(out, fmt.Sprintf("the action %q in the state %q asks %s, and what the tool has done cannot be judged away; only fields, schemas and scripts may judge it",
+			out = append(out, fmt.Sprintf("the action %q in the state %q asks %s, but the call is already done; only fields, schemas and scripts may judge it",
 				action, state, map[workflow.Need]string{workflow.NeedModel: "a model", workflow.NeedEvidence: "for evidence", workflow.NeedPerson: "a person"}[need]))
 		}
 	}

@@ -82,7 +82,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a final state", "gates: [{tool: ops__deploy, workflow: release, states: deployed}]", `/gates/0/states: the state "deployed" is final, and nothing can be called there`},
 		{"an unknown action", "gates: [{" + fine + ", action: deploi}]", `/gates/0/action: the state "validated" of the workflow release has no action "deploi"; did you mean "deploy"?`},
 		{"an unknown end", "gates: [{" + fine + ", action: deploy, success: deploy}]", `/gates/0/success: after the call the workflow release is in the state "deploying", which has no action "deploy"; did you mean "deployed"?`},
-		{"an end that a model judges", "gates: [{tool: ops__v, workflow: release, states: [ready], action: check, success: judged}]", `/gates/0/success: the action "judged" in the state "validating" asks a model, and what the tool has done cannot be judged away; only fields, schemas and scripts may judge it`},
+		{"an end that a model judges", "gates: [{tool: ops__v, workflow: release, states: [ready], action: check, success: judged}]", `/gates/0/success: the action "judged" in the state "validating" asks a model, but the call is already done; only fields, schemas and scripts may judge it`},
 		{"bind to what may change", "gates: [{" + fine + ", bind: {/plan: /plam}}]", `/gates/0/bind/~1plan: no transition of the workflow release freezes /plam, so it may change after it was approved; add it to a transition's freezes; did you mean "/plan"?`},
 		{"bind to no pointer", "gates: [{" + fine + ", bind: {plan: /plan}}]", `/gates/0/bind/plan: "plan" is no JSON pointer to an argument; write /plan`},
 		{"arguments of no size", "gates: [{" + fine + ", maxArguments: 0}]", `/gates/0/maxArguments: maxArguments is a number of bytes from 1 to 1048576; without it, that many are allowed`},
@@ -101,7 +101,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"two names", "gates:\n  - {tool: 'builtin:edit', name: a, workflow: release, states: idle}\n  - {tool: 'builtin:edit', name: b-2, workflow: release, states: idle}", ""},
 		{"no builtin tool", "gates: [{tool: 'builtin:sell', workflow: release, states: idle}]", `there is no builtin tool "builtin:sell"; known are builtin:edit, builtin:fetch, builtin:read, builtin:shell`},
 		{"a name with spaces", "gates: [{tool: 'builtin:edit', name: a b, workflow: release, states: idle}]", `/gates/0/name: a name has 1 to 40 small letters, digits and single hyphens`},
-		{"a name for another's tool", "gates: [{" + fine + ", name: a}]", `/gates/0/name: "name" is for gates on builtin:edit, builtin:fetch, builtin:read, builtin:shell; what a gate on another server's tool looks at is in the tool's arguments`},
+		{"a name for another's tool", "gates: [{" + fine + ", name: a}]", `/gates/0/name: "name" is for gates on builtin:edit, builtin:fetch, builtin:read, builtin:shell; a gate on another server's tool reads the tool's arguments`},
 		{"a subject of a builtin tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, subject: '{{arguments.a}}'}]", `/gates/0/subject: a gate on a builtin tool has no "subject": which workflow it belongs to follows from the folder or the session; see hooks.instance`},
 		{"a list of a builtin tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, list: legal}]", `/gates/0/list: a gate on a builtin tool has no "list": the client lists its own tools`},
 		{"an entry of another tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{host: a}]}]", `/gates/0/when/0/host: an entry for builtin:edit has "path", and no "host"`},
@@ -113,7 +113,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a program with a folder", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{program: [rm, /bin/rm]}]}]", `/gates/0/when/0/program/1: a program is named without its folder and without arguments; write the arguments as "args"`},
 		{"a host with a scheme", "gates: [{tool: 'builtin:fetch', workflow: release, states: idle, when: [{host: 'https://x.org'}]}]", `/gates/0/when/0/host: a host is a name such as example.com or *.example.com`},
 		{"a pattern that leaves", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: a/../../b}]}]", `/gates/0/when/0/path: a pattern has no "..": it begins at the project's folder, / or ~/`},
-		{"a pattern of another's home", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: ~bob/a}]}]", `only ~/ is known`},
+		{"a pattern of another's home", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: ~bob/a}]}]", `only ~/ is supported`},
 		{"a negated pattern", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: '!a'}]}]", `a pattern cannot be negated; name the paths that the gate is about`},
 		{"a broken pattern", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: 'a[b'}]}]", `the pattern cannot be read: a bracket is not closed, or it ends with a backslash`},
 		{"a slash in braces", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: '{a/b,c}'}]}]", `the pattern has a / in braces; write a pattern for each`},
@@ -165,7 +165,7 @@ func TestHooks(t *testing.T) {
 		{"finish: {workflow: release, states: []}", `/hooks/finish/states: name at least one state in which the agent may stop`},
 		{"finish: {workflow: relase, states: deployed}", `/hooks/finish/workflow: no operator has defined the workflow "relase"; did you mean "release"?`},
 		{"finish: {workflow: release, states: [idle, deployd]}", `/hooks/finish/states/1: the workflow release has no state "deployd"; did you mean "deployed"?`},
-		{"finish: {workflow: release, states: lost}", `/hooks/finish/states: nothing leads to the state "lost" of the workflow release, so nobody could stop there`},
+		{"finish: {workflow: release, states: lost}", `/hooks/finish/states: nothing leads to the state "lost" of the workflow release, so no session could stop there`},
 		{"finish: {workflow: release, states: deployed, attempts: 0}", `/hooks/finish/attempts: attempts is a number from 1 to 100: how often an agent is kept from stopping; without it, 3`},
 		{"finish: {workflow: release, states: deployed, start: 'yes'}", `/hooks/finish/start: `},
 		{"finish: 1", `/hooks/finish: `},
@@ -312,13 +312,13 @@ func TestRefusalsOfAgentsOwnTools(t *testing.T) {
 	// Both gates on edits are here only for their wording; one of them needs another name.
 	cfg, d := mustParse(t, strings.Replace(agentGates, `edit", workflow`, `edit", name: all, workflow`, 1)), define(t, release)
 	for _, c := range []struct{ tool, state, message, hint string }{
-		{"builtin:shell deploy", "idle", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) is in \"idle\".", "Next: run `gh|glab auth login`."},
+		{"builtin:shell deploy", "idle", "`make deploy` or `git push` (of x.org) or lines about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) is in \"idle\".", "Next: run `gh|glab auth login`."},
 		{"builtin:edit all", "idle", "Any file needs the state \"ready\" or \"error\";", "Next: run `gh|glab auth login`."},
 		{"builtin:fetch docs", "idle", "`a.org` or `b.org` needs the state", "Next: run `gh|glab auth login`."},
 		{"builtin:shell login", "error", "`gh|glab auth login` needs", "Next: fetch `a.org` or `b.org`."},
 		{"builtin:read keys", "ready", "`~/.ssh/**` needs the state", "Next: perform the action check."},
 		{"builtin:shell deploy", "ready", "", "Next: perform the action check."},
-		{"builtin:shell deploy", "deployed", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) has ended in \"deployed\".", "Ask an operator to release it, if it has to be done again."},
+		{"builtin:shell deploy", "deployed", "`make deploy` or `git push` (of x.org) or lines about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) has ended in \"deployed\".", "Ask an operator to release it, if it has to be done again."},
 	} {
 		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: record.Running}
 		if c.state == "deployed" {

@@ -127,7 +127,7 @@ func (h Hooks) Check(definitions map[string]*workflow.Definition, all bool) erro
 			case d.States[name] == nil:
 				fail(at, "the workflow %s has no state %q%s", d.Name, name, suggestName(name, d.StateNames))
 			case !slices.Contains(reached, name):
-				fail(at, "nothing leads to the state %q of the workflow %s, so nobody could stop there", name, d.Name)
+				fail(at, "nothing leads to the state %q of the workflow %s, so no session could stop there", name, d.Name)
 			}
 		}
 	}

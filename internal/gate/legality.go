@@ -91,7 +91,7 @@ func (c Config) describeWay(states []string, d *workflow.Definition, at engine.P
 		if own {
 			return fmt.Sprintf("Next: %s %s.", w.do, w.what), true
 		}
-		return fmt.Sprintf("Next: somebody else has to %s %s.", w.do, w.what), false
+		return fmt.Sprintf("Next: someone else must %s %s.", w.do, w.what), false
 	}
 	if own {
 		return fmt.Sprintf("Next: perform the action %s.", first.action), true
@@ -197,7 +197,7 @@ func (g Gate) Describe() string {
 	text := fmt.Sprintf("Can be called in the %s %s of the workflow %s.", choosePlural(g.States, "state", "states"), quoteList(g.States), g.Workflow)
 	switch {
 	case g.Subject == nil:
-		return text + fmt.Sprintf(" %s says which one: the id that workflow.start returned.", Handle)
+		return text + fmt.Sprintf(" %s selects the instance: the id that workflow.start returned.", Handle)
 	case g.Start:
 		return text + fmt.Sprintf(" Which one follows from %s; the first call begins it.", g.Subject.names())
 	default:

@@ -319,7 +319,7 @@ func (u Use) PathsOf(name string) []Path {
 func (u Use) fitCode(c shell.Command, patterns []string) fit {
 	for _, name := range codeNames(c) {
 		if u.anyPath(u.PathsOf(c.Resolve(shell.Word{Text: name, Known: true}).Text), patterns, false).yes {
-			return unknownBecause("The text that `%s` is given names `%s`. It cannot be seen what it does with it.", programOf(c), name)
+			return unknownBecause("The text for `%s` names `%s`, and its effect is unknown.", programOf(c), name)
 		}
 	}
 	return fit{}

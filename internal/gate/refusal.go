@@ -56,7 +56,7 @@ func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Defin
 	switch {
 	case !operator && g.Builtin != "":
 		return &Refusal{
-			Message: fmt.Sprintf("%s belongs to the workflow %s of an operator, and %s is not of it.", g.Tool, g.Workflow, at.ID),
+			Message: fmt.Sprintf("%s belongs to an operator's workflow %s, but %s is not an instance of it.", g.Tool, g.Workflow, at.ID),
 			Hint:    "Cancel that workflow, or ask an operator.",
 		}
 	case at.Workflow != g.Workflow || !operator:
@@ -88,12 +88,12 @@ func (g Gate) RefuseKnown(outcome engine.CallOutcome) Refusal {
 	case engine.CallOK, engine.CallError, engine.CallNotSent:
 		return Refusal{
 			Message: fmt.Sprintf("%sthe same call was made before, and its outcome was %q.", not, outcome),
-			Hint:    "Go on from where the workflow stands.",
+			Hint:    "Continue from the workflow's current state.",
 		}
 	case engine.CallUnknown:
 		return Refusal{
-			Message: not + "of the same call nobody knows whether it happened.",
-			Hint:    "A person has to say so first; workflow.status shows the review.",
+			Message: not + "it is unknown whether the same call happened.",
+			Hint:    "A person has to decide first; workflow.status shows the review.",
 		}
 	default:
 		return Refusal{
@@ -115,7 +115,7 @@ func (c Config) RefuseCall(g Gate, d *workflow.Definition, r engine.CallResult, 
 	}
 	where.Judged = true
 	where.Message = fmt.Sprintf("%s: %s", g.wording().not(), ExplainDecision(r.Decision))
-	where.Hint = cmp.Or(strings.Join(r.Decision.Suggestions, " "), "Mend what is wrong with the call, or go on with what is possible.")
+	where.Hint = cmp.Or(strings.Join(r.Decision.Suggestions, " "), "Fix the call, or continue with a possible action.")
 	return where
 }
 

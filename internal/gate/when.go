@@ -47,7 +47,7 @@ func readBuiltin(o *document.ObjectReader, g *Gate) {
 	if keys == nil {
 		for _, key := range []string{"name", "when", "unknown"} {
 			if o.Has(key) && g.Tool != "" {
-				o.Fail(o.Value(key), "%q is for gates on %s; what a gate on another server's tool looks at is in the tool's arguments", key, strings.Join(sortedKeys(whenKeys), ", "))
+				o.Fail(o.Value(key), "%q is for gates on %s; a gate on another server's tool reads the tool's arguments", key, strings.Join(sortedKeys(whenKeys), ", "))
 			}
 		}
 		return
@@ -130,7 +130,7 @@ func checkPattern(key, text string) string {
 	case slices.Contains(strings.Split(text, "/"), ".."):
 		return "a pattern has no \"..\": it begins at the project's folder, / or ~/"
 	case strings.HasPrefix(text, "~") && text != "~" && !strings.HasPrefix(text, "~/"):
-		return "only ~/ is known, the home of who runs the agent; write an absolute path"
+		return "only ~/ is supported, the home of the agent's user; write an absolute path"
 	case !doublestar.ValidatePattern(text):
 		return "the pattern cannot be read: a bracket is not closed, or it ends with a backslash"
 	case bracesHaveSlash(text):

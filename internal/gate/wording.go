@@ -53,7 +53,7 @@ func (w When) show(builtin string) (shown []string) {
 		about := append(append([]string{}, w.Paths...), w.Hosts...)
 		switch {
 		case line == "":
-			return []string{"what is about `" + strings.Join(about, "`, `") + "`"}
+			return []string{"lines about `" + strings.Join(about, "`, `") + "`"}
 		case len(about) > 0:
 			return []string{fmt.Sprintf("`%s` (of %s)", line, strings.Join(about, ", "))}
 		}

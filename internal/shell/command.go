@@ -329,9 +329,9 @@ func (r *reader) checkVariable(at int, name string, w Word, p *place) {
 	case runsValue.MatchString(name) && !isGitVariable(upper):
 		switch {
 		case !w.Known:
-			r.unknown(at, "", "programs run what the variable %s says, which is not literal", name)
+			r.unknown(at, "", "programs run the value of the variable %s, which is not literal", name)
 		case w.Text != "":
-			r.unknown(at, name+"="+w.Text, "programs run what the variable %s says", name)
+			r.unknown(at, name+"="+w.Text, "programs run the value of the variable %s", name)
 		}
 	case hasWord("BASH_ENV ENV SHELLOPTS BASHOPTS GCONV_PATH RIPGREP_CONFIG_PATH", name) ||
 		strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") || strings.HasPrefix(name, "BASH_FUNC"):

@@ -135,7 +135,7 @@ func (r *reader) runGit(words []Word, p place) {
 	case !command.Known:
 		r.unknown(p.at, said, "the command of `%s` is not a literal word; write it", quoteWords(git))
 	case !gitCommands[command.Text]:
-		r.unknown(p.at, said, "git %.40s is not a command of git, so it may be an alias for any other; write the command that it stands for", command.Text)
+		r.unknown(p.at, said, "git %.40s is not a git command, so it may be an alias; write the full command", command.Text)
 	case command.Text == "config":
 		r.checkGitConfig(rest[1:], said, p)
 	}

@@ -135,7 +135,7 @@ func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 		r.emit(words, p, name != "exec")
 		r.redirected = r.redirected || name == "exec" && len(p.writes) > 0
 		if shell {
-			r.unknown(p.at, "", "%s opens a shell that runs what it reads; write the commands into the line", name)
+			r.unknown(p.at, "", "%s opens a shell that runs its input; write the commands into the line", name)
 		}
 		return
 	}

@@ -38,7 +38,7 @@ func ConvertClientFile(raw []byte) (section []byte, notes []string, err error) {
 	case !found:
 		return nil, nil, errors.New(`the client's file has no servers under "mcpServers" or "servers"`)
 	case len(c.taken) == 0:
-		return nil, c.notes, errors.New("the client's file has no server that can stand behind gavel")
+		return nil, c.notes, errors.New("the client's file has no server that gavel can use as an upstream")
 	}
 	return c.b.Bytes(), c.notes, nil
 }

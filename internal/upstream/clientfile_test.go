@@ -98,7 +98,7 @@ func TestConvertClientFile(t *testing.T) {
 	}
 	for file, want := range map[string]string{
 		`{"mcpServers": {}}`:                         "has no servers",
-		`{"mcpServers": {"x": {"type": "stdio"}}}`:   "no server that can stand behind gavel",
+		`{"mcpServers": {"x": {"type": "stdio"}}}`:   "no server that gavel can use as an upstream",
 		"{\n\"mcpServers\": {} /* never ends":        "not JSON",
 		"{ // comment\n\"mcpServers\": {\"a\" 1}}\n": "line 2",
 	} {

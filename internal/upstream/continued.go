@@ -33,7 +33,7 @@ func (m *Manager) takeAnswer(ctx context.Context, c *gatedCall) error {
 	left, err := m.states.Use(ctx, c.use)
 	switch {
 	case errors.Is(err, clientstate.ErrState):
-		e := newError(CodeInvalid, c.Upstream, "Look at workflow.status: the call may wait for a person.", "The requestState was used before, or the call is no longer open.")
+		e := newError(CodeInvalid, c.Upstream, "Check workflow.status: the call may wait for a person.", "The requestState was used before, or the call is no longer open.")
 		e.Err = err
 		return e
 	case err != nil:
@@ -45,9 +45,9 @@ func (m *Manager) takeAnswer(ctx context.Context, c *gatedCall) error {
 
 // explainCount returns the error for a call that may or may not be continued.
 func (m *Manager) explainCount(ctx context.Context, c *gatedCall, cause error) error {
-	m.opts.Logger.ErrorContext(ctx, "a call that asks its client for something cannot go on; after its deadline it counts as unknown",
+	m.opts.Logger.ErrorContext(ctx, "a call that asks its client for input cannot continue; after its deadline it counts as unknown",
 		"upstream", c.Upstream, "tool", c.item.Public, "call", c.callID, "cause", cause.Error())
-	e := newError(CodeUnavailable, c.Upstream, "Look at workflow.status: after its deadline the call waits for a person.", "The store could not note that the call goes on.")
+	e := newError(CodeUnavailable, c.Upstream, "Check workflow.status: after its deadline the call waits for a person.", "The store could not record that the call continues.")
 	e.Err = cause
 	return e
 }

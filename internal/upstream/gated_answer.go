@@ -79,7 +79,7 @@ func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.Call
 			e.Standing = &at
 		}
 		if outcome == engine.CallUnknown {
-			e.Hint = "It may have been done: the tool is not called again before a person has said whether it was."
+			e.Hint = "The call may have been done: the tool is not called again until a person has decided."
 		}
 		return Reply{}, e
 	case f.failure != nil:

@@ -47,7 +47,7 @@ func (n Note) String() string {
 // Inspect starts a session with an upstream, regardless of pins, and lists its items. The error is an *Error.
 func (m *Manager) Inspect(ctx context.Context, upstream string) (Report, error) {
 	if m == nil || m.servers[upstream] == nil {
-		return Report{}, newError(CodeUnknown, upstream, "List what is declared.", "There is no upstream %q.", upstream)
+		return Report{}, newError(CodeUnknown, upstream, "List the declared upstreams.", "There is no upstream %q.", upstream)
 	}
 	s := m.servers[upstream]
 	began := time.Now()

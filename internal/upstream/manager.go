@@ -210,10 +210,10 @@ func (m *Manager) Warnings() []string {
 			out = append(out, fmt.Sprintf("nothing of the upstream %q is listed before it is pinned: gavel upstream pin %s", name, name))
 		}
 		if s.Pinning == PinningFirstUse {
-			out = append(out, fmt.Sprintf("the upstream %q is pinned on first use: what it says at each start of gavel is believed", name))
+			out = append(out, fmt.Sprintf("the upstream %q is pinned on first use: its items are trusted at each start of gavel", name))
 		}
 		if len(s.Allow) == 0 {
-			out = append(out, fmt.Sprintf("the upstream %q has no rule in \"allow\", so nobody may use it", name))
+			out = append(out, fmt.Sprintf("the upstream %q has no rule in \"allow\", so no one may use it", name))
 		}
 	}
 	for _, g := range m.gates() {

@@ -141,7 +141,7 @@ func TestWarnings(t *testing.T) {
   loose: {command: [gavel-has-no-such-program], pinning: first-use, allow: [{tools: ["*"]}]}
   mute: {command: [x]}
 `, upstream.Options{Pins: pins(t, [3]string{"fine", "tool", `{"name":"a"}`}, [3]string{"mute", "tool", `{"name":"a"}`})})
-	if got := strings.Join(m.Warnings(), "\n"); got != `the upstream "loose" is pinned on first use: what it says at each start of gavel is believed`+"\n"+`the upstream "mute" has no rule in "allow", so nobody may use it` {
+	if got := strings.Join(m.Warnings(), "\n"); got != `the upstream "loose" is pinned on first use: its items are trusted at each start of gavel`+"\n"+`the upstream "mute" has no rule in "allow", so no one may use it` {
 		t.Errorf("warnings are\n%s", got)
 	}
 	m = open(t, "  a: {command: [x], allow: [{tools: ['*']}]}\n", upstream.Options{})

@@ -27,7 +27,7 @@ func checkKeys(v document.JSON, fold bool) error {
 		folded := map[string]bool{}
 		for name, member := range v.Members() {
 			if key := foldKey(name.Text()); fold && folded[key] {
-				return fmt.Errorf("two keys of one object differ in case only: %s", shortenKey(name.Text()))
+				return fmt.Errorf("two keys of an object differ only in case: %s", shortenKey(name.Text()))
 			} else if fold {
 				folded[key] = true
 			}

@@ -423,7 +423,7 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 // compareKind lists a kind and records the differences from the pins.
 func (s *server) compareKind(ses *session, kind Kind, c *check) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.ListTimeout,
-		&linkError{code: CodeUnavailable, text: "the server did not list what it has within " + s.ListTimeout.String()})
+		&linkError{code: CodeUnavailable, text: "the server did not list its items within " + s.ListTimeout.String()})
 	defer cancel()
 	now, notes, err := ses.list(ctx, kind)
 	if failure, ok := errors.AsType[*linkError](err); ok && failure.mayHaveRun {
@@ -484,7 +484,7 @@ func (s *server) noteItems(kind Kind, now []Item, notes []Note) {
 	if len(changed) == 0 {
 		return
 	}
-	s.manager.opts.Logger.Warn("the items of an upstream are not what they were", "upstream", s.name, "kind", string(kind), "names", changed)
+	s.manager.opts.Logger.Warn("the items of an upstream have changed", "upstream", s.name, "kind", string(kind), "names", changed)
 	s.manager.opts.Changed(Change{Upstream: s.name, Kind: kind, Affects: func(p engine.Principal) bool {
 		return slices.ContainsFunc(changed, func(name string) bool { return s.allows(p, kind, name) })
 	}})

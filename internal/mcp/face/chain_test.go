@@ -158,7 +158,7 @@ func TestRunResultReports(t *testing.T) {
 	if line := string(w.nextLine()); !strings.Contains(line, `"progressToken":"p"`) || !strings.Contains(line, "r of tour is running; ended steps: 3.") {
 		t.Errorf("progress: %s", line)
 	}
-	if line := string(w.nextLine()); !strings.Contains(line, "steps that have ended: 4.") {
+	if line := string(w.nextLine()); !strings.Contains(line, "ended steps: 4.") {
 		t.Errorf("with what is behind the cursor, progress: %s", line)
 	}
 	close(chains.ended)
@@ -226,7 +226,7 @@ func TestExposedChain(t *testing.T) {
 	if line := call(w, `{}`); !strings.Contains(line, `\"note\":\"The run has not ended within 1s and continues; wait for it with chain.result.\"`) {
 		t.Errorf("a run that takes longer: %s", line)
 	}
-	if line := call(w, `{"progressToken":"p"}`); !strings.Contains(line, `"progressToken":"p"`) || !strings.Contains(line, "steps that have ended: 3.") {
+	if line := call(w, `{"progressToken":"p"}`); !strings.Contains(line, `"progressToken":"p"`) || !strings.Contains(line, "ended steps: 3.") {
 		t.Errorf("progress: %s", line)
 	}
 	close(chains.ended)

@@ -271,7 +271,7 @@ func TestExpressWithoutAnEnd(t *testing.T) {
 		if err := json.Unmarshal(w.nextLine(), &m); err != nil {
 			t.Fatal(err)
 		}
-		if text := m.Result.text(); m.Result.IsError || !strings.Contains(text, `"id":"`+onlyInstance(t, e)) || !strings.Contains(text, `"note":"It has not ended within 10ms and goes on; look again with workflow_status."`) || strings.Contains(text, "context") {
+		if text := m.Result.text(); m.Result.IsError || !strings.Contains(text, `"id":"`+onlyInstance(t, e)) || !strings.Contains(text, `"note":"It has not ended within 10ms and continues; check again with workflow_status."`) || strings.Contains(text, "context") {
 			t.Errorf("got %s", text)
 		}
 	})

@@ -188,7 +188,7 @@ func readChains(file *config.File, models []string) (*chainSection, error) {
 			return nil, err
 		}
 		if other := from[d.Name]; other != "" {
-			wrong = append(wrong, fmt.Sprintf("%s: error: %s defines a chain with the same name; rename one of them", name, other))
+			wrong = append(wrong, fmt.Sprintf("%s: error: %s defines a chain with the same name; rename one chain", name, other))
 		}
 		from[d.Name], section.byName[d.Name] = name, d
 		for _, issue := range d.Lint(options) {

@@ -49,7 +49,7 @@ func init() {
 		About: "A chain that starts when an instance enters the state, and acts for the instance's owner.",
 		Keys: []workflow.ObjectKey{
 			{Name: "chain", Doc: "The chain's name.", Shape: `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,58}$"}`},
-			{Name: "input", Doc: "Its input. {{instance.id}}, {{instance.workflow}}, {{instance.state}}, {{instance.revision}}, {{instance.owner}} and {{context.KEY}} stand for what the instance has as it enters; a key whose value is a reference to nothing is left out.", Shape: `{"type":"object"}`},
+			{Name: "input", Doc: "Its input. {{instance.id}}, {{instance.workflow}}, {{instance.state}}, {{instance.revision}}, {{instance.owner}} and {{context.KEY}} are replaced by the instance's values on entry; a key whose reference has no value is left out.", Shape: `{"type":"object"}`},
 			{Name: "wait", Doc: "true refuses every other action of the state until the run has ended.", Shape: `{"type":"boolean"}`},
 			{Name: "onSuccess", Doc: "The action of this state that is performed when the run is done. Fields, schemas and scripts judge it, no model.", Shape: label},
 			{Name: "onFailure", Doc: "The action of this state that is performed when the run has failed, was cancelled or could not start.", Shape: label},

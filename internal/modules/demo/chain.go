@@ -30,7 +30,7 @@ var chainPlay = play{
 	acts: []act{
 		{"First act: an agent starts the chain.", chainScenes},
 		{"Second act: gavel is killed while the bank is at it.", killScenes},
-		{"Third act: a person says what became of the payment.", doubtScenes},
+		{"Third act: a person reports the outcome of the payment.", doubtScenes},
 	},
 }
 
@@ -38,12 +38,12 @@ const bookedOnce = "payments: R-1 A-1 120"
 
 var chainScenes = []scene{
 	{
-		say: "The operator has declared the servers shop, bank and post, accepted what they have (gavel upstream pin --all), and written a chain over them.", tool: "chain.list",
+		say: "The operator has declared the servers shop, bank and post, pinned their tools (gavel upstream pin --all), and written a chain over them.", tool: "chain.list",
 		args: func(*memory) map[string]any { return map[string]any{} }, must: []check{passed, is("count", "1")},
 	},
-	start("The agent would rather send a parcel at once. It opens an order.", "order", "open"),
+	start("The agent wants to send a parcel without paying. It opens an order.", "order", "open"),
 	callGated("The gate of the post's tool is closed before an order is paid.", "post__send", map[string]any{"to": "12 Main Street"}, closed("open", "paid")),
-	advance("It says that it has paid. The gate asks the bank.", "paid", map[string]any{"receipt": "R-9"}, rejected("open", "script", "no such receipt")),
+	advance("It claims that it has paid. The gate asks the bank.", "paid", map[string]any{"receipt": "R-9"}, rejected("open", "script", "no such receipt")),
 	{
 		say: "Then it starts the chain.", tool: "chain.start",
 		args: func(*memory) map[string]any {
@@ -61,20 +61,20 @@ var killScenes = []scene{
 		say: "gavel is killed, and started again.", tool: killTool,
 		args: func(*memory) map[string]any { return map[string]any{} }, must: []check{passed, is("started", "true")}, mood: Sound,
 	},
-	askRun("The run goes on in the step that it was in. What had ended is not done again. Whether the payment was made is unknown, and it may not be made twice.",
+	askRun("The run continues in the interrupted step. Completed steps are not repeated. It is unknown whether the payment was made, and it may not be made twice.",
 		"chain.status", is("status", "running"), waitsFor("step", "bank", "pay"), hasSteps("look/address failed", "look/address~2 done", "look/price done", "open done")).awaited(),
 	callTool("The bank was not asked again.", "bank__receipts", map[string]any{}, answered(bookedOnce)),
 }
 
 var doubtScenes = []scene{
 	runCommand("The operator sees the question.", "review list", hasPrinted("chain.send-order", "pay", "waiting")),
-	operate("The payment is in the bank's books. The operator says so, with the output that was lost.", "review approve ", func(m *memory) string {
+	operate("The payment is in the bank's books. The operator reports this, with the output that was lost.", "review approve ", func(m *memory) string {
 		return m.review + ` --output '{"receipt": "R-1"}' --reason 'It is in the books of the bank.'`
 	}, hasPrinted("happened")),
-	askRun("The chain goes on with that. The bank confirms the receipt, the gate opens, the parcel is sent.", "chain.result",
+	askRun("The chain continues with that output. The bank confirms the receipt, the gate opens, and the parcel is sent.", "chain.result",
 		is("status", "done"), is("output.parcel.parcel", "P-1")),
 	callTool("It was paid once.", "bank__receipts", map[string]any{}, answered(bookedOnce)),
-	askRun("Each attempt of each step is on record, with what the operator said of the payment.", "chain.status",
+	askRun("Each attempt of each step is on record, with the operator's answer about the payment.", "chain.status",
 		is("status", "done"), hasSteps("look/address failed", "look/address~2 done", "look/price done", "open done", "pay failed", "pay! done", "prove done", "send done")),
 	runCommand("The record is whole.", "verify", hasPrinted("all as it was written")),
 }
@@ -119,7 +119,7 @@ func hasSteps(want ...string) check {
 				}
 			}
 			if found != 1 {
-				return fmt.Errorf("%q is there %d times among the steps: %q", step, found, got)
+				return fmt.Errorf("%q appears %d times among the steps: %q", step, found, got)
 			}
 		}
 		return nil
@@ -141,7 +141,7 @@ func waitsFor(kind, server, tool string) check {
 	return func(a answer) error {
 		q := a.question()
 		if q == nil {
-			return errors.New("the run waits for nobody")
+			return errors.New("the run waits for no answer")
 		}
 		return all(is("kind", kind), is("server", server), is("name", tool), begins("reviewId", "rev-"))(*q)
 	}

@@ -35,9 +35,9 @@ func init() {
 // command is gavel demo.
 type command struct {
 	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence,gateway,chain" default:"workflow" help:"What to watch: workflow (the default), evidence, gateway or chain."`
-	Keep  bool   `name:"keep" help:"Keep the store and say how to look at it."`
+	Keep  bool   `name:"keep" help:"Keep the store, and print how to inspect it."`
 	JSON  bool   `name:"json" help:"Print the exchange as JSON."`
-	Store string `name:"store" env:"GAVEL_DEMO_STORE" placeholder:"PATH" help:"Make the store here, and keep it. It must not exist yet."`
+	Store string `name:"store" env:"GAVEL_DEMO_STORE" placeholder:"PATH" help:"Create the store at this path, and keep it. It must not exist yet."`
 }
 
 func (command) Help() string {
@@ -79,7 +79,7 @@ const demoTimeout = time.Minute
 func (c *command) Run(ctx context.Context, con *module.Console) error {
 	for _, name := range plays[c.Part].needs {
 		if !module.Has(name) {
-			return term.UsageErrorf("watch another part", "this gavel is built without the module %s, which demo %s shows", name, c.Part)
+			return term.UsageErrorf("watch another part", "this gavel is built without the module %s, which the demo %s needs", name, c.Part)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)

@@ -89,7 +89,7 @@ func (r *recording) call(_ context.Context, tool string, _ map[string]any) (answ
 	e := r.rest[0]
 	r.rest = r.rest[1:]
 	if e.Tool != tool {
-		return answer{}, fmt.Errorf("asked for %s, and the answer is that of %s", tool, e.Tool)
+		return answer{}, fmt.Errorf("asked for %s, got the answer of %s", tool, e.Tool)
 	}
 	return newAnswer(e)
 }
@@ -269,7 +269,7 @@ func (t *transcript) finish() error {
 
 func (t *transcript) fail(err error, serverLog string) error {
 	t.Error = err.Error()
-	f := &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the demo did not go as it should: %w", err)}
+	f := &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the demo failed: %w", err)}
 	if serverLog != "" {
 		f.Lines = append([]string{"the server wrote:"}, strings.Split(strings.TrimSpace(serverLog), "\n")...)
 	}

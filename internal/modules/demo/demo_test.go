@@ -24,7 +24,7 @@ func TestDemoFailureIsReported(t *testing.T) {
 	if code != term.ExitBad {
 		t.Errorf("exit code %d", code)
 	}
-	for _, want := range []string{"did not go as it should", "step 3", "the server wrote:", "boom"} {
+	for _, want := range []string{"the demo failed", "step 3", "the server wrote:", "boom"} {
 		if !strings.Contains(errs.String(), want) {
 			t.Errorf("%q is missing: %s", want, errs.String())
 		}

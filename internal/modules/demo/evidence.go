@@ -32,7 +32,7 @@ var (
 var evidencePlay = play{
 	headline: "An agent claims that all tests pass, and gavel runs them before it believes it.",
 	acts: []act{
-		{"First act: the agent's word against what the gate sees.", claimScenes},
+		{"First act: the agent's claim against the gate's own test run.", claimScenes},
 		{"Second act: the tests cannot be run. Without required evidence nothing is approved.", missingScenes},
 	},
 }
@@ -48,10 +48,10 @@ var (
 var claimScenes = []scene{
 	start("It starts a change. The workflow and the source of evidence are the operator's.", "tested-change", "working"),
 	advance("It claims that all tests pass. The gate runs them.", "finish", claim, failingTests).in(Broken),
-	advance("It claims it in other words, and brings evidence of its own. The gate runs the tests.", "finish", firmerClaim, failingTests),
-	advance("It fixes the file, and claims what it claimed at first. The gate runs the tests.", "finish", claim,
+	advance("It claims the same in other words, with its own evidence. The gate runs the tests.", "finish", firmerClaim, failingTests),
+	advance("It fixes the file, and repeats its first claim. The gate runs the tests.", "finish", claim,
 		moved("done", true), is("decision.assurance", "validators"), fetched("")).in(Fixed),
-	history("What was fetched, when, and how long it took is on record.",
+	history("The evidence is on record, with the time and duration of each fetch.",
 		recorded("start approve", "finish reject", "finish reject", "finish approve"), recordedEvidence("", "", "")),
 }
 
@@ -60,7 +60,7 @@ var missingScenes = []scene{
 	advance("The agent's code makes the tests hang. The gate stops them after three seconds.", "finish", claim, withoutTests(judge.FailureTimeout)).in(Hanging),
 	advance("The program that runs the tests is gone.", "finish", claim, withoutTests(judge.FailureUnavailable)).in(Gone),
 	advance("It is back, and the code is fixed.", "finish", claim, moved("done", true), fetched("")).in(Fixed),
-	history("All of it is on record.",
+	history("Everything is on record.",
 		recorded("start approve", "finish reject", "finish reject", "finish approve"), recordedEvidence(judge.FailureTimeout, judge.FailureUnavailable, "")),
 }
 

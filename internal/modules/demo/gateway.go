@@ -20,13 +20,13 @@ var (
 )
 
 var gatewayPlay = play{
-	headline: "Another MCP server's tools, called where the workflow stands, and nowhere else.",
+	headline: "Another MCP server's tools, callable only in the right state of the workflow.",
 	needs:    []string{"gateway"},
 	acts: []act{
-		{"First act: what no operator accepted is not there.", pinScenes},
+		{"First act: tools that no operator accepted are not listed.", pinScenes},
 		{"Second act: no step is skipped, and an error blocks until it is reset.", stepScenes},
 		{"Third act: the agent lies.", lieScenes},
-		{"Fourth act: the server changes what a tool says.", driftScenes},
+		{"Fourth act: the server changes a tool's description.", driftScenes},
 	},
 }
 
@@ -40,8 +40,8 @@ var (
 var infraNames = []string{"infra__authenticate", "infra__deploy", "infra__deployed", "infra__reset", "infra__validate"}
 
 var pinScenes = []scene{
-	expectTools("The operator has declared the server infra, with gates for its tools. Nothing of it is pinned, so the agent sees nothing of it."),
-	runCommand("The operator looks at what the server has, and accepts it.", "upstream pin --all --config gavel.yaml", hasPrinted("authenticate", "deploy", "reset", "validate")),
+	expectTools("The operator has declared the server infra, with gates for its tools. None of its tools are pinned, so the agent sees none."),
+	runCommand("The operator reviews the server's tools, and accepts them.", "upstream pin --all --config gavel.yaml", hasPrinted("authenticate", "deploy", "reset", "validate")),
 	expectTools("Now its tools are listed next to gavel's own.", infraNames...).awaited(),
 	callTool("Nothing was deployed yet.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
 }
@@ -49,31 +49,31 @@ var pinScenes = []scene{
 var stepScenes = []scene{
 	start("The agent begins a release. Its calls name it.", "release", "idle"),
 	callGated("It deploys first.", "infra__deploy", version, closed("idle", "call infra__authenticate")),
-	callGated("It logs in. The call reaches the server, and its answer the agent.", "infra__authenticate", login, answered("ada is logged in")),
-	callGated("It has a version checked, and the check fails.", "infra__validate", tooBig, answeredError("there is no quota for 2.0.0")),
-	callGated("It goes on as if nothing had happened.", "infra__deploy", tooBig, closed("error", "call infra__reset")),
+	callGated("It logs in. The call reaches the server, and the answer reaches the agent.", "infra__authenticate", login, answered("ada is logged in")),
+	callGated("It validates a version, and the validation fails.", "infra__validate", tooBig, answeredError("there is no quota for 2.0.0")),
+	callGated("It ignores the failure, and deploys.", "infra__deploy", tooBig, closed("error", "call infra__reset")),
 	callGated("It resets.", "infra__reset", map[string]any{}, answered("it is as it was")),
 	callGated("It logs in again.", "infra__authenticate", login, answered("ada is logged in")),
-	callGated("It has a version checked for which there is room.", "infra__validate", version, answered("the resources of 1.4.0 are there")),
+	callGated("It validates a version that fits the quota.", "infra__validate", version, answered("the resources of 1.4.0 are there")),
 }
 
 var lieScenes = []scene{
-	callGated("It says that all tests pass, and deploys. The gate runs the tests before the server is asked.", "infra__deploy", promise,
+	callGated("It claims that all tests pass, and deploys. The gate runs the tests before it calls the server.", "infra__deploy", promise,
 		isRefused("The tests fail", "total is 20, want 18")).in(Broken),
-	callTool("The server was not asked.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
-	callGated("It mends what fails, and deploys.", "infra__deploy", promise, answered("1.4.0 is in production")).in(Fixed),
+	callTool("The server was not called.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
+	callGated("It fixes the code, and deploys.", "infra__deploy", promise, answered("1.4.0 is in production")).in(Fixed),
 	callGated("Its client retries.", "infra__deploy", promise, closed("deployed", "another")),
 	callGated("It retries again.", "infra__deploy", promise, closed("deployed", "another")),
 	callGated("And again.", "infra__deploy", promise, closed("deployed", "another")),
 	callTool("It was deployed once.", "infra__deployed", map[string]any{}, answered("deployed so far: 1.4.0")),
-	history("All of it is on record.",
+	history("Everything is on record.",
 		recorded("start approve", "deploy reject", "authenticated approve", "failed approve", "deploy reject", "reset approve",
 			"authenticated approve", "validated approve", "deploy reject", "deploy approve", "deployed approve",
 			"deploy reject", "deploy reject", "deploy reject")),
 }
 
 var driftScenes = []scene{
-	expectTools("The description of one tool now tells the model to send keys away. The tool is no longer listed.",
+	expectTools("The new description of one tool instructs the model to leak keys. The tool is no longer listed.",
 		slices.DeleteFunc(slices.Clone(infraNames), func(name string) bool { return name == "infra__deploy" })...).in(Drifted).awaited(),
 	start("The next release.", "release", "idle"),
 	callGated("An agent that knows the tool's name cannot call it either.", "infra__deploy", version, failed("tool_drifted")),
@@ -90,7 +90,7 @@ const (
 func expectTools(say string, want ...string) scene {
 	return scene{say: say, tool: listTools, args: func(*memory) map[string]any { return map[string]any{} }, must: []check{passed, func(a answer) error {
 		if got := a.list("tools"); a.at("tools") == nil || !slices.Equal(got, want) {
-			return fmt.Errorf("listed are %q, and should be %q", got, want)
+			return fmt.Errorf("listed tools are %q, want %q", got, want)
 		}
 		return nil
 	}}}
@@ -169,7 +169,7 @@ func isRefused(words ...string) check {
 func hasMember(member, words string) check {
 	return func(a answer) error {
 		if got := a.text("error", member); !strings.Contains(got, words) {
-			return fmt.Errorf("the %s does not say %q: %s", member, words, got)
+			return fmt.Errorf("the %s lacks %q: %s", member, words, got)
 		}
 		return nil
 	}

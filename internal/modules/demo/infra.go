@@ -97,7 +97,7 @@ func (i *infra) tools(mood Mood) []server.ServerTool {
 	say := mcp.NewToolResultText
 	return []server.ServerTool{
 		tool("authenticate", "Log in.", "user", func(user string) *mcp.CallToolResult { return say(user + " is logged in") }),
-		tool("validate", "Check that what a version needs is there.", "version", func(version string) *mcp.CallToolResult {
+		tool("validate", "Check that the resources for a version are available.", "version", func(version string) *mcp.CallToolResult {
 			if strings.HasPrefix(version, "2.") {
 				return mcp.NewToolResultError("there is no quota for " + version)
 			}
@@ -108,7 +108,7 @@ func (i *infra) tools(mood Mood) []server.ServerTool {
 			return say(version + " is in production")
 		}),
 		tool("reset", "Clean up, and begin again.", "", func(string) *mcp.CallToolResult { return say("it is as it was") }),
-		tool("deployed", "List what was deployed.", "", func(string) *mcp.CallToolResult {
+		tool("deployed", "List deployed versions.", "", func(string) *mcp.CallToolResult {
 			return say("deployed so far: " + cmp.Or(strings.Join(i.deployed, ", "), "nothing"))
 		}),
 	}

@@ -110,11 +110,11 @@ func judgedByScript(prompt string) string {
 	}{Violations: []string{}, Suggestions: []string{}}
 	if found := saysWhat().FindStringSubmatch(data); found != nil {
 		answer.Criteria = []criterion{{"c1", found[1], "met"}, {"c2", found[0], "met"}}
-		answer.Reasoning = "The comments name the sections and what they were held against."
+		answer.Reasoning = "The comments name the sections and the data that they were compared with."
 		answer.Approved, answer.Confidence = true, 0.97
 	} else {
 		answer.Criteria = []criterion{{"c1", "", "not_met"}, {"c2", "", "not_met"}}
-		answer.Reasoning = "The comments praise the document, and name no part of it and nothing that it was held against."
+		answer.Reasoning = "The comments only praise the document: they name no parts of the document and nothing that it was compared with."
 		answer.Suggestions = []string{"Name the sections that you read and what you compared them with."}
 		answer.Confidence = 0.95
 	}

@@ -133,19 +133,19 @@ var (
 var scenes = []scene{
 	define("The agent registers a workflow: draft -> reviewing -> approved.", documentReview, "document-review"),
 	start("It starts an instance: one document on its way through the review.", "document-review", "draft"),
-	advance("It submits without saying which document and who reviews it.", "submit", map[string]any{}, rejected("draft", "state", "documentId", "reviewer")),
+	advance("It submits without naming the document and the reviewer.", "submit", map[string]any{}, rejected("draft", "state", "documentId", "reviewer")),
 	advance("It submits with both.", "submit", submission, moved("reviewing", false)),
 	{
-		say: "It sets a checkpoint, to be able to come back.", tool: "workflow.checkpoint",
+		say: "It sets a checkpoint, so that it can come back.", tool: "workflow.checkpoint",
 		args: func(m *memory) map[string]any {
 			return map[string]any{"id": m.instance, "description": "before the verdict"}
 		},
 		must: []check{passed, is("state", "reviewing")},
 	},
-	advance("It approves with a comment that says nothing.", "approve", shortReview, rejected("reviewing", "script", "Detailed comments required")),
-	advance("It approves with comments that say what was checked.", "approve", goodReview, moved("approved", true)),
+	advance("It approves with an empty phrase as comment.", "approve", shortReview, rejected("reviewing", "script", "Detailed comments required")),
+	advance("It approves with comments that name the checks.", "approve", goodReview, moved("approved", true)),
 	{
-		say: "On second thought it goes back to the checkpoint. Nothing is erased by that.", tool: "workflow.rollback",
+		say: "On second thought, it rolls back to the checkpoint. This erases nothing.", tool: "workflow.rollback",
 		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance, "checkpointId": m.checkpoint} },
 		must: []check{passed, is("state", "reviewing"), is("context.documentId", "DOC-7"), is("context.comments", "<nil>")},
 	},
@@ -156,26 +156,26 @@ var judgedScenes = []scene{
 	define("The agent registers a workflow whose approval a model judges against two criteria.", judgedReview, "judged-review"),
 	start("It starts an instance.", "judged-review", "draft"),
 	advance("It submits.", "submit", submission, moved("reviewing", false)),
-	advance("It approves with praise. The script lets that pass, and the model finds nothing in it.", "approve", praise,
+	advance("It approves with praise. The script accepts it, but the model finds no substance in it.", "approve", praise,
 		rejected("reviewing", "model", "parts of the document")),
-	advance("It approves with comments that say what was done. The model's own 0.97 is shrunk: nobody has calibrated it.", "approve", realReview,
+	advance("It approves with comments that name the work done. The model's own 0.97 is shrunk, because the model is not calibrated.", "approve", realReview,
 		moved("approved", true), is("decision.decidedBy", "model"), is("decision.assurance", "llm")),
-	start("A second document, and from here on the model has bad days.", "judged-review", "draft"),
+	start("A second document. From now on, the model fails in different ways.", "judged-review", "draft"),
 	advance("It submits.", "submit", submission, moved("reviewing", false)),
-	advance("The model is slow. The gate waits a second, no longer, and does not guess: nothing is decided.", "approve", realReview,
+	advance("The model is slow. The gate waits one second and does not guess: nothing is decided.", "approve", realReview,
 		failed("busy")).in(Slow),
-	advance("The model answers, and it is no judgement. What the case may have caused is never let pass.", "approve", realReview,
+	advance("The model's answer is not a judgement. A failure that the case may have caused never passes.", "approve", realReview,
 		rejected("reviewing", "model", "model"), is("decision.code", "judge_unreadable")).in(Garbled),
-	advance("The model is dead.", "approve", realReview,
+	advance("The model is down.", "approve", realReview,
 		rejected("reviewing", "policy", "model"), is("decision.code", "judge_unavailable")).in(Dead),
 	{
-		say: "The owner decides that moves may happen without the model. The answer says what they rest on then.", tool: "workflow.judge.config",
+		say: "The owner allows moves without the model. The answer then names their basis.", tool: "workflow.judge.config",
 		args: func(*memory) map[string]any { return map[string]any{"name": "judged-review", "strictMode": false} },
 		must: []check{passed, is("success", "true")},
 	},
-	advance("The same review, with the model still dead.", "approve", realReview,
+	advance("The same review, with the model still down.", "approve", realReview,
 		moved("approved", true), is("decision.decidedBy", "fallback"), is("decision.degraded", "true")),
-	history("All of it is on record.", recorded("start approve", "submit approve", "approve reject", "approve reject", "approve approve")),
+	history("Everything is on record.", recorded("start approve", "submit approve", "approve reject", "approve reject", "approve approve")),
 }
 
 func definitionArguments(definition []byte) map[string]any {
@@ -268,7 +268,7 @@ func all(checks ...check) check {
 func is(path, want string) check {
 	return func(a answer) error {
 		if got := fmt.Sprint(a.at(strings.Split(path, ".")...)); got != want {
-			return fmt.Errorf("%s is %q and should be %q", path, got, want)
+			return fmt.Errorf("%s is %q, want %q", path, got, want)
 		}
 		return nil
 	}
@@ -277,7 +277,7 @@ func is(path, want string) check {
 func begins(path, want string) check {
 	return func(a answer) error {
 		if got := a.text(path); !strings.HasPrefix(got, want) {
-			return fmt.Errorf("%s is %q and should begin with %q", path, got, want)
+			return fmt.Errorf("%s is %q, want the prefix %q", path, got, want)
 		}
 		return nil
 	}
@@ -285,7 +285,7 @@ func begins(path, want string) check {
 
 func passed(a answer) error {
 	if a.IsError {
-		return fmt.Errorf("refused, and should not be: %s", a.Text)
+		return fmt.Errorf("refused unexpectedly: %s", a.Text)
 	}
 	return nil
 }
@@ -293,7 +293,7 @@ func passed(a answer) error {
 func failed(code string) check {
 	return func(a answer) error {
 		if !a.IsError {
-			return fmt.Errorf("let through, and should not be: %s", a.Text)
+			return fmt.Errorf("allowed unexpectedly: %s", a.Text)
 		}
 		return is("error.code", code)(a)
 	}
@@ -303,7 +303,7 @@ func failed(code string) check {
 func rejected(state, layer string, words ...string) check {
 	return func(a answer) error {
 		if !a.IsError {
-			return fmt.Errorf("not rejected, and should be: %s", a.Text)
+			return fmt.Errorf("not rejected as expected: %s", a.Text)
 		}
 		said := strings.Join(a.objections(), "; ")
 		for _, word := range words {
@@ -330,7 +330,7 @@ func recorded(want ...string) check {
 			got = append(got, fmt.Sprint(cmp.Or(action, "start"), " ", entry["outcome"]))
 		}
 		if is, should := strings.Join(got, ", "), strings.Join(want, ", "); is != should {
-			return fmt.Errorf("the history is %q and should be %q", is, should)
+			return fmt.Errorf("the history is %q, want %q", is, should)
 		}
 		return passed(a)
 	}

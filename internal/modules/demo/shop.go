@@ -54,10 +54,10 @@ func shopTools(name string) []server.ServerTool {
 	asked := false
 	return map[string][]server.ServerTool{
 		"shop": {
-			tool("price", "Say what an order costs.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			tool("price", "Return the price of an order.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				return give(map[string]any{"amount": 120})
 			}, order),
-			tool("address", "Say where an order goes.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			tool("address", "Return the address of an order.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				if !asked {
 					asked = true
 					<-time.After(busyFor)

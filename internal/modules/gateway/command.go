@@ -18,22 +18,22 @@ import (
 
 // command is gavel upstream.
 type command struct {
-	List   listCommand   `cmd:"" help:"List what is pinned of the declared servers."`
-	Pin    pinCommand    `cmd:"" help:"Accept what servers have now, and write it next to the configuration file."`
-	Diff   diffCommand   `cmd:"" help:"Show how what servers have now differs from what is pinned."`
-	Test   testCommand   `cmd:"" help:"Connect to servers, and say what they are."`
-	Import importCommand `cmd:"" help:"Make the section upstreams of a client's own file."`
+	List   listCommand   `cmd:"" help:"List the pinned items of the declared servers."`
+	Pin    pinCommand    `cmd:"" help:"Accept the current items of servers, and write them next to the configuration file."`
+	Diff   diffCommand   `cmd:"" help:"Show how the current items of servers differ from the pinned ones."`
+	Test   testCommand   `cmd:"" help:"Connect to servers, and describe them."`
+	Import importCommand `cmd:"" help:"Generate the section upstreams from a client's own file."`
 }
 
 func (command) Help() string {
 	return `Upstreams are other MCP servers, whose tools gavel lists next to its own. Operators declare
-them in the section upstreams of the file that --config names, and pin what they have: a tool
-that is not pinned, or no longer as it was pinned, is neither listed nor callable.`
+them in the section upstreams of the --config file, and pin their items: a tool that is not
+pinned, or has changed since, is neither listed nor callable.`
 }
 
 // upstreamFlags select the servers of a command.
 type upstreamFlags struct {
-	Names []string `arg:"" optional:"" name:"upstream" help:"Names of upstreams; all when there is none."`
+	Names []string `arg:"" optional:"" name:"upstream" help:"Names of upstreams. Default: all."`
 	JSON  bool     `name:"json" help:"Print JSON."`
 	module.ConfigFlag
 }
@@ -122,7 +122,7 @@ func (c *listCommand) Run(con *module.Console) error {
 		}
 	}
 	if len(unpinned) > 0 {
-		con.Err.Printf("never pinned, so nothing of theirs is listed: %s; accept what they have with: gavel upstream pin %s%s\n", strings.Join(unpinned, ", "), strings.Join(unpinned, " "), " --config "+term.ShellWord(c.Config))
+		con.Err.Printf("never pinned, so their items are not listed: %s; pin them with: gavel upstream pin %s%s\n", strings.Join(unpinned, ", "), strings.Join(unpinned, " "), " --config "+term.ShellWord(c.Config))
 	}
 	return con.List(c.JSON, map[string]any{"items": items, "count": len(items), "unpinned": unpinned}, rows, "nothing is pinned in "+upstream.PinsPath(c.Config))
 }
@@ -241,7 +241,7 @@ func (c *pinCommand) Run(ctx context.Context, con *module.Console) error {
 	if err := o.pins.Save(); err != nil {
 		return term.UnknownErrorf("", "%w", err)
 	}
-	err = con.List(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from what was pinned")
+	err = con.List(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from the pinned items")
 	return cmp.Or(err, listUnreachable(checked, term.ExitBad))
 }
 

@@ -279,7 +279,7 @@ func explainFailure(ctx context.Context, err error) (evidence.ToolReply, error) 
 	detail := e.Message
 	switch {
 	case e.Code == upstream.CodeUnknown:
-		failure, detail = judge.FailureRefused, "the tool is not there, or not allowed to whoever asked for the move"
+		failure, detail = judge.FailureRefused, "the tool does not exist, or the principal of the move may not use it"
 	case failure == judge.FailureArgument: // the message names keys
 		detail = "the server cannot be asked with these arguments: they can be read in two ways, or are too long"
 	case !known:

@@ -30,7 +30,7 @@ func init() {
 	module.Register(module.Module{
 		Name: "gateway",
 		Commands: []module.Command{{
-			Name: "upstream", Help: "Look at other MCP servers whose tools gavel lists, and pin what they have.",
+			Name: "upstream", Help: "Inspect other MCP servers, and pin the tools that gavel lists.",
 			New: func() any { return &command{} },
 		}},
 		Sections: []module.Section{

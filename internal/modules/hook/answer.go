@@ -29,8 +29,8 @@ type answerCommand struct {
 	Client string `arg:"" name:"client" help:"The coding agent that asks."`
 	// Limit takes effect through readArguments.
 	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
-	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"What the agent may do: agent, reviewer, operator or auditor. Default: agent."`
-	Principal string        `name:"principal" section:"mcp" placeholder:"ID" help:"Who the agent is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
+	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"The agent's role: agent (default), reviewer, operator or auditor."`
+	Principal string        `name:"principal" section:"mcp" placeholder:"ID" help:"The agent's name in the record, without a colon except after local:. Default: local: and the role."`
 	// The program sets Judging, because the field is tagged embed.
 	Judging module.Judging `embed:""`
 }
@@ -179,7 +179,7 @@ func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		how := c.onFailure(ctx, con, input.Bytes())
 		if how == gate.OnFailureNeutral { // any other answer contains the error
-			con.Log.WarnContext(ctx, "an event cannot be read", "client", c.Client, "error", err)
+			con.Log.WarnContext(ctx, "cannot read an event", "client", c.Client, "error", err)
 		}
 		to.give(adapter.EncodeUnreadable(how, err))
 		return nil

@@ -207,7 +207,7 @@ func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
 			continue
 		}
 		if len(d.own) > 0 {
-			d.problem("the hooks are installed twice, so that each use is asked about twice: gavel hook uninstall %s --scope %s", d.Client, scope)
+			d.problem("the hooks are installed twice, so each use is checked twice: gavel hook uninstall %s --scope %s", d.Client, scope)
 		}
 		d.own = append(d.own, own...)
 		in := own[0].Installation()
@@ -217,7 +217,7 @@ func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
 			for _, word := range own[0].Words[3:] {
 				again.WriteString(" " + term.ShellWord(word))
 			}
-			d.problem("%s does not have the hooks as this gavel writes them: gavel hook install %s --scope %s%s", path, d.Client, scope, again.String())
+			d.problem("the hooks in %s differ from those that this gavel writes: gavel hook install %s --scope %s%s", path, d.Client, scope, again.String())
 			d.Changes += showDiff(path, text, after)
 		}
 	}
@@ -237,7 +237,7 @@ func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at m
 	a, err := findApproval(ctx, con, at)
 	switch {
 	case err != nil:
-		d.unknown("which rules are approved cannot be read: %v", err)
+		d.unknown("cannot read the approved rules: %v", err)
 	case a != nil:
 		for _, r := range a.Hooks {
 			if r.Client == d.Client {
@@ -252,18 +252,18 @@ func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at m
 		return rules, recorded
 	}
 	if a == nil {
-		d.problem("no rules were ever approved, so that the configuration counts as it is, whoever edits it: %s", again)
+		d.problem("no rules were ever approved, so the configuration applies as it is, no matter who edits it: %s", again)
 	} else if !a.isCurrent(con) {
-		d.unknown("the configuration or a definition is not as it was approved, so the hooks were not tried; what was approved is in force: %s", again)
+		d.unknown("the configuration or a definition has changed since it was approved, so the hooks were not tried; the approved version is in force: %s", again)
 		return nil, recorded
 	}
 	read, err := readRules(at.Config)
 	switch {
 	case err != nil:
-		d.problem("the configuration is refused, so gavel denies what it should decide: %v; gavel config check %s says more", err, at.Config)
+		d.problem("the configuration is invalid, so gavel denies every event that it must decide: %v; check it with gavel config check %s", err, at.Config)
 		return nil, recorded
 	case read.IsIdle():
-		d.problem("%s has no gate on a builtin tool and no hooks.finish, so gavel has nothing to say", at.Config)
+		d.problem("%s has no gate on a builtin tool and no hooks.finish, so gavel decides nothing", at.Config)
 	}
 	return &read, recorded
 }

@@ -31,7 +31,7 @@ type command struct {
 	Install   installCommand   `cmd:"" help:"Write gavel's hooks into the settings of a coding agent."`
 	Uninstall uninstallCommand `cmd:"" help:"Remove gavel's hooks from the settings of a coding agent."`
 	Trust     trustCommand     `cmd:"" help:"Approve the configuration and the definitions as they are now."`
-	Doctor    doctorCommand    `cmd:"" help:"Ask the installed hooks something harmless, and see whether they bite."`
+	Doctor    doctorCommand    `cmd:"" help:"Test the installed hooks with a harmless event."`
 }
 
 func (command) Help() string {
@@ -49,10 +49,10 @@ type installFlags struct {
 
 type installCommand struct {
 	installFlags
-	Scope     string        `name:"scope" enum:"project,user" default:"project" placeholder:"SCOPE" help:"Whose settings: those of the project (the default), or user for every project of yours."`
+	Scope     string        `name:"scope" enum:"project,user" default:"project" placeholder:"SCOPE" help:"The settings to use: project (default), or user for all your projects."`
 	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the agent waits for an answer (60s); gavel denies before."`
 	Server    string        `name:"server" placeholder:"URL" help:"Let the gavel that serves there decide (gavel serve)."`
-	TokenFile string        `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server (gavel token create --hooks). Default: one that is made now, where the server's --store is on this machine."`
+	TokenFile string        `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token for the server (gavel token create --hooks). Default: a new token, if the server's --store is on this machine."`
 	Principal string        `name:"principal" placeholder:"ID" help:"With --server: the agent, as its own token names it. Default: local:agent."`
 }
 

@@ -194,7 +194,7 @@ func (a *approval) Text() []byte { return []byte(a.Config) }
 func (a *approval) Definitions(con *module.Console, patterns []string) module.Definitions {
 	approved, changed, err := a.read(con, patterns)
 	if changed > 0 || err != nil || !a.isCurrent(con) {
-		con.Log.Warn("the configuration or a definition is not as a person approved it; what was approved is in force", "config", a.path, "hint", "gavel hook trust --config "+term.ShellWord(a.path))
+		con.Log.Warn("the configuration or a definition has changed since a person approved it; the approved version is in force", "config", a.path, "hint", "gavel hook trust --config "+term.ShellWord(a.path))
 	}
 	return approved
 }
@@ -240,7 +240,7 @@ func (a *approval) report(ctx context.Context, con *module.Console, open func(co
 	case engine.CodeOf(err) == engine.CodeConflict, err == nil && noticed == "": // another hook was faster; or the files are back, which voids the review
 		return ""
 	case err == nil && problem != nil:
-		return what + ", for what is there now cannot be used: " + agent.EndSentence(strings.Join(term.ListLines(problem), "; "))
+		return what + ", because the changed files cannot be used: " + agent.EndSentence(strings.Join(term.ListLines(problem), "; "))
 	}
 	var moved engine.AdvanceResult
 	if err == nil {
@@ -338,7 +338,7 @@ var agentVariables = []string{"CLAUDECODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", 
 // fails in the shell of a coding agent.
 func confirm(con *module.Console, yes bool, question string) error {
 	if at := slices.IndexFunc(agentVariables, func(name string) bool { return os.Getenv(name) != "" }); at >= 0 {
-		return term.UsageErrorf("run it in a terminal of your own", "nothing was written: a coding agent runs this command (%s is set), and what it is held to a person approves", agentVariables[at])
+		return term.UsageErrorf("run it in a terminal of your own", "nothing was written: a coding agent runs this command (%s is set), but only a person may approve its rules", agentVariables[at])
 	}
 	if yes {
 		return nil

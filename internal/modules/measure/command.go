@@ -26,11 +26,11 @@ func init() {
 // importFlags are the flags of the import commands.
 type importFlags struct {
 	File     string `arg:"" name:"file" help:"The file."`
-	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`
+	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition file that is the gate, relative to the folder of the cases."`
 	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
-	State    string `name:"state" placeholder:"NAME" help:"The state before the move, where the file does not say."`
-	Action   string `name:"action" placeholder:"NAME" help:"The move, where the file does not say."`
-	Label    string `name:"label" required:"" enum:"human,adjudicated,synthetic" placeholder:"SOURCE" help:"Who decided what is right, where the file does not say: human, adjudicated or synthetic."`
+	State    string `name:"state" placeholder:"NAME" help:"The state before the move, if the file has none."`
+	Action   string `name:"action" placeholder:"NAME" help:"The move, if the file has none."`
+	Label    string `name:"label" required:"" enum:"human,adjudicated,synthetic" placeholder:"SOURCE" help:"The source of the labels, if the file names none: human, adjudicated or synthetic."`
 }
 
 func (f importFlags) run(con *module.Console, read func(string, io.Reader, Options) (Imported, error)) error {
@@ -44,7 +44,7 @@ func (f importFlags) run(con *module.Console, read func(string, io.Reader, Optio
 		return &term.ExitError{Code: term.ExitBad, Err: err}
 	}
 	if len(imported.Cases) == 0 {
-		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("no record in %s has a right answer", f.File), Hint: "docs/evaluation.md says where it is looked for; columns of a CSV file are separated by commas"}
+		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("no record in %s has a right answer", f.File), Hint: "docs/evaluation.md lists the keys and columns that are read; separate the columns of a CSV file with commas"}
 	}
 	if left := imported.Unlabelled; left > 0 {
 		con.Err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, left+len(imported.Cases))

@@ -27,8 +27,8 @@ func init() {
 		},
 		InspectGuest: InspectGuest,
 		Failures: []driver.Failure{
-			{Err: ErrBadURL, Hint: "docs/postgres.md says what stands in a URL"},
-			{Err: ErrNoDatabase, Hint: "name one that is there: postgres://USER@HOST/DATABASE; createdb makes one"},
+			{Err: ErrBadURL, Hint: "docs/postgres.md describes the URL"},
+			{Err: ErrNoDatabase, Hint: "name an existing one: postgres://USER@HOST/DATABASE; createdb creates one"},
 			{Err: ErrDenied, Hint: "look at user and password (PGPASSWORD, PGPASSFILE), and at the user's rights; docs/postgres.md lists them"},
 			{Err: ErrOtherDatabase, Hint: `GRANT CONNECT ON DATABASE postgres TO the user, and in a proxy add an entry "postgres", which may lead to the database of the store; docs/postgres.md#rights`},
 			{Err: ErrOldServer, Hint: "use a newer server"},

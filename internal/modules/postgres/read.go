@@ -179,7 +179,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 		// An event's own seq may differ from the one it is stored under (damage). The next page could then repeat
 		// this one.
 		if err == nil && len(page) == n && page[n-1].Seq <= from {
-			err = asDamage(fmt.Errorf("events of %s behind number %d lead back", q.Instance, from))
+			err = asDamage(fmt.Errorf("the events of %s after number %d go backwards", q.Instance, from))
 		}
 		return page, err
 	})
@@ -319,7 +319,7 @@ func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 				AND ($1 > 1 OR NOT EXISTS (SELECT FROM gavel.events WHERE pos > $5 AND kind = 'truncated'))`),
 			a.Number, a.At.UnixNano(), []byte(a.Note), rows.OrEmpty(a.Heads), a.Seen)
 		if err == nil && tag.RowsAffected() == 0 {
-			err = fmt.Errorf("%w: anchor %d is not the next, or a history was shortened meanwhile", store.ErrConflict, a.Number)
+			err = fmt.Errorf("%w: anchor %d is not the next, or a history was shortened in the meantime", store.ErrConflict, a.Number)
 		}
 		return err //nolint:wrapcheck // transact wraps it
 	})

@@ -151,11 +151,11 @@ func TestCollisions(t *testing.T) {
 	all := parseAll(t, define("a.b", ""), define("a_b", ""), define("a-b", ""), define("workflow.start", ""))
 	for section, want := range map[string]string{
 		`{}`: `gavel.yaml:1:9: /expose: the workflow "workflow.start" would be the tool "workflow_start", which is gavel's own; rename the workflow, or do not expose it` + "\n" +
-			`gavel.yaml:1:9: /expose: the workflows a.b and a_b would all be the tool "a_b"; rename or expose only one of them`,
-		`{workflows: [a_b, a.b, a-b]}`:    `gavel.yaml:1:22: /expose/workflows/0: the workflows a.b and a_b would all be the tool "a_b"; rename or expose only one of them`,
+			`gavel.yaml:1:9: /expose: the workflows a.b and a_b would have the same tool name "a_b"; rename or expose only one`,
+		`{workflows: [a_b, a.b, a-b]}`:    `gavel.yaml:1:22: /expose/workflows/0: the workflows a.b and a_b would have the same tool name "a_b"; rename or expose only one`,
 		`{tagKey: mcp}`:                   `gavel.yaml:1:18: /expose/tagKey: "tagKey" is half a filter, so nothing is exposed; add "tagValue", or remove "tagKey" to select by name alone`,
 		`{workflows: [a-b], tagValue: x}`: `gavel.yaml:1:38: /expose/tagValue: "tagValue" is half a filter, so nothing is exposed; add "tagKey", or remove "tagValue" to select by name alone`,
-		`{prefix: c}`:                     `gavel.yaml:1:9: /expose: no workflow of an operator and no chain has what the section asks for, so nothing is exposed`,
+		`{prefix: c}`:                     `gavel.yaml:1:9: /expose: no operator's workflow and no chain matches the section, so nothing is exposed`,
 		`{workflows: [a.b, ab]}`:          `gavel.yaml:1:27: /expose/workflows/1: no workflow of an operator has the name "ab"; did you mean "a_b"?`,
 	} {
 		tools, bad, missing := mustParse(t, section).Select(all, nil)
@@ -188,7 +188,7 @@ func TestSelectChains(t *testing.T) {
 		`{chains: [pay, a_b], tagKey: mcp, tagValue: "yes"}`: "a_b",
 		`{tagKey: mcp, tagValue: "yes"}`:                     "a_b c",
 		`{}`:                                                 "a_b c",
-		`{chains: [a_b, pay], workflows: [a.b]}`:             "pay\ngavel.yaml:1:42: /expose/workflows/0: the chain a_b and the workflow a.b would all be the tool \"a_b\"; rename or expose only one of them",
+		`{chains: [a_b, pay], workflows: [a.b]}`:             "pay\ngavel.yaml:1:42: /expose/workflows/0: the chain a_b and the workflow a.b would have the same tool name \"a_b\"; rename or expose only one",
 		`{chains: [workflow.start]}`:                         "\ngavel.yaml:1:19: /expose/chains/0: the chain \"workflow.start\" would be the tool \"workflow_start\", which is gavel's own; rename the chain, or do not expose it",
 		`{chains: [pai]}`:                                    "\ngavel.yaml:1:19: /expose/chains/0: no chain of the section chains has the name \"pai\"; did you mean \"pay\"?",
 	} {
@@ -389,7 +389,7 @@ func TestListAndChanges(t *testing.T) {
 		defineAs(t, e, operator, define("re_a", ""))
 		look()
 		sees("two of one name", "other-one", "other-one", "other-one", "")
-		for _, said := range []string{`has the name \"other-on\"; did you mean \"other-one\"?`, `the workflows re.a and re_a would all be the tool`} {
+		for _, said := range []string{`has the name \"other-on\"; did you mean \"other-one\"?`, `the workflows re.a and re_a would have the same tool name`} {
 			if n := strings.Count(log.String(), said); n != 1 {
 				t.Errorf("the log says %s %d times: %s", said, n, log.String())
 			}

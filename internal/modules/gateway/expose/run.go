@@ -97,7 +97,7 @@ func start(ctx context.Context, workflow string, call operation.ExtraCall, wait 
 	if hasEnded(now) {
 		content.Context = now.Context
 	} else {
-		content.Note = call.Style(fmt.Sprintf("It has not ended within %s and goes on; look again with workflow.status.", wait))
+		content.Note = call.Style(fmt.Sprintf("It has not ended within %s and continues; check again with workflow.status.", wait))
 	}
 	return content, now.Status == record.Cancelled || now.Outcome == "failure", nil
 }

@@ -69,7 +69,7 @@ func (c Config) Select(definitions []*workflow.Definition, chains []operation.Pr
 			bad = append(bad, c.issue(same[0], "the %s %q would be the tool %q, which is gavel's own; rename the %s, or do not expose it", noun, of, name, noun))
 		case len(same) > 1:
 			last, all := nameTools(same)
-			bad = append(bad, c.issue(last, "%s would all be the tool %q; rename or expose only one of them", all, name))
+			bad = append(bad, c.issue(last, "%s would have the same tool name %q; rename or expose only one", all, name))
 		default:
 			tools = append(tools, same[0])
 		}
@@ -92,7 +92,7 @@ func (c Config) Select(definitions []*workflow.Definition, chains []operation.Pr
 		i.Path, i.Line, i.Column = c.half.Path(), c.half.Line, c.half.Column
 		missing = append(missing, i)
 	case c.section != nil && len(named) == 0 && missing == nil:
-		missing = append(missing, c.issue(Tool{}, "no workflow of an operator and no chain has what the section asks for, so nothing is exposed"))
+		missing = append(missing, c.issue(Tool{}, "no operator's workflow and no chain matches the section, so nothing is exposed"))
 	}
 	return tools, bad, missing
 }

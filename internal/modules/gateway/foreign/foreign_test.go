@@ -412,11 +412,11 @@ func TestGatedTools(t *testing.T) {
 	}{
 		{
 			`{"name":"a","description":"Writes.","inputSchema":{"type":"object","properties":{"n":{"maximum":1e400}},"required":["n"]},"x":1.0}`,
-			`{"name":"files__a","description":"Writes.\n\n` + note + ` workflowId says which one: the id that workflow.start returned.","inputSchema":{"type":"object","properties":{` + property + `,"n":{"maximum":1e400}},"required":["n","workflowId"]},"x":1.0}`, handle,
+			`{"name":"files__a","description":"Writes.\n\n` + note + ` workflowId selects the instance: the id that workflow.start returned.","inputSchema":{"type":"object","properties":{` + property + `,"n":{"maximum":1e400}},"required":["n","workflowId"]},"x":1.0}`, handle,
 		},
 		{
 			`{"name":"a"}`,
-			`{"inputSchema":{"required":["workflowId"],"properties":{` + property + `},"type":"object"},"description":"` + note + ` workflowId says which one: the id that workflow.start returned.","name":"files__a"}`, handle,
+			`{"inputSchema":{"required":["workflowId"],"properties":{` + property + `},"type":"object"},"description":"` + note + ` workflowId selects the instance: the id that workflow.start returned.","name":"files__a"}`, handle,
 		},
 		{`{"name":"a","inputSchema":{"type":"object"}}`, `{"description":"` + note + ` Which one follows from arguments.repo, arguments.n; workflow.start begins it.","name":"files__a","inputSchema":{"type":"object"}}`, subject},
 		{`{"name":"a"}`, `{"description":"` + note + ` Which one follows from arguments.repo, arguments.n; the first call begins it.","name":"files__a"}`, starting},

@@ -172,7 +172,7 @@ func (c *decision) fail(err error) Answer {
 
 // DescribeFailure returns the text for an agent whose event gavel could not decide.
 func DescribeFailure(client string, err error) string {
-	return fmt.Sprintf(CouldNotDecide+" about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s says more.", describeError(err), client)
+	return fmt.Sprintf(CouldNotDecide+" about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s shows details.", describeError(err), client)
 }
 
 // Refuse denies an event; if it can no longer be denied, it passes the reason to the agent. An undecided
@@ -194,9 +194,9 @@ func describeError(err error) string {
 	case ok:
 		return strings.TrimSpace(known.Message + " " + known.Hint)
 	case errors.Is(err, context.DeadlineExceeded):
-		return "The time that the client gives to hooks was over."
+		return "The client's time limit for hooks was exceeded."
 	case errors.Is(err, context.Canceled):
-		return "gavel was told to end."
+		return "gavel was stopped."
 	default:
 		return EndSentence(err.Error())
 	}

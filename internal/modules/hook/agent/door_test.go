@@ -188,7 +188,7 @@ func TestSession(t *testing.T) {
 	b.answer(b.edit("README.md"), agent.Neutral)
 	b.answer(b.shell(before, "2", "git push"), agent.Deny, "`git push` needs the state \"tested\"", b.at().ID, "Next: run `make test`.")
 	b.answer(b.shell(before, "3", "make test && git push"), agent.Deny, "run `make test`; run `git push`", "one at a time")
-	b.answer(b.shell(before, "4", `eval "$X"`), agent.Ask, "It cannot be seen whether this line has to do with `make test`")
+	b.answer(b.shell(before, "4", `eval "$X"`), agent.Ask, "It is unclear whether this line involves `make test`")
 	b.answer(b.shell(before, "5", "make test"), agent.Neutral)
 	b.answer(b.ended("5", "make test", agent.EndedFailed), agent.Neutral, `is in "open"`)
 	b.answer(b.shell(before, "6", "make test"), agent.Neutral)
@@ -287,7 +287,7 @@ func TestFailuresDeny(t *testing.T) {
 				<-b.t.Context().Done() // does not notice that the caller is gone
 				return ctx.Err()
 			}}
-		}, "The time that the client gives to hooks was over."},
+		}, "The client's time limit for hooks was exceeded."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -351,7 +351,7 @@ func TestAnOpenCall(t *testing.T) {
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	b.answer(b.shell(before, "1", "make test"), agent.Neutral)
 	b.answer(b.shell(before, "1", "make test"), agent.Neutral)
-	wait := []string{"You began to run `make test`", "counts as unknown at"}
+	wait := []string{"You began to run `make test`", "it counts as unknown"}
 	b.answer(b.shell(before, "2", "make test"), agent.Deny, wait...)
 	b.answer(b.shell(before, "", "make test"), agent.Deny, wait...)
 	b.answer(b.shell(before, "3", "git push"), agent.Deny, wait...)

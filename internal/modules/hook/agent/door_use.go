@@ -85,7 +85,7 @@ func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer
 			verdict = Deny
 		}
 		if a.Verdict == "" || verdict == Deny && a.Verdict == Ask {
-			text := fmt.Sprintf("It cannot be seen whether this line has to do with %s: %s %s", u.Gate.Uses(), u.Unknown, reason)
+			text := fmt.Sprintf("It is unclear whether this line involves %s: %s %s", u.Gate.Uses(), u.Unknown, reason)
 			a = Answer{Verdict: verdict, Reason: strings.TrimSpace(text)}
 		}
 	}
@@ -183,7 +183,7 @@ func (c *decision) refuseCall(ctx context.Context, u gatedUse, at place) (reason
 	reason, err = c.record(ctx, u, at)
 	if err == nil && reason == "" { // the workflow has moved since
 		c.undo(ctx)
-		reason = fmt.Sprintf("The workflow %s (%s) moved meanwhile. Do the same again.", at.Workflow, at.ID)
+		reason = fmt.Sprintf("The workflow %s (%s) has moved since. Try again.", at.Workflow, at.ID)
 	}
 	return reason, err
 }
@@ -211,7 +211,7 @@ func (c *decision) beginCall(ctx context.Context, u gatedUse, at place) (a Answe
 
 // sayAlone explains how to run a gated command so that its result counts.
 func sayAlone(g gate.Gate) string {
-	return fmt.Sprintf("Run %s alone: without other commands, options that change what it does, or a pipe (`set -o pipefail &&` before it allows a pipe).", g.Uses())
+	return fmt.Sprintf("Run %s alone: without other commands, options that change its effect, or a pipe (`set -o pipefail &&` before it allows a pipe).", g.Uses())
 }
 
 // place is the state of the workflow that a gate uses.
@@ -246,7 +246,7 @@ func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason stri
 	if err != nil || open == nil {
 		return at, "", err
 	}
-	wait := fmt.Sprintf("You began to %s, and how that ended has not been reported: nothing else of the workflow %s (%s) may happen before. Wait for its end. Unreported, it counts as unknown at %s, and a person has to say what happened.",
+	wait := fmt.Sprintf("You began to %s, and its end has not been reported. Until then, nothing else of the workflow %s (%s) may happen. Wait for its end. If it is unreported at %s, it counts as unknown, and a person must decide.",
 		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
 	if u.Gate.IsPlain() {
 		return at, wait, nil
