@@ -246,7 +246,7 @@ func TestHookOnFailure(t *testing.T) {
 					continue
 				}
 				out, stderr, exit := answerHere(t, strings.NewReader(input), append([]string{"claude-code"}, args...)...)
-				if isDenied(out, exit) != denies || denies && !strings.Contains(out, "could not decide") || !denies && strings.Count(stderr, "cannot be read") != 1 {
+				if isDenied(out, exit) != denies || denies && !strings.Contains(out, "could not decide") || !denies && strings.Count(stderr, "cannot read an event") != 1 {
 					t.Errorf("%s, %s, %s: exit %d, %.200s %.200s", file, name, place, exit, out, stderr)
 				}
 			}
