@@ -85,7 +85,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	})
 	holds(gavel("chain", "show", run), run, who, "wf-"+run, "running")
 	// The id may be shortened, and may omit its prefix.
-	fails(term.ExitUsage, "is the beginning of more than one run", "chain", "show", run[len("run-"):len(run)-2])
+	fails(term.ExitUsage, "matches more than one run", "chain", "show", run[len("run-"):len(run)-2])
 	holds(gavel("chain", "pause", mine, "--reason", "Lunch."), mine+" is paused")
 	holds(gavel("chain", "list", "--status", "paused"), mine, "by "+who+": Lunch.")
 	if out := gavel("chain", "list", "--status", "paused", "--json"); strings.Count(out, `"run": `) != 1 {

@@ -32,7 +32,7 @@ func TestConfigIsTakenWhole(t *testing.T) {
 		return fmt.Sprint(s.must(s.owner, http.MethodGet, "/v1/chains", "")["chains"])
 	}
 
-	const refused = "the changed configuration is refused"
+	const refused = "the changed configuration was refused"
 	put(t, file, "logLevel: warn\nchains: {definitions: chains}\nexpose: {chains: [b], tagKey: \"\"}\n")
 	s.sees(`\"tagKey\" is empty`)
 	put(t, filepath.Join(dir, "chains", "a.yaml"), "name: a\ndescription: new\nsteps: [{id: w, type: wait, signal: go}]\n")
@@ -49,8 +49,8 @@ func TestConfigIsTakenWhole(t *testing.T) {
 	})
 
 	put(t, file, "logLevel: info\nchains: {definitions: chains}\nexpose: {chains: [a, b]}\n")
-	s.sees("the changed section is taken over\" config=" + file + " section=chains")
-	s.sees("the changed section is taken over\" config=" + file + " section=expose")
+	s.sees("the changed section is in force\" config=" + file + " section=chains")
+	s.sees("the changed section is in force\" config=" + file + " section=expose")
 	s.sees(`a schedule starts no runs: name the principal that they act for in chains.runAs" chain=b`)
 	if got := list(); !strings.Contains(got, "name:b") || !strings.Contains(got, "new") {
 		t.Errorf("after the mistake is fixed: %s", got)
@@ -141,7 +141,7 @@ func TestConfigParts(t *testing.T) {
 	look("", "refused")
 	wrong["expose"] = false
 	put(t, path, "expose: {prefix: b}\nchains: {state: b}\nwebhooks: {}\nevidence: {}\n")
-	look("chains expose", "counts from the next start on")
+	look("chains expose", "takes effect at the next start")
 	put(t, path, "expose: {prefix: c}\nchains: {state: c}\nwebhooks: {}\nevidence: {}\n")
 	during = func() {
 		during = func() {}

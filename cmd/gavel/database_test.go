@@ -88,7 +88,7 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 		{"no right to look", withPassword(t, ready, "poor"), look, term.ExitUsage, "permission denied for schema gavel", "docs/postgres.md"},
 		{"an old server", withPassword(t, pgtest.OldServer(t), "gavel"), look, term.ExitUsage, "this is version 13, and gavel needs 14 or later", "newer server"},
 		{"tables of another program", in(`CREATE SCHEMA gavel`, `CREATE TABLE gavel.things ()`), "init", term.ExitUsage, `the schema "gavel" has tables of another program`, "a database of its own"},
-		{"another schema", in(`CREATE SCHEMA gavel`, `COMMENT ON SCHEMA gavel IS 'gavel store, schema 99'`), "serve", term.ExitUsage, "schema 99, this program reads 1", "use the gavel that wrote it"},
+		{"another schema", in(`CREATE SCHEMA gavel`, `COMMENT ON SCHEMA gavel IS 'gavel store, schema 99'`), "serve", term.ExitUsage, "schema 99, this program reads 1", "use the gavel version that wrote it"},
 		{"a copy that was not finished", in(`CREATE SCHEMA gavel`, `COMMENT ON SCHEMA gavel IS 'gavel store, unfinished copy, schema 1'`), look, term.ExitUsage, "was not finished; run gavel store copy again", ""},
 		{"no store", withPassword(t, empty, "gavel"), "serve", term.ExitUsage, "there is no store of gavel in the database", "gavel store init"},
 		{"secrets that were changed", inStore(`UPDATE gavel.entries SET body = substr(body, 1, 10)`), "serve", term.ExitUnknown, "cannot open its secrets: the store is damaged: they are truncated", "from a dump"},

@@ -98,11 +98,11 @@ func TestChangedUpstreams(t *testing.T) {
 	for _, c := range []struct{ name, text, said, listed string }{
 		{"nothing changed", gavelBehind, "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
 		{"another setting", gavelBehind + "logLevel: debug\n", "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
-		{"less is allowed", strings.Replace(gavelBehind, `"workflow.define", `, "", 1), "the changed section is taken over", "inner__workflow_list inner__workflow_listCheckpoints"},
+		{"less is allowed", strings.Replace(gavelBehind, `"workflow.define", `, "", 1), "the changed section is in force", "inner__workflow_list inner__workflow_listCheckpoints"},
 		{"a mistake", strings.Replace(gavelBehind, "allow", "alow", 1), `unknown key \"alow\"; did you mean \"allow\"?`, "inner__workflow_list inner__workflow_listCheckpoints"},
 		{"a pattern without a match", strings.Replace(gavelBehind, "workflow.define", "workflow.defin", 1), `did you mean \"workflow.define\"?`, "inner__workflow_list inner__workflow_listCheckpoints"},
-		{"none", "logLevel: debug\n", "the changed section is taken over", ""},
-		{"again", gavelBehind, "the changed section is taken over", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
+		{"none", "logLevel: debug\n", "the changed section is in force", ""},
+		{"again", gavelBehind, "the changed section is in force", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
 	} {
 		log.Reset()
 		changed := g.Changed(agent, wire.Tool)
@@ -117,11 +117,11 @@ func TestChangedUpstreams(t *testing.T) {
 		}
 		select {
 		case <-changed:
-			if !strings.Contains(c.said, "taken over") {
+			if !strings.Contains(c.said, "in force") {
 				t.Errorf("%s: a change is announced", c.name)
 			}
 		default:
-			if strings.Contains(c.said, "taken over") {
+			if strings.Contains(c.said, "in force") {
 				t.Errorf("%s: no change is announced", c.name)
 			}
 		}
@@ -146,8 +146,8 @@ func TestEvidenceFromChangedUpstreams(t *testing.T) {
 		want             judge.EvidenceFailure
 	}{
 		{"as it began", source, "", ""},
-		{"for others only", strings.Replace(source, "{tools", "{roles: [operator], tools", 1), "the changed section is taken over", judge.FailureRefused},
-		{"for all again", source, "the changed section is taken over", ""},
+		{"for others only", strings.Replace(source, "{tools", "{roles: [operator], tools", 1), "the changed section is in force", judge.FailureRefused},
+		{"for all again", source, "the changed section is in force", ""},
 		{"without the tool", strings.Replace(source, `, "workflow.li*"`, "", 1), `no rule of \"inner\" allows the tool \"workflow.list\"`, ""},
 		{"without the server", source[strings.Index(source, "evidence"):], `declares no server \"inner\"`, ""},
 	} {

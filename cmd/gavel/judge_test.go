@@ -108,7 +108,7 @@ func TestCassetteThroughTheFlags(t *testing.T) {
 		t.Errorf("%+v", replayed)
 	}
 	missed, log := ask("replay", 1)
-	if missed.Outcome != "" || missed.Asked == nil || missed.Asked.Failure == "" || !strings.Contains(log, "were not used") {
+	if missed.Outcome != "" || missed.Asked == nil || missed.Asked.Failure == "" || !strings.Contains(log, "the cassette has unused answers") {
 		t.Errorf("%+v, %s", missed, log)
 	}
 }

@@ -228,7 +228,7 @@ func execute(ctx context.Context, con *setup.Console, args []string, stderr io.W
 		con.LogErrors(stderr)
 	}
 	if con.Implied {
-		con.Err.Printf("gavel: no command, and stdin is no terminal: this is gavel mcp; gavel --help lists the commands\n")
+		con.Err.Printf("gavel: no command, and stdin is not a terminal: running gavel mcp; gavel --help lists the commands\n")
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return settings.LocateError(parsed, parsed.Run(con, con.ForModules()))

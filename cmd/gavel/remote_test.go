@@ -105,7 +105,7 @@ func TestServerRefuses(t *testing.T) {
 			}
 		})
 	}
-	if out, code := gavelFails(t, nil, "review", "approve", "rev-x", "--reason", "r", "--principal", "me", "--server", s.url, "--token-file", good); code != term.ExitUsage || !strings.Contains(out, "who the token says") {
+	if out, code := gavelFails(t, nil, "review", "approve", "rev-x", "--reason", "r", "--principal", "me", "--server", s.url, "--token-file", good); code != term.ExitUsage || !strings.Contains(out, "the token identifies the reviewer") {
 		t.Errorf("another principal: %d %s", code, out)
 	}
 	// An agent's token may not approve reviews.

@@ -143,7 +143,7 @@ func TestIssuedTokens(t *testing.T) {
 	}
 
 	put(t, file, "definitions: guarded.json\n")
-	s.sees("issuers are taken over")
+	s.sees("changed issuers are in force")
 	if status, _ := s.ask(ada, http.MethodGet, "/v1/whoami", ""); status != http.StatusUnauthorized {
 		t.Errorf("an issuer that is trusted no more: %d", status)
 	}

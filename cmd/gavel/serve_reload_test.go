@@ -80,7 +80,7 @@ func TestReloadOfDefinitions(t *testing.T) {
 	}
 
 	put(t, file, strings.Replace(loose, `"final":true`, `"finale":true`, 1))
-	s.sees("a changed definition is refused")
+	s.sees("a changed definition was refused")
 	s.sees("finale")
 	s.until("the part definitions is not well, and the server is ready", func() bool {
 		status, ready := s.ask("", http.MethodGet, "/readyz", "")
@@ -96,7 +96,7 @@ func TestReloadOfDefinitions(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	s.sees("the workflow stays defined")
+	s.sees("its workflow stays defined")
 	s.begin(s.agent, "more")
 
 	t.Run("a file that a definition names", func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestReloadOfSettings(t *testing.T) {
 
 	put(t, file, base+"quotas: {instances: 1, definitions: 1}\nserve: {maxConns: 7}\n")
 	s.sees("key=quotas.instances value=1")
-	s.sees(`level=WARN msg="a changed setting counts from the next start on" key=serve.maxConns`)
+	s.sees(`level=WARN msg="a changed setting takes effect at the next start" key=serve.maxConns`)
 	status, problem := s.ask(s.agent, http.MethodPost, "/v1/instances", `{"type":"guarded"}`)
 	if status != http.StatusConflict || problem["code"] != "too_many_instances" {
 		t.Errorf("%d %v", status, problem)
@@ -163,7 +163,7 @@ func TestReloadOfSettings(t *testing.T) {
 	}
 
 	put(t, file, base+"quotas: {instances: 0, bites: 1}\n")
-	s.sees(`level=ERROR msg="the changed configuration is refused`)
+	s.sees(`level=ERROR msg="the changed configuration was refused`)
 	s.sees("did you mean")
 	if status, problem := s.ask(s.agent, http.MethodPost, "/v1/instances", `{"type":"guarded"}`); status != http.StatusConflict {
 		t.Errorf("a refused file is in force: %d %v", status, problem)

@@ -154,7 +154,7 @@ func TestAnOutageIsSeen(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	s.stop()
-	if log := s.stderr.String(); strings.Count(log, "the model is not asked for now") != 1 || strings.Contains(log, "a component fails") {
+	if log := s.stderr.String(); strings.Count(log, "the model is paused") != 1 || strings.Contains(log, "a component fails") {
 		t.Errorf("%s", log)
 	}
 }
@@ -281,7 +281,7 @@ func TestAllOfStderrIsJSON(t *testing.T) {
 		"wrong value":           {[]string{"--log-format", "json", "serve", "--rate", "many"}, "", "--rate"},
 		"missing argument":      {[]string{"token", "create", "--log-format", "json"}, "", "name"},
 		"by a variable":         {[]string{"serve", "--bogus"}, "json", "no flag --bogus"},
-		"by the file":           {[]string{"serve", "--config", file, "--auth", "none", "--listen", "0.0.0.0:0", "--store", "memory"}, "", "lets everybody in"},
+		"by the file":           {[]string{"serve", "--config", file, "--auth", "none", "--listen", "0.0.0.0:0", "--store", "memory"}, "", "admits anyone who reaches the address"},
 		"by a file of mistakes": {[]string{"serve", "--config", broken, "--store", "memory"}, "", "bogus"},
 		"a warning":             {[]string{"mcp", "--store", "memory", "--definitions", judged, "--log-format", "json"}, "", `"level":"WARN"`},
 		"a token for nobody":    {[]string{"serve", "--store", "memory", "--listen", "127.0.0.1:0", "--log-format", "json"}, "", "--auth none"},

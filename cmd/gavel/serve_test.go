@@ -287,17 +287,17 @@ func TestServeRefusesOpenDoors(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no auth on all addresses":  {[]string{"--auth", "none", "--listen", "0.0.0.0:0", "--insecure-plain-http"}, "--auth none"},
-		"no auth on no address":     {[]string{"--auth", "none", "--listen", ":0", "--insecure-plain-http"}, "--auth none"},
-		"no auth on all of IPv6":    {[]string{"--auth", "none", "--listen", "[::]:0", "--insecure-plain-http"}, "--auth none"},
-		"no auth on an unknown one": {[]string{"--auth", "none", "--listen", "nowhere.invalid:0"}, "--auth none"},
-		"plain on all addresses":    {[]string{"--listen", "0.0.0.0:0"}, "unencrypted"},
-		"nobody could call":         {[]string{"--listen", "0.0.0.0:0", "--insecure-plain-http"}, "gavel token create"},
-		"half a certificate":        {[]string{"--tls-cert", "x"}, "needs its key"},
-		"no port":                   {[]string{"--listen", "127.0.0.1"}, "HOST:PORT"},
-		"elicit without reviews":    {[]string{"--no-reviews", "--elicit"}, "--elicit"},
-		"origin":                    {[]string{"--allow-origin", "*"}, "not an origin"},
-		"port in use":               {[]string{"--listen", taken.Addr().String()}, "another program listens there"},
+		"no auth on all addresses":     {[]string{"--auth", "none", "--listen", "0.0.0.0:0", "--insecure-plain-http"}, "--auth none"},
+		"no auth on no address":        {[]string{"--auth", "none", "--listen", ":0", "--insecure-plain-http"}, "--auth none"},
+		"no auth on all of IPv6":       {[]string{"--auth", "none", "--listen", "[::]:0", "--insecure-plain-http"}, "--auth none"},
+		"no auth on an unknown one":    {[]string{"--auth", "none", "--listen", "nowhere.invalid:0"}, "--auth none"},
+		"plain on all addresses":       {[]string{"--listen", "0.0.0.0:0"}, "unencrypted"},
+		"no client could authenticate": {[]string{"--listen", "0.0.0.0:0", "--insecure-plain-http"}, "gavel token create"},
+		"half a certificate":           {[]string{"--tls-cert", "x"}, "needs its key"},
+		"no port":                      {[]string{"--listen", "127.0.0.1"}, "HOST:PORT"},
+		"elicit without reviews":       {[]string{"--no-reviews", "--elicit"}, "--elicit"},
+		"origin":                       {[]string{"--allow-origin", "*"}, "not an origin"},
+		"port in use":                  {[]string{"--listen", taken.Addr().String()}, "another program listens there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

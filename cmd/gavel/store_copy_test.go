@@ -114,7 +114,7 @@ func TestCopyOfTamperedStore(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "to.db")
 	code, _, errs := copyStore(t, from, to)
-	if code != 1 || !strings.Contains(errs, "is not as it was written (1 break); it is not copied") {
+	if code != 1 || !strings.Contains(errs, "does not verify (1 break), so it was not copied") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	if left, err := os.ReadDir(filepath.Dir(to)); err != nil || len(left) > 0 {

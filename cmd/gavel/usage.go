@@ -62,7 +62,7 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	for _, section := range slices.Sorted(maps.Keys(groups)) {
 		page.WriteString("\n" + term.Wrap(strings.ToUpper(section[:1])+section[1:]+":"+groups[section], helpWidth) + "\n")
 	}
-	_, err := fmt.Fprintf(ctx.Stdout, "%s\n%q says what each is for.\n", page.String(), "gavel help "+strings.TrimPrefix(node.FullPath(), "gavel "))
+	_, err := fmt.Fprintf(ctx.Stdout, "%s\n%q explains every flag.\n", page.String(), "gavel help "+strings.TrimPrefix(node.FullPath(), "gavel "))
 	return err
 }
 
@@ -77,7 +77,7 @@ func (commands) Help() string {
     gavel mcp --definitions 'flows/*'  serve your workflows to an MCP client
     gavel lint flows/*.json            check them first
 
-gavel help COMMAND says all of a command. Settings can also come from the environment (--log-level is GAVEL_LOG_LEVEL) and from a file (--config).
+gavel help COMMAND prints the full help of a command. Settings can also come from the environment (--log-level is GAVEL_LOG_LEVEL) and from a file (--config).
 Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
 3 could not find out.`
 }
@@ -135,11 +135,11 @@ func checkFlags(parsed *kong.Context, settings *setup.FileSettings) error {
 			d := driver.Find(place)
 			if origin, _ := settings.Origin(parsed, flag); origin == setup.FromFlag && d != nil && d.HasPassword(place) {
 				wrong = append(wrong, term.UsageErrorf("put the URL into GAVEL_STORE or the configuration file, or the password into PGPASSWORD or a password file",
-					"--store has a password, and others on this machine can read arguments"))
+					"--store has a password, and other users of this machine can read arguments"))
 			}
 		case flag.Name == "llm-refusals": // -1 means never
 		case number.CanInt() && number.Int() < 0, number.CanFloat() && !(number.Float() >= 0 && number.Float() <= math.MaxFloat64):
-			wrong = append(wrong, term.UsageErrorf("", "--%s is 0 or more, not %v", flag.Name, number))
+			wrong = append(wrong, term.UsageErrorf("", "--%s must be 0 or more, not %v", flag.Name, number))
 		}
 	}
 	return errors.Join(wrong...)

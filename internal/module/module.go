@@ -134,7 +134,7 @@ func (f ConfigFlag) Load() (*config.File, error) {
 // StoreFlags are the flags of a command that opens a store.
 type StoreFlags struct {
 	ConfigFlag
-	Store    string `name:"store" placeholder:"PATH" help:"Store file, the URL of a PostgreSQL database, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`
+	Store    string `name:"store" placeholder:"PATH" help:"Store file, the URL of a PostgreSQL database, or \"memory\" for none. Default: ./.workflows/gavel.db, or in your data directory if the working directory is not writable."`
 	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets, from gavel store init. The variable may hold the key itself."`
 }
 

@@ -16,20 +16,20 @@ import (
 
 // AnchorCommand has the commands that sign a store's anchors.
 type AnchorCommand struct {
-	Write  anchorWriteCmd  `cmd:"" default:"withargs" help:"Sign the present position of all instances."`
+	Write  anchorWriteCmd  `cmd:"" default:"withargs" help:"Sign the current position of all instances."`
 	Keygen anchorKeygenCmd `cmd:"" help:"Make a key pair that signs and verifies anchors."`
 }
 
 type anchorWriteCmd struct {
 	Key  string `name:"key" env:"GAVEL_ANCHOR_KEY" placeholder:"FILE" help:"The private key, from gavel anchor keygen. The variable may hold the key itself."`
-	File string `name:"anchor-file" placeholder:"FILE" help:"Append the anchor to this file too. Keep it away from the store: it shows when an older store was put back."`
+	File string `name:"anchor-file" placeholder:"FILE" help:"Also append the anchor to this file. Keep it away from the store: it reveals that an older store was restored."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
 
 func (c *anchorWriteCmd) Run(ctx context.Context, con *setup.Console) error {
 	if c.Key == "" {
-		return term.UsageErrorf("make one with gavel anchor keygen --key FILE", "to sign an anchor, give a key with --key or GAVEL_ANCHOR_KEY")
+		return term.UsageErrorf("make one with gavel anchor keygen --key FILE", "no key to sign the anchor: give --key or GAVEL_ANCHOR_KEY")
 	}
 	sys, err := setup.OpenToSign(ctx, con, c.StoreFlag, c.Key)
 	if err != nil {
@@ -59,7 +59,7 @@ type anchorKeygenCmd struct {
 
 func (c *anchorKeygenCmd) Run(con *setup.Console) error {
 	if setup.IsKeyText(c.Key) {
-		return term.UsageErrorf("give a --key FILE to write to", "%s holds a key already", setup.AnchorKeyVariable)
+		return term.UsageErrorf("give a --key FILE to write to", "%s already holds a key", setup.AnchorKeyVariable)
 	}
 	name := c.Name
 	if name == "" {
@@ -76,7 +76,7 @@ func (c *anchorKeygenCmd) Run(con *setup.Console) error {
 		return term.UsageErrorf("give another --key, or remove the file if nothing was signed with it", "cannot write the key: %w", err)
 	}
 	if err := writeNew(c.Key+".pub", public, 0o644); err != nil {
-		return term.UsageErrorf("remove both files and try again", "the private key was written, the public one not: %w", err)
+		return term.UsageErrorf("remove both files and try again", "the private key was written, but the public key was not: %w", err)
 	}
 	con.Out.Printf("%s\n", public)
 	return nil

@@ -32,7 +32,7 @@ type backupResult struct {
 
 // Run copies the store and verifies the copy.
 func (c *BackupCommand) Run(ctx context.Context, con *setup.Console) error {
-	path, err := c.FilePath(con.Log, false, "copy a database with pg_dump, or keep its write-ahead log for a point in time; docs/postgres.md has both")
+	path, err := c.FilePath(con.Log, false, "back up a database with pg_dump, or archive its write-ahead log; see docs/postgres.md")
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (c *BackupCommand) Run(ctx context.Context, con *setup.Console) error {
 		return copyFailure(err, "give another name, or --force to replace it")
 	}
 	if key := filepath.Join(filepath.Dir(path), gavel.KeyFile); setup.IsFile(key) {
-		con.Err.Printf("%s %s is not in it; keep a copy of it in another place\n", con.Err.Dim("note:"), key)
+		con.Err.Printf("%s the backup does not contain %s; keep a copy elsewhere\n", con.Err.Dim("note:"), key)
 	}
 	return con.Print(c.JSON, backupResult{Store: path, File: c.File, Contents: found}, func() {
 		con.Out.Printf("%s holds %s, and verifies\n", c.File, describeContents(found))
@@ -50,7 +50,7 @@ func (c *BackupCommand) Run(ctx context.Context, con *setup.Console) error {
 
 func describeContents(c sqlite.Contents) string {
 	if c.Events == 0 {
-		return fmt.Sprintf("%s of definitions and no instance", term.Count(c.Definitions, "version"))
+		return fmt.Sprintf("%s of definitions and no instances", term.Count(c.Definitions, "version"))
 	}
 	return fmt.Sprintf("%s with %s, the newest of %s", term.Count(c.Instances, "instance"),
 		term.Count(c.Events, "event"), c.Newest.UTC().Format(time.RFC3339))
@@ -66,7 +66,7 @@ func copyFailure(err error, existsHint string) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, sqlite.ErrNetworkFS):
 		return term.UsageErrorf("", "cannot %w", err)
 	case errors.Is(err, sqlite.ErrCorrupt), errors.Is(err, sqlite.ErrNotAStore), errors.Is(err, record.ErrBroken):
-		return &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more; gavel repair saves what can be read", Err: fmt.Errorf("cannot %w", err)}
+		return &term.ExitError{Code: term.ExitBad, Hint: "run gavel verify for details; gavel repair saves the readable parts", Err: fmt.Errorf("cannot %w", err)}
 	}
 	return term.UnknownErrorf("", "cannot %w", err)
 }
@@ -93,21 +93,21 @@ func (c *RestoreCommand) Run(ctx context.Context, con *setup.Console) error {
 	if !setup.IsFile(c.File) {
 		return term.UsageErrorf("give the file that gavel backup wrote", "there is no backup at %s", c.File)
 	}
-	path, err := c.FilePath(con.Log, true, "restore a database with pg_restore, or to a point in time; docs/postgres.md has both")
+	path, err := c.FilePath(con.Log, true, "restore a database with pg_restore, or to a point in time; see docs/postgres.md")
 	if err != nil {
 		return err
 	}
 	done, err := sqlite.Restore(ctx, sqlite.RestoreRequest{From: c.File, To: path, Replace: c.Force, Now: time.Now()})
 	switch {
 	case errors.Is(err, sqlite.ErrInUse):
-		return term.UsageErrorf("end every gavel server that uses it, then try again", "cannot %w", err)
+		return term.UsageErrorf("stop every gavel server that uses it, then try again", "cannot %w", err)
 	case err != nil:
 		return copyFailure(err, "give another --store, or --force to put the backup in its place")
 	}
 	return con.Print(c.JSON, restoreResult{Store: path, File: c.File, Restored: done}, func() {
 		con.Out.Printf("%s holds %s\n", path, describeContents(done.Contents))
 		for _, name := range done.Kept {
-			con.Out.Printf("what was there is kept as %s\n", name)
+			con.Out.Printf("the previous file is kept as %s\n", name)
 		}
 	})
 }

@@ -20,8 +20,8 @@ import (
 type CursorCommand struct {
 	List cursorListCmd `cmd:"" help:"List the cursors of a store."`
 	Show cursorShowCmd `cmd:"" help:"Show one cursor."`
-	Move cursorMoveCmd `cmd:"" help:"Move a cursor, so that its reader gets events again, or leaves some out."`
-	Drop cursorDropCmd `cmd:"" help:"Forget a cursor whose reader is gone."`
+	Move cursorMoveCmd `cmd:"" help:"Move a cursor, so that its reader gets events again or skips some."`
+	Drop cursorDropCmd `cmd:"" help:"Drop a cursor whose reader is gone."`
 }
 
 // cursorView is a cursor with its lag.
@@ -106,7 +106,7 @@ func (c *cursorShowCmd) Run(ctx context.Context, con *setup.Console) error {
 		Next []engine.EventView `json:"next"`
 	}{v, next.Events}
 	return con.Print(c.JSON, shown, func() {
-		con.Out.Printf("%s is at %d, %s behind\nmade %s, moved %s\n", v.Name, v.Position, term.Count(v.Behind, "event"), setup.FormatTime(v.MadeAt), setup.FormatTime(v.MovedAt))
+		con.Out.Printf("%s is at %d, with a lag of %s\ncreated %s, moved %s\n", v.Name, v.Position, term.Count(v.Behind, "event"), setup.FormatTime(v.MadeAt), setup.FormatTime(v.MovedAt))
 		if v.Filter != "" {
 			con.Out.Printf("filter %s\n", v.Filter)
 		}
@@ -118,8 +118,8 @@ func (c *cursorShowCmd) Run(ctx context.Context, con *setup.Console) error {
 
 type cursorMoveCmd struct {
 	Name string `arg:"" name:"name" help:"The cursor, such as webhook:audit."`
-	To   string `arg:"" name:"to" help:"The position of the last event that its reader has; or start, or end."`
-	New  bool   `name:"new" help:"Make the cursor, which must not be there: for a program that follows /v1/events and moves it by this command."`
+	To   string `arg:"" name:"to" help:"The position of the last event that its reader has, or start or end."`
+	New  bool   `name:"new" help:"Create the cursor, which must not exist yet. For a program that follows /v1/events and moves its cursor with this command."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -141,7 +141,7 @@ func (c *cursorMoveCmd) Run(ctx context.Context, con *setup.Console) error {
 	from, moved := int64(store.NoCursor), store.Cursor{Name: c.Name}
 	if c.New {
 		if !isCursorName(c.Name) {
-			return term.UsageErrorf("", "the name of a cursor is 1 to 64 letters, digits and any of - _ . :")
+			return term.UsageErrorf("", "a cursor name must be 1 to 64 letters, digits or - _ . :")
 		}
 	} else {
 		v, err := findCursor(views, c.Name)
@@ -153,9 +153,9 @@ func (c *cursorMoveCmd) Run(ctx context.Context, con *setup.Console) error {
 	moved.Position = to
 	switch err := sys.Store.MoveCursor(ctx, moved, from, nil); {
 	case errors.Is(err, store.ErrConflict) && c.New:
-		return term.UsageErrorf("leave out --new to move it", "there is a cursor %q already", c.Name)
+		return term.UsageErrorf("drop --new to move it", "the cursor %q already exists", c.Name)
 	case errors.Is(err, store.ErrConflict):
-		return &term.ExitError{Code: term.ExitBad, Hint: "its reader is at work; try again", Err: fmt.Errorf("the cursor %q has moved meanwhile", c.Name)}
+		return &term.ExitError{Code: term.ExitBad, Hint: "its reader is active; try again", Err: fmt.Errorf("the cursor %q was moved at the same time", c.Name)}
 	case err != nil:
 		return term.UnknownErrorf("", "cannot move the cursor: %w", err)
 	}
@@ -164,9 +164,9 @@ func (c *cursorMoveCmd) Run(ctx context.Context, con *setup.Console) error {
 		case c.New:
 			con.Out.Printf("%s is at %d\n", c.Name, to)
 		case to < from:
-			con.Out.Printf("%s moved back from %d to %d: its reader gets again what is between\n", c.Name, from, to)
+			con.Out.Printf("%s moved back from %d to %d: its reader gets the events in between again\n", c.Name, from, to)
 		default:
-			con.Out.Printf("%s moved from %d to %d: its reader never gets what is between\n", c.Name, from, to)
+			con.Out.Printf("%s moved from %d to %d: its reader skips the events in between\n", c.Name, from, to)
 		}
 	})
 }
@@ -187,7 +187,7 @@ func parsePlace(text string, last int64) (int64, error) {
 	}
 	to, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || to < 0 || to > last {
-		return 0, term.UsageErrorf("", "a cursor moves to a position from 0 to %d, to start or to end, not to %q", last, text)
+		return 0, term.UsageErrorf("", "the position must be 0 to %d, start or end, not %q", last, text)
 	}
 	return to, nil
 }

@@ -19,14 +19,14 @@ import (
 
 // KeysCommand has the commands for the keys that seal sensitive values.
 type KeysCommand struct {
-	List   keysListCmd   `cmd:"" help:"List the keys of instances, and what is kept in plain."`
-	Rotate keysRotateCmd `cmd:"" help:"Give instances another key for what follows."`
-	Rewrap keysRewrapCmd `cmd:"" help:"Wrap all keys with the store's present key."`
+	List   keysListCmd   `cmd:"" help:"List the keys of instances, and values in plain text."`
+	Rotate keysRotateCmd `cmd:"" help:"Give instances a new key for future values."`
+	Rewrap keysRewrapCmd `cmd:"" help:"Wrap all keys with the store's current key."`
 	Shred  keysShredCmd  `cmd:"" help:"Destroy the keys of an instance, and its sensitive values with them."`
 }
 
 type keysListCmd struct {
-	Instance string `arg:"" optional:"" name:"instance" help:"An instance. Default: all that have a key, or values in plain."`
+	Instance string `arg:"" optional:"" name:"instance" help:"An instance. Default: all with a key or with values in plain text."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -74,7 +74,7 @@ func timeOrNone(at time.Time) string {
 
 type keysRotateCmd struct {
 	Instance []string `arg:"" optional:"" name:"instance" help:"Instances."`
-	All      bool     `name:"all" help:"All instances that have a key."`
+	All      bool     `name:"all" help:"All instances with a key."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -115,7 +115,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, con *setup.Console) error {
 
 type keysRewrapCmd struct {
 	OldKey      string `name:"old-key" type:"path" placeholder:"FILE" help:"The gavel.key that keys may still be wrapped with."`
-	NewStoreKey string `name:"new-store-key" type:"path" placeholder:"FILE" help:"Seal a database's secrets with this key instead of --store-key. It is made if the file is missing."`
+	NewStoreKey string `name:"new-store-key" type:"path" placeholder:"FILE" help:"Seal a database's secrets with this key instead of --store-key. The file is created if missing."`
 	JSON        bool   `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -147,12 +147,12 @@ func (c *keysRewrapCmd) Run(ctx context.Context, con *setup.Console) error {
 		return module.EngineFailure(err)
 	}
 	return cmp.Or(con.Print(c.JSON, r, func() {
-		con.Out.Printf("keys wrapped anew: %d, kept as they are: %d\n", r.Rewrapped, r.Kept)
+		con.Out.Printf("keys wrapped again: %d, unchanged: %d\n", r.Rewrapped, r.Kept)
 		for _, row := range r.Unreadable {
-			con.Out.Printf("key %d of %s is wrapped with %s, which is not here\n", row.Number, row.Instance, row.Under)
+			con.Out.Printf("key %d of %s is wrapped with %s, which is missing\n", row.Number, row.Instance, row.Under)
 		}
 		for _, row := range r.Damaged {
-			con.Out.Printf("key %d of %s is damaged: %s wrapped it and does not unwrap it; restore it from a backup\n", row.Number, row.Instance, row.Under)
+			con.Out.Printf("key %d of %s is damaged: %s wrapped it but cannot unwrap it; restore it from a backup\n", row.Number, row.Instance, row.Under)
 		}
 	}), setup.ExitBadUnless(len(r.Unreadable)+len(r.Damaged) == 0))
 }
@@ -165,7 +165,7 @@ type storeKeyResult struct {
 
 func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *setup.Console) error {
 	if !gavel.IsDatabase(c.Store) {
-		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE", "--new-store-key changes the key of a PostgreSQL database; that of a file is the gavel.key next to it")
+		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE", "--new-store-key changes the key of a PostgreSQL database; a store file has its key in gavel.key next to it")
 	}
 	at, err := c.LocateAt(c.Store)
 	if err != nil {
@@ -188,16 +188,16 @@ func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *setup.Console) 
 	}
 	return con.Print(c.JSON, r, func() {
 		if !r.Rewrapped {
-			con.Out.Printf("the secrets of %s were sealed with %s already\n", r.Store, r.Key)
+			con.Out.Printf("the secrets of %s are already sealed with %s\n", r.Store, r.Key)
 			return
 		}
-		con.Out.Printf("the secrets of %s are sealed with %s now; start servers with it\n", r.Store, r.Key)
-		con.Err.Printf("%s keep a copy of the key away from the database, and the old one as long as its dumps\n", con.Err.Dim("note:"))
+		con.Out.Printf("the secrets of %s are now sealed with %s; start servers with it\n", r.Store, r.Key)
+		con.Err.Printf("%s keep a copy of the key away from the database, and keep the old key as long as you keep dumps from before\n", con.Err.Dim("note:"))
 	})
 }
 
 type keysShredCmd struct {
-	Instance string `arg:"" name:"instance" help:"The whole id of the instance."`
+	Instance string `arg:"" name:"instance" help:"The full id of the instance."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -223,7 +223,7 @@ func (c *keysShredCmd) Run(ctx context.Context, con *setup.Console) error {
 	return cmp.Or(con.Print(c.JSON, map[string]any{"id": c.Instance, "destroyed": n, "plainEvents": plain}, func() {
 		con.Out.Printf("keys of %s destroyed: %d\n", c.Instance, n)
 		if plain > 0 {
-			con.Out.Printf("events that hold values in plain, from before values were sealed: %d; see gavel retain\n", plain)
+			con.Out.Printf("events with values in plain text, from before values were sealed: %d; see gavel retain\n", plain)
 		}
 	}), setup.ExitBadUnless(plain == 0))
 }

@@ -23,9 +23,9 @@ type MigrateCommand struct {
 	Workflow string            `arg:"" name:"workflow" help:"The workflow."`
 	From     int               `name:"from" placeholder:"N" help:"Only instances of this version. Default: any."`
 	To       int               `name:"to" placeholder:"N" help:"The version to migrate to. Default: the newest."`
-	State    map[string]string `name:"state" mapsep:"none" placeholder:"OLD=NEW" help:"The state OLD is called NEW in the new version. Repeatable."`
-	Instance []string          `name:"instance" placeholder:"ID" help:"Only this instance. Repeatable. Default: all that run."`
-	DryRun   bool              `name:"dry-run" help:"Say what would happen, and change nothing."`
+	State    map[string]string `name:"state" mapsep:"none" placeholder:"OLD=NEW" help:"Map the state OLD to NEW in the new version. Repeatable."`
+	Instance []string          `name:"instance" placeholder:"ID" help:"Only this instance. Repeatable. Default: all running ones."`
+	DryRun   bool              `name:"dry-run" help:"Print what would happen; change nothing."`
 	JSON     bool              `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -82,13 +82,13 @@ func migrationNote(e engine.InstanceMigration) string {
 		notes = append(notes, e.Reason)
 	}
 	if e.Completes {
-		notes = append(notes, "It is complete then.")
+		notes = append(notes, "It becomes complete.")
 	}
 	if len(e.Stale) > 0 {
-		notes = append(notes, "Stale then: "+strings.Join(e.Stale, ", ")+".")
+		notes = append(notes, "These become stale: "+strings.Join(e.Stale, ", ")+".")
 	}
 	if len(e.Blocked) > 0 {
-		notes = append(notes, "Can never enter then: "+strings.Join(e.Blocked, ", ")+".")
+		notes = append(notes, "It can no longer enter: "+strings.Join(e.Blocked, ", ")+".")
 	}
 	return strings.Join(notes, " ")
 }
@@ -96,11 +96,11 @@ func migrationNote(e engine.InstanceMigration) string {
 // RetainCommand removes what definitions do not keep.
 type RetainCommand struct {
 	Workflow string        `name:"workflow" placeholder:"NAME" help:"Only instances of this workflow."`
-	DryRun   bool          `name:"dry-run" short:"n" help:"Say what would be removed, and remove nothing."`
+	DryRun   bool          `name:"dry-run" short:"n" help:"Print what would be removed; remove nothing."`
 	Limit    int           `name:"limit" default:"10000" placeholder:"N" help:"At most this many histories."`
-	After    time.Duration `name:"forgotten-after" default:"720h" placeholder:"TIME" help:"Report a cursor that stands still for so long while there are newer events. Default: 720h."`
-	Pass     bool          `name:"pass-forgotten" help:"Remove also what only such cursors, and dead letters of that age, need."`
-	Key      string        `name:"anchor-key" placeholder:"FILE" help:"Sign what is removed with this key, the one that signs the anchors. Needed where the store has any. The variable may hold the key itself."`
+	After    time.Duration `name:"forgotten-after" default:"720h" placeholder:"TIME" help:"Report a cursor that has not moved for this time although there are newer events. Default: 720h."`
+	Pass     bool          `name:"pass-forgotten" help:"Also remove what only such cursors, and dead letters of that age, need."`
+	Key      string        `name:"anchor-key" placeholder:"FILE" help:"Sign removals with this key, the same that signs anchors. Required if the store has anchors. The variable may hold the key itself."`
 	JSON     bool          `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -109,9 +109,9 @@ type RetainCommand struct {
 func (c *RetainCommand) Run(ctx context.Context, con *setup.Console) error {
 	switch {
 	case c.Limit < 1:
-		return term.UsageErrorf("", "--limit is 1 or more, not %d", c.Limit)
+		return term.UsageErrorf("", "--limit must be 1 or more, not %d", c.Limit)
 	case c.After <= 0:
-		return term.UsageErrorf("", "--forgotten-after is more than 0, not %s", c.After)
+		return term.UsageErrorf("", "--forgotten-after must be more than 0, not %s", c.After)
 	}
 	open := func(ctx context.Context, con *setup.Console, flag setup.StoreFlag) (*setup.System, error) {
 		return setup.OpenToSign(ctx, con, flag, c.Key)
@@ -133,8 +133,8 @@ func (c *RetainCommand) Run(ctx context.Context, con *setup.Console) error {
 	}
 	if len(r.Broken) > 0 {
 		return &term.ExitError{
-			Code: term.ExitBad, Hint: "gavel verify says what is wrong with it",
-			Err: fmt.Errorf("%s left as it is, because it does not verify: %s", term.Count(len(r.Broken), "history"), strings.Join(r.Broken, ", ")),
+			Code: term.ExitBad, Hint: "run gavel verify for details",
+			Err: fmt.Errorf("%s not changed, because verification fails: %s", term.Count(len(r.Broken), "history"), strings.Join(r.Broken, ", ")),
 		}
 	}
 	return nil
@@ -142,8 +142,8 @@ func (c *RetainCommand) Run(ctx context.Context, con *setup.Console) error {
 
 var keptFor = map[string]string{
 	audit.KeptNotDue: "ended too recently", audit.KeptDone: "nothing left to remove", audit.KeptReview: "a review is open", audit.KeptCall: "a call is not settled",
-	audit.KeptCheckpoint: "a checkpoint needs it", audit.KeptYoung: "younger than a week", audit.KeptRestored: "a later rollback needs it", audit.KeptRemoval: "says what was removed before",
-	audit.KeptUnexported: "not exported yet: gavel cursor list", audit.KeptMoved: "changed meanwhile; run it again", audit.KeptBroken: "does not verify",
+	audit.KeptCheckpoint: "a checkpoint needs it", audit.KeptYoung: "younger than a week", audit.KeptRestored: "a later rollback needs it", audit.KeptRemoval: "records an earlier removal",
+	audit.KeptUnexported: "not exported yet: gavel cursor list", audit.KeptMoved: "changed during the run; run it again", audit.KeptBroken: "does not verify",
 }
 
 func printRetained(con *setup.Console, r audit.RetainResult) {
@@ -160,13 +160,13 @@ func printRetained(con *setup.Console, r audit.RetainResult) {
 	}
 	con.Out.Printf("%s %s of %s\n", did, term.Count(r.Events, "event"), term.Count(len(r.Histories), "history"))
 	for _, why := range slices.Sorted(maps.Keys(r.Kept)) {
-		con.Out.Printf("kept %d as they are: %s\n", r.Kept[why], keptFor[why])
+		con.Out.Printf("kept %d unchanged: %s\n", r.Kept[why], keptFor[why])
 	}
 	for _, c := range r.Forgotten {
-		con.Err.Printf("the cursor %s has not moved since %s: gavel cursor drop it if its reader is gone, or pass it over with --pass-forgotten\n", c.Name, setup.FormatTime(c.MovedAt))
+		con.Err.Printf("the cursor %s has not moved since %s: drop it with gavel cursor drop if its reader is gone, or ignore it with --pass-forgotten\n", c.Name, setup.FormatTime(c.MovedAt))
 	}
 	if r.More {
-		con.Err.Printf("there is more; run it again\n")
+		con.Err.Printf("more is left; run it again\n")
 	}
 }
 
@@ -192,7 +192,7 @@ func (c *SealCommand) Run(ctx context.Context, con *setup.Console) error {
 		return setup.StoreFailure(gavel.ErrNoStoreKey, "")
 	}
 	if key := sys.Location.MissingKey(); key != "" {
-		con.Log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)
+		con.Log.Warn("the key of this store is not next to it, so no seal can be checked; put the key back, or use --accept, which makes a new key", "missing", key)
 	}
 	r, err := sys.Engine.SealRules(ctx, gavel.Operator, engine.SealRequest{DryRun: !c.Accept})
 	if err != nil {
@@ -205,7 +205,7 @@ func (c *SealCommand) Run(ctx context.Context, con *setup.Console) error {
 func printSealed(con *setup.Console, r engine.SealResult, accepted bool) {
 	rows := [][]string{{"WORKFLOW", "WHAT", "BY", "TIME", "SEAL"}}
 	for _, rule := range r.Rules {
-		what, by, seal := fmt.Sprintf("version %d", rule.Version), rule.Principal, "as it was made"
+		what, by, seal := fmt.Sprintf("version %d", rule.Version), rule.Principal, "valid"
 		if rule.Revision > 0 {
 			what = fmt.Sprintf("judge configuration %d", rule.Revision)
 		}

@@ -16,7 +16,7 @@ import (
 
 // RepairCommand saves the readable part of a damaged store.
 type RepairCommand struct {
-	Out  string `name:"out" required:"" placeholder:"FILE" help:"Where to write what can be saved."`
+	Out  string `name:"out" required:"" placeholder:"FILE" help:"The file to write the saved data to."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -32,13 +32,13 @@ func (c *RepairCommand) Run(ctx context.Context, con *setup.Console) error {
 	path, lost := c.FindLost() // if lost, its log is repaired
 	if !lost {
 		var err error
-		if path, err = c.FilePath(con.Log, false, "the server checks its own pages; restore a dump, or a point in time: docs/postgres.md"); err != nil {
+		if path, err = c.FilePath(con.Log, false, "PostgreSQL checks its own pages; restore a dump, or a point in time: docs/postgres.md"); err != nil {
 			return err
 		}
 	}
 	saved, err := sqlite.Salvage(ctx, path, c.Out)
 	if errors.Is(err, sqlite.ErrCorrupt) || errors.Is(err, sqlite.ErrNotAStore) {
-		return &term.ExitError{Code: term.ExitBad, Hint: "restore a backup: gavel restore FILE --force", Err: fmt.Errorf("nothing of it can be read: %w", err)}
+		return &term.ExitError{Code: term.ExitBad, Hint: "restore a backup: gavel restore FILE --force", Err: fmt.Errorf("no part of the store can be read: %w", err)}
 	} else if err != nil {
 		return copyFailure(err, "give another --out")
 	}
@@ -46,7 +46,7 @@ func (c *RepairCommand) Run(ctx context.Context, con *setup.Console) error {
 		return err
 	}
 	if key := gavel.KeyBeside(path); setup.IsFile(key) && !sameContent(key, gavel.KeyBeside(c.Out)) {
-		con.Err.Printf("%s its key is %s; put a copy of it next to %s, or its definitions are not used\n", con.Err.Dim("note:"), key, c.Out)
+		con.Err.Printf("%s its key is %s; put a copy next to %s, otherwise its definitions are not used\n", con.Err.Dim("note:"), key, c.Out)
 	}
 	return setup.ExitBadUnless(saved.Whole())
 }
@@ -68,7 +68,7 @@ func printSaved(con *setup.Console, file string, s sqlite.Salvaged) {
 			con.Out.Printf("%d of %d pages were not in the log\n", l.MissingPages, l.Pages)
 		}
 		if l.Cut {
-			con.Out.Printf("the log ends with a frame that is damaged or was never finished\n")
+			con.Out.Printf("the log ends with a damaged or incomplete frame\n")
 		}
 	}
 	n := len(s.Lost)

@@ -24,9 +24,9 @@ import (
 
 type storeCopyCmd struct {
 	From     string `arg:"" name:"from" help:"The store to copy: a file, or the URL of a PostgreSQL database."`
-	To       string `arg:"" name:"to" help:"The store to make: a file that is not there yet, or the URL of a database without records."`
-	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets. If TO is a database and the file is missing, it is made."`
-	FromKey  string `name:"from-key" placeholder:"FILE" help:"The key of FROM, if it is another one. Default: --store-key."`
+	To       string `arg:"" name:"to" help:"The store to create: a new file, or the URL of a database without records."`
+	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets. If TO is a database, a missing file is created."`
+	FromKey  string `name:"from-key" placeholder:"FILE" help:"The key of FROM, if different. Default: --store-key."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 
@@ -116,7 +116,7 @@ func (c *storeCopyCmd) storePlaces() (from, to setup.StoreLocation, err error) {
 			return from, to, err
 		}
 		if gavel.IsDatabase(place) && driver.Find(place).HasPassword(place) {
-			return from, to, term.UsageErrorf("put it into PGPASSWORD or a password file", "%s has a password, and others on this machine can read arguments", setup.RedactStore(place))
+			return from, to, term.UsageErrorf("put it into PGPASSWORD or a password file", "%s has a password, and other users of this machine can read arguments", setup.RedactStore(place))
 		}
 	}
 	if from.Path, err = setup.ExplicitStore(c.From, false); err != nil {
@@ -152,14 +152,14 @@ func isSameFile(a, b string) bool {
 // checkSource rejects a source without its key, or one that does not verify.
 func checkSource(ctx context.Context, con *setup.Console, source *setup.System) error {
 	if source.Key == nil {
-		return term.UsageErrorf("put the key back", "the key of %s is not there, and nothing checks its digests and seals without it", source.Location)
+		return term.UsageErrorf("put the key back", "the key of %s is missing, and without it digests and seals cannot be checked", source.Location)
 	}
 	r, err := verifySystem(ctx, con, source, audit.VerifyRequest{})
 	switch {
 	case err != nil:
 		return err
 	case !r.Clean():
-		return &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more", Err: fmt.Errorf("%s is not as it was written (%s); it is not copied",
+		return &term.ExitError{Code: term.ExitBad, Hint: "run gavel verify for details", Err: fmt.Errorf("%s does not verify (%s), so it was not copied",
 			source.Location, term.Count(int64(len(r.Problems))+r.More, "break"))}
 	}
 	return nil
@@ -175,7 +175,7 @@ func checkOtherKey(to setup.StoreLocation, key []byte) error {
 		return term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
 	if other != nil && !bytes.Equal(other, key) {
-		return term.UsageErrorf("give TO a folder of its own", "%s is the key of another store", gavel.KeyBeside(to.Path))
+		return term.UsageErrorf("put TO into a folder without another store", "%s is the key of another store", gavel.KeyBeside(to.Path))
 	}
 	return nil
 }
@@ -299,7 +299,7 @@ func listTokens(db any, at setup.StoreLocation, key []byte) ([]auth.Token, error
 func verifyCopied(ctx context.Context, con *setup.Console, target *setup.System) error {
 	r, err := verifySystem(ctx, con, target, audit.VerifyRequest{})
 	if err == nil && !r.Clean() {
-		err = &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more; do not use it", Err: fmt.Errorf("the copy %s does not verify", target.Location)}
+		err = &term.ExitError{Code: term.ExitBad, Hint: "do not use it; run gavel verify for details", Err: fmt.Errorf("the copy %s does not verify", target.Location)}
 	}
 	return err
 }
@@ -318,15 +318,15 @@ func copyStoreFailure(err error, r StoreCopyResult) error {
 	if _, told := errors.AsType[*term.ExitError](err); told {
 		return err
 	}
-	return setup.StoreFailure(err, "run the same command again: it goes on where this one ended")
+	return setup.StoreFailure(err, "run the same command again to continue")
 }
 
 func printStoreCopy(con *setup.Console, r StoreCopyResult) {
 	what := fmt.Sprintf("%s, %s and %s", term.Count(r.Rows["definitions"], "version")+" of definitions", term.Count(r.Rows["instances"], "instance"), term.Count(r.Rows["events"], "event"))
 	if r.Present {
-		con.Out.Printf("%s held all of it already: %s, up to position %d\n", r.To, what, r.Position)
+		con.Out.Printf("%s was already complete: %s, up to position %d\n", r.To, what, r.Position)
 	} else {
-		con.Out.Printf("%s holds what %s holds, and verifies: %s, up to position %d\n", r.To, r.From, what, r.Position)
+		con.Out.Printf("%s is a verified copy of %s: %s, up to position %d\n", r.To, r.From, what, r.Position)
 	}
 	if r.Key != "" {
 		con.Err.Printf("%s the key is in the file %s; keep a copy away from the database\n", con.Err.Dim("note:"), r.Key)

@@ -15,12 +15,12 @@ import (
 
 // StoreCommand has the commands that create and copy shared stores.
 type StoreCommand struct {
-	Init storeInitCmd `cmd:"" help:"Make a store in a PostgreSQL database."`
-	Copy storeCopyCmd `cmd:"" help:"Copy a store between a file and a database, or between two of a kind."`
+	Init storeInitCmd `cmd:"" help:"Create a store in a PostgreSQL database."`
+	Copy storeCopyCmd `cmd:"" help:"Copy a store between files and databases."`
 }
 
 type storeInitCmd struct {
-	NewSecrets bool `name:"new-secrets" help:"Make new secrets where those of a database with records are gone. No digest or seal made before can be checked then."`
+	NewSecrets bool `name:"new-secrets" help:"Create new secrets for a database with records that has lost its secrets. Earlier digests and seals can then no longer be checked."`
 	JSON       bool `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -33,7 +33,7 @@ type storeInitResult struct {
 
 func (c *storeInitCmd) Run(ctx context.Context, con *setup.Console) error {
 	if !gavel.IsDatabase(c.Store) {
-		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE; a file needs no init", "gavel store init makes a store in a PostgreSQL database")
+		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE; a file needs no init", "gavel store init creates a store in a PostgreSQL database")
 	}
 	if c.StoreKey == "" {
 		return errNoKeyForSecrets()
@@ -65,7 +65,7 @@ func (c *storeInitCmd) Run(ctx context.Context, con *setup.Console) error {
 }
 
 func errNoKeyForSecrets() error {
-	return term.UsageErrorf("give --store-key FILE, which is made if it is missing", "the secrets of a database are sealed with a key, and none was given")
+	return term.UsageErrorf("give --store-key FILE; a missing file is created", "no key was given to seal the secrets of the database")
 }
 
 // makeStoreKey creates a key file if there is none.

@@ -23,10 +23,10 @@ import (
 // ImportCommand imports a folder of definitions, instances and histories.
 type ImportCommand struct {
 	Dir    string `arg:"" name:"dir" help:"The folder, such as .workflows."`
-	DryRun bool   `name:"dry-run" help:"Say what would happen and write nothing."`
-	Rename string `name:"rename" placeholder:"PREFIX" help:"Put a prefix before the ids of instances and the names of definitions."`
+	DryRun bool   `name:"dry-run" help:"Print what would happen; write nothing."`
+	Rename string `name:"rename" placeholder:"PREFIX" help:"Add a prefix to the ids of instances and the names of definitions."`
 	Counts bool   `name:"counts" help:"Let imported visits of states count toward mustPassThrough."`
-	Owner  string `name:"owner" default:"local:agent" placeholder:"ID" help:"Principal that owns the instances. Default: local:agent, the one of gavel mcp."`
+	Owner  string `name:"owner" default:"local:agent" placeholder:"ID" help:"The owner of the instances. Default: local:agent, the principal of gavel mcp."`
 	Rules  string `name:"definitions-owner" placeholder:"ID" help:"Agent that owns the definitions, such as local:agent: it may redefine and loosen them, and roll back. Default: the operator."`
 	JSON   bool   `name:"json" help:"Print JSON."`
 	setup.StoreFlag
@@ -117,7 +117,7 @@ func printImport(con *setup.Console, report transfer.ImportReport) {
 		con.Err.Printf("nothing was written\n")
 	}
 	if bad := report.Refused + report.Differed + report.SetAside; bad > 0 {
-		con.Err.Printf("%s of %d did not come in as they are\n", con.Err.Red(fmt.Sprint(bad)), len(report.Definitions)+len(report.Instances))
+		con.Err.Printf("%s of %d were not imported as they are\n", con.Err.Red(fmt.Sprint(bad)), len(report.Definitions)+len(report.Instances))
 	}
 }
 
@@ -163,7 +163,7 @@ func (c *ExportCommand) Run(ctx context.Context, con *setup.Console) error {
 		if _, known := errors.AsType[*engine.Error](err); known {
 			return module.EngineFailure(err)
 		}
-		return term.UnknownErrorf("what was written by then stays; export again", "cannot export to %s: %w", c.Dir, err)
+		return term.UnknownErrorf("files written so far stay; export again", "cannot export to %s: %w", c.Dir, err)
 	}
 	return con.Print(c.JSON, written, func() {
 		con.Out.Printf("%s: %s, %s with %s and %s\n", c.Dir, term.Count(written.Definitions, "definition"), term.Count(written.Instances, "instance"),

@@ -16,9 +16,9 @@ import (
 // VerifyCommand verifies a store.
 type VerifyCommand struct {
 	Instance  string   `name:"instance" placeholder:"ID" help:"Only this instance. Default: the whole store."`
-	PublicKey []string `name:"public-key" sep:"none" placeholder:"FILE" help:"The key that anchors must be signed with: the .pub file of gavel anchor keygen. Repeatable, for keys that came one after the other."`
-	File      string   `name:"anchor-file" placeholder:"FILE" help:"Anchors that were kept outside the store: they show whether an older store was put back."`
-	Jobs      int      `name:"jobs" placeholder:"N" help:"How many instances to verify at a time. Default: one for each processor."`
+	PublicKey []string `name:"public-key" sep:"none" placeholder:"FILE" help:"The key that anchors must be signed with: the .pub file of gavel anchor keygen. Repeatable, for successive keys."`
+	File      string   `name:"anchor-file" placeholder:"FILE" help:"Anchors kept outside the store: they reveal whether an older store was restored."`
+	Jobs      int      `name:"jobs" placeholder:"N" help:"How many instances to verify in parallel. Default: one per processor."`
 	JSON      bool     `name:"json" help:"Print JSON."`
 	setup.StoreFlag
 }
@@ -26,7 +26,7 @@ type VerifyCommand struct {
 // Run verifies the store and prints each break.
 func (c *VerifyCommand) Run(ctx context.Context, con *setup.Console) error {
 	if c.Jobs < 0 {
-		return term.UsageErrorf("", "--jobs is 1 or more, not %d", c.Jobs)
+		return term.UsageErrorf("", "--jobs must be 1 or more, not %d", c.Jobs)
 	}
 	keys, err := readVerifiers(c.PublicKey)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *VerifyCommand) published(con *setup.Console) ([]string, error) {
 		return nil, err
 	}
 	if p.Torn > 0 {
-		con.Log.Warn("the anchor file holds notes without a whole signature; they say nothing", "file", c.File, "notes", p.Torn)
+		con.Log.Warn("the anchor file has notes without a complete signature, which are ignored", "file", c.File, "notes", p.Torn)
 	}
 	return append([]string{}, p.Notes...), nil
 }
@@ -126,6 +126,6 @@ func printUnproved(con *setup.Console, r audit.VerifyReport, at setup.StoreLocat
 		con.Err.Printf("the seals of rules (definitions and judge configurations) were not compared with the key: %s\n", missing)
 	}
 	if r.AnchoredAt != nil && r.Unanchored+r.UnanchoredRules > 0 {
-		con.Err.Printf("%s and %s since the newest anchor, of %s\n", term.Count(r.Unanchored, "event"), term.Count(r.UnanchoredRules, "rule"), r.AnchoredAt.Format(time.RFC3339))
+		con.Err.Printf("%s and %s since the newest anchor, written %s\n", term.Count(r.Unanchored, "event"), term.Count(r.UnanchoredRules, "rule"), r.AnchoredAt.Format(time.RFC3339))
 	}
 }

@@ -25,7 +25,7 @@ import (
 // EvidenceCommand has the commands that try sources of evidence.
 type EvidenceCommand struct {
 	List  evidenceListCmd  `cmd:"" help:"List the declared sources of evidence."`
-	Fetch evidenceFetchCmd `cmd:"" help:"Fetch from one source, once, and print what came."`
+	Fetch evidenceFetchCmd `cmd:"" help:"Fetch once from a source, and print the result."`
 }
 
 type evidenceListCmd struct {
@@ -63,9 +63,9 @@ func argumentNames(arguments map[string]evidence.Argument) string {
 
 type evidenceFetchCmd struct {
 	Source    string   `arg:"" name:"source" help:"The source's name."`
-	Args      []string `name:"arg" sep:"none" placeholder:"NAME=VALUE" help:"An argument: a text, or JSON with NAME:=VALUE. Repeatable."`
-	ReadOnly  bool     `name:"read-only" help:"Fetch as a pre-check does: only from a source that is marked readOnly."`
-	Role      string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"Whose rights a tool of another server is called with: agent (the default), reviewer, operator or auditor."`
+	Args      []string `name:"arg" sep:"none" placeholder:"NAME=VALUE" help:"An argument as text; NAME:=VALUE for JSON. Repeatable."`
+	ReadOnly  bool     `name:"read-only" help:"Fetch as a pre-check does: only from a source marked readOnly."`
+	Role      string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"The role that calls another server's tool: agent (the default), reviewer, operator or auditor."`
 	Principal string   `name:"principal" placeholder:"ID" help:"The principal of that role. Default: local: and the role."`
 	JSON      bool     `name:"json" help:"Print JSON."`
 	setup.StoreFlag
@@ -95,7 +95,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	defer end()
 	if known := declared.Names(); !slices.Contains(known, c.Source) {
-		return term.UsageErrorf("declared are: "+term.OrNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
+		return term.UsageErrorf("declared: "+term.OrNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
 	}
 	if err := c.keepResults(ctx, con, declared); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
 		return term.UnknownErrorf("", "%s (%w)", strings.TrimSuffix(busy.Message, "."), busy.Err)
 	}
 	if err != nil {
-		return term.UnknownErrorf("try again", "nothing can be said of %s: %w", c.Source, err)
+		return term.UnknownErrorf("try again", "cannot fetch from %s: %w", c.Source, err)
 	}
 	r := fetchReport{Source: c.Source, Failure: got.Failure, Detail: got.Detail, Truncated: got.Truncated, Tree: got.Tree, At: began.UTC(), Took: document.Milliseconds(time.Since(began))}
 	if !got.At.IsZero() {
@@ -117,7 +117,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	if got.Failure == "" {
 		if r.Content, err = json.Marshal(got.Content); err != nil { // in the recorded form
-			return term.UnknownErrorf("", "what %s gave is no JSON: %w", c.Source, err)
+			return term.UnknownErrorf("", "the result of %s is not JSON: %w", c.Source, err)
 		}
 		sum := sha256.Sum256(r.Content)
 		r.Digest, r.Size = "sha256:"+hex.EncodeToString(sum[:]), len(r.Content)
@@ -172,11 +172,11 @@ func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
 		name, isJSON := strings.CutSuffix(name, ":")
 		switch _, twice := given[name]; {
 		case !ok || name == "":
-			return nil, term.UsageErrorf("", "--arg is NAME=VALUE, not %q", pair)
+			return nil, term.UsageErrorf("", "--arg must be NAME=VALUE, not %q", pair)
 		case twice:
-			return nil, term.UsageErrorf("", "--arg %s is given twice", name)
+			return nil, term.UsageErrorf("", "duplicate --arg %s", name)
 		case isJSON && document.CheckJSON([]byte(value), document.Limits{}) != nil:
-			return nil, term.UsageErrorf("write --arg "+name+"=VALUE for a text", "--arg %s:= takes JSON, and %q is none", name, value)
+			return nil, term.UsageErrorf("write --arg "+name+"=VALUE for text", "--arg %s:= needs JSON, and %q is not JSON", name, value)
 		case isJSON:
 			given[name] = json.RawMessage(value)
 		default:

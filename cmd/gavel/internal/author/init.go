@@ -17,8 +17,8 @@ import (
 
 // InitCommand creates a workflow with its tests and settings.
 type InitCommand struct {
-	Folder   string `arg:"" optional:"" default:"." name:"folder" help:"Where to write; it is made if missing."`
-	Template string `name:"template" default:"document-review" placeholder:"NAME" help:"The workflow to begin with: document-review (the default), answer, bugfix, release or careful-ops."`
+	Folder   string `arg:"" optional:"" default:"." name:"folder" help:"The folder to write to. It is created if missing."`
+	Template string `name:"template" default:"document-review" placeholder:"NAME" help:"The workflow to start from: document-review (the default), answer, bugfix, release or careful-ops."`
 	Client   string `name:"client" enum:"claude-code,claude-desktop,cursor,vscode,windsurf,codex" default:"claude-code" placeholder:"NAME" help:"The MCP client to write the configuration for: claude-code (the default), claude-desktop, cursor, vscode, windsurf or codex."`
 }
 
@@ -58,8 +58,8 @@ func MCPClients() map[string]mcpClient {
 		"claude-code":    {".mcp.json", "", servers("mcpServers", "stdio")},
 		"cursor":         {".cursor/mcp.json", "", servers("mcpServers", "")},
 		"vscode":         {".vscode/mcp.json", "", servers("servers", "stdio")},
-		"claude-desktop": {"claude_desktop_config.json", "copy it to the folder of Claude Desktop's settings (docs/clients.md), or its server into the file there", servers("mcpServers", "")},
-		"windsurf":       {"mcp_config.json", "copy it to ~/.codeium/windsurf/, or its server into the file there", servers("mcpServers", "")},
+		"claude-desktop": {"claude_desktop_config.json", "copy it to the folder of Claude Desktop's settings (docs/clients.md), or add its server to the file there", servers("mcpServers", "")},
+		"windsurf":       {"mcp_config.json", "copy it to ~/.codeium/windsurf/, or add its server to the file there", servers("mcpServers", "")},
 		"codex":          {"codex.toml", "add it to ~/.codex/config.toml", toml},
 	}
 }
@@ -70,7 +70,7 @@ type newFile struct{ path, text, about string }
 func (c *InitCommand) Run(con *setup.Console) error {
 	folder, err := filepath.Abs(c.Folder)
 	if err != nil {
-		return term.UsageErrorf("", "cannot tell where %s is: %w", c.Folder, err)
+		return term.UsageErrorf("", "cannot find the folder %s: %w", c.Folder, err)
 	}
 	files, err := readTemplate(c.Template, findProject(folder))
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *InitCommand) Run(con *setup.Console) error {
 	hooks := slices.ContainsFunc(files, func(f newFile) bool { return f.path == SettingsFile })
 	program, err := os.Executable()
 	if err != nil {
-		return term.UnknownErrorf("", "cannot tell where gavel is: %w", err)
+		return term.UnknownErrorf("", "cannot find the gavel program: %w", err)
 	}
 	to := MCPClients()[c.Client]
 	snippet := to.Text(program, []string{"mcp", "--config", filepath.Join(folder, SettingsFile)})
@@ -91,7 +91,7 @@ func (c *InitCommand) Run(con *setup.Console) error {
 		files = append(files, newFile{ignore, "*\n", "keeps the store out of git"})
 	}
 	if !hooks {
-		files = append(files, newFile{SettingsFile, InitSettings, "settings: where the workflows and the store are"})
+		files = append(files, newFile{SettingsFile, InitSettings, "settings: paths of the workflows and the store"})
 	}
 	_, missing := os.Lstat(filepath.Join(folder, filepath.FromSlash(to.file)))
 	if missing != nil {
@@ -106,7 +106,7 @@ func (c *InitCommand) Run(con *setup.Console) error {
 	}
 	con.Out.Table(rows)
 	if missing == nil {
-		con.Out.Printf("\n%s is there already; add this to it:\n", to.file)
+		con.Out.Printf("\n%s already exists; add this to it:\n", to.file)
 		con.Out.Text(snippet)
 	}
 	next := "gavel try flows/" + c.Template + ".yaml"
@@ -131,7 +131,7 @@ func writeNewFiles(folder string, files []newFile) error {
 	for _, f := range files {
 		to := filepath.Join(folder, filepath.FromSlash(f.path))
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // the usual mode of a project's folders
-			return term.UsageErrorf("", "cannot make the folder: %w", err)
+			return term.UsageErrorf("", "cannot create the folder: %w", err)
 		}
 		out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // the user names the folder
 		if err == nil {

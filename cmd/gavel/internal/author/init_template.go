@@ -109,7 +109,7 @@ func readTemplate(name string, p project) (files []newFile, err error) {
 		for i, entry := range all {
 			names[i] = entry.Name()
 		}
-		return nil, term.UsageErrorf("templates are: "+strings.Join(names, ", "), "there is no template %q", name)
+		return nil, term.UsageErrorf("templates: "+strings.Join(names, ", "), "there is no template %q", name)
 	}
 	slices.SortStableFunc(files, func(a, b newFile) int {
 		return cmp.Or(cmp.Compare(strings.Count(a.path, "/"), strings.Count(b.path, "/")), cmp.Compare(len(a.path), len(b.path)))

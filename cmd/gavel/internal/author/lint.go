@@ -18,7 +18,7 @@ import (
 type LintCommand struct {
 	Files   []string `arg:"" name:"file" help:"Definition files, folders or patterns."`
 	Strict  bool     `name:"strict" help:"Fail on warnings too."`
-	Schemas bool     `name:"schemas" help:"Say of each schema where it runs, and why."`
+	Schemas bool     `name:"schemas" help:"Report where each schema runs, and why."`
 	JSON    bool     `name:"json" help:"Print JSON."`
 	setup.ConfigFlag
 	setup.ModelFlags
@@ -116,7 +116,7 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (module.L
 type GraphCommand struct {
 	Subject  string `arg:"" optional:"" name:"file-or-name" help:"A definition file, or in the store a workflow's name or an instance's id."`
 	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
-	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"What to write: mermaid, the default, or dot."`
+	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (the default) or dot."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	setup.TargetFlags
 }
@@ -124,7 +124,7 @@ type GraphCommand struct {
 // Run prints the diagram.
 func (c *GraphCommand) Run(ctx context.Context, con *setup.Console) error {
 	if (c.Subject == "") == (c.Instance == "") {
-		return term.UsageErrorf(`run "gavel graph --help"`, "give a file, a workflow's name or an instance's id, and one only")
+		return term.UsageErrorf(`run "gavel graph --help"`, "give exactly one file, workflow name or instance id")
 	}
 	result, err := c.draw(ctx, con)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // SchemaCommand prints the schemas of file formats.
 type SchemaCommand struct {
 	Name string `arg:"" optional:"" name:"schema" help:"The schema to print; without it, the list of schemas."`
-	JSON bool   `name:"json" help:"Print the list as JSON. A schema is JSON anyhow."`
+	JSON bool   `name:"json" help:"Print the list as JSON. Schemas always are JSON."`
 }
 
 // schemaInfo is one entry of the list.

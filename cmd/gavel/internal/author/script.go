@@ -26,7 +26,7 @@ type scriptRunCmd struct {
 	File     string `arg:"" name:"file" help:"The validator's source; - reads stdin."`
 	Data     string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
 	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
-	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"What the gate fetched, by name, or @FILE."`
+	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"The evidence by name, or @FILE."`
 	JSON     bool   `name:"json" help:"Print the verdict as JSON."`
 }
 

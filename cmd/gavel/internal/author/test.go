@@ -25,9 +25,9 @@ import (
 // TestCommand runs tests of workflows.
 type TestCommand struct {
 	Paths    []string `arg:"" name:"path" help:"Files of tests, or folders: every *.test.yaml, *.test.yml and *.test.json below them."`
-	Coverage bool     `name:"coverage" help:"Name what the tests did not reach."`
-	Least    float64  `name:"min-coverage" placeholder:"PERCENT" help:"Fail when less than this much of the transitions was made."`
-	JUnit    string   `name:"junit" placeholder:"FILE" help:"Write a JUnit report, too."`
+	Coverage bool     `name:"coverage" help:"List what the tests did not reach."`
+	Least    float64  `name:"min-coverage" placeholder:"PERCENT" help:"Fail if the tests reach less than this share of the transitions."`
+	JUnit    string   `name:"junit" placeholder:"FILE" help:"Also write a JUnit report."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 	Watch    bool     `name:"watch" short:"w" help:"Run again whenever a file changes, until you stop it."`
 }
@@ -41,7 +41,7 @@ func (c *TestCommand) Run(ctx context.Context, con *setup.Console) error {
 		return c.once(ctx, con)
 	}
 	if c.JSON || c.JUnit != "" {
-		return term.UsageErrorf("", "--watch is for people: it goes without --json and --junit")
+		return term.UsageErrorf("", "--watch cannot be used with --json or --junit")
 	}
 	for seen := ""; ; {
 		now := c.fingerprint()
@@ -127,7 +127,7 @@ func runTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, path st
 	f, err := suite.Parse(path, doc)
 	if err != nil {
 		if _, ok := errors.AsType[document.Errors](err); ok {
-			return suite.Report{}, term.UsageErrorf("gavel test --help shows what a file of tests looks like", "%w", err)
+			return suite.Report{}, term.UsageErrorf("gavel test --help shows the form of a test file", "%w", err)
 		}
 		return suite.Report{}, term.UsageErrorf("", "%w", err)
 	}
@@ -186,7 +186,7 @@ func (c *TestCommand) print(con *setup.Console, report TestReport) {
 			}
 		}
 		if percent := cover.Transitions.Percent(); percent < c.Least {
-			con.Out.Printf("  FAIL  %.0f %% of the transitions were made, %.0f %% are asked for\n", percent, c.Least)
+			con.Out.Printf("  FAIL  %.0f %% of the transitions were reached, %.0f %% are required\n", percent, c.Least)
 		}
 	}
 	con.Out.Printf("%d passed, %d failed\n", report.Tests-report.Failed, report.Failed)

@@ -37,14 +37,14 @@ type TryCommand struct {
 
 // Help returns the detailed help.
 func (TryCommand) Help() string {
-	return `Type an action with its data; every move is judged as a server would judge it, and nothing
-is kept. Data are fields, or one JSON object:
+	return `Type an action with its data. Every move is judged as a server would judge it, and nothing is
+stored. The data are fields, or one JSON object:
 
     submit documentId=DOC-7 pages=3 title="A long one"
     submit {"documentId": "DOC-7", "pages": 3}
 
 ` + tryWords + `
-Lines are read from stdin, so that a file of moves can be played too.
+Lines are read from stdin, so you can also play a file of moves.
 
 Examples:
 
@@ -55,10 +55,10 @@ Examples:
 Exit codes: 0 the input ended, 1 the definition is bad, 2 wrong usage, 3 could not find out.`
 }
 
-const tryWords = `    :approve WHY, :reject WHY   decide what waits, as a person
-    :context, :history          show what the instance knows, and what was decided
-    :start {...}                begin anew, with a start context
-    :as ROLE                    be an agent, a reviewer or an operator
+const tryWords = `    :approve WHY, :reject WHY   decide the waiting move, as a person
+    :context, :history          show the context, and the decisions so far
+    :start {...}                start again, with a start context
+    :as ROLE                    act as an agent, a reviewer or an operator
     :help, :quit
 `
 
@@ -134,24 +134,24 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	case "":
 		return nil
 	case ":help":
-		p.con.Out.Text("    ACTION field=value ...      ask for an action\n" + tryWords)
+		p.con.Out.Text("    ACTION field=value ...      request an action\n" + tryWords)
 		return nil
 	case ":as":
 		if role := engine.Role(rest); role == engine.RoleAgent || role == engine.RoleReviewer || role == engine.RoleOperator {
 			p.become(role)
 			return nil
 		}
-		p.con.Out.Printf("you can be agent, reviewer or operator\n")
+		p.con.Out.Printf("the role must be agent, reviewer or operator\n")
 		return nil
 	}
 	data, err := readMoveData(rest)
 	if err != nil && word != ":approve" && word != ":reject" {
-		p.con.Out.Printf("the data are not understood: %v; write field=value ..., or a JSON object\n", err)
+		p.con.Out.Printf("cannot read the data: %v; write field=value ..., or a JSON object\n", err)
 		return nil
 	}
 	if word == ":start" || p.id == "" && !strings.HasPrefix(word, ":") {
 		if word != ":start" {
-			p.con.Out.Printf("the start was refused; begin with :start and a context, such as :start field=value\n")
+			p.con.Out.Printf("the start was refused; use :start with a context, such as :start field=value\n")
 			return nil
 		}
 		return p.start(ctx, data)
@@ -174,7 +174,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 		return nil
 	}
 	if strings.HasPrefix(word, ":") {
-		p.con.Out.Printf("there is no %s; :help lists what there is\n", word)
+		p.con.Out.Printf("unknown command %s; :help lists the commands\n", word)
 		return nil
 	}
 	r, err := p.engine.Advance(ctx, p.who, engine.AdvanceRequest{ID: p.id, Action: word, Data: document.Known(data)})
@@ -183,7 +183,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	}
 	setup.PrintDecision(p.con.Out, r.Decision)
 	if setup.WaitsForPerson(r) {
-		p.con.Out.Printf("it waits for a person; be one: :approve WHY, or :reject WHY\n")
+		p.con.Out.Printf("it waits for a person; decide with :approve WHY or :reject WHY\n")
 	}
 	setup.PrintPosition(p.con.Out, r.Position, tryLine)
 	return nil

@@ -25,7 +25,7 @@ func printAdvance(_ context.Context, con *setup.Console, a setup.Answer) error {
 	case setup.WaitsForPerson(r):
 		con.Out.Printf("it waits for a person: gavel review show %s\n", r.Review.ID)
 	case r.Review != nil:
-		con.Out.Printf("it was put to a person: gavel review show %s\n", r.Review.ID)
+		con.Out.Printf("it was sent to a person: gavel review show %s\n", r.Review.ID)
 	}
 	setup.PrintDecision(con.Out, r.Decision)
 	return nil

@@ -73,7 +73,7 @@ const exportPage = 200
 
 type historyExportCmd struct {
 	setup.OperationFlags
-	Out string `name:"out" placeholder:"FILE" help:"Write to this file, which appears when it is complete; standard output when left out."`
+	Out string `name:"out" placeholder:"FILE" help:"Write to this file, which appears once it is complete. Default: standard output."`
 	setup.StoreFlag
 }
 

@@ -19,9 +19,9 @@ type Command struct {
 	Show     instancesShowCmd       `cmd:"" help:"Show the state and context of an instance, now or at an earlier revision."`
 	History  setup.OperationCommand `cmd:"" help:"Show every judgement of an instance, oldest first."`
 	Timeline setup.OperationCommand `cmd:"" help:"Show everything that happened to an instance, oldest first."`
-	Undo     setup.OperationCommand `cmd:"" help:"Take the last move of an instance back."`
-	Redo     setup.OperationCommand `cmd:"" help:"Make the last undone move again."`
-	Release  setup.OperationCommand `cmd:"" help:"Let another instance be about the subject of this one."`
+	Undo     setup.OperationCommand `cmd:"" help:"Undo the last move of an instance."`
+	Redo     setup.OperationCommand `cmd:"" help:"Redo the last undone move."`
+	Release  setup.OperationCommand `cmd:"" help:"Release the subject of an instance, so that another instance can have it."`
 }
 
 func instanceRows(r engine.InstancesResult) [][]string {

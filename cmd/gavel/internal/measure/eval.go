@@ -27,50 +27,50 @@ type EvalCommand struct {
 	Lint      evalLintCmd      `cmd:"" help:"Check golden cases before anything is measured on them."`
 	Run       evalRunCmd       `cmd:"" help:"Measure a judge."`
 	Compare   evalCompareCmd   `cmd:"" help:"Compare two runs."`
-	Tune      evalTuneCmd      `cmd:"" help:"Find the minConfidence that keeps a risk."`
-	Calibrate evalCalibrateCmd `cmd:"" help:"Fit what the stated confidence of a model is worth."`
+	Tune      evalTuneCmd      `cmd:"" help:"Find the minConfidence that keeps a target risk."`
+	Calibrate evalCalibrateCmd `cmd:"" help:"Calibrate the confidence that a model states."`
 	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
 	Label     evalLabelCmd     `cmd:"" help:"Label cases, one at a time."`
-	Agree     evalAgreeCmd     `cmd:"" help:"Say how far two people agree, and merge their labels."`
-	Import    evalImportCmd    `cmd:"" help:"Turn tables and tests of promptfoo into golden cases."`
+	Agree     evalAgreeCmd     `cmd:"" help:"Measure how far two people agree, and merge their labels."`
+	Import    evalImportCmd    `cmd:"" help:"Convert tables and promptfoo tests to golden cases."`
 }
 
 // Help returns the detailed help.
 func (EvalCommand) Help() string {
-	return `A judge is measured on golden cases: moves of which it is known whether they are right.
-They are kept in JSON Lines files, one case a line; docs/evaluation.md has every key.`
+	return `A judge is measured on golden cases: moves whose right outcome is known. They are kept in
+JSON Lines files, one case per line; docs/evaluation.md lists every key.`
 }
 
 type evalRunCmd struct {
 	Paths      []string      `arg:"" optional:"" name:"path" help:"Files of golden cases, or folders with .jsonl files."`
 	Split      []string      `name:"split" enum:"dev,cal,test" placeholder:"SPLIT" help:"Only cases of this split: dev, cal or test. Repeatable. Default: all."`
 	Tags       []string      `name:"tags" placeholder:"TAG" help:"Only cases with one of these tags."`
-	Repeat     int           `name:"repeat" default:"1" placeholder:"K" help:"Judge every case this often, for the flip rate. Default: 1."`
-	Pool       bool          `name:"pool" help:"Count every repeat as a row of its own, in the group of its case. Default: the first one counts, the others serve the flip rate."`
-	Workers    int           `name:"workers" placeholder:"N" help:"Judge this many cases at once. Default: one for each processor."`
+	Repeat     int           `name:"repeat" default:"1" placeholder:"K" help:"Judge every case K times, for the flip rate. Default: 1."`
+	Pool       bool          `name:"pool" help:"Count every repeat as a row, in the group of its case. Default: only the first counts; the others give the flip rate."`
+	Workers    int           `name:"workers" placeholder:"N" help:"Judge this many cases in parallel. Default: one per processor."`
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
-	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
-	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live. It counts in place of --llm-cassette-mode, here and in the environment."`
-	Models     []string      `name:"model" placeholder:"NAME[@URL]" help:"Measure this model, whatever the definitions say. Several, or several prompts, make a matrix: each model with each prompt. The others than the first can be elsewhere, as in --llm-also. Default: --llm-model."`
-	Prompts    []string      `name:"prompt" placeholder:"ID" help:"Ask with this edition of the prompt, whatever the definitions say: v1, v2 or v3. Repeatable."`
+	Structural bool          `name:"structural" help:"Ask no model: check only fields, schemas, scripts and states."`
+	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Source of the model's answers: replay (the default: only the cassette, nothing is sent), record, record-missing or live. Overrides --llm-cassette-mode and its variable."`
+	Models     []string      `name:"model" placeholder:"NAME[@URL]" help:"Measure this model instead of those in the definitions. Several models or prompts make a matrix: each model with each prompt. All but the first may have a URL, as in --llm-also. Default: --llm-model."`
+	Prompts    []string      `name:"prompt" placeholder:"ID" help:"Use this prompt edition instead of the definitions': v1, v2 or v3. Repeatable."`
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
-	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
-	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
-	Out        []string      `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json (the file of results), .xml (JUnit), .html, or .jsonl, a line for each result, written while the run goes. Repeatable."`
-	MaxErrors  string        `name:"max-errors" default:"1%" placeholder:"SHARE" help:"More cases without an outcome than this, and nothing was evaluated. Default: 1%."`
-	Unreadable string        `name:"unreadable" enum:"as_decided,as_wrong,excluded" default:"as_decided" placeholder:"POLICY" help:"What an answer that cannot be read counts as: as_decided (the default), as_wrong or excluded."`
-	MaxCalls   int           `name:"max-calls" placeholder:"N" help:"Ask the model no more than this often."`
-	MaxCost    float64       `name:"max-cost" placeholder:"USD" help:"Ask no more once this is spent; --llm-price-in and --llm-price-out say what it costs."`
-	MaxTime    time.Duration `name:"max-time" placeholder:"TIME" help:"Ask no more after this time."`
-	Remarks    []string      `name:"remark" sep:"none" placeholder:"TEXT" help:"A sentence for the head of the report: where recorded answers come from. Repeatable."`
+	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits for the figures, as YAML or JSON."`
+	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run; fail if this one is significantly worse."`
+	Out        []string      `name:"out" placeholder:"FILE" help:"Also write the report: .txt, .json (the results), .xml (JUnit), .html, or .jsonl (a line per result, written during the run). Repeatable."`
+	MaxErrors  string        `name:"max-errors" default:"1%" placeholder:"SHARE" help:"Maximum share of cases without an outcome. Above it, the run counts as not evaluated. Default: 1%."`
+	Unreadable string        `name:"unreadable" enum:"as_decided,as_wrong,excluded" default:"as_decided" placeholder:"POLICY" help:"How to count an unreadable answer: as_decided (the default), as_wrong or excluded."`
+	MaxCalls   int           `name:"max-calls" placeholder:"N" help:"Maximum number of model calls."`
+	MaxCost    float64       `name:"max-cost" placeholder:"USD" help:"Stop asking the model after this cost. Needs --llm-price-in and --llm-price-out."`
+	MaxTime    time.Duration `name:"max-time" placeholder:"TIME" help:"Stop asking the model after this time."`
+	Remarks    []string      `name:"remark" sep:"none" placeholder:"TEXT" help:"A sentence for the head of the report, such as the origin of recorded answers. Repeatable."`
 	setup.ModelFlags
 }
 
 func (evalRunCmd) Help() string {
-	return `Every case goes through the real pipeline; evidence is what the case gives, nothing is
-fetched. Without a network, the model's answers come from a cassette. The false-approve rate
-comes first, with the upper bound that the cases can show; the last line says PASSED or
-FAILED, and which gates did not hold.
+	return `Every case goes through the real pipeline. Evidence comes from the case; nothing is fetched.
+Without a network, the model's answers come from a cassette. The report begins with the
+false-approve rate and the upper bound that the cases can show. It ends with PASSED or FAILED
+and the gates that failed.
 
 Examples:
 
@@ -79,13 +79,13 @@ Examples:
     gavel eval run --cassette tape.jsonl --llm-model gpt-5-mini --gates gates.json --out report.html --out results.json cases.jsonl
     gavel eval run --cassette tape.jsonl --model gpt-5-mini,qwen3 --prompt v2,v3 --out matrix.html cases.jsonl
 
-A case is asked again up to three times where the model is busy. A run that is stopped (Ctrl-C)
-reports what was judged; the same command with --mode record-missing and the same --cassette
-goes on, and asks only what has no answer yet. --out FILE.jsonl has each result at once.
-Several models and prompts make a matrix, which passes when all gates hold in each cell and none
-is significantly worse than the first.
+If the model is busy, a case is retried up to three times. A run that is stopped (Ctrl-C) reports
+the cases judged so far. To continue it, repeat the command with --mode record-missing and the same
+--cassette: only missing answers are requested. --out FILE.jsonl gets each result immediately.
+Several models and prompts make a matrix. It passes if all gates hold in each cell and no cell is
+significantly worse than the first.
 
-Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too much failed,
+Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too many failures,
 4 significantly worse than the baseline, 5 incomplete: fine, but some cases have no outcome.`
 }
 
@@ -109,7 +109,7 @@ func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
 		return err
 	}
 	if len(c.Paths) == 0 {
-		return term.UsageErrorf("gavel eval run --help has examples", "which cases? name files or folders")
+		return term.UsageErrorf("gavel eval run --help has examples", "no cases: name files or folders")
 	}
 	set, err := setup.ReadGolden(ctx, c.Paths, options.Splits, c.Tags)
 	if err != nil {
@@ -187,10 +187,10 @@ func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--max-errors: %w", err)
 	}
 	if c.Repeat < 1 || c.Repeat > 1000 || c.Workers < 0 || c.Workers > 1000 {
-		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--repeat is 1 to 1000, --workers 0 to 1000")
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--repeat must be 1 to 1000, and --workers 0 to 1000")
 	}
 	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
-		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("drop the flag for no limit", "--max-calls, --max-cost and --max-time must be above 0")
 	}
 	o := eval.Options{Pool: c.Pool, Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
 	for _, s := range c.Split {
@@ -207,7 +207,7 @@ func parseShare(text string) (float64, error) {
 		v /= 100
 	}
 	if err != nil || !(v >= 0 && v <= 1) {
-		return 0, fmt.Errorf("%q is no share; give one such as 1%% or 0.01", text)
+		return 0, fmt.Errorf("%q is not a share; write it as 1%% or 0.01", text)
 	}
 	return v, nil
 }
@@ -239,7 +239,7 @@ func (c *evalRunCmd) openModel(con *setup.Console) (*setup.Model, error) {
 		return nil, term.UsageErrorf("set LLM_JUDGE_MODEL, or ask no model with --structural", "no model is configured")
 	}
 	if c.MaxCost > 0 && (c.PriceIn == nil || c.PriceOut == nil) {
-		return nil, term.UsageErrorf("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
+		return nil, term.UsageErrorf("", "--max-cost needs prices: give --llm-price-in and --llm-price-out")
 	}
 	if c.Parallel == 0 {
 		c.Parallel = max(8, c.Workers) // so that no worker waits for another

@@ -17,10 +17,9 @@ type evalLintCmd struct {
 }
 
 func (evalLintCmd) Help() string {
-	return `Every line is read and checked: its keys and values, duplicate cases, labels that contradict
-each other, groups and texts that are in two splits, states, actions and criteria that the
-workflow does not have. All paths together are one set. The last line has its digest: another
-one means other cases.
+	return `Checks every line: its keys and values, duplicate cases, contradictory labels, groups and texts in
+two splits, and states, actions and criteria that the workflow lacks. All paths together are one
+set. The last line of the output has the digest of the set, which changes with the cases.
 
 Examples:
 
@@ -51,7 +50,7 @@ func (c *evalLintCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	issues, summary := linter.Finish()
 	if summary.Cases == 0 && len(issues) == 0 {
-		return term.UsageErrorf("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(c.Paths, " "))
+		return term.UsageErrorf("each line is a case; docs/evaluation.md lists every key", "there are no cases in %s", strings.Join(c.Paths, " "))
 	}
 	report := EvalLintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
 	err = con.Print(c.JSON, report, func() { printGoldenLint(con, report) })

@@ -42,28 +42,29 @@ func printGolden(con *setup.Console, c eval.Case) error {
 type importHistoryCmd struct {
 	Workflow string `name:"workflow" placeholder:"NAME" help:"Only decisions of this workflow."`
 	setup.TimeFilter
-	Ref   string `name:"ref" placeholder:"FILE" help:"With --workflow: let the cases name this definition file instead of holding the definition of then. As seen from where they will lie."`
+	Ref   string `name:"ref" placeholder:"FILE" help:"With --workflow: refer to this definition file instead of including the recorded definition. The path is relative to the file of cases."`
 	Split string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
 	setup.StoreFlag
 }
 
 func (importHistoryCmd) Help() string {
 	return `Prints one golden case for each recorded decision about a move: state, action, data, context,
-evidence and earlier moves as they were, and as right outcome what was decided. The label is
-human where a person decided, and synthetic elsewhere: then a difference is a difference, and
-not a mistake. Sensitive values are masked. The store is only read.
+evidence and earlier moves as recorded, with the decision as the right outcome. The label is human
+if a person decided, and synthetic otherwise: then a difference is not necessarily a mistake.
+Sensitive values are masked. The store is only read.
 
-Equal questions are printed once. A decision is left out, with a count by reason, where the
-history does not hold all that was looked at.
+Equal questions are printed once. Decisions with an incomplete history are left out, and counted by
+reason.
 
-What would another definition or threshold have decided? Judge the cases twice, and compare:
+To find out what another definition or threshold would have decided, judge the cases twice and
+compare:
 
     gavel eval import history --workflow review --ref flows/review.yaml > then.jsonl
     gavel eval run --structural then.jsonl --out before.json
     gavel eval run --structural then.jsonl --out after.json    # once flows/review.yaml is changed
     gavel eval compare before.json after.json
 
-Exit codes: 0 done, 1 there is no such decision, 2 wrong usage, 3 could not find out.`
+Exit codes: 0 done, 1 no such decision, 2 wrong usage, 3 could not find out.`
 }
 
 func (c *importHistoryCmd) Run(ctx context.Context, con *setup.Console) (err error) {
@@ -72,7 +73,7 @@ func (c *importHistoryCmd) Run(ctx context.Context, con *setup.Console) (err err
 		return err
 	}
 	if c.Ref != "" && c.Workflow == "" {
-		return term.UsageErrorf("give --workflow NAME, too", "--ref is about one workflow")
+		return term.UsageErrorf("add --workflow NAME", "--ref needs --workflow")
 	}
 	at, err := c.Locate(con.Log, false)
 	if err != nil {
@@ -85,7 +86,7 @@ func (c *importHistoryCmd) Run(ctx context.Context, con *setup.Console) (err err
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if c.Workflow != "" {
 		if _, err := db.Definition(ctx, c.Workflow, 0); errors.Is(err, store.ErrNotFound) {
-			return term.UsageErrorf("gavel history stats lists what was decided", "the store has no workflow %q", c.Workflow)
+			return term.UsageErrorf("gavel history stats lists the workflows with decisions", "the store has no workflow %q", c.Workflow)
 		}
 	}
 	h := historyReader{ctx: ctx, from: db, since: since, until: until, ref: c.Ref, split: eval.Split(c.Split), definitions: map[string]*workflow.Definition{}, left: map[string]int{}, seen: map[[sha256.Size]byte]bool{}}
@@ -148,7 +149,7 @@ func (h *historyReader) read(inst record.Instance, take func(eval.Case) error) e
 			}
 		}
 		if before, err = record.Fold(before, ev, func(r int64) (record.Instance, error) { return engine.FoldTo(h.ctx, h.from, ev.Instance, r, 0) }); err != nil {
-			h.left["the history cannot be followed; see gavel verify"]++
+			h.left["the history is inconsistent; run gavel verify"]++
 			return nil
 		}
 		if ev.Kind == record.Advanced {
@@ -168,9 +169,9 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 	case err != nil:
 		return c, "", err
 	case def == nil:
-		return c, "its definition is not in the store as it was", nil
+		return c, "its definition has changed or is missing", nil
 	case ev.JudgeConfigHash != "":
-		return c, "the judge was configured beside the definition", nil
+		return c, "the judge was configured separately from the definition", nil
 	case !sameFacts(setup.BuildFacts(def, moves), before.Facts):
 		return c, "earlier moves were undone", nil
 	}
@@ -208,7 +209,7 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 	}
 	for _, e := range ev.Decision.Evidence {
 		if e.Failure == "" && len(e.Content) == 0 {
-			return c, "its evidence was too large to be kept", nil
+			return c, "its evidence was too large to keep", nil
 		}
 		if e.Failure == "" {
 			if c.Evidence == nil {

@@ -26,14 +26,14 @@ import (
 type evalLabelCmd struct {
 	Paths  []string `arg:"" name:"path" help:"Files of cases, or folders with .jsonl files. Expect, label and split may be absent."`
 	By     string   `name:"by" required:"" placeholder:"NAME" help:"Who labels."`
-	Labels string   `name:"labels" required:"" placeholder:"FILE" help:"The labels of this person: read to go on where it ended, and written to."`
-	Settle []string `name:"settle" placeholder:"FILE" help:"Ask only about the cases on which these two files of labels disagree, and show both. Give it twice."`
+	Labels string   `name:"labels" required:"" placeholder:"FILE" help:"The file for this person's labels. An existing file is continued."`
+	Settle []string `name:"settle" placeholder:"FILE" help:"Ask only about cases on which two files of labels disagree, and show both labels. Give it twice."`
 }
 
 func (evalLabelCmd) Help() string {
-	return `Shows one case at a time, as a judge would see it, and writes down what you say of it. Neither
-the case's id, tags and label nor the labels of others are shown, and everybody gets the cases
-in another order. Lines are read from stdin:
+	return `Shows one case at a time, as a judge would see it, and records your label. The case's id, tags and
+label are hidden, and so are the labels of others. Each person gets the cases in a different order.
+Lines are read from stdin:
 
 ` + labelWords + `
 Examples:
@@ -48,8 +48,8 @@ Exit codes: 0 the input ended, 2 wrong usage, 3 could not find out.`
 
 const labelWords = `    a WHY            approve: every criterion is met
     r c2 c3 WHY      reject: these criteria are not met
-    e c1 WHY         escalate: of these criteria only a person can tell
-    :back, :skip     the case before; the next one, without a label
+    e c1 WHY         escalate: only a person can judge these criteria
+    :back, :skip     the previous case; the next one, without a label
     :show            the case again
     :help, :quit
 `
@@ -83,7 +83,7 @@ func (c *evalLabelCmd) Run(ctx context.Context, con *setup.Console) error {
 		return err
 	}
 	if mine.By != "" && mine.By != c.By {
-		return term.UsageErrorf("give everybody a file of their own", "%s has the labels of %q", c.Labels, mine.By)
+		return term.UsageErrorf("use a separate file for each person", "%s has the labels of %q", c.Labels, mine.By)
 	}
 	if mine.Of == nil {
 		mine.Of = map[string]eval.Labelling{}
@@ -139,7 +139,7 @@ func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
 	slices.SortFunc(rest, func(a, b labelCase) int { return cmp.Compare(place(a), place(b)) })
 	s.cases, s.at = append(s.cases, rest...), done
 	if done > 0 {
-		s.con.Err.Printf("gavel: %d of %s labelled already\n", done, term.Count(len(s.cases), "case"))
+		s.con.Err.Printf("gavel: %d of %s already labelled\n", done, term.Count(len(s.cases), "case"))
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (s *labelSession) run(ctx context.Context) error {
 			s.at++
 		case word == ":show":
 		case strings.HasPrefix(word, ":"):
-			s.con.Out.Printf("there is no %s; :help lists what there is\n", word)
+			s.con.Out.Printf("unknown command %s; :help lists the commands\n", word)
 			return false, nil
 		default:
 			label, problem := s.parseLabel(line)
@@ -225,7 +225,7 @@ func (s *labelSession) parseLabel(line string) (label eval.Labelling, problem st
 	words := strings.Fields(line)
 	outcome, known := labelOutcomes[strings.ToLower(words[0])]
 	if !known {
-		return label, fmt.Sprintf("%q is no outcome; begin with a, r or e, or see :help", words[0])
+		return label, fmt.Sprintf("%q is not an outcome; begin with a, r or e, or see :help", words[0])
 	}
 	label = eval.Labelling{Case: c.ID, Content: eval.ContentOf(c.Case), By: s.by, Outcome: outcome, Criteria: map[string]string{}}
 	criteria := c.criteria()
@@ -283,12 +283,12 @@ func (s *labelSession) show() {
 	out.Printf("%s\n", out.Bold("data"))
 	setup.PrintBlock(out, setup.IndentJSON(orEmpty(c.Data)))
 	for _, l := range c.said {
-		out.Printf("%s says %s\n", l.By, out.Outcome(describeLabel(l)))
+		out.Printf("label of %s: %s\n", l.By, out.Outcome(describeLabel(l)))
 	}
 	if mine, labelled, changed := s.labels.LabelOf(c.Case); labelled {
-		out.Printf("you said %s; say it again to change it\n", out.Outcome(describeLabel(mine)))
+		out.Printf("your label: %s; enter another one to change it\n", out.Outcome(describeLabel(mine)))
 	} else if changed {
-		out.Printf("you labelled it before it was changed\n")
+		out.Printf("the case changed after you labelled it\n")
 	}
 }
 
@@ -328,14 +328,14 @@ func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) 
 				return nil, term.UsageErrorf("", "%w", err)
 			}
 			if seen[g.ID] {
-				return nil, term.UsageErrorf("give every case an id of its own", "%s:%d: the case %q is there twice", file, g.Line, g.ID)
+				return nil, term.UsageErrorf("give every case a unique id", "%s:%d: duplicate case %q", file, g.Line, g.ID)
 			}
 			seen[g.ID] = true
 			out = append(out, g)
 		}
 	}
 	if len(out) == 0 {
-		return nil, term.UsageErrorf("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(paths, " "))
+		return nil, term.UsageErrorf("each line is a case; docs/evaluation.md lists every key", "there are no cases in %s", strings.Join(paths, " "))
 	}
 	return out, nil
 }
@@ -374,16 +374,16 @@ func compareLabels(cases []eval.Golden, files []string) (eval.Agreement, [2]eval
 
 type evalAgreeCmd struct {
 	Paths   []string `arg:"" name:"path" help:"The files of cases that were labelled."`
-	Labels  []string `name:"labels" required:"" placeholder:"FILE" help:"The labels of one person. Give it twice."`
+	Labels  []string `name:"labels" required:"" placeholder:"FILE" help:"One person's labels. Give it twice."`
 	Settled string   `name:"settled" placeholder:"FILE" help:"The labels of a third person for cases on which the two disagree."`
-	Out     string   `name:"out" placeholder:"FILE" help:"Write the cases whose label is agreed on or settled, as golden cases."`
+	Out     string   `name:"out" placeholder:"FILE" help:"Write the cases with an agreed or settled label to this file, as golden cases."`
 	JSON    bool     `name:"json" help:"Print JSON."`
 }
 
 func (evalAgreeCmd) Help() string {
-	return `Says how far two people agree, with Cohen's kappa and its interval, and lists the cases on which
-they do not. With --out the others become golden cases: label.source is human where both said
-the same, and adjudicated where --settled has a label. Cases without a split get one by group.
+	return `Measures how far two people agree (Cohen's kappa with its interval), and lists the cases on which
+they disagree. --out writes the other cases as golden cases: label.source is human if both agree,
+and adjudicated if --settled has a label. Cases without a split get one by group.
 
 Examples:
 
@@ -471,7 +471,7 @@ func moveReference(from, to string, workflow json.RawMessage) (json.RawMessage, 
 		target, err = filepath.Rel(base, target)
 	}
 	if err != nil {
-		return nil, term.UsageErrorf("", "--out %s: the definition %s cannot be named from there: %w", to, file, err)
+		return nil, term.UsageErrorf("", "--out %s: there is no relative path to the definition %s: %w", to, file, err)
 	}
 	ref.Ref = filepath.ToSlash(target)
 	if named {
@@ -489,7 +489,7 @@ func printAgreement(con *setup.Console, r evalAgreeReport, settled eval.Labels, 
 	out.Printf("\n")
 	_ = eval.TextAgreement(out, r.Agreement, term.Align) // out records the error
 	if r.Groups < 30 && r.Cases > 0 {
-		out.Printf("below 30 groups an interval can miss the truth more often than it says\n")
+		out.Printf("with fewer than 30 groups the interval can miss the truth more often than its level allows\n")
 	}
 	for i, d := range r.Disputes {
 		if i == 0 {

@@ -37,9 +37,9 @@ func (c *evalRunCmd) cells() ([]setup.Cell, error) {
 		name, _, elsewhere := setup.CutModel(spec)
 		switch {
 		case name == "" || slices.Contains(models, name):
-			return nil, term.UsageErrorf("", "--model names %q twice, or nothing", name)
+			return nil, term.UsageErrorf("", "--model %q is empty or repeated", name)
 		case i == 0 && elsewhere:
-			return nil, term.UsageErrorf("give its address with --llm-base-url", "--model %s: the first model has no address of its own", spec)
+			return nil, term.UsageErrorf("give its URL with --llm-base-url", "--model %s: the first model cannot have a URL here", spec)
 		case i == 0:
 			c.Model = name
 		default:
@@ -58,11 +58,11 @@ func (c *evalRunCmd) cells() ([]setup.Cell, error) {
 	}
 	switch several := len(all) > 1; {
 	case c.Structural && len(c.Models)+len(c.Prompts) > 0:
-		return nil, term.UsageErrorf("leave one of them out", "--structural asks no model; --model and --prompt say which one is asked, and with what")
+		return nil, term.UsageErrorf("drop --structural, or --model and --prompt", "--structural asks no model, so --model and --prompt have no effect")
 	case len(all) > maxCells:
 		return nil, term.UsageErrorf("", "%d cells are too many; a run measures at most %d", len(all), maxCells)
 	case several && c.Baseline != "":
-		return nil, term.UsageErrorf("the first cell is what the others are compared with", "--baseline is about one judge; leave it out, or name one model and one prompt")
+		return nil, term.UsageErrorf("a matrix compares its cells with the first", "--baseline needs a single judge; drop it, or give only one model and one prompt")
 	}
 	return all, nil
 }
@@ -81,10 +81,10 @@ func (b *evalBench) runMatrix(ctx context.Context, con *setup.Console, cells []s
 		done = append(done, eval.Cell{Name: cell.Name(), Run: m})
 		if left := len(cells) - len(done); ctx.Err() != nil && left > 0 {
 			if len(done) < 2 {
-				return term.UnknownErrorf("with --mode record-missing and the same cassette it goes on", "the run was stopped before two cells were measured")
+				return term.UnknownErrorf("to continue, use --mode record-missing and the same cassette", "the run was stopped before two cells were measured")
 			}
 			last := &done[len(done)-1].Run.About
-			last.Remarks = append(last.Remarks, fmt.Sprintf("%d of %d cells were not begun.", left, len(cells)))
+			last.Remarks = append(last.Remarks, fmt.Sprintf("%d of %d cells were not started.", left, len(cells)))
 			break
 		}
 	}

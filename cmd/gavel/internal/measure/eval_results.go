@@ -67,7 +67,7 @@ func checkOverwrite(out []string, read ...string) error {
 		}
 		for _, name := range read {
 			if source, err := os.Stat(name); err == nil && os.SameFile(source, target) {
-				return term.UsageErrorf("write to another file", "--out %s would overwrite what is read", path)
+				return term.UsageErrorf("write to another file", "--out %s would overwrite an input file", path)
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func compareRuns(before, after eval.Measurement) eval.Comparison {
 		}
 	}
 	if changed > 0 {
-		c.Says += fmt.Sprintf("; %d of the cases are not what they were before (the first is %s), so a difference may come from them and not from the judge", changed, first)
+		c.Says += fmt.Sprintf("; %d of the cases have changed (the first is %s), so a difference may come from the cases and not from the judge", changed, first)
 	}
 	return c
 }
@@ -132,13 +132,13 @@ func compareRuns(before, after eval.Measurement) eval.Comparison {
 type evalCompareCmd struct {
 	Before string   `arg:"" name:"before" help:"Results of the first run (.json)."`
 	After  string   `arg:"" name:"after" help:"Results of the second run."`
-	Out    []string `name:"out" placeholder:"FILE" help:"Write the comparison, too: .txt, .json or .html, with the cases that changed. Repeatable."`
+	Out    []string `name:"out" placeholder:"FILE" help:"Also write the comparison: .txt, .json or .html, with the cases that changed. Repeatable."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 }
 
 func (evalCompareCmd) Help() string {
-	return `Both runs judged the same cases. What changed is tested with McNemar's exact test and a
-paired bootstrap; another number alone is no regression.
+	return `Compares two runs over the same cases. Changes are tested with McNemar's exact test and a paired
+bootstrap; a different number alone is not a regression.
 
 Examples:
 
@@ -186,15 +186,15 @@ func printOr(con *setup.Console, asJSON bool, v any, text func(io.Writer) error)
 
 type evalTuneCmd struct {
 	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
-	Target  string `name:"target-risk" default:"0.05" placeholder:"SHARE" help:"The share of wrong approvals that is bearable. Default: 0.05."`
-	Then    string `name:"then" placeholder:"FILE" help:"Results of another model over the same cases: what is saved and risked when the first is asked before it (cascade)."`
+	Target  string `name:"target-risk" default:"0.05" placeholder:"SHARE" help:"The acceptable share of wrong approvals. Default: 0.05."`
+	Then    string `name:"then" placeholder:"FILE" help:"Results of another model over the same cases. Shows what a cascade that asks the first model first saves and risks."`
 	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
 func (evalTuneCmd) Help() string {
-	return `Looks for the lowest minConfidence at which the share of wrong approvals can be shown to be
-at most the target: chosen on the split cal, certified on test alone, with a group of cases
-as one draw. Else it says what the data show, and how many more approvals certify what.
+	return `Finds the lowest minConfidence at which the share of wrong approvals is provably at most the
+target. It is chosen on the split cal and certified on test alone, with a group of cases as one
+draw. Otherwise it prints what the data show, and how many more approvals would certify a target.
 
 Examples:
 
@@ -244,14 +244,14 @@ type evalCalibrateCmd struct {
 	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
 	Out     string `name:"out" required:"" placeholder:"FILE" help:"The file of calibrations to write, for --llm-calibration."`
 	Method  string `name:"method" enum:"platt,isotonic" default:"platt" placeholder:"METHOD" help:"platt (the default) or isotonic, which needs many cases."`
-	Fitted  string `name:"date" placeholder:"DATE" help:"What the file says of when it was fitted."`
+	Fitted  string `name:"date" placeholder:"DATE" help:"The date of the fit, recorded in the file."`
 }
 
 func (evalCalibrateCmd) Help() string {
-	return `Fits, for each model, prompt and set of criteria, what the confidence of its approvals is
-worth: on the split cal. What it gains is measured on the approvals of test. A calibration
-counts where that fit is good enough (docs/evaluation.md has the rule); the file has the others
-too, so that a decision can say why they do not count.
+	return `Calibrates the confidence of approvals on the split cal, for each model, prompt and set of criteria.
+The gain is measured on the approvals of test. A calibration counts if the fit is good enough
+(docs/evaluation.md has the rule). The file has the others too, so that a decision can report why
+they do not count.
 
 Examples:
 
@@ -316,7 +316,7 @@ func (c *evalCalibrateCmd) write(all []judge.Calibration) error {
 		return fmt.Errorf("encode the calibrations: %w", err)
 	}
 	if _, err := judge.ParseCalibrations(doc); err != nil {
-		return fmt.Errorf("the calibrations are not what the judge reads: %w", err)
+		return fmt.Errorf("the judge cannot read the calibrations: %w", err)
 	}
 	if err := os.WriteFile(c.Out, append(doc, '\n'), 0o600); err != nil {
 		return term.UnknownErrorf("", "cannot write the calibrations: %w", err)

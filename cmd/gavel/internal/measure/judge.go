@@ -28,21 +28,21 @@ var Operations = map[string]*setup.OperationSpec{
 
 // JudgeCommand has the commands that try the model.
 type JudgeCommand struct {
-	Doctor judgeDoctorCmd         `cmd:"" help:"Find out whether the configured model works as a judge."`
+	Doctor judgeDoctorCmd         `cmd:"" help:"Check whether the configured model works as a judge."`
 	Show   judgeShowCmd           `cmd:"" help:"Print the exact prompt that a move would be judged with."`
-	Decode judgeDecodeCmd         `cmd:"" help:"Read one recorded answer of an endpoint as the judge would."`
+	Decode judgeDecodeCmd         `cmd:"" help:"Read a recorded answer of an endpoint as the judge would."`
 	Clear  setup.OperationCommand `cmd:"" help:"Forget the refusals that the loop guard counts."`
 }
 
 type judgeShowCmd struct {
 	File     string `arg:"" name:"file" help:"The workflow definition; - reads stdin."`
-	State    string `name:"state" required:"" placeholder:"STATE" help:"The state that the instance is in."`
-	Action   string `name:"action" required:"" placeholder:"ACTION" help:"The action that is asked for."`
+	State    string `name:"state" required:"" placeholder:"STATE" help:"The state of the instance."`
+	Action   string `name:"action" required:"" placeholder:"ACTION" help:"The requested action."`
 	Data     string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
 	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
-	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"What the gate would have fetched, by name, or @FILE. Nothing is fetched."`
+	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"The evidence by name, or @FILE. Nothing is fetched."`
 	Target   string `name:"target" placeholder:"STATE" help:"For an action with routes: the route to show. Default: the first."`
-	Prompt   string `name:"prompt" placeholder:"ID" help:"Show this edition of the prompt, such as v1. Default: the definition's, else the newest."`
+	Prompt   string `name:"prompt" placeholder:"ID" help:"Show this prompt edition, such as v1. Default: the definition's, else the newest."`
 	JSON     bool   `name:"json" help:"Print the prompt as JSON."`
 }
 
@@ -97,7 +97,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *setup.Console) error {
 	for _, part := range []struct{ title, text string }{
 		{"=== system", prompt.System},
 		{"=== user", prompt.User},
-		{"=== appended to system where the endpoint does not enforce the schema", prompt.Shape},
+		{"=== appended to system if the endpoint does not enforce the schema", prompt.Shape},
 	} {
 		out.Printf("%s\n", out.Bold(part.title))
 		for line := range strings.Lines(part.text) {
@@ -116,7 +116,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *setup.Console) error {
 func caseFor(source engine.DefineRequest, state, action string, data, document json.RawMessage) (judge.Case, error) {
 	def, err := workflow.ParseWithFiles(source.Source, source.Document, source.Files)
 	if err != nil {
-		return judge.Case{}, &term.ExitError{Code: term.ExitBad, Err: err, Hint: "gavel lint says more"}
+		return judge.Case{}, &term.ExitError{Code: term.ExitBad, Err: err, Hint: "run gavel lint for details"}
 	}
 	if def.States[state] == nil {
 		return judge.Case{}, term.UsageErrorf("", "%s has no state %q", source.Source, state)
@@ -163,7 +163,7 @@ func SetEvidence(c *judge.Case, evidence json.RawMessage) error {
 		Evidence map[string]json.RawMessage `json:"evidence"`
 	}
 	if err := json.Unmarshal(doc, &masked); err != nil {
-		return term.UsageErrorf("", "--evidence holds nothing that may be shown: all of it is sensitive")
+		return term.UsageErrorf("", "--evidence cannot be shown: every value is sensitive")
 	}
 	for _, r := range c.Evidence {
 		content, given := masked.Evidence[r.Name]
@@ -190,7 +190,7 @@ func (c *judgeDecodeCmd) Run(_ context.Context, con *setup.Console) error {
 	}
 	x, err := parseExchange(raw)
 	if err != nil {
-		return term.UsageErrorf(`it is {"status": 200, "headers": {...}, "body": "..."}`, "%s is no recorded exchange: %w", c.File, err)
+		return term.UsageErrorf(`the form is {"status": 200, "headers": {...}, "body": "..."}`, "%s is not a recorded exchange: %w", c.File, err)
 	}
 	answer, lenient, err := llm.Decode(x)
 	if failed, ok := errors.AsType[*llm.Error](err); ok {
@@ -234,10 +234,10 @@ func parseExchange(raw []byte) (llm.Exchange, error) {
 		return llm.Exchange{}, err
 	}
 	if dec.More() {
-		return llm.Exchange{}, errors.New("it holds more than one document; give one exchange")
+		return llm.Exchange{}, errors.New("it holds more than one document; give a single exchange")
 	}
 	if in.Status < 100 || in.Status > 599 {
-		return llm.Exchange{}, fmt.Errorf("status %d is no HTTP status", in.Status)
+		return llm.Exchange{}, fmt.Errorf("status %d is not an HTTP status", in.Status)
 	}
 	if in.Body == nil {
 		return llm.Exchange{}, errors.New("it has no body")
@@ -254,7 +254,7 @@ func parseExchange(raw []byte) (llm.Exchange, error) {
 		case json.Unmarshal(value, &many) == nil && len(many) > 0:
 			one = many[0]
 		default:
-			return llm.Exchange{}, fmt.Errorf("the header %q is no text", name)
+			return llm.Exchange{}, fmt.Errorf("the header %q is not text", name)
 		}
 		x.Headers[strings.ToLower(name)] = one
 	}

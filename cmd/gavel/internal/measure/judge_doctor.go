@@ -73,8 +73,8 @@ var Samples = []struct {
 	Name, Data string
 	Expected   judge.Outcome
 }{
-	{"a review that says what was checked", `{"comments": "Read sections 1 to 4 and compared every figure in table 2 with the source data; two typos corrected."}`, judge.Approve},
-	{"a review that says nothing", `{"comments": "I have looked at it very carefully and I am fully convinced of its quality."}`, judge.Reject},
+	{"a review with details", `{"comments": "Read sections 1 to 4 and compared every figure in table 2 with the source data; two typos corrected."}`, judge.Approve},
+	{"a review without details", `{"comments": "I have looked at it very carefully and I am fully convinced of its quality."}`, judge.Reject},
 }
 
 func (c *judgeDoctorCmd) Run(ctx context.Context, con *setup.Console) error {
@@ -195,7 +195,7 @@ func JudgeSample(ctx context.Context, layer judge.Layer, name, data string, expe
 	case expected != judge.Approve && op.Outcome == judge.Approve:
 		return r, fmt.Sprintf("it approves %s, so it cannot be relied on; use a larger model", name), nil
 	case expected == judge.Approve && op.Outcome != judge.Approve:
-		return r, fmt.Sprintf("it does not approve %s, so agents are held up: %s", name, whyNot(op)), nil
+		return r, fmt.Sprintf("it does not approve %s, so it would block agents: %s", name, whyNot(op)), nil
 	case expected == judge.Approve && op.Confidence < c.Rubric.MinConfidence:
 		return r, fmt.Sprintf("it approves with a stated confidence of %s, which counts as %s, and no strict move passes below %s; use a model that states %s, calibrate this one (docs/evaluation.md), or lower minConfidence",
 			judge.FormatConfidence(op.Model.Stated), judge.FormatConfidence(op.Confidence), judge.FormatConfidence(c.Rubric.MinConfidence), judge.StatedFor(c.Rubric.MinConfidence)), nil
@@ -212,10 +212,10 @@ func whyNot(op judge.Opinion) string {
 		case v.Why != "":
 			return fmt.Sprintf("criterion %s does not count: %s; use a larger model", v.ID, v.Why)
 		case v.Status != llm.StatusMet:
-			return fmt.Sprintf("it answers %s to criterion %s, and says %q; use a larger model", v.Status, v.ID, op.Reasoning)
+			return fmt.Sprintf("it answers %s to criterion %s, with the reason %q; use a larger model", v.Status, v.ID, op.Reasoning)
 		}
 	}
-	return fmt.Sprintf("it says %q; use a larger model", op.Reasoning)
+	return fmt.Sprintf("its reason is %q; use a larger model", op.Reasoning)
 }
 
 // describe adds what the client learned about the endpoint.
@@ -237,7 +237,7 @@ func (d *Diagnosis) print(con *setup.Console) {
 	out.Printf("%s (%s)\n", out.Bold(d.Model), d.Role)
 	line := func(name string, value any) { out.Printf("  %-10s %v\n", name, value) }
 	line("url", d.URL)
-	key := "none is sent"
+	key := "none sent"
 	if d.Key {
 		key = "sent as a bearer token"
 	}
@@ -276,7 +276,7 @@ func (s SampleTest) line() string {
 			text += fmt.Sprintf(", %d + %d tokens", *a.PromptTokens, *a.CompletionTokens)
 		}
 		if a.Lenient {
-			text += ", not quite in the form asked for"
+			text += ", not exactly in the requested form"
 		}
 	}
 	return text

@@ -18,11 +18,11 @@ import (
 // Command has the commands that show and decide reviews.
 type Command struct {
 	List    setup.OperationCommand `cmd:"" help:"List the moves that wait for a person, the most urgent first."`
-	Watch   reviewWatchCmd         `cmd:"" help:"Show what waits for a person, and then what comes and goes."`
-	Show    setup.OperationCommand `cmd:"" help:"Show all that is needed to decide one."`
-	Approve resolveCmd             `cmd:"" help:"Let a move happen."`
-	Reject  resolveCmd             `cmd:"" help:"Refuse a move."`
-	Reopen  resolveCmd             `cmd:"" help:"Take a rejection back, so that the same may be asked for again."`
+	Watch   reviewWatchCmd         `cmd:"" help:"Show the moves that wait for a person, and follow changes."`
+	Show    setup.OperationCommand `cmd:"" help:"Show everything needed to decide a review."`
+	Approve resolveCmd             `cmd:"" help:"Approve a move."`
+	Reject  resolveCmd             `cmd:"" help:"Reject a move."`
+	Reopen  resolveCmd             `cmd:"" help:"Withdraw a rejection, so that the move may be requested again."`
 	GiveUp  resolveCmd             `cmd:"" name:"give-up" help:"Give up a chain's step that waits for a person."`
 }
 
@@ -47,7 +47,7 @@ func newReviewList(r engine.ReviewsResult) any {
 // resolveCmd decides a review.
 type resolveCmd struct {
 	setup.PerformFlags
-	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"Who decides, for the record. Default: local:user: and your name on this machine."`
+	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"The reviewer's name in the record. Default: local:user: and your user name."`
 	setup.TargetFlags
 }
 
@@ -56,7 +56,7 @@ func (c *resolveCmd) Run(ctx context.Context, con *setup.Console) error {
 	return c.Perform(ctx, con, c.TargetFlags, func(asked any) (operation.Caller, func(), error) {
 		req, _ := asked.(*engine.ResolveRequest)
 		if strings.TrimSpace(req.Reason) == "" {
-			return nil, nil, term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(req.Decision))
+			return nil, nil, term.UsageErrorf("add --reason 'what you checked'", "--reason is required to %s a review: it is recorded, and the agent that requested the move reads it", string(req.Decision))
 		}
 		who, err := setup.FindReviewer(c.Principal)
 		if err != nil {
@@ -71,7 +71,7 @@ func (c *resolveCmd) Run(ctx context.Context, con *setup.Console) error {
 func (c resolveCmd) open(ctx context.Context, con *setup.Console, who engine.Principal, req engine.ResolveRequest) (operation.Caller, func(), error) {
 	if c.Server != "" {
 		if c.Principal != nil {
-			return nil, nil, term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
+			return nil, nil, term.UsageErrorf("drop it; also check the environment for GAVEL_REVIEWER", "--principal cannot be used with --server: the token identifies the reviewer")
 		}
 		return c.TargetFlags.Open(ctx, con, setup.OpenForWriting)
 	}
@@ -113,8 +113,8 @@ func canFetch(ctx context.Context, sys *setup.System, at operation.Caller, id st
 	}
 	for _, e := range view.Escalation.Evidence {
 		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.Sources.Names(), e.Source) {
-			return term.UsageErrorf("give the file that the server has: --config FILE",
-				"the evidence %q has to be fetched again from %q, and no such source is configured here; the review stays open", e.Name, e.Source)
+			return term.UsageErrorf("give the server's configuration file: --config FILE",
+				"the evidence %q must be fetched again from %q, but that source is not configured here; the review stays open", e.Name, e.Source)
 		}
 	}
 	return nil

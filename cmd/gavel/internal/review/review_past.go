@@ -110,7 +110,7 @@ func (p reviewPage) path() {
 	p.out.Printf("%s\n", strings.Join(states, " -> "))
 	if left := len(rows) - 1 - mostSteps; left > 0 {
 		rows = append(rows[:1:1], rows[1+left:]...)
-		p.out.Printf("%d steps before: gavel instances timeline %s\n", left, p.Instance)
+		p.out.Printf("%d earlier steps: gavel instances timeline %s\n", left, p.Instance)
 	}
 	p.out.Table(rows)
 	p.pastEvidence()
@@ -130,7 +130,7 @@ func (p reviewPage) pastEvidence() {
 	if len(fetched) == 0 {
 		return
 	}
-	p.title("evidence fetched on the way")
+	p.title("evidence fetched so far")
 	p.out.Table(setup.FetchedRows(fetched[max(0, len(fetched)-mostSteps):]))
 }
 

@@ -55,12 +55,12 @@ func (p reviewPage) asked() {
 		{"review", p.ID},
 		{"status", setup.DescribeEnd(p.ReviewSummary)},
 		{"asked", p.describeAsked()},
-		{"asked by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Escalation.Role)},
+		{"requested by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Escalation.Role)},
 		{"workflow", fmt.Sprintf("%s v%d, defined by %s", p.Workflow, p.Position.Version, p.author())},
 		{"instance", p.Instance},
-		{"stands at", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
+		{"current state", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
 		{"priority", string(p.Priority)},
-		{"waits since", p.moment(p.ParkedAt)},
+		{"waiting since", p.moment(p.ParkedAt)},
 		{"expires", p.expiry()},
 	}
 	if !p.ClosedAt.IsZero() {
@@ -70,13 +70,13 @@ func (p reviewPage) asked() {
 		rows = append(rows, []string{"through", string(p.Channel)})
 	}
 	p.out.Table(rows)
-	p.words("meaning, as the definition has it", p.Description)
+	p.words("meaning, from the definition", p.Description)
 	p.words("reason", p.Reason)
 }
 
 func (p reviewPage) describeAsked() string {
 	if p.EndedEarly {
-		return fmt.Sprintf("the agent ended early, in %s; the workflow goes on if it comes back", p.From)
+		return fmt.Sprintf("the agent ended early, in %s; the workflow continues if the agent comes back", p.From)
 	}
 	return fmt.Sprintf("%q, from %s to %s", p.Action, p.From, term.OrNone(p.Target))
 }
@@ -152,7 +152,7 @@ func (p reviewPage) layers() {
 		}
 	}
 	if len(rows) > 1 {
-		p.title("what the layers said")
+		p.title("the layers' opinions")
 		p.out.Table(rows)
 		p.words("because", strings.Join(because, "\n"))
 	}
@@ -167,7 +167,7 @@ func (p reviewPage) criteria() {
 		}
 		judged = true
 		p.votes(op.Model.Votes)
-		p.title("criteria, as the model " + op.Model.Model + " saw them")
+		p.title("criteria, as the model " + op.Model.Model + " judged them")
 		for _, c := range op.Model.Criteria {
 			p.out.Printf("%s\n", p.out.Bold(c.Status))
 			p.quote(c.Text)
@@ -200,7 +200,7 @@ func (p reviewPage) votes(all []judge.Vote) {
 		}
 		rows = append(rows, []string{name, cmp.Or(string(v.Trouble), string(v.Outcome)), judge.FormatConfidence(v.Confidence), string(v.Assurance), term.ShortDuration(v.Took.Duration())})
 	}
-	p.title("what each model said")
+	p.title("each model's opinion")
 	p.out.Table(rows)
 }
 
@@ -233,7 +233,7 @@ func (p reviewPage) document(title string, raw json.RawMessage) {
 	}
 	setup.PrintBlock(p.out, shown)
 	if rest := len(text) - len(shown); rest > 0 {
-		p.out.Printf("... %d more bytes; gavel review show %s --json has all\n", rest, p.ID)
+		p.out.Printf("... %d more bytes; gavel review show %s --json shows all\n", rest, p.ID)
 	}
 }
 
@@ -282,7 +282,7 @@ func (p reviewPage) decide(more string, local bool) {
 
 // decideStep prints the commands that resolve a chain's step.
 func (p reviewPage) decideStep(more string) {
-	happened, not := "it happened, and gave JSON (null for nothing)", "it did not happen; the run makes the call again"
+	happened, not := "it happened and returned JSON (null for nothing)", "it did not happen; the run repeats the call"
 	if p.Kind == "input" {
 		happened, not = "give JSON, the content of the form", "decline"
 	}

@@ -20,14 +20,14 @@ import (
 
 type reviewWatchCmd struct {
 	Workflow string        `name:"workflow" placeholder:"NAME" help:"Only reviews of this workflow."`
-	Every    time.Duration `name:"every" default:"2s" placeholder:"TIME" help:"How often to look. Default: 2s."`
+	Every    time.Duration `name:"every" default:"2s" placeholder:"TIME" help:"How often to check. Default: 2s."`
 	JSON     bool          `name:"json" help:"Print JSON, one object a line."`
 	setup.TargetFlags
 }
 
 func (c *reviewWatchCmd) Run(ctx context.Context, con *setup.Console) error {
 	if c.Every < 100*time.Millisecond {
-		return term.UsageErrorf("", "--every is 100ms or more, not %v", c.Every)
+		return term.UsageErrorf("", "--every must be 100ms or more, not %v", c.Every)
 	}
 	at, done, err := c.Open(ctx, con, setup.OpenForReading)
 	if err != nil {
@@ -45,9 +45,9 @@ func (c *reviewWatchCmd) Run(ctx context.Context, con *setup.Console) error {
 		return module.EngineFailure(err)
 	}
 	if !c.JSON && len(w.waiting) == 0 {
-		con.Err.Printf("nothing waits for a person yet; looking every %v\n", c.Every)
+		con.Err.Printf("nothing waits for a person yet; checking every %v\n", c.Every)
 	}
-	w.follow(ctx, c.Every, func(err error) { con.Err.Printf("cannot look now, trying again: %s\n", module.EngineFailure(err)) })
+	w.follow(ctx, c.Every, func(err error) { con.Err.Printf("cannot check now, trying again: %s\n", module.EngineFailure(err)) })
 	return nil
 }
 

@@ -22,13 +22,13 @@ import (
 
 // ConfigCommand has the commands that print and check settings.
 type ConfigCommand struct {
-	Print configPrintCmd `cmd:"" help:"Print the settings that a server would have, and where each is from."`
+	Print configPrintCmd `cmd:"" help:"Print the settings that a server would use, and the source of each."`
 	Check configCheckCmd `cmd:"" help:"Check a configuration file."`
 }
 
 type configPrintCmd struct {
-	Serve configPrintServerCmd[Command]    `cmd:"" default:"withargs" help:"Print the settings of gavel serve, as it would have them with the same flags."`
-	MCP   configPrintServerCmd[MCPCommand] `cmd:"" name:"mcp" help:"Print the settings of gavel mcp, as it would have them with the same flags."`
+	Serve configPrintServerCmd[Command]    `cmd:"" default:"withargs" help:"Print the settings that gavel serve would use with these flags."`
+	MCP   configPrintServerCmd[MCPCommand] `cmd:"" name:"mcp" help:"Print the settings that gavel mcp would use with these flags."`
 }
 
 type configPrintServerCmd[Server any] struct {
@@ -37,8 +37,8 @@ type configPrintServerCmd[Server any] struct {
 }
 
 func (configPrintServerCmd[Server]) Help() string {
-	return `Give the flags, the environment and the file of the server in question. What is secret is not
-shown: keys that stand in variables, and passwords in addresses.
+	return `Use the flags, environment and configuration file of the server in question. Secrets are not shown:
+keys in variables, and passwords in addresses.
 
 Examples:
 

@@ -158,7 +158,7 @@ func (w *ConfigWatch) take(ctx context.Context, text string, parts []*ConfigPart
 		read[i] = w.read(p)
 		if p.Prepare == nil {
 			takes[i] = func() {
-				w.log.WarnContext(ctx, "a changed setting counts from the next start on", "key", p.Section)
+				w.log.WarnContext(ctx, "a changed setting takes effect at the next start", "key", p.Section)
 			}
 			continue
 		}
@@ -180,7 +180,7 @@ func (w *ConfigWatch) take(ctx context.Context, text string, parts []*ConfigPart
 			p.settled(nil)
 		}
 		if p.Section != "" && p.Prepare != nil {
-			w.log.InfoContext(ctx, "the changed section is taken over", "config", w.path, "section", p.Section)
+			w.log.InfoContext(ctx, "the changed section is in force", "config", w.path, "section", p.Section)
 		}
 	}
 }
@@ -200,5 +200,5 @@ func (w *ConfigWatch) refuse(ctx context.Context, parts []*ConfigPart, section s
 	if section != "" {
 		log = log.With("section", section)
 	}
-	log.ErrorContext(ctx, "the changed configuration is refused; the one before stays in force", "config", w.path, "issue", oneLine(err))
+	log.ErrorContext(ctx, "the changed configuration was refused; the previous one stays in force", "config", w.path, "issue", oneLine(err))
 }

@@ -37,7 +37,7 @@ type Readiness struct {
 // Run prints the server's parts and their state.
 func (c *HealthCommand) Run(ctx context.Context, con *setup.Console) error {
 	if c.Timeout <= 0 {
-		return term.UsageErrorf("give a time such as 3s", "--timeout is above 0")
+		return term.UsageErrorf("give a time such as 3s", "--timeout must be above 0")
 	}
 	server := c.URL
 	if server == "" {
@@ -59,7 +59,7 @@ func (r Readiness) summary() string {
 	case r.Ready:
 		return "ready" + r.limits()
 	case r.Draining:
-		return "not ready: it is ending"
+		return "not ready: shutting down"
 	}
 	var failing []string
 	for _, p := range r.Parts {
@@ -143,10 +143,10 @@ func readReady(server string, answer *http.Response, raw []byte) (Readiness, err
 	r := Readiness{Server: server}
 	ready := answer.StatusCode == http.StatusOK
 	if !ready && answer.StatusCode != http.StatusServiceUnavailable {
-		return r, term.UnknownErrorf("check the address, and any proxy in front of it", "%s answered %s", server, answer.Status)
+		return r, term.UnknownErrorf("check the address and any proxy", "%s answered %s", server, answer.Status)
 	}
 	if err := json.Unmarshal(raw, &r); err != nil || r.Ready != ready || r.Parts == nil {
-		return r, term.UnknownErrorf("check the address, and any proxy in front of it", "what answers at %s is no gavel: %s", server, answer.Status)
+		return r, term.UnknownErrorf("check the address and any proxy", "the server at %s is not gavel: %s", server, answer.Status)
 	}
 	r.Server = server
 	return r, nil

@@ -21,9 +21,9 @@ import (
 
 // toolFlags configure which tools MCP clients see, and how they are answered.
 type toolFlags struct {
-	ToolNames     string `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
-	Toolset       string `name:"toolset" enum:"core,seed,all" default:"all" placeholder:"SET" help:"Which tools are offered: core (list, describe, start, advance, status, judge.validate), seed (the eleven of the Generic DFA server) or all, the default."`
-	OutputSchemas bool   `name:"output-schemas" help:"List each tool with the schema of its answers, and answer with structured content next to the text."`
+	ToolNames     string `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"The style of tool names: auto (the default, depends on the client), dotted or underscore. Calls are accepted in both styles."`
+	Toolset       string `name:"toolset" enum:"core,seed,all" default:"all" placeholder:"SET" help:"The tools to offer: all (the default), core (list, describe, start, advance, status, judge.validate) or seed (the eleven tools of the Generic DFA server)."`
+	OutputSchemas bool   `name:"output-schemas" help:"List each tool with its output schema, and return structured content in addition to text."`
 }
 
 func (f *toolFlags) tools() gavel.Tools {
@@ -32,13 +32,13 @@ func (f *toolFlags) tools() gavel.Tools {
 
 // reviewFlags configure whether moves wait for a person, and who may ask that person.
 type reviewFlags struct {
-	Reviews bool `name:"reviews" default:"true" negatable:"" help:"Let moves that need a person wait for one; reviewers decide them with gavel review, over MCP or over REST. --no-reviews refuses such moves. Default: on."`
-	Elicit  bool `name:"elicit" help:"Let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
+	Reviews bool `name:"reviews" default:"true" negatable:"" help:"Let moves that need a person wait for a reviewer. Reviewers decide them with gavel review, over MCP or over REST. --no-reviews refuses such moves. Default: on."`
+	Elicit  bool `name:"elicit" help:"Let the agent's client ask its user as well. Never for moves of high risk; recorded as human_via_client."`
 }
 
 func (f reviewFlags) checkReviews() error {
 	if f.Elicit && !f.Reviews {
-		return term.UsageErrorf("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
+		return term.UsageErrorf("drop --no-reviews", "--elicit lets a client decide reviews, and --no-reviews disables them")
 	}
 	return nil
 }
@@ -46,8 +46,8 @@ func (f reviewFlags) checkReviews() error {
 // MCPCommand serves one MCP client over stdio.
 type MCPCommand struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
-	Role        string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the client may do: agent, reviewer, operator or auditor. Default: agent."`
-	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
+	Role        string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"The role of the client: agent (the default), reviewer, operator or auditor."`
+	Principal   string   `name:"principal" placeholder:"ID" help:"The client's name in the record, without a colon except in the prefix local:. Default: local: and the role."`
 	reviewFlags
 	toolFlags
 	setup.SystemFlags
@@ -77,7 +77,7 @@ func (c *MCPCommand) open(ctx context.Context, con *setup.Console) (*setup.Syste
 		return nil, err
 	}
 	if c.Store == gavel.Memory && c.Reviews && !c.Elicit {
-		con.Log.Info("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file, or refuse such moves with --no-reviews")
+		con.Log.Info("reviews cannot be decided: no other process can open a store in memory", "hint", "set --store to a file, or refuse such moves with --no-reviews")
 	}
 	return c.OpenEquipped(ctx, con, setup.Equipment{Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit})
 }
@@ -174,14 +174,14 @@ func warnMissing(ctx context.Context, log *slog.Logger, sys *setup.System) error
 		}
 	}
 	if sys.Model == nil && len(judged) > 0 {
-		log.Warn("workflows ask for a model's judgement and no model is configured",
-			"workflows", strings.Join(judged, ", "), "effect", "such moves are decided as onJudgeUnavailable says",
-			"hint", "set LLM_JUDGE_MODEL, LLM_BASE_URL and LLM_API_KEY; gavel judge doctor tries them")
+		log.Warn("workflows need a model's judgement, but no model is configured",
+			"workflows", strings.Join(judged, ", "), "effect", "onJudgeUnavailable decides such moves",
+			"hint", "set LLM_JUDGE_MODEL, LLM_BASE_URL and LLM_API_KEY, and test them with gavel judge doctor")
 	}
 	if sys.Sources == nil && len(fetching) > 0 {
-		log.Warn("workflows ask for evidence and no source of evidence is configured",
-			"workflows", strings.Join(fetching, ", "), "effect", "required evidence is missing, and such moves are decided as onEvidenceMissing says",
-			"hint", "declare the sources in a file and give it with --config; gavel evidence tries them")
+		log.Warn("workflows need evidence, but no source of evidence is configured",
+			"workflows", strings.Join(fetching, ", "), "effect", "required evidence is missing, and onEvidenceMissing decides such moves",
+			"hint", "declare the sources in a file, give it with --config, and test them with gavel evidence")
 	}
 	return nil
 }

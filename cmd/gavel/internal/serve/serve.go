@@ -90,7 +90,7 @@ func (c *Command) serve(ctx context.Context, con *setup.Console, sys *setup.Syst
 	server, err := listen.New(ctx, cfg)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return term.UsageErrorf("end that program, or give another --listen (port 0 takes a free one)", "cannot serve on %s: another program listens there", c.Listen)
+			return term.UsageErrorf("stop that program, or give another --listen (port 0 takes a free one)", "cannot serve on %s: another program listens there", c.Listen)
 		}
 		return term.UsageErrorf("", "cannot serve: %w", err)
 	}
@@ -149,7 +149,7 @@ func watchTokens(ctx context.Context, log *slog.Logger, who auth.Authenticator) 
 	}
 	record := func(context.Context) {
 		if err := tokens.RecordUse(); err != nil {
-			log.Warn("cannot note when tokens were used", "error", err)
+			log.Warn("cannot record the last use of tokens", "error", err)
 		}
 	}
 	end := setup.RunEvery(ctx, recordUseEvery, recordUseEvery, record)
@@ -160,23 +160,23 @@ func watchTokens(ctx context.Context, log *slog.Logger, who auth.Authenticator) 
 }
 
 type listenFlags struct {
-	Listen       string        `name:"listen" default:"127.0.0.1:4285" placeholder:"HOST:PORT" help:"Where to listen; port 0 takes a free one. Default: 127.0.0.1:4285, which only this machine reaches."`
-	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The certificate (PEM, with its chain) for HTTPS. Read again when it changes."`
+	Listen       string        `name:"listen" default:"127.0.0.1:4285" placeholder:"HOST:PORT" help:"The address to listen on; port 0 takes a free one. Default: 127.0.0.1:4285, reachable only from this machine."`
+	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The certificate (PEM, with its chain) for HTTPS. Reloaded when it changes."`
 	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"The certificate's private key (PEM)."`
-	TLSClientCA  string        `name:"tls-client-ca" placeholder:"FILE" help:"Let only clients connect that show a certificate signed by one of these (PEM). They show their token as well."`
-	PlainHTTP    bool          `name:"insecure-plain-http" help:"Serve without TLS on an address that other machines can reach. For a proxy that ends TLS, or a trusted network: anyone who listens there gets the tokens."`
-	AllowHost    []string      `name:"allow-host" placeholder:"HOST" help:"A name that clients call this server by, in addition to loopback names and the address itself. Repeatable."`
-	AllowOrigin  []string      `name:"allow-origin" placeholder:"ORIGIN" help:"Let web pages of this origin call and read answers (https://app.example.org). Repeatable."`
-	MaxBody      int64         `name:"max-body" default:"4194304" placeholder:"BYTES" help:"The largest body of a request. Default: 4194304."`
-	MaxHeader    int           `name:"max-header" default:"32768" placeholder:"BYTES" help:"The most that a request's headers may come to. Default: 32768."`
-	MaxConns     int           `name:"max-conns" default:"4096" placeholder:"N" help:"The most connections. One more closes the connection that has been idle longest. Default: 4096."`
-	MaxRequests  int           `name:"max-requests" default:"2048" placeholder:"N" help:"The most requests in flight; one principal has at most half of them. Default: 2048."`
-	MaxStreams   int           `name:"max-streams" default:"2048" placeholder:"N" help:"The most event streams; one principal has at most half of them. Default: 2048."`
-	HeaderTime   time.Duration `name:"read-header-timeout" default:"10s" placeholder:"TIME" help:"How long the headers of a request may take. Default: 10s."`
-	BodyTime     time.Duration `name:"body-timeout" default:"30s" placeholder:"TIME" help:"How long the body of a request may take. Default: 30s."`
-	WriteTime    time.Duration `name:"write-timeout" default:"30s" placeholder:"TIME" help:"How long each part of an answer may take to be read. Default: 30s."`
+	TLSClientCA  string        `name:"tls-client-ca" placeholder:"FILE" help:"Require client certificates signed by one of these (PEM). Clients also need their token."`
+	PlainHTTP    bool          `name:"insecure-plain-http" help:"Serve without TLS on an address that other machines can reach. For a proxy that terminates TLS, or a trusted network: anyone on the network path can read the tokens."`
+	AllowHost    []string      `name:"allow-host" placeholder:"HOST" help:"A host name of this server, in addition to loopback names and the address itself. Repeatable."`
+	AllowOrigin  []string      `name:"allow-origin" placeholder:"ORIGIN" help:"Let web pages of this origin (https://app.example.org) call the server. Repeatable."`
+	MaxBody      int64         `name:"max-body" default:"4194304" placeholder:"BYTES" help:"Maximum size of a request body. Default: 4194304."`
+	MaxHeader    int           `name:"max-header" default:"32768" placeholder:"BYTES" help:"Maximum total size of request headers. Default: 32768."`
+	MaxConns     int           `name:"max-conns" default:"4096" placeholder:"N" help:"Maximum connections. A further one closes the connection that has been idle longest. Default: 4096."`
+	MaxRequests  int           `name:"max-requests" default:"2048" placeholder:"N" help:"Maximum requests in flight, half of that for one principal. Default: 2048."`
+	MaxStreams   int           `name:"max-streams" default:"2048" placeholder:"N" help:"Maximum event streams, half of that for one principal. Default: 2048."`
+	HeaderTime   time.Duration `name:"read-header-timeout" default:"10s" placeholder:"TIME" help:"Time limit for the headers of a request. Default: 10s."`
+	BodyTime     time.Duration `name:"body-timeout" default:"30s" placeholder:"TIME" help:"Time limit for the body of a request. Default: 30s."`
+	WriteTime    time.Duration `name:"write-timeout" default:"30s" placeholder:"TIME" help:"Time limit for the client to read each part of an answer. Default: 30s."`
 	IdleTime     time.Duration `name:"idle-timeout" default:"2m" placeholder:"TIME" help:"How long a connection without a request stays open. Default: 2m."`
-	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" placeholder:"TIME" help:"How long requests in flight may go on after SIGTERM. Default: 30s."`
+	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" placeholder:"TIME" help:"How long requests in flight may continue after SIGTERM. Default: 30s."`
 }
 
 func (f listenFlags) config(log *slog.Logger) listen.Config {
@@ -222,10 +222,10 @@ func (f listenFlags) check(ctx context.Context, auth string) error {
 	}
 	if auth == authNone {
 		return term.UsageErrorf("use tokens (--auth token), or --listen 127.0.0.1:4285",
-			"--auth none lets everybody in who reaches the address, and other machines reach %s", f.Listen)
+			"--auth none admits anyone who reaches the address, and other machines can reach %s", f.Listen)
 	}
 	if f.TLSCert == "" && !f.PlainHTTP {
-		return term.UsageErrorf("give --tls-cert and --tls-key; or --insecure-plain-http, when a proxy before it ends TLS",
+		return term.UsageErrorf("give --tls-cert and --tls-key; or --insecure-plain-http if a proxy terminates TLS",
 			"on %s tokens would travel unencrypted", f.Listen)
 	}
 	return nil
@@ -238,15 +238,15 @@ func loopbackOnly(ctx context.Context, host string) bool {
 }
 
 type quotaFlags struct {
-	Definitions int           `name:"quota-definitions" default:"100" placeholder:"N" help:"The most workflows that one principal may own; 0 is no limit. No quota binds operators. Default: 100."`
-	Instances   int           `name:"quota-instances" default:"10000" placeholder:"N" help:"The most instances of one principal that have not ended; 0 is no limit. Default: 10000."`
-	States      int           `name:"quota-states" default:"500" placeholder:"N" help:"The most states of a definition that no operator brings; 0 is no limit. Default: 500."`
-	Transitions int           `name:"quota-transitions" default:"2000" placeholder:"N" help:"The most transitions of it, each route counted; 0 is no limit. Default: 2000."`
-	Schemas     int           `name:"quota-schema-bytes" default:"65536" placeholder:"BYTES" help:"The most bytes that its schemas have together; 0 is no limit. Default: 65536 (64 KiB)."`
-	Bytes       int64         `name:"quota-bytes" default:"268435456" placeholder:"BYTES" help:"The most that is recorded for one principal in an hour; 0 is no limit. Default: 268435456 (256 MiB)."`
-	WorkerTime  time.Duration `name:"quota-worker-time" default:"30m" placeholder:"TIME" help:"How long scripts may run for one principal in an hour; 0 is no limit. Default: 30m."`
-	Shared      bool          `name:"quota-shared" help:"Count the hour for all servers over the store together. Without it each server counts for itself."`
-	ModelTokens int64         `name:"quota-model-tokens" default:"2000000" placeholder:"N" help:"The most tokens that models read and write for one principal in an hour; 0 is no limit. Default: 2000000."`
+	Definitions int           `name:"quota-definitions" default:"100" placeholder:"N" help:"Maximum workflows that a principal may own; 0 is no limit. No quota applies to operators. Default: 100."`
+	Instances   int           `name:"quota-instances" default:"10000" placeholder:"N" help:"Maximum running instances of a principal; 0 is no limit. Default: 10000."`
+	States      int           `name:"quota-states" default:"500" placeholder:"N" help:"Maximum states of a definition that is not an operator's; 0 is no limit. Default: 500."`
+	Transitions int           `name:"quota-transitions" default:"2000" placeholder:"N" help:"Maximum transitions of such a definition, counting each route; 0 is no limit. Default: 2000."`
+	Schemas     int           `name:"quota-schema-bytes" default:"65536" placeholder:"BYTES" help:"Maximum total size of its schemas; 0 is no limit. Default: 65536 (64 KiB)."`
+	Bytes       int64         `name:"quota-bytes" default:"268435456" placeholder:"BYTES" help:"Maximum bytes recorded for a principal per hour; 0 is no limit. Default: 268435456 (256 MiB)."`
+	WorkerTime  time.Duration `name:"quota-worker-time" default:"30m" placeholder:"TIME" help:"How long scripts may run for a principal per hour; 0 is no limit. Default: 30m."`
+	Shared      bool          `name:"quota-shared" help:"Count the hour across all servers of the store. Without it, each server counts alone."`
+	ModelTokens int64         `name:"quota-model-tokens" default:"2000000" placeholder:"N" help:"Maximum tokens that models read and write for a principal per hour; 0 is no limit. Default: 2000000."`
 }
 
 func (f quotaFlags) quotas() engine.Quotas {
@@ -258,8 +258,8 @@ func (f quotaFlags) quotas() engine.Quotas {
 
 type rateFlags struct {
 	// Rate is nil until AfterApply.
-	Rate  *float64 `name:"rate" placeholder:"N" help:"Requests a second that one principal may send, operators apart; 0 is no limit, the default with --auth none. Default: 1000."`
-	Burst int      `name:"rate-burst" default:"2000" placeholder:"N" help:"Requests that it may send at once. Default: 2000."`
+	Rate  *float64 `name:"rate" placeholder:"N" help:"Requests per second that a principal other than an operator may send; 0 is no limit, the default with --auth none. Default: 1000."`
+	Burst int      `name:"rate-burst" default:"2000" placeholder:"N" help:"Requests that it may send in a burst. Default: 2000."`
 }
 
 // AfterApply sets the rate, whose default depends on another flag. With --auth none all callers are one local
@@ -277,7 +277,7 @@ func (c *Command) AfterApply() error { //nolint:unparam // the form that kong ca
 
 func (f rateFlags) check() error {
 	if *f.Rate > 0 && f.Burst < 1 {
-		return term.UsageErrorf("", "--rate-burst is 1 or more, not %d", f.Burst)
+		return term.UsageErrorf("", "--rate-burst must be 1 or more, not %d", f.Burst)
 	}
 	return nil
 }
@@ -297,9 +297,9 @@ func watchReviews(ctx context.Context, log *slog.Logger, reviews expirer) (stop 
 		n, err := reviews.ExpireReviews(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			log.Warn("cannot look through the reviews; trying again in a minute", "error", err)
+			log.Warn("cannot check reviews for expiry; trying again in a minute", "error", err)
 		case n > 0:
-			log.Info("reviews that nobody decided in time", "number", n)
+			log.Info("reviews expired without a decision", "number", n)
 		}
 	})
 }

@@ -32,7 +32,7 @@ const (
 )
 
 type authFlags struct {
-	Auth string `name:"auth" enum:"token,none" default:"token" placeholder:"HOW" help:"How callers are known: token (the default; see gavel token), or none: everybody is the local agent, on a loopback address only."`
+	Auth string `name:"auth" enum:"token,none" default:"token" placeholder:"HOW" help:"How to identify callers: token (the default; see gavel token), or none: every caller is the local agent, on a loopback address only."`
 	setup.TokensFlag
 }
 
@@ -43,7 +43,7 @@ func (f authFlags) open(con *setup.Console, sys *setup.System, at net.Addr, othe
 	loopback := ok && tcp.IP.IsLoopback()
 	if f.Auth == authNone {
 		if !loopback { // the name resolved to another address than a moment ago
-			return nil, term.UsageErrorf("", "--auth none is for loopback addresses only, and this is %s", at)
+			return nil, term.UsageErrorf("", "--auth none is for loopback addresses only, not %s", at)
 		}
 		return auth.Local(gavel.LocalAgent), nil
 	}
@@ -57,13 +57,13 @@ func (f authFlags) open(con *setup.Console, sys *setup.System, at net.Addr, othe
 	if err != nil {
 		return nil, term.UsageErrorf("", "%w", err)
 	}
-	const first = "make one first: gavel token create NAME --role operator --out FILE --store "
+	const first = "create one first: gavel token create NAME --role operator --out FILE --store "
 	switch {
 	case slices.ContainsFunc(all, func(t auth.Token) bool { return t.Events == "" }) || others && (shared || !loopback):
 	case shared: // it is unknown which machine should get the files
-		return nil, term.UsageErrorf(first+sys.Location.String()+" --store-key FILE", "nobody could call: there is no token in %s", sys.Location)
+		return nil, term.UsageErrorf(first+sys.Location.String()+" --store-key FILE", "no client could authenticate: there is no token in %s", sys.Location)
 	case !loopback && path != "":
-		return nil, term.UsageErrorf(first+store, "nobody could call: there is no token in %s", path)
+		return nil, term.UsageErrorf(first+store, "no client could authenticate: there is no token in %s", path)
 	default:
 		err = firstTokens(con, tokens, store)
 	}
@@ -101,15 +101,15 @@ func (f authFlags) keptTokens(sys *setup.System) func() (*auth.Tokens, error) {
 // the principals of this machine, so that instances that gavel mcp began can continue here.
 func firstTokens(con *setup.Console, tokens *auth.Tokens, store string) error {
 	if store == gavel.Memory && !con.Err.IsTerminal() {
-		return term.UsageErrorf("use --auth none; or make a token first (gavel token create NAME --out FILE --tokens TOKENS) and give --tokens TOKENS here too",
-			"nobody could call: the tokens of a store in memory are shown on a terminal only")
+		return term.UsageErrorf("use --auth none; or create a token first (gavel token create NAME --out FILE --tokens TOKENS) and give --tokens TOKENS here too",
+			"no client could authenticate: the tokens of a store in memory are shown only on a terminal")
 	}
 	bearers, made, err := tokens.CreateFirst(
 		auth.NewToken{Name: "first-operator", Principal: "local:operator", Role: engine.RoleOperator, Local: true},
 		auth.NewToken{Name: "first-agent", Principal: gavel.LocalAgent.ID, Role: engine.RoleAgent, Local: true},
 	)
 	if err != nil {
-		return term.UnknownErrorf("", "cannot make the first tokens: %w", err)
+		return term.UnknownErrorf("", "cannot create the first tokens: %w", err)
 	}
 	if len(made) == 0 { // another process was first
 		return nil
@@ -134,12 +134,12 @@ func firstTokens(con *setup.Console, tokens *auth.Tokens, store string) error {
 const ResourcePath = "/.well-known/oauth-protected-resource"
 
 type issuerFlags struct {
-	PublicURL string `name:"public-url" placeholder:"URL" help:"The address that clients call this server by, such as https://gavel.example.org, when it is behind a proxy. Default: what a request asked for."`
+	PublicURL string `name:"public-url" placeholder:"URL" help:"The URL that clients use for this server, such as https://gavel.example.org, if they reach it through a proxy. Default: the host in the request."`
 }
 
 func (f issuerFlags) check() error {
 	if _, err := client.ParseAddress(f.PublicURL); err != nil && f.PublicURL != "" {
-		return term.UsageErrorf("give scheme and host, such as https://gavel.example.org", "--public-url is no address of a server")
+		return term.UsageErrorf("give scheme and host, such as https://gavel.example.org", "--public-url is not the URL of a server")
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func (r *reloader) prepare(ctx context.Context, next *ConfigChange) (take func()
 		if text := settings.Section(config.SectionAuth); text != r.issuers || next.again {
 			trust()
 			if text != r.issuers {
-				r.con.Log.Info("issuers are taken over", "issuers", len(issuers))
+				r.con.Log.Info("changed issuers are in force", "issuers", len(issuers))
 			}
 			r.issuers = text
 		}
@@ -131,7 +131,7 @@ func (r *reloader) take(c *Servers, next []setup.EffectiveSetting) {
 		}
 		if f := apply[e.Key]; f != nil {
 			f(r, c)
-			r.con.Log.Info("a setting is taken over", "key", e.Key, "value", setup.FormatValue(e.Value), "was", setup.FormatValue(r.inForce[i].Value))
+			r.con.Log.Info("a changed setting is in force", "key", e.Key, "value", setup.FormatValue(e.Value), "was", setup.FormatValue(r.inForce[i].Value))
 			r.inForce[i] = e
 		} else {
 			r.later(e.Key, e.Value)
@@ -143,6 +143,6 @@ func (r *reloader) take(c *Servers, next []setup.EffectiveSetting) {
 func (r *reloader) later(key string, value any) {
 	if said := fmt.Sprint(key, "=", value); !r.notTaken[said] {
 		r.notTaken[said] = true
-		r.con.Log.Warn("a changed setting counts from the next start on", "key", key)
+		r.con.Log.Warn("a changed setting takes effect at the next start", "key", key)
 	}
 }

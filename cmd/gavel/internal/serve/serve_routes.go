@@ -138,7 +138,7 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, body any) 
 const MetricsPath = "/metrics"
 
 type telemetryFlags struct {
-	MetricsOpen bool `name:"metrics-open" help:"Let anybody read /metrics who reaches the address. Without it, operators and auditors may, with their tokens."`
+	MetricsOpen bool `name:"metrics-open" help:"Let anyone who reaches the address read /metrics. Without it, only operators and auditors can, with their tokens."`
 }
 
 var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
@@ -148,7 +148,7 @@ var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
 func watchersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := auth.FromContext(r.Context()); !ok || !slices.Contains(watchers, id.Role) || id.Workflows != "" {
-			sayProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "Operators and auditors of all workflows may read the figures.")
+			sayProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "Only operators and auditors of all workflows may read the metrics.")
 			return
 		}
 		next.ServeHTTP(w, r)

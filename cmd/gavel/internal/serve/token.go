@@ -17,18 +17,18 @@ import (
 
 // TokenCommand has the commands that create and revoke tokens.
 type TokenCommand struct {
-	Create tokenCreateCmd `cmd:"" help:"Make a token, for the terminal or a file."`
-	List   tokenListCmd   `cmd:"" help:"List tokens, without what they are."`
-	Revoke tokenRevokeCmd `cmd:"" help:"End a token, at once."`
+	Create tokenCreateCmd `cmd:"" help:"Create a token, for the terminal or a file."`
+	List   tokenListCmd   `cmd:"" help:"List tokens, without their secrets."`
+	Revoke tokenRevokeCmd `cmd:"" help:"Revoke tokens immediately."`
 }
 
 type tokenCreateCmd struct {
-	Name      string `arg:"" name:"name" help:"What to call it: letters, digits, dots, hyphens, underscores. Several may have one name, while one takes over from another."`
-	Role      string `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What its bearer may do: agent, reviewer, operator or auditor. Default: agent."`
-	Principal string `name:"principal" placeholder:"ID" help:"Who its bearer is, for ownership and the record. Default: token: and the name."`
-	Workflows string `name:"workflows" placeholder:"NAMES" help:"The only workflows that it is for: names separated by spaces, with * for any run of characters. Default: all."`
-	Hooks     string `name:"hooks" placeholder:"FOLDER" help:"Make a token that posts the hook events of a coding agent in this folder (absolute), and does nothing else. --principal is then the agent, also local:agent."`
-	Expires   string `name:"expires" placeholder:"WHEN" help:"When it ends: a time such as 2027-01-31T00:00:00Z, or how long from now, such as 30d or 12h. Default: never."`
+	Name      string `arg:"" name:"name" help:"The token's name: letters, digits, dots, hyphens, underscores. Tokens may share a name, for rotation."`
+	Role      string `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"The role of its bearer: agent (the default), reviewer, operator or auditor."`
+	Principal string `name:"principal" placeholder:"ID" help:"The name of its bearer, for ownership and the record. Default: token: and the name."`
+	Workflows string `name:"workflows" placeholder:"NAMES" help:"Allow only these workflows: names separated by spaces, with * for any characters. Default: all."`
+	Hooks     string `name:"hooks" placeholder:"FOLDER" help:"Create a token that can only post the hook events of a coding agent in this folder (absolute). --principal is then the agent, which may be local:agent."`
+	Expires   string `name:"expires" placeholder:"WHEN" help:"When it expires: a time such as 2027-01-31T00:00:00Z, or a duration such as 30d or 12h. Default: never."`
 	Out       string `name:"out" placeholder:"FILE" help:"Write the token to this file, which only you can read, instead of the terminal."`
 	JSON      bool   `name:"json" help:"Print JSON."`
 	setup.TokensFlag
@@ -41,7 +41,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error
 		return err
 	}
 	if c.Out == "" && !con.Out.IsTerminal() {
-		return term.UsageErrorf("give --out FILE: the file gets the token, and only you can read it", "a token is shown on a terminal only, and stdout is none")
+		return term.UsageErrorf("write it to a file that only you can read: --out FILE", "a token is shown only on a terminal, and stdout is not one")
 	}
 	tokens, release, err := setup.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, true)
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error
 		File  string `json:"file,omitempty"`
 		setup.ShownToken
 	}{bearers[0], c.Out, setup.DescribeToken(made[0])}
-	where := "it is shown this once"
+	where := "shown only once"
 	if c.Out != "" {
 		if err := auth.WriteSecret(c.Out, bearers[0]); err != nil {
 			_ = tokens.Forget(made[0].ID) // no one has seen it; the returned error is enough
@@ -93,7 +93,7 @@ func tokenEnd(text string, now time.Time) (time.Time, error) {
 		span = time.Duration(n) * 24 * time.Hour
 	}
 	if err != nil || span <= 0 {
-		return time.Time{}, term.UsageErrorf("give a time such as 2027-01-31T00:00:00Z, or how long from now, such as 30d or 12h", "--expires %q is neither a time to come nor a span", text)
+		return time.Time{}, term.UsageErrorf("give a time such as 2027-01-31T00:00:00Z, or a duration such as 30d or 12h", "--expires %q is neither a time nor a positive duration", text)
 	}
 	return now.Add(span), nil
 }
@@ -136,8 +136,8 @@ func orNever(at *time.Time) string {
 }
 
 type tokenRevokeCmd struct {
-	IDs    []string `arg:"" name:"id" help:"The tokens' ids, from gavel token list, or the beginnings of them."`
-	Forget bool     `name:"forget" help:"Remove them altogether. Without it the list goes on to show them."`
+	IDs    []string `arg:"" name:"id" help:"The ids of the tokens, from gavel token list, or their first characters."`
+	Forget bool     `name:"forget" help:"Also remove them from the list. Without it, gavel token list still shows them."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 	setup.TokensFlag
 	setup.StoreFlag

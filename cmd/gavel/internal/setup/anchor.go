@@ -71,29 +71,29 @@ func (a Anchorer) follows(ctx context.Context, last int64, note string) error {
 		break
 	}
 	return &term.ExitError{
-		Code: term.ExitBad, Err: fmt.Errorf("the store is not the one that anchor %d in %s was written from, but an older one, or another", last, a.File),
-		Hint: "gavel verify says more; if it was restored on purpose, begin a new anchor file and keep the old one",
+		Code: term.ExitBad, Err: fmt.Errorf("anchor %d in %s was not written from this store: the store is older, or another one", last, a.File),
+		Hint: "run gavel verify for details; if the store was restored on purpose, start a new anchor file and keep the old one",
 	}
 }
 
 // AnchorFlags configure who signs anchors, where to and how often.
 type AnchorFlags struct {
-	AnchorKey   string        `name:"anchor-key" placeholder:"FILE" help:"Sign the position of all instances with this key, from gavel anchor keygen, while the server runs. The variable may hold the key itself."`
-	AnchorEvery time.Duration `name:"anchor-every" default:"10m" placeholder:"TIME" help:"How often, at least a second; at the end too, and only when something has happened. Default: 10m."`
-	AnchorFile  string        `name:"anchor-file" placeholder:"FILE" help:"Append every anchor to this file too. Keep it away from the store: it shows when an older store was put back."`
+	AnchorKey   string        `name:"anchor-key" placeholder:"FILE" help:"Sign the position of all instances with this key while running. gavel anchor keygen makes one. The variable may hold the key itself."`
+	AnchorEvery time.Duration `name:"anchor-every" default:"10m" placeholder:"TIME" help:"How often to write an anchor, at least 1s. An anchor is written only if there are new events, and also at the end. Default: 10m."`
+	AnchorFile  string        `name:"anchor-file" placeholder:"FILE" help:"Also append every anchor to this file. Keep it away from the store: it reveals that an older store was restored."`
 }
 
 // signer returns the key that the flags name; nil if there is none.
 func (f AnchorFlags) signer(log *slog.Logger, store string) (*record.Signer, error) {
 	switch {
 	case f.AnchorKey == "" && f.AnchorFile != "":
-		return nil, term.UsageErrorf("make a key with gavel anchor keygen, and give it with --anchor-key", "--anchor-file needs anchors to keep, and without a key there are none")
+		return nil, term.UsageErrorf("make a key with gavel anchor keygen, and give it with --anchor-key", "--anchor-file needs a key: without one, no anchors are written")
 	case f.AnchorKey == "":
 		return nil, nil //nolint:nilnil // anchors are optional
 	case f.Check() != nil:
 		return nil, f.Check()
 	case store == gavel.Memory:
-		return nil, term.UsageErrorf("give --store a file", "a store in memory is gone before anybody could verify it; there is nothing to anchor")
+		return nil, term.UsageErrorf("give --store a file", "a store in memory cannot be anchored: it ends with the server")
 	}
 	return readSigner(log, f.AnchorKey, store)
 }
@@ -101,7 +101,7 @@ func (f AnchorFlags) signer(log *slog.Logger, store string) (*record.Signer, err
 // Check reports wrong combinations of flags.
 func (f AnchorFlags) Check() error {
 	if f.AnchorEvery < time.Second {
-		return term.UsageErrorf("", "--anchor-every is at least 1s, not %s", f.AnchorEvery)
+		return term.UsageErrorf("", "--anchor-every must be at least 1s, not %s", f.AnchorEvery)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func IsKeyText(value string) bool {
 func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 	if IsKeyText(value) {
 		if value != os.Getenv(AnchorKeyVariable) {
-			return nil, term.UsageErrorf("put it into a file, or into "+AnchorKeyVariable, "a key is no argument: others on this machine can read it there")
+			return nil, term.UsageErrorf("put it into a file, or into "+AnchorKeyVariable, "do not pass the key as an argument: other users of this machine can read it")
 		}
 		key, err := record.NewSigner(value)
 		if err != nil {
@@ -170,8 +170,8 @@ func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 		return nil, term.UsageErrorf("", "%s: %w", value, err)
 	}
 	if sameFolder(value, store) {
-		log.Warn("the key that signs anchors is next to the store: anyone who can change both can change everything unseen",
-			"key", value, "hint", "keep it in another place, readable by the server alone")
+		log.Warn("the anchor key is next to the store: anyone who can write both can change the record undetected",
+			"key", value, "hint", "keep it elsewhere, readable only by the server")
 	}
 	return key, nil
 }
@@ -185,7 +185,7 @@ func checkKeyFile(path, toMake string) error {
 	case !info.Mode().IsRegular():
 		return term.UsageErrorf("", "cannot read the key: %s is not a regular file", path)
 	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
-		return term.UsageErrorf("run chmod 600 on it, and make a new one if they should not have seen it", "others can read the key %s (mode %04o)", path, info.Mode().Perm())
+		return term.UsageErrorf("run chmod 600 on it; make a new key if others should not have seen it", "other users can read the key %s (mode %04o)", path, info.Mode().Perm())
 	}
 	return nil
 }
@@ -277,7 +277,7 @@ func (p Published) append(notes []string) error {
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
 	if err != nil {
-		return term.UnknownErrorf("", "the anchor is in the store, and could not be published: %w", fmt.Errorf("%s: %w", p.path, err))
+		return term.UnknownErrorf("", "the anchor is in the store, but could not be published: %w", fmt.Errorf("%s: %w", p.path, err))
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 
 // canaryFlags configure canaries: known cases that the judge is asked while it decides.
 type canaryFlags struct {
-	Canaries   string  `name:"llm-canaries" placeholder:"FILE" help:"Golden cases (JSON Lines) that the model is known to judge right, bad twins among them: asked again in the background while it judges, so that a drift is seen."`
-	CanaryRate float64 `name:"llm-canary-rate" default:"0.05" placeholder:"SHARE" help:"How many of them are asked for each judgement. Default: 0.05, one for twenty."`
+	Canaries   string  `name:"llm-canaries" placeholder:"FILE" help:"Golden cases (JSON Lines) that the model judges right, with bad twins. They are repeated in the background to detect drift."`
+	CanaryRate float64 `name:"llm-canary-rate" default:"0.05" placeholder:"SHARE" help:"Canaries per judgement. Default: 0.05, one in twenty."`
 }
 
 // canaryCaller is the caller under which canaries use the model.
@@ -38,7 +38,7 @@ func (f canaryFlags) start(ctx context.Context, log *slog.Logger, sys *System) e
 	case sys.Model == nil:
 		return term.UsageErrorf("set LLM_JUDGE_MODEL or --llm-model", "--llm-canaries needs a model to ask")
 	case sys.Model.cassette != nil:
-		return term.UsageErrorf("leave one of them out", "--llm-canaries asks the model itself, and --llm-cassette plays it")
+		return term.UsageErrorf("drop one flag", "--llm-canaries cannot be used with --llm-cassette")
 	}
 	set, err := ReadGolden(ctx, []string{f.Canaries}, nil, nil)
 	if err != nil {
@@ -68,7 +68,7 @@ func (f canaryFlags) start(ctx context.Context, log *slog.Logger, sys *System) e
 		if question, err := builder.Build(c); err != nil {
 			return term.UsageErrorf("gavel eval lint lists every mistake", "--llm-canaries: case %q: %w", c.ID, err)
 		} else if !question.Rubric.UseLLM {
-			return term.UsageErrorf("take it out", "--llm-canaries: case %q asks no model", c.ID)
+			return term.UsageErrorf("remove the case from the file", "--llm-canaries: case %q asks no model", c.ID)
 		}
 		cfg.Cases = append(cfg.Cases, c)
 	}
@@ -83,10 +83,10 @@ func (f canaryFlags) start(ctx context.Context, log *slog.Logger, sys *System) e
 func logDrift(log *slog.Logger, d eval.Drift) {
 	fields := []any{"answers", d.Answers, "wrongApprovals", d.WrongApprovals, "wrongRefusals", d.WrongRefusals, "case", d.Case}
 	if d.Over {
-		log.Warn("the judge answers its canaries right again", append(fields, "after", time.Since(d.Since).Round(time.Second).String())...)
+		log.Warn("the judge answers its canaries correctly again", append(fields, "after", time.Since(d.Since).Round(time.Second).String())...)
 		return
 	}
-	log.Warn("the judge has drifted: it answers cases wrong that it is known to answer right", append(fields, "hint", "look whether the model behind the name has changed; gavel eval run says how it judges now")...)
+	log.Warn("the judge has drifted: it gives wrong answers to its canaries", append(fields, "hint", "check whether the provider changed the model; measure it with gavel eval run")...)
 }
 
 // Drift returns an error while the canaries show a drift; nil otherwise, and if there are no canaries.
@@ -99,7 +99,7 @@ func (m *Model) Drift() error {
 	if d.Since.IsZero() {
 		return nil
 	}
-	return &telemetry.PartError{Since: d.Since, Err: fmt.Errorf("the judge has drifted: %d of its last %d canaries were answered wrong; the log has more", d.WrongApprovals+d.WrongRefusals, d.Answers)}
+	return &telemetry.PartError{Since: d.Since, Err: fmt.Errorf("the judge has drifted: %d of its last %d canary answers were wrong; see the log", d.WrongApprovals+d.WrongRefusals, d.Answers)}
 }
 
 func (m *Model) canaryStats() (telemetry.CanaryStats, bool) {

@@ -75,7 +75,7 @@ func thisProgram() string {
 // Declared opens the configured sources without opening a store.
 func (f ConfigFlag) Declared(ctx context.Context, log *slog.Logger) (manager *evidence.Manager, end func(), err error) {
 	if f.Config == "" {
-		return nil, nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
+		return nil, nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "no configuration file was given, and it declares the sources of evidence")
 	}
 	return f.OpenAlone(ctx, log)
 }

@@ -176,7 +176,7 @@ func (con *Console) openToJudge(ctx context.Context, j module.Judging) (*module.
 // LogFlags configure the log.
 type LogFlags struct {
 	LogLevel  string `name:"log-level" enum:"debug,info,warn,error" default:"warn" placeholder:"LEVEL" help:"Least important message to write to stderr: debug, info, warn (the default) or error."`
-	LogFormat string `name:"log-format" enum:"text,json" default:"text" placeholder:"FORMAT" help:"How messages are written to stderr: text (the default), or json, one object a line."`
+	LogFormat string `name:"log-format" enum:"text,json" default:"text" placeholder:"FORMAT" help:"The format of messages on stderr: text (the default), or json, one object per line."`
 }
 
 // Console holds the streams of a command. Commands get it injected and use no global stream.

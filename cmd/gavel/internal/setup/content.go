@@ -13,7 +13,7 @@ import (
 func SizeRows(bytes int, truncated bool, digest string) [][]string {
 	size := fmt.Sprintf("%d bytes", bytes)
 	if truncated {
-		size += ", of which a part was left out"
+		size += ", shortened"
 	}
 	return [][]string{{"size", size}, {"digest", digest}}
 }

@@ -147,7 +147,7 @@ func DefineFile(ctx context.Context, log *slog.Logger, eng Definer, file string,
 		return result, nil, err
 	}
 	if other, twice := from[definitionName(req)]; twice {
-		return result, []string{fmt.Sprintf("%s: error: %s defines the same workflow; give one of them another name", file, other)}, nil
+		return result, []string{fmt.Sprintf("%s: error: %s defines the same workflow; rename one", file, other)}, nil
 	}
 	result, err = eng.Define(ctx, gavel.Operator, req)
 	switch known, ok := errors.AsType[*engine.Error](err); {
@@ -251,7 +251,7 @@ func (w *DefinitionWatch) Start(ctx context.Context) error {
 	var patterns []string
 	for _, p := range w.Patterns {
 		if module.IsEmptyFolder(p) {
-			w.log.Warn("the folder has no definition yet; it is watched", "folder", p)
+			w.log.Warn("the folder has no definitions yet; watching it", "folder", p)
 			continue
 		}
 		patterns = append(patterns, p)
@@ -341,7 +341,7 @@ func (w *DefinitionWatch) files() map[string]FileStamp {
 func (w *DefinitionWatch) forget(now map[string]FileStamp) {
 	for workflow, file := range w.from {
 		if _, there := now[file]; !there {
-			w.log.Warn("the file of a workflow is gone; the workflow stays defined", "file", file, "workflow", workflow)
+			w.log.Warn("a definition file is gone; its workflow stays defined", "file", file, "workflow", workflow)
 			delete(w.from, workflow)
 		}
 	}
@@ -365,7 +365,7 @@ func (w *DefinitionWatch) take(ctx context.Context, file string, at FileStamp) {
 	if len(bad) > 0 {
 		w.from, w.refused[file] = before, at
 		for _, issue := range bad {
-			w.log.Error("a changed definition is refused; what was defined before stays", "file", file, "issue", issue)
+			w.log.Error("a changed definition was refused; the previous version stays in force", "file", file, "issue", issue)
 		}
 		return
 	}

@@ -76,19 +76,19 @@ func (c *DefinitionCache) Find(file string, raw json.RawMessage) DefinitionOrErr
 func ReadWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &keys); err != nil {
-		return nil, fmt.Errorf("workflow is no object: %w", err)
+		return nil, fmt.Errorf("workflow is not an object: %w", err)
 	}
 	ref, named := keys["ref"]
 	if !named {
 		d, err := workflow.Parse("workflow", raw)
 		if err != nil {
-			return nil, fmt.Errorf("the definition in workflow is not one: %w", err)
+			return nil, fmt.Errorf("workflow is not a valid definition: %w", err)
 		}
 		return d, nil
 	}
 	var target string
 	if err := json.Unmarshal(ref, &target); err != nil || len(keys) > 1 {
-		return nil, fmt.Errorf(`workflow.ref is "FILE#NAME" and has no other key; or give the definition itself`)
+		return nil, fmt.Errorf(`workflow.ref must be "FILE#NAME" and the only key; or give the definition itself`)
 	}
 	path, name, _ := strings.Cut(target, "#")
 	if filepath.IsAbs(path) {
@@ -97,7 +97,7 @@ func ReadWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error
 	full := filepath.Join(filepath.Dir(file), filepath.FromSlash(path))
 	d, err := ParseDefinition(full)
 	if _, bad := errors.AsType[*workflow.ParseError](err); bad {
-		return nil, fmt.Errorf("%s is no workflow definition; run gavel lint on it: %w", full, err)
+		return nil, fmt.Errorf("%s is not a workflow definition; run gavel lint on it: %w", full, err)
 	}
 	if err != nil {
 		return nil, err
@@ -167,21 +167,21 @@ func ReadGolden(ctx context.Context, paths []string, splits []eval.Split, tags [
 		}
 	}
 	if set.Count == 0 {
-		return GoldenSet{}, term.UsageErrorf("look at --split and --tags", "no case is left to judge")
+		return GoldenSet{}, term.UsageErrorf("check --split and --tags", "no cases are left to judge")
 	}
 	return set, nil
 }
 
 func (s *GoldenSet) check(ctx context.Context, file string) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-		return term.UsageErrorf("save them in a file first", "%s is no file: cases are read more than once", file)
+		return term.UsageErrorf("save them in a file first", "%s is not a regular file, and cases are read more than once", file)
 	}
 	for g, err := range readCases(ctx, file) {
 		if err != nil {
 			return err
 		}
 		if other, twice := s.File[g.ID]; twice {
-			return term.UsageErrorf("gavel eval lint lists every mistake", "%s:%d: the case %q is in %s already", file, g.Line, g.ID, other)
+			return term.UsageErrorf("gavel eval lint lists every mistake", "%s:%d: the case %q is already in %s", file, g.Line, g.ID, other)
 		}
 		s.File[g.ID] = file
 		if s.takes(g.Case) {
@@ -245,7 +245,7 @@ func readCases(ctx context.Context, file string) iter.Seq2[eval.Golden, error] {
 			if err != nil {
 				err = term.UsageErrorf("gavel eval lint lists every mistake", "%w", err)
 			} else if ctx.Err() != nil {
-				err = term.UnknownErrorf("", "the reading of cases was stopped: %w", ctx.Err())
+				err = term.UnknownErrorf("", "reading the cases was stopped: %w", ctx.Err())
 			}
 			if !yield(g, err) || err != nil {
 				return
@@ -352,7 +352,7 @@ func SameCases(before, after eval.Measurement) error {
 	}
 	for _, c := range after.Cases {
 		if was, ok := expected[c.ID]; ok && was != c.Expect.Outcome {
-			return term.UsageErrorf("run the earlier judge on the cases of today", "the case %q has another right outcome than before (%s, was %s)", c.ID, c.Expect.Outcome, was)
+			return term.UsageErrorf("run the earlier judge on the current cases", "the case %q has a different right outcome than before (%s, was %s)", c.ID, c.Expect.Outcome, was)
 		}
 	}
 	return nil

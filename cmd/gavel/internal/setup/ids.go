@@ -183,7 +183,7 @@ func chooseID(noun, typed string, found []idMatch) (string, error) {
 	}
 	f := &term.ExitError{
 		Code: term.ExitUsage, Reason: string(engine.CodeInvalidArgument),
-		Err: fmt.Errorf("%q is the beginning of more than one %s", typed, noun), Hint: "give more of the id",
+		Err: fmt.Errorf("%q matches more than one %s", typed, noun), Hint: "give more characters of the id",
 	}
 	for _, c := range found[:min(len(found), mostMatches)] {
 		f.Lines = append(f.Lines, c.id+"  "+c.what)

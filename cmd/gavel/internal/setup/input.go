@@ -18,8 +18,8 @@ import (
 
 // TimeFilter selects a period.
 type TimeFilter struct {
-	Since string `name:"since" placeholder:"WHEN" help:"Only from then on: how long ago (24h, 7d), a date (2026-03-01) or a time (RFC 3339)."`
-	Until string `name:"until" placeholder:"WHEN" help:"Only before then, written as for --since."`
+	Since string `name:"since" placeholder:"WHEN" help:"Only from this time on: an age (24h, 7d), a date (2026-03-01) or a time (RFC 3339)."`
+	Until string `name:"until" placeholder:"WHEN" help:"Only before this time, in the same form as --since."`
 }
 
 // Times parses the period relative to now.
@@ -49,7 +49,7 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, term.UsageErrorf("write it as 24h, 7d, 2026-03-01 or 2026-03-01T09:30:00Z", "%s %q is no time", flag, text)
+	return time.Time{}, term.UsageErrorf("write it as 24h, 7d, 2026-03-01 or 2026-03-01T09:30:00Z", "%s %q is not a time", flag, text)
 }
 
 // ReadSource reads a source file, or stdin for "-". It reads at most 1 MiB, the limit of the sandbox.

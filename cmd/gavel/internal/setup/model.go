@@ -42,27 +42,27 @@ func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply,
 // ModelFlags configure the judging model. The first four use the names of other judges of this kind, so that
 // existing configurations work.
 type ModelFlags struct {
-	BaseURL     string        `name:"llm-base-url" env:"LLM_BASE_URL,GAVEL_LLM_BASE_URL" default:"https://api.openai.com" placeholder:"URL" help:"Where the judging model is: any OpenAI-compatible endpoint, with or without /v1. Default: https://api.openai.com."`
-	Model       string        `name:"llm-model" env:"LLM_JUDGE_MODEL,GAVEL_LLM_MODEL" placeholder:"NAME" help:"The model that judges. Without one, moves that ask for a model are decided as onJudgeUnavailable says."`
+	BaseURL     string        `name:"llm-base-url" env:"LLM_BASE_URL,GAVEL_LLM_BASE_URL" default:"https://api.openai.com" placeholder:"URL" help:"The endpoint of the judging model: any OpenAI-compatible URL, with or without /v1. Default: https://api.openai.com."`
+	Model       string        `name:"llm-model" env:"LLM_JUDGE_MODEL,GAVEL_LLM_MODEL" placeholder:"NAME" help:"The model that judges. Without one, onJudgeUnavailable decides moves that need a model."`
 	KeyFile     string        `name:"llm-key-file" placeholder:"FILE" help:"Read the API key from this file instead of the environment variable LLM_API_KEY."`
 	Thinking    string        `name:"llm-thinking" env:"LLM_JUDGE_THINKING_MODE,GAVEL_LLM_THINKING" default:"auto" placeholder:"MODE" help:"How much the model thinks: auto (the default, nothing is sent), off, none, minimal, low, medium, high, xhigh or max."`
-	Fallbacks   []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask when the first is unavailable. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
-	Also        []string      `name:"llm-also" placeholder:"NAME[@URL]" help:"A further model that definitions may name, as for panels and cascades. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY."`
-	For         []string      `name:"llm-for" placeholder:"SETTINGS" help:"What differs for one model: its name, then timeout=TIME (of one request), thinking=MODE, structured=RUNG, price-in=USD, price-out=USD, as in 'qwen3:8b timeout=45s thinking=low'. Repeatable."`
-	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
-	Edition     string        `name:"llm-prompt" placeholder:"ID" help:"The edition of the prompt to ask with where a definition names none, such as v1. Default: the newest, or the newest that a calibration is bound to."`
-	Deadline    time.Duration `name:"llm-deadline" placeholder:"TIME" help:"The longest that a decision waits for the model. Default: 20s, with thinking 60s."`
-	Parallel    int           `name:"llm-parallel" placeholder:"N" help:"The most requests under way at one endpoint, half of them for one principal; others wait in line until their deadline. Default: 8."`
-	Budget      int           `name:"llm-budget" placeholder:"N" help:"The most judgements that one principal may ask of the model in an hour. Default: no limit."`
-	ModelRate   int           `name:"llm-rate" default:"60" placeholder:"N" help:"The most requests to the model's endpoint in a minute for one principal; at most half of what the provider allows. 0 is no limit. Default: 60."`
-	ModelTokens int           `name:"llm-token-rate" default:"100000" placeholder:"N" help:"The most tokens, read and written, in a minute for one principal; at most half of what the provider allows. 0 is no limit. Default: 100000."`
-	Refusals    int           `name:"llm-refusals" default:"3" placeholder:"N" help:"The number of refusals of the same data on an instance (of long data: on any) after which a person has to decide; -1 is never. Default: 3."`
+	Fallbacks   []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask if the first is unavailable. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
+	Also        []string      `name:"llm-also" placeholder:"NAME[@URL]" help:"Another model that definitions may name, as for panels and cascades. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY."`
+	For         []string      `name:"llm-for" placeholder:"SETTINGS" help:"Settings for one model: its name, then timeout=TIME (per request), thinking=MODE, structured=RUNG, price-in=USD, price-out=USD, as in 'qwen3:8b timeout=45s thinking=low'. Repeatable."`
+	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How to get structured answers: auto (the default, finds out what works), json_schema, tool, json_object or prompt."`
+	Edition     string        `name:"llm-prompt" placeholder:"ID" help:"The prompt edition, such as v1, for definitions that name none. Default: the newest, or the newest with a calibration."`
+	Deadline    time.Duration `name:"llm-deadline" placeholder:"TIME" help:"How long a decision waits for the model. Default: 20s, with thinking 60s."`
+	Parallel    int           `name:"llm-parallel" placeholder:"N" help:"Maximum concurrent requests to an endpoint, half of that for one principal. Others wait in line until their deadline. Default: 8."`
+	Budget      int           `name:"llm-budget" placeholder:"N" help:"Maximum judgements by the model per principal and hour. Default: no limit."`
+	ModelRate   int           `name:"llm-rate" default:"60" placeholder:"N" help:"Maximum requests to the endpoint per principal and minute. Set it to at most half of the provider's limit; 0 is no limit. Default: 60."`
+	ModelTokens int           `name:"llm-token-rate" default:"100000" placeholder:"N" help:"Maximum tokens, read and written, per principal and minute. Set it to at most half of the provider's limit; 0 is no limit. Default: 100000."`
+	Refusals    int           `name:"llm-refusals" default:"3" placeholder:"N" help:"Refusals of the same data on an instance (of long data: on any) after which a person must decide; -1 is never. Default: 3."`
 	Window      time.Duration `name:"llm-refusal-window" default:"24h" placeholder:"TIME" help:"How long a refusal counts for --llm-refusals, at most 168h. Default: 24h."`
 
-	Calibration string   `name:"llm-calibration" placeholder:"FILE" help:"Calibrations of the model's confidence; without one that fits, it is shrunk."`
-	Cassette    string   `name:"llm-cassette" placeholder:"FILE" help:"Record what the model answers in this file, or replay it."`
-	CassetteFor string   `name:"llm-cassette-mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"replay (the default; what is not recorded is an error), record, record-missing, or live."`
-	PriceIn     *float64 `name:"llm-price-in" placeholder:"USD" help:"The price of a million prompt tokens, to record what a judgement costs."`
+	Calibration string   `name:"llm-calibration" placeholder:"FILE" help:"Calibrations of the model's confidence. Without a matching one, the confidence is shrunk."`
+	Cassette    string   `name:"llm-cassette" placeholder:"FILE" help:"Record the model's answers in this file, or replay them."`
+	CassetteFor string   `name:"llm-cassette-mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"replay (the default; a missing answer is an error), record, record-missing or live."`
+	PriceIn     *float64 `name:"llm-price-in" placeholder:"USD" help:"The price of a million prompt tokens, to record the cost of judgements."`
 	PriceOut    *float64 `name:"llm-price-out" placeholder:"USD" help:"The price of a million completion tokens."`
 	AllowHTTP   bool     `name:"llm-allow-http" help:"Let the key travel unencrypted: allow http:// to hosts that are neither local nor private."`
 }
@@ -158,7 +158,7 @@ func (f *ModelFlags) WarnIdleStages(log *slog.Logger, all *judge.Calibrations, d
 	slices.Sort(idle)
 	for _, name := range slices.Compact(idle) {
 		log.Warn("a stage of a cascade never decides: no calibration of its model applies", "workflow", d.Name, "model", name,
-			"hint", "gavel eval calibrate makes one for --llm-calibration; or take the stage out, for it is asked in vain")
+			"hint", "make one for --llm-calibration with gavel eval calibrate, or remove the stage, whose answers have no effect")
 	}
 }
 
@@ -169,7 +169,7 @@ func (f *ModelFlags) Check() error {
 		thinking = term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
 	}
 	if f.Window <= 0 || f.Window > store.MaxRefusalAge {
-		window = term.UsageErrorf("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, store.MaxRefusalAge)
+		window = term.UsageErrorf("", "--llm-refusal-window is %v, must be above 0 and at most %v", f.Window, store.MaxRefusalAge)
 	}
 	if _, err := prompts.Find(f.Edition); f.Edition != "" && err != nil {
 		edition = term.UsageErrorf("", "--llm-prompt: %w", err)
@@ -190,7 +190,7 @@ func (f *ModelFlags) CheckModels() error {
 func newClient(cfg llm.Config) (*llm.Client, error) {
 	client, err := llm.New(cfg)
 	if err != nil {
-		return nil, term.UsageErrorf("gavel judge doctor says what is called", "the model cannot be set up: %w", err)
+		return nil, term.UsageErrorf("gavel judge doctor shows the endpoint", "the model cannot be set up: %w", err)
 	}
 	return client, nil
 }
@@ -203,7 +203,7 @@ const modeLive = "live"
 func (f *ModelFlags) OpenMeasured(log *slog.Logger, mode, tape string) (*Model, error) {
 	f.Cassette, f.CassetteFor = cmp.Or(tape, f.Cassette), mode
 	if f.Cassette == "" && mode != modeLive {
-		return nil, term.UsageErrorf("--mode live asks the model itself", "--mode %s needs --cassette FILE", mode)
+		return nil, term.UsageErrorf("--mode live needs no cassette", "--mode %s needs --cassette FILE", mode)
 	}
 	return f.Open(log)
 }
@@ -313,7 +313,7 @@ func applySettings(models []llm.Model, settings string) error {
 func parsePrice(value string) (*float64, error) {
 	usd, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(usd >= 0) {
-		return nil, fmt.Errorf("%q is no price in USD", value)
+		return nil, fmt.Errorf("%q is not a price in USD", value)
 	}
 	return &usd, nil
 }
@@ -352,7 +352,7 @@ func (f *ModelFlags) key() (string, error) {
 	}
 	key = strings.TrimSpace(key)
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", term.UsageErrorf("", "the API key contains characters that no key has (white space, or letters beyond ASCII)")
+		return "", term.UsageErrorf("", "the API key contains invalid characters (white space, or letters beyond ASCII)")
 	}
 	return key, nil
 }
@@ -394,13 +394,13 @@ func (m *Model) logOutage(o llm.Outage) {
 		m.log.Warn("the model answers again", "model", o.Model, "endpoint", o.Endpoint, "after", time.Since(o.Since).Round(time.Second).String(), "decisionsWithout", m.without.Load())
 		return
 	}
-	m.log.Warn("the model is not asked for now: its endpoint fails", "model", o.Model, "endpoint", o.Endpoint, "class", o.Cause.Class, "error", o.Cause.Message, "hint", o.Cause.Advice)
+	m.log.Warn("the model is paused: its endpoint fails", "model", o.Model, "endpoint", o.Endpoint, "class", o.Cause.Class, "error", o.Cause.Message, "hint", o.Cause.Advice)
 }
 
 // FindTrouble returns an error if every model has an outage, dated from the start of the latest outage. It returns nil
 // if any model is available.
 func (m *Model) FindTrouble() error {
-	t := telemetry.PartError{Decisions: m.without.Load(), Err: errors.New("no model can be asked; the log has the reason")}
+	t := telemetry.PartError{Decisions: m.without.Load(), Err: errors.New("no model is available; see the log")}
 	for _, s := range m.client.Stats().Models {
 		if s.DownSince.IsZero() {
 			return nil
@@ -463,7 +463,7 @@ func (m *Model) Close() error {
 	m.client.Close()
 	if m.cassette != nil && m.Flags.CassetteFor == string(llm.CassetteReplay) {
 		if unused := m.cassette.Unused(); len(unused) > 0 {
-			m.log.Warn("the cassette holds answers that were not used", "entries", len(unused), "first", fmt.Sprintf("%.120s", unused[0]))
+			m.log.Warn("the cassette has unused answers", "entries", len(unused), "first", fmt.Sprintf("%.120s", unused[0]))
 		}
 	}
 	return m.closeCassette()

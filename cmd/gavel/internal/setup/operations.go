@@ -160,11 +160,11 @@ func (s *OperationSpec) position(f operation.Field) int {
 
 // fieldWords is the help of fields that the command line takes in a different form.
 var fieldWords = map[string]string{
-	"id":       "The instance: its id, or the beginning of it.",
-	"reviewId": "The review: its id, or the beginning of it.",
-	"cursor":   "Continue where a list ended.",
-	"since":    "Only from then on: how long ago (24h, 7d), a date (2026-03-01) or a time (RFC 3339).",
-	"until":    "Only before then, written as for --since.",
+	"id":       "The id of the instance, or its first characters.",
+	"reviewId": "The id of the review, or its first characters.",
+	"cursor":   "Continue a list from here.",
+	"since":    "Only from this time on: an age (24h, 7d), a date (2026-03-01) or a time (RFC 3339).",
+	"until":    "Only before this time, in the same form as --since.",
 }
 
 // placeholders are those of flags whose name does not describe the value.
@@ -335,7 +335,7 @@ func (c *PerformFlags) print(ctx context.Context, con *Console, a Answer) error 
 		}
 	}
 	if left, ok := a.Result.(engine.StatisticsResult); ok && left.NotShown > 0 {
-		con.Err.Printf("%d decisions about further transitions are not shown\n", left.NotShown)
+		con.Err.Printf("%d decisions about other transitions are not shown\n", left.NotShown)
 	}
 	return con.PrintList(false, nil, c.spec.Rows(a.Result), c.spec.Empty(a.req), more, c.spec.Spare...)
 }

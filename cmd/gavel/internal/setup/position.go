@@ -21,10 +21,10 @@ func WaitsForPerson(r engine.AdvanceResult) bool {
 func PrintCalls(out *term.Terminal, calls []engine.CallSummary) {
 	for _, c := range calls {
 		if c.Unknown {
-			out.Printf("whether %s was called, by %s, is for a person to say: gavel review show %s\n", c.Tool, c.Principal, c.ReviewID)
+			out.Printf("unknown outcome of the call of %s by %s; a person decides: gavel review show %s\n", c.Tool, c.Principal, c.ReviewID)
 			continue
 		}
-		out.Printf("%s is being called by %s, at most until %s\n", c.Tool, c.Principal, c.Deadline.UTC().Format(time.RFC3339))
+		out.Printf("a call of %s by %s is in progress, until %s at the latest\n", c.Tool, c.Principal, c.Deadline.UTC().Format(time.RFC3339))
 	}
 }
 

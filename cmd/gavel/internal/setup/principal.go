@@ -20,7 +20,7 @@ func AgentPrincipal(role, id string) (engine.Principal, error) {
 
 func checkPrincipal(id string) error {
 	if id == "" || len(id) > 200 || term.Clean(id) != id {
-		return term.UsageErrorf("", "--principal is a name of at most 200 bytes without control characters")
+		return term.UsageErrorf("", "--principal must be a name of at most 200 bytes without control characters")
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func CheckAgent(id string) error {
 	}
 	if of, _, has := strings.Cut(id, ":"); has && of != "local" {
 		return term.UsageErrorf("give --principal "+term.ShellWord(strings.ReplaceAll(id, ":", "-")),
-			"--principal %q has the form of a token's or an issuer's principal (%s:...), so that runs of chains would need that token or issuer; only local: may precede a colon", id, of)
+			"--principal %q looks like the principal of a token or an issuer (%s:...), so runs of chains would need that token or issuer; only local: may precede a colon", id, of)
 	}
 	return nil
 }

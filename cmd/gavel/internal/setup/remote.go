@@ -20,8 +20,8 @@ import (
 // lines. Some environment variables have special names, because gavel serve has flags of the usual names with
 // other meanings.
 type serverFlags struct {
-	Server    string `name:"server" placeholder:"URL" help:"Ask the gavel that serves there (gavel serve), instead of opening a store. You are who the token says."`
-	TokenFile string `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server. Or set GAVEL_TOKEN."`
+	Server    string `name:"server" placeholder:"URL" help:"Use the server (gavel serve) at this URL instead of opening a store. The token identifies you."`
+	TokenFile string `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token for the server. Or set GAVEL_TOKEN."`
 	CAFile    string `name:"ca-file" env:"GAVEL_SERVER_CA_FILE" placeholder:"FILE" help:"Trust only these certificates (PEM) of the server."`
 	Plain     bool   `name:"insecure-plain-http" env:"GAVEL_SERVER_INSECURE_PLAIN_HTTP" help:"Send the token over http:// to another machine. Anyone on the network path can read it."`
 }
@@ -122,7 +122,7 @@ func ExitBadUnless(ok bool) error {
 // connect returns a client of the server. It opens no connection yet.
 func (f TargetFlags) connect(stdin io.Reader) (*client.Client, error) {
 	if f.Store != "" {
-		return nil, term.UsageErrorf("give one of them; look for GAVEL_SERVER in the environment too", "--server and --store were both given")
+		return nil, term.UsageErrorf("give only one; also check the environment for GAVEL_SERVER", "--server and --store were both given")
 	}
 	token, err := f.token(stdin)
 	if err != nil {
@@ -153,7 +153,7 @@ func (f serverFlags) token(stdin io.Reader) (string, error) {
 	}
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 || len(text) > maxToken || bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", term.UsageErrorf("it holds the token and nothing else", "%s holds no token", place)
+		return "", term.UsageErrorf("it must hold the token and nothing else", "%s holds no token", place)
 	}
 	return string(text), nil
 }

@@ -117,7 +117,7 @@ func DescribeEvent(e engine.TimelineEntry) string {
 	case record.Migrated:
 		return fmt.Sprintf("from version %d to %d", e.FromVersion, e.Version)
 	case record.Truncated:
-		return fmt.Sprintf("%d events before were removed", e.Removed)
+		return fmt.Sprintf("%d earlier events were removed", e.Removed)
 	case record.Checkpointed:
 		return e.CheckpointID
 	case record.Escalated:

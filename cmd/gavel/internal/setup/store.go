@@ -26,7 +26,7 @@ const (
 // StoreFlag is module.StoreFlags with methods.
 type StoreFlag struct {
 	ConfigFlag
-	Store    string `name:"store" placeholder:"PATH" help:"Store file, the URL of a PostgreSQL database, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`
+	Store    string `name:"store" placeholder:"PATH" help:"Store file, the URL of a PostgreSQL database, or \"memory\" for none. Default: ./.workflows/gavel.db, or in your data directory if the working directory is not writable."`
 	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets, from gavel store init. The variable may hold the key itself."`
 }
 
@@ -59,7 +59,7 @@ func (p StoreLocation) MakeFolder(log *slog.Logger) string {
 		err = makeWritable(folder)
 	}
 	if err != nil {
-		log.Warn("there is no place on this machine for results of commands in the background: they run while their callers wait", "cause", err)
+		log.Warn("no writable folder for results of background commands: they run while their callers wait", "cause", err)
 		return ""
 	}
 	return folder
@@ -96,7 +96,7 @@ func (f StoreFlag) LocateAt(path string) (StoreLocation, error) {
 // FilePath is storePath for a command that needs a file. instead describes the alternative for a database.
 func (f StoreFlag) FilePath(log *slog.Logger, create bool, instead string) (string, error) {
 	if gavel.IsDatabase(f.Store) {
-		return "", term.UsageErrorf(instead, "this command works on the file of a store, and %s is a database", RedactStore(f.Store))
+		return "", term.UsageErrorf(instead, "this command needs a store file, and %s is a database", RedactStore(f.Store))
 	}
 	return f.FindPath(log, create)
 }
@@ -113,7 +113,7 @@ func ReadStoreKey(value string) ([]byte, error) {
 		return nil, nil
 	case storeKeyText.MatchString(value):
 		if value != os.Getenv(storeKeyVariable) {
-			return nil, term.UsageErrorf("put it into a file, or into "+storeKeyVariable, "a key is no argument: others on this machine can read it there")
+			return nil, term.UsageErrorf("put it into a file, or into "+storeKeyVariable, "do not pass the key as an argument: other users of this machine can read it")
 		}
 		return hex.DecodeString(value)
 	}
@@ -163,12 +163,12 @@ func (f StoreFlag) FindStore(log *slog.Logger, create bool, found func(*slog.Log
 		return local, nil
 	}
 	if userErr != nil {
-		return "", term.UsageErrorf("give a place with --store PATH", "the working directory cannot hold a store (%w), and %w", cause, userErr)
+		return "", term.UsageErrorf("choose a path with --store PATH", "the working directory cannot hold a store (%w), and %w", cause, userErr)
 	}
 	if err := makeWritable(filepath.Dir(user)); err != nil {
-		return "", term.UsageErrorf("give a place with --store PATH", "no place for a store: %w", err)
+		return "", term.UsageErrorf("choose a path with --store PATH", "no place for a store: %w", err)
 	}
-	log.Warn("the working directory cannot be written; the store is in your data directory", "store", user, "cause", cause)
+	log.Warn("the working directory is not writable; the store is in your data directory", "store", user, "cause", cause)
 	return user, nil
 }
 
@@ -182,8 +182,8 @@ func CheckStore(path string) error {
 	if scheme == "" || gavel.IsDatabase(path) {
 		return nil
 	}
-	return term.UsageErrorf("give the path of a file, with ./ before it if its name begins like an address, a postgres:// URL, or \"memory\"",
-		"--store is a file or a PostgreSQL database, and %q begins another address", scheme)
+	return term.UsageErrorf("give the path of a file, starting with ./ if its name looks like an address, a postgres:// URL, or \"memory\"",
+		"--store must be a file or a PostgreSQL database; %q is another kind of address", scheme)
 }
 
 // ExplicitStore returns the path of a store that the user named.
@@ -192,7 +192,7 @@ func ExplicitStore(path string, create bool) (string, error) {
 		if create {
 			return path, nil
 		}
-		return "", term.UsageErrorf("give the path of a store file", "a store in memory belongs to the server that made it; there is nothing to look at")
+		return "", term.UsageErrorf("give the path of a store file", "a store in memory exists only in its server; there is nothing to open")
 	}
 	if gavel.IsDatabase(path) {
 		return path, nil
@@ -210,7 +210,7 @@ func ExplicitStore(path string, create bool) (string, error) {
 		return "", term.UsageErrorf("start a server with it first: gavel mcp --store "+path, "there is no store at %s", path)
 	}
 	if err := makeWritable(filepath.Dir(path)); err != nil {
-		return "", term.UsageErrorf("give another --store", "the store cannot be made: %w", err)
+		return "", term.UsageErrorf("give another --store", "cannot create the store: %w", err)
 	}
 	return path, nil
 }
@@ -274,7 +274,7 @@ func makeWritable(dir string) error {
 func userStore() (string, error) {
 	dir, err := dataDir()
 	if err != nil {
-		return "", fmt.Errorf("your data directory is not known: %w", err)
+		return "", fmt.Errorf("cannot find your data directory: %w", err)
 	}
 	return filepath.Join(dir, "gavel", gavel.StoreFile), nil
 }
@@ -305,8 +305,8 @@ func hintLegacy(log *slog.Logger, dir string) {
 	if len(instances) == 0 && !hasDefinitions {
 		return
 	}
-	log.Warn("the folder holds workflows of another program; they are left alone", "folder", dir, "instances", len(instances),
-		"hint", "see what bringing them here would do: gavel import "+dir+" --dry-run")
+	log.Warn("the folder has workflows of another program; gavel does not touch them", "folder", dir, "instances", len(instances),
+		"hint", "see what importing them would do: gavel import "+dir+" --dry-run")
 }
 
 // IsFile reports whether path is a regular file.

@@ -32,10 +32,10 @@ func CloseInTime(log *slog.Logger, closing func() error) error {
 	select {
 	case err := <-done:
 		if err != nil {
-			return term.UnknownErrorf("", "the store did not close well: %w", err)
+			return term.UnknownErrorf("", "cannot close the store: %w", err)
 		}
 	case <-time.After(closeLimit):
-		log.Debug("ended without waiting for the store to close; what was acknowledged is on disk", "waited", closeLimit)
+		log.Debug("ended without waiting for the store to close; acknowledged writes are on disk", "waited", closeLimit)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func openFailure(err error) error {
 	case gavel.PartFile:
 		return module.BadConfig(failed.Err)
 	case gavel.PartStore:
-		return StoreFailure(failed.Err, "is it a store of gavel, and may you write it?")
+		return StoreFailure(failed.Err, "check that it is a gavel store and that you may write to it")
 	case gavel.PartSandbox:
 		return term.UnknownErrorf("", "%w", err)
 	default:
@@ -265,7 +265,7 @@ func (s *System) warnOfSeals(ctx context.Context, log *slog.Logger) {
 		}
 		return
 	}
-	s.LogBadSeals(ctx, slog.LevelWarn, "a definition or judge configuration of this store is not as gavel sealed it: what is shown may have been changed")
+	s.LogBadSeals(ctx, slog.LevelWarn, "a definition or judge configuration of this store does not match its seal: what you see may have been changed")
 }
 
 // OpenToCheck is openForReading for a command that checks the seals itself.
@@ -288,7 +288,7 @@ func OpenLocationToCheck(ctx context.Context, con *Console, at StoreLocation) (*
 		return nil, errors.Join(term.UnknownErrorf("", "cannot %w", err), db.Close())
 	}
 	if empty && !at.IsDatabase() && IsFile(gavel.KeyBeside(at.Path)) {
-		con.Log.Warn("nothing was ever written to this store, but its key is there: a store that was lost looks like this, and so does a new one",
+		con.Log.Warn("the store is empty, but it has a key: either it is new, or its data was lost",
 			"store", at.Path, "key", gavel.KeyBeside(at.Path))
 		con.Unsure = true
 	}
@@ -315,7 +315,7 @@ func OpenArchive(ctx context.Context, at StoreLocation) (_ Archive, key []byte, 
 		}
 		db, err := sqlite.OpenToRead(ctx, at.Path)
 		if err != nil {
-			return nil, nil, StoreFailure(err, "is it a store of gavel, and may you read it?")
+			return nil, nil, StoreFailure(err, "check that it is a gavel store and that you may read it")
 		}
 		return db, key, nil
 	}
@@ -369,7 +369,7 @@ func StoreFailure(err error, hint string) error {
 	}
 	switch {
 	case errors.Is(err, store.ErrOtherSchema):
-		return term.UsageErrorf("use the gavel that wrote it, or another --store", "%w", err)
+		return term.UsageErrorf("use the gavel version that wrote it, or another --store", "%w", err)
 	case errors.Is(err, sqlite.ErrLostFile), errors.Is(err, sqlite.ErrUnreadLog), errors.Is(err, sqlite.ErrNotAStore), errors.Is(err, store.ErrDamaged):
 		hint = "" // the error already has a hint
 	}
@@ -382,11 +382,11 @@ var databaseFailures = []struct {
 	hint string
 }{
 	{driver.ErrUnfinished, ""},
-	{driver.ErrNoStore, "make one: gavel store init --store URL --store-key FILE"},
-	{gavel.ErrNoSecrets, "make them: gavel store init --store URL --store-key FILE"},
-	{gavel.ErrLostSecrets, "restore the table entries from a dump; docs/postgres.md says what is left without it"},
+	{driver.ErrNoStore, "create one: gavel store init --store URL --store-key FILE"},
+	{gavel.ErrNoSecrets, "create them: gavel store init --store URL --store-key FILE"},
+	{gavel.ErrLostSecrets, "restore the table entries from a dump; docs/postgres.md explains what you lose without it"},
 	{gavel.ErrNoStoreKey, "give --store-key FILE, or set GAVEL_STORE_KEY"},
-	{gavel.ErrWrongStoreKey, "give the key that gavel store init used, or gavel keys rewrap --new-store-key since"},
+	{gavel.ErrWrongStoreKey, "give the key from gavel store init, or from a later gavel keys rewrap --new-store-key"},
 }
 
 // ExistingKey returns the key next to a store; nil if there is none. Unlike opening for writing, it creates no key.
