@@ -40,7 +40,7 @@ func TestConfigIsTakenWhole(t *testing.T) {
 	if got := list(); strings.Contains(got, "name:b") || strings.Contains(got, "new") {
 		t.Errorf("a half of a refused file is in force: %s", got)
 	}
-	if strings.Contains(s.stderr.String(), "taken over") || strings.Contains(s.stderr.String(), "a schedule starts nothing") {
+	if strings.Contains(s.stderr.String(), "is in force") || strings.Contains(s.stderr.String(), "a schedule starts nothing") {
 		t.Errorf("a half of a refused file is in force:\n%s", s.stderr)
 	}
 	s.until("readyz says so", func() bool {

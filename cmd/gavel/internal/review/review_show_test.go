@@ -84,7 +84,7 @@ func TestReviewShowsThePath(t *testing.T) {
 	}
 	p.Instance = "wf-1"
 	p.path()
-	if n := strings.Count(b.String(), "prechecked"); n != mostSteps || !strings.Contains(b.String(), "19 steps before: gavel instances timeline wf-1") {
+	if n := strings.Count(b.String(), "prechecked"); n != mostSteps || !strings.Contains(b.String(), "19 earlier steps: gavel instances timeline wf-1") {
 		t.Errorf("%d steps in\n%s", n, &b)
 	}
 }
@@ -92,7 +92,7 @@ func TestReviewShowsThePath(t *testing.T) {
 // TestShowNamesTheAnswers shows that a chain's step has other commands to resolve it than a move.
 func TestShowNamesTheAnswers(t *testing.T) {
 	for kind, want := range map[string][]string{
-		"step":  {"it happened, and gave JSON (null for nothing):\n    gavel review approve rev-1 --output JSON --reason '...' --store s.db\n", "it did not happen; the run makes the call again:\n    gavel review reject rev-1 --reason '...' --store s.db\n", "    gavel review give-up rev-1 --reason '...' --store s.db\n"},
+		"step":  {"it happened and returned JSON (null for nothing):\n    gavel review approve rev-1 --output JSON --reason '...' --store s.db\n", "it did not happen; the run repeats the call:\n    gavel review reject rev-1 --reason '...' --store s.db\n", "    gavel review give-up rev-1 --reason '...' --store s.db\n"},
 		"input": {"give JSON, the content of the form:\n    gavel review approve rev-1 --output JSON --reason", "decline:\n    gavel review reject rev-1 ", "    gavel review give-up rev-1 "},
 		"":      {"gavel review approve rev-1 --reason '...' --store s.db\ngavel review reject rev-1 --reason '...' --store s.db\n"},
 	} {
