@@ -21,7 +21,7 @@ var termsAllowed = map[string]string{
 	"internal/auth/middleware.go":   "--hooks FOLDER",                     // a flag
 	"internal/mcp/face/face.go":     "protocol.Hooks",                     // mcp-go's
 	"internal/mcp/wire/wire.go":     "hooks",                              // mcp-go's
-	"internal/operation/reviews.go": "the review is of|a step of a chain", // words of the tools
+	"internal/operation/reviews.go": "the step of a chain|the chain's step", // words of the tools
 	"engine/errors.go":              "runs the chains",                    // a published text
 	"engine/audit/verify.go":        "the hash chains",
 }

@@ -31,7 +31,7 @@ var phrases = []struct {
 }
 
 // maxPhrases bounds them per 10,000 words.
-var maxPhrases = map[string]float64{"comments": 280, "strings": 115, "pages": 139}
+var maxPhrases = map[string]float64{"comments": 40, "strings": 60, "pages": 50}
 
 // passage is a line of text that people read.
 type passage struct{ kind, file, text string }
