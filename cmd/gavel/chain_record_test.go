@@ -414,7 +414,7 @@ func TestDoubtIsAReview(t *testing.T) {
 			if _, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Reject, Output: json.RawMessage(`1`), Reason: "No."}); engine.CodeOf(err) != engine.CodeInvalidArgument {
 				t.Errorf("an output of what did not happen: %v", err)
 			}
-			if _, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Approve, Reason: "Yes."}); engine.CodeOf(err) != engine.CodeInvalidArgument || !strings.Contains(err.Error(), "no output") {
+			if _, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Approve, Reason: "Yes."}); engine.CodeOf(err) != engine.CodeInvalidArgument || !strings.Contains(err.Error(), "as output") {
 				t.Errorf("approved without what it gave: %v", err)
 			}
 			done, err := e.Resolve(ctx, reviewer, req)
@@ -558,7 +558,7 @@ func TestRefusedRecordEndsTheRun(t *testing.T) {
 	startAs(t, r, parseSteps(t, "", `{id: a, type: tool, server: s, action: look}`, `{id: b, type: tool, server: s, action: pay}`), "one", "")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if _, err := r.Wait(ctx, "one"); err == nil || !strings.Contains(err.Error(), "the store refuses its record: It has ended.") {
+	if _, err := r.Wait(ctx, "one"); err == nil || !strings.Contains(err.Error(), "the store rejects its record: It has ended.") {
 		t.Errorf("the run ended with %v", err)
 	}
 	if slices.Contains(f.calls, "pay") {

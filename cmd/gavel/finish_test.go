@@ -47,7 +47,7 @@ func TestAnEarlyEndIsShown(t *testing.T) {
 		}
 	}
 	shows("paper     (end)   draft -> -", "review", "list")
-	shows("asked        the agent ended early, in draft", "review", "show", review)
+	shows("asked          the agent ended early, in draft", "review", "show", review)
 	shows("escalated (end)", "instances", "timeline", started.ID)
 	shows("The agent ended early, after 1 refused stop.", "instances", "history", started.ID)
 	shows("reviews\n", "instances", "show", started.ID)

@@ -85,7 +85,7 @@ func TestSettingsOfAModel(t *testing.T) {
 	}
 	for settings, says := range map[string]string{
 		"": "give the name", "b": "give the name", "c timeout=5s": `no model "c"`, "b timeout=5": "timeout: ", "b timeout=-5s": "more than 0", "b timeout": "timeout: ",
-		"b thinking=hard": "thinking mode", "b price-in=free": "no price", "b price-out=-1": "no price", "b time=5s": "time: unknown; use timeout",
+		"b thinking=hard": "thinking mode", "b price-in=free": "not a price", "b price-out=-1": "not a price", "b time=5s": "time: unknown; use timeout",
 	} {
 		wrong := f(settings)
 		if _, err := wrong.BuildConfig(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
