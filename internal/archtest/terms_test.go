@@ -16,13 +16,13 @@ var moduleTerms = regexp.MustCompile(`[Hh]ook|HOOK|[Oo]nEnter|\b[Ss]chedules?\b|
 
 // termsAllowed are the places of such a word with another meaning, or of one that users or files have.
 var termsAllowed = map[string]string{
-	"engine/storetest/storetest.go": "hook",                               // functions of a test kit
-	"internal/auth/token.go":        `json:"hooks`,                        // in the file of tokens
-	"internal/auth/middleware.go":   "--hooks FOLDER",                     // a flag
-	"internal/mcp/face/face.go":     "protocol.Hooks",                     // mcp-go's
-	"internal/mcp/wire/wire.go":     "hooks",                              // mcp-go's
+	"engine/storetest/storetest.go": "hook",                                 // functions of a test kit
+	"internal/auth/token.go":        `json:"hooks`,                          // in the file of tokens
+	"internal/auth/middleware.go":   "--hooks FOLDER",                       // a flag
+	"internal/mcp/face/face.go":     "protocol.Hooks",                       // mcp-go's
+	"internal/mcp/wire/wire.go":     "hooks",                                // mcp-go's
 	"internal/operation/reviews.go": "the step of a chain|the chain's step", // words of the tools
-	"engine/errors.go":              "runs the chains",                    // a published text
+	"engine/errors.go":              "runs the chains",                      // a published text
 	"engine/audit/verify.go":        "the hash chains",
 }
 
