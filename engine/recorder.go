@@ -402,7 +402,7 @@ func nextStepOfRun(s ReviewSummary) string {
 	case s.Status == record.ReviewStale && isInput:
 		return "The run has ended, and nobody waits for the input."
 	case s.Status == record.ReviewStale:
-		return "The run has ended, and nobody waits for the answer. Whether the step happened is not known."
+		return "The run has ended, so no answer is needed. Whether the step happened is not known."
 	case s.Status == record.ReviewOpen && isInput:
 		return "The server that a step calls asks for input, and the run waits: approve with it as the output, reject to decline, or give up. What it asks for is in the context, under waiting."
 	case isInput && s.Decision == judge.Approve:
@@ -410,7 +410,7 @@ func nextStepOfRun(s ReviewSummary) string {
 	case isInput && s.Decision == judge.Reject:
 		return "A person declined to give the input."
 	case s.Status == record.ReviewOpen:
-		return "Nobody knows whether this step of a run happened, and a person has to say so: approve where it did, with what it gave, reject where it did not, or give up. The run waits."
+		return "It is not known whether this step of the run happened, and the run waits for your answer: approve if it did, with its output; reject if it did not; or give up."
 	case s.Decision == judge.Approve:
 		return "A person found that the step happened."
 	case s.Decision == GiveUp:
