@@ -13,7 +13,7 @@ import (
 // Limits for one text: this much for each unit of its length, and at least a quarter of that.
 const (
 	unit   = 64 << 10
-	Time   = 2 * time.Second // for each unit
+	Time   = 2 * time.Second // for each unit; more under the race detector
 	Memory = 64 << 20        // live bytes, for each unit
 	rounds = 10              // attempts until one is within both limits
 )
@@ -35,7 +35,7 @@ type Cost struct {
 func Bound(t T, size int, read func()) {
 	t.Helper()
 	share := max(float64(size)/unit, 0.25)
-	mostTime, mostMemory := time.Duration(share*float64(Time)), uint64(share*float64(Memory))
+	mostTime, mostMemory := time.Duration(share*slowdown*float64(Time)), uint64(share*float64(Memory))
 	var least Cost
 	for round := range rounds {
 		c := measureCost(read, mostMemory)

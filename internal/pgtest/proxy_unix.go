@@ -64,12 +64,17 @@ func StartProxy(t testing.TB, at string, others ...string) string {
 	}
 	proxy := exec.CommandContext(context.Background(), binary, filepath.Join(dir, "ini")) //nolint:gosec // the proxy that is installed here
 	proxy.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	var said strings.Builder
+	proxy.Stdout, proxy.Stderr = &said, &said
 	if err := proxy.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = proxy.Process.Kill()
-		_ = proxy.Wait()
+		err := proxy.Wait()
+		if t.Failed() {
+			t.Logf("PgBouncer ended with %v:\n%s", err, said.String())
+		}
 	})
 	server.Host = fmt.Sprintf("127.0.0.1:%d", port)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -101,12 +101,15 @@ func readForm(raw json.RawMessage) (formAnswer, error) {
 	if len(reply["content"]) == 0 || json.Unmarshal(reply["content"], &content) != nil || len(content) != 2 {
 		return formAnswer{}, errUnusable
 	}
-	out := formAnswer{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(truncateText(textOf(content["reason"]), mostWords))}
-	if out.decision != judge.Approve && out.decision != judge.Reject || out.reason == "" {
+	reason := textOf(content["reason"])
+	out := formAnswer{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(truncateText(reason, mostWords))}
+	if out.decision != judge.Approve && out.decision != judge.Reject || !strings.ContainsFunc(reason, isVisible) {
 		return formAnswer{}, errUnusable
 	}
 	return out, nil
 }
+
+func isVisible(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) }
 
 // textOf returns the value of a JSON string, "" for any other value.
 func textOf(raw json.RawMessage) string {

@@ -198,3 +198,6 @@ func (s *Store) KeptFigures(t testing.TB) (n int) {
 	}
 	return n
 }
+
+// CancelOnServer changes how the statements of a pool are cancelled.
+var CancelOnServer = cancelOnServer

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -76,20 +74,6 @@ func prepareWhereDirect(ctx context.Context, cfg *pgxpool.Config) error {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	}
 	return nil
-}
-
-// cancelDelay is the time that a server has to end a statement that it was asked to cancel.
-const cancelDelay = time.Second
-
-// cancelOnServer makes the server cancel a statement at its deadline, and waits for the server's response. A server
-// that waits for a lock does not notice that its client has left, and by default pgx sends the cancel request only in
-// the background. The server could then still commit a write that was reported as failed.
-func cancelOnServer(cfg *pgxpool.Config) *pgxpool.Config {
-	cfg = cfg.Copy()
-	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelDelay}
-	}
-	return cfg
 }
 
 // newPool creates a pool without connecting yet.

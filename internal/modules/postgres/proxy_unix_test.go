@@ -3,8 +3,14 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
@@ -47,5 +53,37 @@ func TestInspectGuestBehindAProxy(t *testing.T) {
 	}
 	if _, err := postgres.InspectGuest(t.Context(), at, "guest", "versions", "template1"); !errors.Is(err, postgres.ErrOtherDatabase) {
 		t.Errorf("a database that the proxy does not have: %v", err)
+	}
+}
+
+// TestCancelledStatementsLeaveTheProxyRunning cancels statements at their deadline, many at a time.
+func TestCancelledStatementsLeaveTheProxyRunning(t *testing.T) {
+	t.Parallel()
+	if !storetest.Long() {
+		t.Skip("GAVEL_LONG=1 has the time")
+	}
+	cfg, err := pgxpool.ParseConfig(pgtest.StartProxy(t, pgtest.Shared(t).NewDatabase(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns, cfg.ConnConfig.DefaultQueryExecMode = 16, pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), postgres.CancelOnServer(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var all sync.WaitGroup
+	for range cfg.MaxConns {
+		all.Go(func() {
+			for range 10 {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				_, _ = pool.Exec(ctx, `SELECT pg_sleep(10)`)
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Errorf("after cancelled statements: %v", err)
 	}
 }
