@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators"
@@ -18,7 +19,7 @@ import (
 // golden reads the golden cases of the repository.
 func golden(t *testing.T) []eval.Golden {
 	t.Helper()
-	files, err := setup.GoldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
+	files, err := module.GoldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
 	if err != nil {
 		t.Fatal(err)
 	}

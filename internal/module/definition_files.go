@@ -77,6 +77,35 @@ func expandPattern(pattern string, inFolder func(dir string) ([]string, error)) 
 	return files, nil
 }
 
+// FindFiles returns the files that paths name. Folders are searched recursively for files with these endings. noun
+// describes the files in errors.
+func FindFiles(paths []string, noun string, endings ...string) ([]string, error) {
+	return CollectFiles(paths, func(dir string) (files []string, err error) {
+		err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() && slices.ContainsFunc(endings, func(end string) bool { return strings.HasSuffix(name, end) }) {
+				files = append(files, filepath.Clean(name))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, term.UnknownErrorf("", "cannot look through %s: %w", dir, err)
+		}
+		if len(files) == 0 {
+			return nil, term.UsageErrorf("their names end in "+OrList(endings), "%s holds no %s", dir, noun)
+		}
+		return files, nil
+	})
+}
+
+// OrList formats words as "a, b or c".
+func OrList(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
 // FilesIn lists the definitions in a folder.
 func FilesIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)

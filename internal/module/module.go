@@ -20,11 +20,13 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -211,6 +213,11 @@ type Console struct {
 	Watcher     string
 	HideSecrets func()
 	Args        []string // of the program
+	// FindDefinition returns the workflow of a golden case, and its criteria. file is that of the case.
+	FindDefinition func(file string, ref json.RawMessage) (*workflow.Definition, eval.Criteria, error)
+	// Converse prompts for lines of stdin and passes them to do. It returns when do is done or fails, when stdin
+	// ends, or when ctx ends.
+	Converse func(ctx context.Context, prompt string, do func(line string) (done bool, err error)) error
 	// HistoryTables returns the tables that show a history.
 	HistoryTables func(engine.HistoryResult) [][][]string
 }

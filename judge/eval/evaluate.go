@@ -204,8 +204,8 @@ func (s *scoredCases) countFlips(confidence float64) Flips {
 		if n < 2 {
 			continue
 		}
-		flipped.add(groupOf(c), len(seen) > 1)
-		opened.add(groupOf(c), len(seen) > 1 && seen[judge.Approve])
+		flipped.add(c.GroupKey(), len(seen) > 1)
+		opened.add(c.GroupKey(), len(seen) > 1 && seen[judge.Approve])
 	}
 	f.Rate, f.Approve = flipped.rate(confidence), opened.rate(confidence)
 	return f

@@ -45,10 +45,11 @@ type Golden struct {
 // *Issue, and reading continues. Any other error means that reading failed, and comes last. file is the name in
 // messages.
 func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
-	return readCases(file, from, Case.findProblem)
+	return ReadDrafts(file, from, func(*Case) {})
 }
 
-func readCases(file string, from io.Reader, findProblem func(Case) string) iter.Seq2[Golden, error] {
+// ReadDrafts reads cases like ReadCases, but checks each as complete changes it. It yields the case as it is in the file.
+func ReadDrafts(file string, from io.Reader, complete func(*Case)) iter.Seq2[Golden, error] {
 	return func(yield func(Golden, error) bool) {
 		n := 0
 		for l, err := range readLines(from, MaxLine) {
@@ -64,7 +65,7 @@ func readCases(file string, from io.Reader, findProblem func(Case) string) iter.
 					yield(Golden{}, fmt.Errorf("eval: %s has more than %d cases; split it", file, MaxCases))
 					return
 				}
-				at.Case, err = decodeCase(file, l.number, l.text, findProblem)
+				at.Case, err = decodeCase(file, l.number, l.text, complete)
 			}
 			if !yield(at, err) {
 				return
@@ -109,7 +110,7 @@ func readLines(from io.Reader, most int) iter.Seq2[line, error] {
 }
 
 // decodeCase returns an untyped nil error if the line is a case.
-func decodeCase(file string, line int, text []byte, findProblem func(Case) string) (Case, error) {
+func decodeCase(file string, line int, text []byte, complete func(*Case)) (Case, error) {
 	bad := &Issue{File: file, Line: line}
 	if !utf8.Valid(text) {
 		bad.Rule, bad.Message = RuleSyntax, "the line is not UTF-8; save the file as UTF-8"
@@ -124,7 +125,9 @@ func decodeCase(file string, line int, text []byte, findProblem func(Case) strin
 		return Case{}, bad
 	}
 	c.Schema = "" // it must not make two equal cases differ
-	if problem := findProblem(c); problem != "" {
+	whole := c
+	complete(&whole)
+	if problem := whole.findProblem(); problem != "" {
 		bad.Rule, bad.Case, bad.Message = RuleBadValue, c.ID, problem
 		return c, bad
 	}

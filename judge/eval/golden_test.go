@@ -213,3 +213,27 @@ func TestLintManyCases(t *testing.T) {
 		t.Errorf("%d cases, %d issues, the first: %+v", sum.Cases, len(issues), issues[:min(1, len(issues))])
 	}
 }
+
+// A change of the judged content makes a label invalid; a change of other fields does not.
+func TestContentOf(t *testing.T) {
+	t.Parallel()
+	c := Case{ID: "a", Workflow: []byte(`{"ref":"f"}`), State: "s", Action: "x", Data: []byte(`{"n":1}`)}
+	was := ContentOf(c)
+	about := c
+	about.ID, about.Tags, about.Split, about.Expect, about.Label, about.Notes = "b", []string{"t"}, Test, Expect{Outcome: judge.Reject}, Label{Source: "human"}, "n"
+	if ContentOf(about) != was {
+		t.Error("the label is a part of the content")
+	}
+	for name, change := range map[string]func(*Case){
+		"data":     func(c *Case) { c.Data = []byte(`{"n":2}`) },
+		"context":  func(c *Case) { c.Context = []byte(`{"n":2}`) },
+		"history":  func(c *Case) { c.History = []Step{{Action: "y", State: "s"}} },
+		"workflow": func(c *Case) { c.Workflow = []byte(`{"ref":"g"}`) },
+	} {
+		other := c
+		change(&other)
+		if ContentOf(other) == was {
+			t.Errorf("another %s is the same content", name)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package eval
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -275,6 +276,12 @@ func (l *Linter) Lint(cases func(yield func(Golden, error) bool)) error {
 		}
 	}
 	return nil
+}
+
+// ContentOf digests the judged content of a case, without its label, tags and split.
+func ContentOf(c Case) string {
+	exact, _ := contentKeys(c)
+	return "sha256:" + hex.EncodeToString([]byte(exact))
 }
 
 // contentKeys digests the judged content: exactly, and by its words.

@@ -99,7 +99,7 @@ func (m Matrix) differenceTable() Grid {
 				continue
 			}
 			change := c.Run.Baseline.Differences[at].Change
-			row = append(row, FormatDecimal(change.Value), orMissing(change.formatBounds()))
+			row = append(row, FormatDecimal(change.Value), orMissing(change.Bounds()))
 		}
 		t.Rows = append(t.Rows, append(row, c.Run.Baseline.Says))
 	}

@@ -34,14 +34,16 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%s (%d of %d)", formatPercent(*r.Value), r.K, r.N)
 }
 
-func (r Rate) formatBounds() string {
+// Bounds returns the two-sided interval as text, "" if there is none.
+func (r Rate) Bounds() string {
 	if r.Value == nil {
 		return ""
 	}
 	return formatPercent(r.Low) + " to " + formatPercent(r.High)
 }
 
-func (e Estimate) formatBounds() string {
+// Bounds returns the interval as text, "" if there is none.
+func (e Estimate) Bounds() string {
 	if e.Interval == nil {
 		return ""
 	}
@@ -107,35 +109,35 @@ func (m Measurement) figures() []figure {
 		{"false-approve rate", r.FalseApprove.String(), "at most " + formatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
 		{"… of groups", r.FalseApproveGroups.String(), "at most " + formatPercent(r.FalseApproveGroups.Upper)},
 		{"wrong among approvals", r.WrongApprovals.String(), "at most " + formatPercent(r.WrongApprovals.Upper)},
-		{"escalation rate", r.Escalation.String(), r.Escalation.formatBounds()},
-		{"false-refuse rate", r.FalseRefuse.String(), r.FalseRefuse.formatBounds()},
-		{"false-reject rate", r.FalseReject.String(), r.FalseReject.formatBounds()},
+		{"escalation rate", r.Escalation.String(), r.Escalation.Bounds()},
+		{"false-refuse rate", r.FalseRefuse.String(), r.FalseRefuse.Bounds()},
+		{"false-reject rate", r.FalseReject.String(), r.FalseReject.Bounds()},
 		{"unreadable answers", r.Unreadable.String(), "policy: " + string(r.Options.Unreadable)},
-		{"accuracy, three outcomes", r.Accuracy.String(), r.Accuracy.formatBounds()},
-		{"accuracy, approve or not", r.GateAccuracy.String(), r.GateAccuracy.formatBounds()},
-		{"right reason given", r.Reasons.String(), r.Reasons.formatBounds()},
-		{"kappa, approve or not", FormatDecimal(r.Kappa.Value), r.Kappa.formatBounds()},
-		{"kappa, three outcomes", FormatDecimal(r.OutcomeKappa.Value), r.OutcomeKappa.formatBounds()},
+		{"accuracy, three outcomes", r.Accuracy.String(), r.Accuracy.Bounds()},
+		{"accuracy, approve or not", r.GateAccuracy.String(), r.GateAccuracy.Bounds()},
+		{"right reason given", r.Reasons.String(), r.Reasons.Bounds()},
+		{"kappa, approve or not", FormatDecimal(r.Kappa.Value), r.Kappa.Bounds()},
+		{"kappa, three outcomes", FormatDecimal(r.OutcomeKappa.Value), r.OutcomeKappa.Bounds()},
 		{"macro precision", FormatDecimal(r.MacroPrecision), ""},
 		{"macro recall", FormatDecimal(r.MacroRecall), ""},
 		{"macro F1", FormatDecimal(r.MacroF1), ""},
 	}
 	if p := r.Probability; p != nil {
 		lines = append(lines,
-			figure{"Brier score", FormatDecimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.formatBounds(), p.BrierBase)},
+			figure{"Brier score", FormatDecimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.Bounds(), p.BrierBase)},
 			figure{"ECE", FormatDecimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
-			figure{"AUROC", FormatDecimal(p.AUROC.Value), p.AUROC.formatBounds()})
+			figure{"AUROC", FormatDecimal(p.AUROC.Value), p.AUROC.Bounds()})
 	}
 	if a := r.ApprovalConfidence; a != nil {
 		lines = append(lines,
-			figure{"model's approvals, right", a.Right.String(), fmt.Sprintf("%s; mean confidence %.3f", a.Right.formatBounds(), a.Mean)},
-			figure{"ECE of approvals", FormatDecimal(a.ECE.Value), fmt.Sprintf("%s; over %d approvals in %d groups", orMissing(a.ECE.formatBounds()), a.N, a.Groups)})
+			figure{"model's approvals, right", a.Right.String(), fmt.Sprintf("%s; mean confidence %.3f", a.Right.Bounds(), a.Mean)},
+			figure{"ECE of approvals", FormatDecimal(a.ECE.Value), fmt.Sprintf("%s; over %d approvals in %d groups", orMissing(a.ECE.Bounds()), a.N, a.Groups)})
 	}
 	if s := r.Selective; s != nil {
 		lines = append(lines, figure{"AURC", FormatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
 	}
 	if r.Flips.MostRepeats > 1 {
-		lines = append(lines, figure{"flip rate", r.Flips.Rate.String(), r.Flips.Rate.formatBounds()})
+		lines = append(lines, figure{"flip rate", r.Flips.Rate.String(), r.Flips.Rate.Bounds()})
 	}
 	return append(lines, r.Cost.figures()...)
 }
@@ -303,7 +305,7 @@ func (r Report) approvalTable() Grid {
 func reliabilityGrid(title, what, share string, bins []Bin) Grid {
 	t := Grid{Title: title, Head: []string{what, "n", "mean", share, "interval"}}
 	for _, b := range bins {
-		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.String(), b.Share.formatBounds()})
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.String(), b.Share.Bounds()})
 	}
 	return t
 }

@@ -127,7 +127,7 @@ func (c Comparison) figures() []figure {
 func (c Comparison) differenceTable() Grid {
 	t := Grid{Title: "Against the baseline", Head: []string{"figure", "before", "after", "change", "interval"}}
 	for _, d := range c.Differences {
-		t.Rows = append(t.Rows, []string{d.Name, FormatDecimal(d.Before), FormatDecimal(d.After), FormatDecimal(d.Change.Value), orMissing(d.Change.formatBounds())})
+		t.Rows = append(t.Rows, []string{d.Name, FormatDecimal(d.Before), FormatDecimal(d.After), FormatDecimal(d.Change.Value), orMissing(d.Change.Bounds())})
 	}
 	return t
 }

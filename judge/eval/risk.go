@@ -199,11 +199,11 @@ func dropSeen(cases []Case) (unseen []Case, left int) {
 	seen := map[string]bool{}
 	for _, c := range cases {
 		if c.Split == Cal {
-			seen[groupOf(&c)] = true
+			seen[c.GroupKey()] = true
 		}
 	}
 	for _, c := range cases {
-		if c.Split == Test && seen[groupOf(&c)] {
+		if c.Split == Test && seen[c.GroupKey()] {
 			left++
 			continue
 		}
@@ -285,7 +285,7 @@ func (t *Tuning) certify(test []rankedAnswer) {
 		return
 	case lowerBound(t.Risk.hits(), t.Risk.Draws, 1-t.Confidence) > t.TargetRisk:
 		t.Status = Infeasible
-		t.Says = fmt.Sprintf("infeasible: with minConfidence %.6g, %s: %s, which is more than %.3g; %s. More cases do not change that: take another judge or another target", *t.Chosen, wrong, t.Risk.formatBounds(), t.TargetRisk, shown)
+		t.Says = fmt.Sprintf("infeasible: with minConfidence %.6g, %s: %s, which is more than %.3g; %s. More cases do not change that: take another judge or another target", *t.Chosen, wrong, t.Risk.Bounds(), t.TargetRisk, shown)
 	default:
 		t.Says = fmt.Sprintf("not certifiable: with minConfidence %.6g, %s; %s. It needs %d more approvals, each of a group of its own, none wrong", *t.Chosen, wrong, shown, t.More)
 	}

@@ -59,7 +59,7 @@ func joinResults(cases []Case, results []Result, o Options) scoredCases {
 		s.counts.Splits[c.Split]++
 	}
 	slices.SortStableFunc(s.cases, func(a, b *Case) int {
-		return cmp.Or(cmp.Compare(groupOf(a), groupOf(b)), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.GroupKey(), b.GroupKey()), cmp.Compare(a.ID, b.ID))
 	})
 	for i := range results {
 		r := &results[i]
@@ -73,8 +73,8 @@ func joinResults(cases []Case, results []Result, o Options) scoredCases {
 	return s
 }
 
-// groupOf returns the group of a case. The prefix distinguishes a case "x" without a group from a group "x".
-func groupOf(c *Case) string {
+// GroupKey identifies the group of a case. The prefix distinguishes a case "x" without a group from a group "x".
+func (c *Case) GroupKey() string {
 	if c.Group == "" {
 		return "1" + c.ID
 	}
@@ -151,7 +151,7 @@ func isFailed(r *Result) bool {
 }
 
 func (s *scoredCases) addRow(c *Case, r *Result, policy Policy) {
-	w := row{c: c, r: r, group: groupOf(c), expect: c.Expect.Outcome, weight: c.Weight}
+	w := row{c: c, r: r, group: c.GroupKey(), expect: c.Expect.Outcome, weight: c.Weight}
 	if w.weight <= 0 {
 		w.weight = 1
 	}

@@ -17,6 +17,10 @@ func init() {
 	module.Register(module.Module{
 		Name: "measure",
 		Commands: []module.Command{
+			{Parent: "eval", Name: "label", Help: "Label cases, one at a time.", New: func() any { return &labelCommand{} }},
+			{Parent: "eval", Name: "agree", Help: "Measure how far two people agree, and merge their labels.", New: func() any { return &agreeCommand{} }},
+			{Parent: "eval", Name: "import", Help: "Convert tables and promptfoo tests to golden cases."},
+			{Parent: "eval import", Name: "history", Help: "Turn recorded decisions into golden cases.", New: func() any { return &historyCommand{} }},
 			{Parent: "eval import", Name: "csv", Help: "Turn a table into golden cases.", New: func() any { return &csvCommand{} }},
 			{Parent: "eval import", Name: "promptfoo", Help: "Turn tests of promptfoo into golden cases.", New: func() any { return &promptfooCommand{} }},
 		},
@@ -50,12 +54,19 @@ func (f importFlags) run(con *module.Console, read func(string, io.Reader, Optio
 		con.Err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, left+len(imported.Cases))
 	}
 	for _, c := range imported.Cases {
-		line, err := document.Marshal(c)
-		if err != nil {
-			return term.UnknownErrorf("", "write case %s: %w", c.ID, err)
+		if err := printGolden(con, c); err != nil {
+			return err
 		}
-		con.Out.Printf("%s\n", line)
 	}
+	return nil
+}
+
+func printGolden(con *module.Console, c eval.Case) error {
+	line, err := document.Marshal(c)
+	if err != nil {
+		return term.UnknownErrorf("", "write case %s: %w", c.ID, err)
+	}
+	con.Out.Printf("%s\n", line)
 	return nil
 }
 

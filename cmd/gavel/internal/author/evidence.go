@@ -200,5 +200,5 @@ func printFetched(con *setup.Console, r fetchReport) {
 		return
 	}
 	con.Out.Table(append(rows, setup.SizeRows(r.Size, r.Truncated, r.Digest)...))
-	setup.PrintContent(con.Out, r.Content)
+	con.Out.PrintContent(r.Content)
 }

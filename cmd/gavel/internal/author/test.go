@@ -207,5 +207,5 @@ func writeJUnit(path string, reports []suite.Report, least float64) error {
 }
 
 func testFiles(paths []string) ([]string, error) {
-	return setup.FindFiles(paths, "file of tests", module.TestEndings...)
+	return module.FindFiles(paths, "file of tests", module.TestEndings...)
 }

@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -30,9 +32,7 @@ type EvalCommand struct {
 	Tune      evalTuneCmd      `cmd:"" help:"Find the minConfidence that keeps a target risk."`
 	Calibrate evalCalibrateCmd `cmd:"" help:"Calibrate the confidence that a model states."`
 	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
-	Label     evalLabelCmd     `cmd:"" help:"Label cases, one at a time."`
-	Agree     evalAgreeCmd     `cmd:"" help:"Measure how far two people agree, and merge their labels."`
-	Import    evalImportCmd    `cmd:"" help:"Convert tables and promptfoo tests to golden cases."`
+	kong.Plugins
 }
 
 // Help returns the detailed help.
@@ -105,7 +105,7 @@ func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkOverwrite(c.Out, c.Gates, c.Tape, c.Cassette); err != nil {
+	if err := module.CheckOverwrite(c.Out, c.Gates, c.Tape, c.Cassette); err != nil {
 		return err
 	}
 	if len(c.Paths) == 0 {
@@ -115,7 +115,7 @@ func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(checkOverwrite(c.Out, set.Files...), set.SameAs(ctx, before)); err != nil {
+	if err := cmp.Or(module.CheckOverwrite(c.Out, set.Files...), set.SameAs(ctx, before)); err != nil {
 		return err
 	}
 	bench, err := c.openBench(con, set, options, len(cells))
@@ -177,12 +177,12 @@ func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
 	if c.Baseline == "" {
 		return nil, nil
 	}
-	m, err := ReadResults(c.Baseline)
+	m, err := module.ReadResults(c.Baseline)
 	return &m, err
 }
 
 func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
-	failures, err := parseShare(c.MaxErrors)
+	failures, err := module.ParseShare(c.MaxErrors)
 	if err != nil {
 		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--max-errors: %w", err)
 	}
@@ -198,18 +198,6 @@ func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 	}
 	gates, err := readGates(c.Gates)
 	return o, gates, err
-}
-
-func parseShare(text string) (float64, error) {
-	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		v /= 100
-	}
-	if err != nil || !(v >= 0 && v <= 1) {
-		return 0, fmt.Errorf("%q is not a share; write it as 1%% or 0.01", text)
-	}
-	return v, nil
 }
 
 func readGates(path string) (eval.Gates, error) {
@@ -383,7 +371,7 @@ func promptsOf(results []eval.Result) []string {
 	var out []string
 	for _, r := range results {
 		if r.PromptDigest != "" {
-			out = setup.AppendNew(out, r.PromptDigest)
+			out = module.AppendNew(out, r.PromptDigest)
 		}
 	}
 	slices.Sort(out)

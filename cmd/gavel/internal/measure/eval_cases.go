@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
@@ -38,7 +39,7 @@ type EvalLintReport struct {
 }
 
 func (c *evalLintCmd) Run(ctx context.Context, con *setup.Console) error {
-	files, err := setup.GoldenFiles(c.Paths)
+	files, err := module.GoldenFiles(c.Paths)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/prompts"
@@ -43,7 +44,7 @@ func (c *evalRunCmd) cells() ([]setup.Cell, error) {
 		case i == 0:
 			c.Model = name
 		default:
-			c.Also = setup.AppendNew(c.Also, spec)
+			c.Also = module.AppendNew(c.Also, spec)
 		}
 		models = append(models, name)
 	}

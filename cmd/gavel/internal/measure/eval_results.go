@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -52,23 +53,7 @@ func writeAllLines(w io.Writer, cell string, m eval.Measurement) error {
 func checkExtensions(paths []string, known ...string) error {
 	for _, path := range paths {
 		if !slices.Contains(known, filepath.Ext(path)) {
-			return term.UsageErrorf("", "--out %s: the name must end in %s", path, setup.OrList(known))
-		}
-	}
-	return nil
-}
-
-// checkOverwrite rejects an --out file that the command reads.
-func checkOverwrite(out []string, read ...string) error {
-	for _, path := range out {
-		target, err := os.Stat(path)
-		if err != nil {
-			continue
-		}
-		for _, name := range read {
-			if source, err := os.Stat(name); err == nil && os.SameFile(source, target) {
-				return term.UsageErrorf("write to another file", "--out %s would overwrite an input file", path)
-			}
+			return term.UsageErrorf("", "--out %s: the name must end in %s", path, module.OrList(known))
 		}
 	}
 	return nil
@@ -92,20 +77,6 @@ func (r renderings) writeFiles(paths []string) error {
 		}
 	}
 	return nil
-}
-
-// ReadResults reads a measurement that gavel eval run wrote.
-func ReadResults(path string) (eval.Measurement, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return eval.Measurement{}, term.UsageErrorf("", "cannot read the results: %w", err)
-	}
-	defer func() { _ = f.Close() }() // read only
-	m, err := eval.ReadMeasurement(f)
-	if err != nil {
-		return m, term.UsageErrorf("gavel eval run --out FILE.json writes one", "%s: %w", path, err)
-	}
-	return m, nil
 }
 
 // compareRuns compares two runs, and notes how many cases themselves have changed.
@@ -149,14 +120,14 @@ Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.
 }
 
 func (c *evalCompareCmd) Run(_ context.Context, con *setup.Console) error {
-	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".html"), checkOverwrite(c.Out, c.Before, c.After)); err != nil {
+	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".html"), module.CheckOverwrite(c.Out, c.Before, c.After)); err != nil {
 		return err
 	}
-	before, err := ReadResults(c.Before)
+	before, err := module.ReadResults(c.Before)
 	if err != nil {
 		return err
 	}
-	after, err := ReadResults(c.After)
+	after, err := module.ReadResults(c.After)
 	if err != nil {
 		return err
 	}
@@ -205,11 +176,11 @@ Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
 }
 
 func (c *evalTuneCmd) Run(_ context.Context, con *setup.Console) error {
-	target, err := parseShare(c.Target)
+	target, err := module.ParseShare(c.Target)
 	if err != nil {
 		return term.UsageErrorf("", "--target-risk: %w", err)
 	}
-	m, err := ReadResults(c.Results)
+	m, err := module.ReadResults(c.Results)
 	if err != nil {
 		return err
 	}
@@ -219,7 +190,7 @@ func (c *evalTuneCmd) Run(_ context.Context, con *setup.Console) error {
 	if c.Then == "" {
 		t, err = eval.Tune(m.Cases, m.Results, target, m.Report.Options)
 	} else {
-		then, wrong := ReadResults(c.Then)
+		then, wrong := module.ReadResults(c.Then)
 		if wrong != nil {
 			return wrong
 		}
@@ -262,10 +233,10 @@ Exit codes: 0 written, 1 none is good enough, 2 wrong usage, 3 it cannot be writ
 }
 
 func (c *evalCalibrateCmd) Run(_ context.Context, con *setup.Console) error {
-	if err := checkOverwrite([]string{c.Out}, c.Results); err != nil {
+	if err := module.CheckOverwrite([]string{c.Out}, c.Results); err != nil {
 		return err
 	}
-	m, err := ReadResults(c.Results)
+	m, err := module.ReadResults(c.Results)
 	if err != nil {
 		return err
 	}
@@ -362,7 +333,7 @@ func (c *evalReportCmd) read() (renderings, error) {
 	if matrix, err := eval.ReadMatrix(f); err == nil {
 		return renderMatrix(matrix), nil
 	}
-	m, err := ReadResults(c.Results)
+	m, err := module.ReadResults(c.Results)
 	return renderMeasurement(m), err
 }
 

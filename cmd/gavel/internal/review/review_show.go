@@ -223,7 +223,7 @@ const (
 
 func (p reviewPage) document(title string, raw json.RawMessage) {
 	p.title(title)
-	text := setup.IndentJSON(raw)
+	text := term.IndentJSON(raw)
 	shown := text
 	if len(shown) > shownBytes {
 		shown = strings.ToValidUTF8(shown[:shownBytes], "")
@@ -231,7 +231,7 @@ func (p reviewPage) document(title string, raw json.RawMessage) {
 	if lines := strings.SplitAfterN(shown, "\n", shownLines+1); len(lines) > shownLines {
 		shown = strings.Join(lines[:shownLines], "")
 	}
-	setup.PrintBlock(p.out, shown)
+	p.out.PrintBlock(shown)
 	if rest := len(text) - len(shown); rest > 0 {
 		p.out.Printf("... %d more bytes; gavel review show %s --json shows all\n", rest, p.ID)
 	}
@@ -257,7 +257,7 @@ func (p reviewPage) evidence() {
 			p.out.Printf("its content is no longer kept\n")
 			continue
 		}
-		setup.PrintContent(p.out, e.Content)
+		p.out.PrintContent(e.Content)
 	}
 }
 
@@ -298,6 +298,6 @@ func (p reviewPage) decideStep(more string) {
 // quote prints a sentence from an untrusted author.
 func (p reviewPage) quote(text string) {
 	if text != "" {
-		setup.PrintBlock(p.out, text)
+		p.out.PrintBlock(text)
 	}
 }

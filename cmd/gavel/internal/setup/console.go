@@ -3,6 +3,7 @@ package setup
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -22,17 +24,23 @@ import (
 	"github.com/gavel-mcp/gavel/internal/rest/client"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // ForModules returns the console for commands of modules.
 func (con *Console) ForModules() *module.Console {
+	definitions := NewDefinitionCache()
 	c := &module.Console{
 		In: con.In, Out: con.Out, Err: con.Err, Log: con.Log, Env: WithoutSettings(os.Environ()), Version: ReadBuild().Version,
 		HistoryTables: historyTables, Open: con.openStore, Look: LookIntoStore, Make: con.makeStore, OpenToJudge: con.openToJudge,
 		List: func(asJSON bool, result any, rows [][]string, none string) error {
 			return con.PrintList(asJSON, result, rows, none, "")
 		},
-		Page: con.PrintList, Failure: OperationFailure, Object: ReadJSONArgument, Watcher: thisProgram(), HideSecrets: HideSecrets, Args: con.Args,
+		FindDefinition: func(file string, ref json.RawMessage) (*workflow.Definition, eval.Criteria, error) {
+			d := definitions.Find(file, ref)
+			return d.Definition, d.Criteria, d.Err
+		},
+		Page: con.PrintList, Converse: con.Converse, Failure: OperationFailure, Object: ReadJSONArgument, Watcher: thisProgram(), HideSecrets: HideSecrets, Args: con.Args,
 		Place: func(ctx context.Context, flags module.Asking) (operation.Caller, func(), error) {
 			f, _ := flags.(*askingFlags)
 			return f.TargetFlags.Open(ctx, con, openWithModules)

@@ -16,17 +16,13 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators"
 )
-
-// GoldenFiles returns the files of golden cases that paths name.
-func GoldenFiles(paths []string) ([]string, error) {
-	return FindFiles(paths, "golden case file", ".jsonl")
-}
 
 // DefinitionCache reads every definition once, however many cases name it.
 type DefinitionCache struct {
@@ -124,17 +120,9 @@ func allCriteria(d *workflow.Definition) eval.Criteria {
 func criteriaOf(d *workflow.Definition, t *workflow.Transition) []string {
 	var out []string
 	for _, c := range slices.Concat(d.Rubric(nil).Criteria, t.Judge.Criteria) {
-		out = AppendNew(out, c)
+		out = module.AppendNew(out, c)
 	}
 	return out
-}
-
-// AppendNew appends s unless list has it.
-func AppendNew(list []string, s string) []string {
-	if slices.Contains(list, s) {
-		return list
-	}
-	return append(list, s)
 }
 
 // evaluationTime is the time at which every case is judged. Scripts that read the clock, and therefore recorded
@@ -156,7 +144,7 @@ type GoldenSet struct {
 
 // ReadGolden reads the selected cases of the files. A set with mistakes is rejected.
 func ReadGolden(ctx context.Context, paths []string, splits []eval.Split, tags []string) (GoldenSet, error) {
-	files, err := GoldenFiles(paths)
+	files, err := module.GoldenFiles(paths)
 	if err != nil {
 		return GoldenSet{}, err
 	}
@@ -281,27 +269,8 @@ func (b *CaseBuilder) Build(c eval.Case) (judge.Case, error) {
 		Owner: OperatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
 		State: c.State, Action: c.Action, Data: c.Data, Context: c.Context,
 		Principal: cmp.Or(c.Principal, EvaluationPrincipal), Role: cmp.Or(c.Role, string(engine.RoleAgent)),
-		Facts: BuildFacts(def, c.History), ReviewPath: true, Now: evaluationTime, Seed: b.Seed,
+		Facts: module.BuildFacts(def, c.History), ReviewPath: true, Now: evaluationTime, Seed: b.Seed,
 	})
-}
-
-// BuildFacts returns the facts of a history.
-func BuildFacts(def *workflow.Definition, history []eval.Step) workflow.Facts {
-	f := workflow.Facts{Visited: []string{def.InitialState}, Performed: map[string][]string{}}
-	at := def.InitialState
-	for _, step := range history {
-		if s := def.States[at]; s != nil && s.Transitions[step.Action] != nil {
-			for _, p := range s.Transitions[step.Action].Freezes {
-				f.Frozen = AppendNew(f.Frozen, p)
-			}
-		}
-		if step.By != "" {
-			f.Performed[step.Action] = AppendNew(f.Performed[step.Action], step.By)
-		}
-		at = step.State
-		f.Visited = AppendNew(f.Visited, at)
-	}
-	return f
 }
 
 // givenEvidence returns the evidence in the case. Nothing is fetched.

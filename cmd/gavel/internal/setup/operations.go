@@ -269,7 +269,7 @@ func readFlag(f *operation.Field, v reflect.Value, now time.Time) ([]string, err
 		case f.Kind == operation.Any && !json.Valid([]byte(text)):
 			return nil, term.UsageErrorf(fmt.Sprintf("quote text: --%s '\"paid\"'", f.Name), "--%s is not JSON", f.Name)
 		case f.Name == "since" || f.Name == "until":
-			at, err := parseMoment("--"+f.Name, text, now)
+			at, err := module.ParseMoment("--"+f.Name, text, now)
 			return []string{at.Format(time.RFC3339Nano)}, err
 		}
 		return []string{text}, nil

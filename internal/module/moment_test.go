@@ -1,4 +1,4 @@
-package setup
+package module
 
 import (
 	"strings"
@@ -21,16 +21,16 @@ func TestMoments(t *testing.T) {
 		"2026-01-02T03:04:05Z":      time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		"2026-01-02T03:04:05+01:00": time.Date(2026, 1, 2, 2, 4, 5, 0, time.UTC),
 	} {
-		if got, err := parseMoment("--since", text, now); err != nil || !got.Equal(want) {
+		if got, err := ParseMoment("--since", text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"yesterday", "-1h", "-2d", "d", "2026-13-01", "99999999999999999999d", "1 h"} {
-		if _, err := parseMoment("--since", text, now); err == nil || !strings.Contains(err.Error(), "--since") {
+		if _, err := ParseMoment("--since", text, now); err == nil || !strings.Contains(err.Error(), "--since") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		_, _ = parseMoment("--since", rapid.String().Draw(r, "text"), now) // never panics
+		_, _ = ParseMoment("--since", rapid.String().Draw(r, "text"), now) // never panics
 	})
 }

@@ -17,20 +17,22 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/label"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-type evalLabelCmd struct {
+type labelCommand struct {
 	Paths  []string `arg:"" name:"path" help:"Files of cases, or folders with .jsonl files. Expect, label and split may be absent."`
 	By     string   `name:"by" required:"" placeholder:"NAME" help:"Who labels."`
 	Labels string   `name:"labels" required:"" placeholder:"FILE" help:"The file for this person's labels. An existing file is continued."`
 	Settle []string `name:"settle" placeholder:"FILE" help:"Ask only about cases on which two files of labels disagree, and show both labels. Give it twice."`
 }
 
-func (evalLabelCmd) Help() string {
+func (labelCommand) Help() string {
 	return `Shows one case at a time, as a judge would see it, and records your label. The case's id, tags and
 label are hidden, and so are the labels of others. Each person gets the cases in a different order.
 Lines are read from stdin:
@@ -56,21 +58,22 @@ const labelWords = `    a WHY            approve: every criterion is met
 
 // labelSession is the session of one person who labels.
 type labelSession struct {
-	con    *setup.Console
+	con    *module.Console
 	by     string
 	file   *os.File
-	labels eval.Labels
+	labels label.Labels
 	cases  []labelCase
 	at     int // index in cases; len(cases) at the end
 }
 
 type labelCase struct {
 	eval.Golden
-	definition setup.DefinitionOrError
-	said       []eval.Labelling // the two labels to settle between
+	definition *workflow.Definition
+	criteria   []string
+	said       []label.Labelling // the two labels to settle between
 }
 
-func (c *evalLabelCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *labelCommand) Run(ctx context.Context, con *module.Console) error {
 	if len(c.Settle) != 0 && len(c.Settle) != 2 {
 		return term.UsageErrorf("", "--settle names %s; give it twice, with the labels of two people", term.Count(len(c.Settle), "file"))
 	}
@@ -86,7 +89,7 @@ func (c *evalLabelCmd) Run(ctx context.Context, con *setup.Console) error {
 		return term.UsageErrorf("use a separate file for each person", "%s has the labels of %q", c.Labels, mine.By)
 	}
 	if mine.Of == nil {
-		mine.Of = map[string]eval.Labelling{}
+		mine.Of = map[string]label.Labelling{}
 	}
 	session := &labelSession{con: con, by: c.By, labels: mine}
 	if err := session.chooseCases(cases, c.Settle); err != nil {
@@ -105,7 +108,7 @@ func (c *evalLabelCmd) Run(ctx context.Context, con *setup.Console) error {
 // chooseCases selects the cases to label, in an order that is specific to the person, and begins at the first without
 // a label.
 func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
-	said := map[string][]eval.Labelling{}
+	said := map[string][]label.Labelling{}
 	if len(settle) == 2 {
 		agreement, _, err := compareLabels(cases, settle)
 		if err != nil {
@@ -115,16 +118,17 @@ func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
 			said[dispute.Case] = dispute.Said[:]
 		}
 	}
-	definitions, done := setup.NewDefinitionCache(), 0
+	done := 0
 	var rest []labelCase
 	for _, g := range cases {
 		if len(settle) == 2 && said[g.ID] == nil {
 			continue
 		}
-		one := labelCase{g, definitions.Find(g.File, g.Workflow), said[g.ID]}
-		if one.definition.Err != nil {
-			return term.UsageErrorf("", "%s:%d: %w", g.File, g.Line, one.definition.Err)
+		definition, criteria, err := s.con.FindDefinition(g.File, g.Workflow)
+		if err != nil {
+			return term.UsageErrorf("", "%s:%d: %w", g.File, g.Line, err)
 		}
+		one := labelCase{g, definition, criteria[g.State][g.Action], said[g.ID]}
 		if _, labelled, _ := s.labels.LabelOf(g.Case); labelled {
 			s.cases = append(s.cases, one)
 			done++
@@ -169,12 +173,12 @@ func (s *labelSession) run(ctx context.Context) error {
 			s.con.Out.Printf("unknown command %s; :help lists the commands\n", word)
 			return false, nil
 		default:
-			label, problem := s.parseLabel(line)
+			answer, problem := s.parseLabel(line)
 			if problem != "" {
 				s.con.Out.Printf("%s\n", problem)
 				return false, nil
 			}
-			if err := s.write(label); err != nil {
+			if err := s.write(answer); err != nil {
 				return true, err
 			}
 			s.at++
@@ -201,15 +205,15 @@ func (s *labelSession) describeRest() string {
 	return term.Count(left, "case") + " without a label"
 }
 
-func (s *labelSession) write(label eval.Labelling) error {
-	line, err := json.Marshal(label)
+func (s *labelSession) write(answer label.Labelling) error {
+	line, err := json.Marshal(answer)
 	if err == nil {
 		_, err = s.file.Write(append(line, '\n'))
 	}
 	if err != nil {
 		return term.UnknownErrorf("", "cannot write the label: %w", err)
 	}
-	s.labels.Of[label.Case] = label
+	s.labels.Of[answer.Case] = answer
 	return nil
 }
 
@@ -220,15 +224,15 @@ var labelOutcomes = map[string]judge.Outcome{
 var criterionWord = regexp.MustCompile(`^c([0-9]{1,3})$`)
 
 // parseLabel parses a person's label of the current case.
-func (s *labelSession) parseLabel(line string) (label eval.Labelling, problem string) {
+func (s *labelSession) parseLabel(line string) (answer label.Labelling, problem string) {
 	c := s.cases[s.at]
 	words := strings.Fields(line)
 	outcome, known := labelOutcomes[strings.ToLower(words[0])]
 	if !known {
-		return label, fmt.Sprintf("%q is not an outcome; begin with a, r or e, or see :help", words[0])
+		return answer, fmt.Sprintf("%q is not an outcome; begin with a, r or e, or see :help", words[0])
 	}
-	label = eval.Labelling{Case: c.ID, Content: eval.ContentOf(c.Case), By: s.by, Outcome: outcome, Criteria: map[string]string{}}
-	criteria := c.criteria()
+	answer = label.Labelling{Case: c.ID, Content: eval.ContentOf(c.Case), By: s.by, Outcome: outcome, Criteria: map[string]string{}}
+	criteria := c.criteria
 	status := map[judge.Outcome]string{judge.Reject: "not_met", judge.Escalate: "cannot_assess"}[outcome]
 	for words = words[1:]; len(words) > 0; words = words[1:] {
 		id := strings.ToLower(strings.TrimSuffix(words[0], ","))
@@ -239,49 +243,47 @@ func (s *labelSession) parseLabel(line string) (label eval.Labelling, problem st
 		n, err := strconv.Atoi(m[1])
 		switch {
 		case err != nil || n < 1 || n > len(criteria):
-			return label, fmt.Sprintf("there is no criterion %s; the case has %d", id, len(criteria))
+			return answer, fmt.Sprintf("there is no criterion %s; the case has %d", id, len(criteria))
 		case outcome == judge.Approve:
-			return label, "an approval meets every criterion; leave " + id + " out"
+			return answer, "an approval meets every criterion; leave " + id + " out"
 		}
-		label.Criteria[id] = status
+		answer.Criteria[id] = status
 	}
 	if outcome == judge.Approve {
 		for i := range criteria {
-			label.Criteria["c"+strconv.Itoa(i+1)] = "met"
+			answer.Criteria["c"+strconv.Itoa(i+1)] = "met"
 		}
 	}
-	label.Why = strings.Join(words, " ")
-	return label, ""
+	answer.Why = strings.Join(words, " ")
+	return answer, ""
 }
-
-func (c labelCase) criteria() []string { return c.definition.Criteria[c.State][c.Action] }
 
 func (s *labelSession) show() {
 	c, out := s.cases[s.at], s.con.Out
 	out.Printf("\n%s\n", out.Bold(fmt.Sprintf("case %d of %d", s.at+1, len(s.cases))))
-	def := c.definition.Definition
+	def := c.definition
 	out.Printf("%q asked for in %q of the workflow %q\n", c.Action, c.State, def.Name)
 	if from := def.States[c.State]; from != nil && from.Transitions[c.Action] != nil && from.Transitions[c.Action].Description != "" {
-		setup.PrintBlock(out, from.Transitions[c.Action].Description)
+		out.PrintBlock(from.Transitions[c.Action].Description)
 	}
 	out.Printf("%s\n", out.Bold("criteria"))
-	for i, text := range c.criteria() {
-		setup.PrintBlock(out, fmt.Sprintf("c%d: %s", i+1, text))
+	for i, text := range c.criteria {
+		out.PrintBlock(fmt.Sprintf("c%d: %s", i+1, text))
 	}
 	if len(c.History) > 0 {
 		out.Printf("%s\n", out.Bold("path so far"))
 		for _, step := range c.History {
-			setup.PrintBlock(out, fmt.Sprintf("%s by %s, to %s", step.Action, cmp.Or(step.By, "somebody"), step.State))
+			out.PrintBlock(fmt.Sprintf("%s by %s, to %s", step.Action, cmp.Or(step.By, "somebody"), step.State))
 		}
 	}
 	out.Printf("%s\n", out.Bold("context"))
-	setup.PrintBlock(out, setup.IndentJSON(orEmpty(c.Context)))
+	out.PrintBlock(term.IndentJSON(orEmpty(c.Context)))
 	for _, name := range slices.Sorted(maps.Keys(c.Evidence)) {
 		out.Printf("%s\n", out.Bold("evidence "+name+", fetched by the gate"))
-		setup.PrintContent(out, c.Evidence[name])
+		out.PrintContent(c.Evidence[name])
 	}
 	out.Printf("%s\n", out.Bold("data"))
-	setup.PrintBlock(out, setup.IndentJSON(orEmpty(c.Data)))
+	out.PrintBlock(term.IndentJSON(orEmpty(c.Data)))
 	for _, l := range c.said {
 		out.Printf("label of %s: %s\n", l.By, out.Outcome(describeLabel(l)))
 	}
@@ -299,7 +301,7 @@ func orEmpty(doc json.RawMessage) json.RawMessage {
 	return doc
 }
 
-func describeLabel(l eval.Labelling) string {
+func describeLabel(l label.Labelling) string {
 	text := string(l.Outcome)
 	if l.Outcome != judge.Approve && len(l.Criteria) > 0 {
 		text += " for " + strings.Join(slices.Sorted(maps.Keys(l.Criteria)), ", ")
@@ -312,7 +314,7 @@ func describeLabel(l eval.Labelling) string {
 
 // readUnlabelled reads all cases; labels may be absent.
 func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) {
-	files, err := setup.GoldenFiles(paths)
+	files, err := module.GoldenFiles(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +325,7 @@ func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) 
 		if err != nil {
 			return nil, term.UnknownErrorf("", "cannot read the cases: %w", err)
 		}
-		for g, err := range eval.ReadUnlabelled(file, bytes.NewReader(text)) {
+		for g, err := range label.ReadCases(file, bytes.NewReader(text)) {
 			if err := cmp.Or(ctx.Err(), err); err != nil {
 				return nil, term.UsageErrorf("", "%w", err)
 			}
@@ -340,39 +342,39 @@ func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) 
 	return out, nil
 }
 
-func readLabels(path string) (eval.Labels, error) {
+func readLabels(path string) (label.Labels, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return eval.Labels{}, term.UsageErrorf("", "cannot read the labels: %w", err)
+		return label.Labels{}, term.UsageErrorf("", "cannot read the labels: %w", err)
 	}
 	defer func() { _ = f.Close() }() // read only
-	labels, err := eval.ReadLabels(path, f)
+	labels, err := label.ReadLabels(path, f)
 	if err != nil {
-		return eval.Labels{}, term.UsageErrorf("", "%w", err)
+		return label.Labels{}, term.UsageErrorf("", "%w", err)
 	}
 	return labels, nil
 }
 
 // compareLabels compares two files of labels.
-func compareLabels(cases []eval.Golden, files []string) (eval.Agreement, [2]eval.Labels, error) {
-	var of [2]eval.Labels
+func compareLabels(cases []eval.Golden, files []string) (label.Agreement, [2]label.Labels, error) {
+	var of [2]label.Labels
 	for i, file := range files {
 		var err error
 		if of[i], err = readLabels(file); err != nil {
-			return eval.Agreement{}, of, err
+			return label.Agreement{}, of, err
 		}
 	}
 	if of[0].By == of[1].By {
-		return eval.Agreement{}, of, term.UsageErrorf("give the labels of two people", "%s and %s are both by %q", files[0], files[1], of[0].By)
+		return label.Agreement{}, of, term.UsageErrorf("give the labels of two people", "%s and %s are both by %q", files[0], files[1], of[0].By)
 	}
 	plain := make([]eval.Case, len(cases))
 	for i, g := range cases {
 		plain[i] = g.Case
 	}
-	return eval.Agree(plain, of[0], of[1]), of, nil
+	return label.Agree(plain, of[0], of[1]), of, nil
 }
 
-type evalAgreeCmd struct {
+type agreeCommand struct {
 	Paths   []string `arg:"" name:"path" help:"The files of cases that were labelled."`
 	Labels  []string `name:"labels" required:"" placeholder:"FILE" help:"One person's labels. Give it twice."`
 	Settled string   `name:"settled" placeholder:"FILE" help:"The labels of a third person for cases on which the two disagree."`
@@ -380,7 +382,7 @@ type evalAgreeCmd struct {
 	JSON    bool     `name:"json" help:"Print JSON."`
 }
 
-func (evalAgreeCmd) Help() string {
+func (agreeCommand) Help() string {
 	return `Measures how far two people agree (Cohen's kappa with its interval), and lists the cases on which
 they disagree. --out writes the other cases as golden cases: label.source is human if both agree,
 and adjudicated if --settled has a label. Cases without a split get one by group.
@@ -393,13 +395,13 @@ Examples:
 Exit codes: 0 every case has a label, 1 cases are left without one, 2 wrong usage, 3 could not find out.`
 }
 
-type evalAgreeReport struct {
-	eval.Agreement
+type agreeReport struct {
+	label.Agreement
 	Settled int `json:"settled"`
 	Merged  int `json:"merged"` // cases whose label is agreed on or settled
 }
 
-func (c *evalAgreeCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *agreeCommand) Run(ctx context.Context, con *module.Console) error {
 	if len(c.Labels) != 2 {
 		return term.UsageErrorf("", "--labels names %s; give it twice, with the labels of two people", term.Count(len(c.Labels), "file"))
 	}
@@ -409,25 +411,25 @@ func (c *evalAgreeCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	read := append([]string{c.Settled}, c.Labels...)
 	for _, g := range cases {
-		read = setup.AppendNew(read, g.File)
+		read = module.AppendNew(read, g.File)
 	}
-	if err := checkOverwrite([]string{c.Out}, read...); err != nil {
+	if err := module.CheckOverwrite([]string{c.Out}, read...); err != nil {
 		return err
 	}
 	agreement, of, err := compareLabels(cases, c.Labels)
 	if err != nil {
 		return err
 	}
-	var settled eval.Labels
+	var settled label.Labels
 	if c.Settled != "" {
 		if settled, err = readLabels(c.Settled); err != nil {
 			return err
 		}
 	}
-	report := evalAgreeReport{Agreement: agreement}
+	report := agreeReport{Agreement: agreement}
 	var lines bytes.Buffer
 	for _, g := range cases {
-		merged, ok := eval.Merge(g.Case, of[0], of[1], settled)
+		merged, ok := label.Merge(g.Case, of[0], of[1], settled)
 		if !ok {
 			continue
 		}
@@ -450,7 +452,10 @@ func (c *evalAgreeCmd) Run(ctx context.Context, con *setup.Console) error {
 		}
 	}
 	err = con.Print(c.JSON, report, func() { printAgreement(con, report, settled, len(cases)) })
-	return cmp.Or(err, setup.ExitBadUnless(report.Merged == len(cases)))
+	if err == nil && report.Merged < len(cases) {
+		err = term.ErrBad
+	}
+	return err
 }
 
 // moveReference rewrites a reference to a definition so that it is relative to another file.
@@ -480,14 +485,14 @@ func moveReference(from, to string, workflow json.RawMessage) (json.RawMessage, 
 	return json.Marshal(ref)
 }
 
-func printAgreement(con *setup.Console, r evalAgreeReport, settled eval.Labels, cases int) {
+func printAgreement(con *module.Console, r agreeReport, settled label.Labels, cases int) {
 	out := con.Out
 	out.Printf("%s and %s have both labelled %d of %s, in %s", r.By[0], r.By[1], r.Cases, term.Count(cases, "case"), term.Count(r.Groups, "group"))
 	if r.Changed > 0 {
 		out.Printf("; %d changed after they were labelled", r.Changed)
 	}
 	out.Printf("\n")
-	_ = eval.TextAgreement(out, r.Agreement, term.Align) // out records the error
+	out.Text(term.Align(r.Figures()))
 	if r.Groups < 30 && r.Cases > 0 {
 		out.Printf("with fewer than 30 groups the interval can miss the truth more often than its level allows\n")
 	}

@@ -11,9 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/alecthomas/kong"
-
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -25,29 +22,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-type evalImportCmd struct {
-	kong.Plugins
-	History importHistoryCmd `cmd:"" help:"Turn recorded decisions into golden cases."`
-}
-
-func printGolden(con *setup.Console, c eval.Case) error {
-	line, err := document.Marshal(c)
-	if err != nil {
-		return term.UnknownErrorf("", "write case %s: %w", c.ID, err)
-	}
-	con.Out.Printf("%s\n", line)
-	return nil
-}
-
-type importHistoryCmd struct {
+type historyCommand struct {
 	Workflow string `name:"workflow" placeholder:"NAME" help:"Only decisions of this workflow."`
-	setup.TimeFilter
+	timeFilter
 	Ref   string `name:"ref" placeholder:"FILE" help:"With --workflow: refer to this definition file instead of including the recorded definition. The path is relative to the file of cases."`
 	Split string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
-	setup.StoreFlag
+	module.StoreFlags
 }
 
-func (importHistoryCmd) Help() string {
+func (historyCommand) Help() string {
 	return `Prints one golden case for each recorded decision about a move: state, action, data, context,
 evidence and earlier moves as recorded, with the decision as the right outcome. The label is human
 if a person decided, and synthetic otherwise: then a difference is not necessarily a mistake.
@@ -67,23 +50,20 @@ compare:
 Exit codes: 0 done, 1 no such decision, 2 wrong usage, 3 could not find out.`
 }
 
-func (c *importHistoryCmd) Run(ctx context.Context, con *setup.Console) (err error) {
-	since, until, err := c.Times(time.Now())
+func (c *historyCommand) Run(ctx context.Context, con *module.Console) (err error) {
+	since, until, err := c.times(time.Now())
 	if err != nil {
 		return err
 	}
 	if c.Ref != "" && c.Workflow == "" {
 		return term.UsageErrorf("add --workflow NAME", "--ref needs --workflow")
 	}
-	at, err := c.Locate(con.Log, false)
+	opened, err := con.Open(ctx, c.StoreFlags, false)
 	if err != nil {
 		return err
 	}
-	db, _, err := setup.OpenArchive(ctx, at)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	db := opened.Store
 	if c.Workflow != "" {
 		if _, err := db.Definition(ctx, c.Workflow, 0); errors.Is(err, store.ErrNotFound) {
 			return term.UsageErrorf("gavel history stats lists the workflows with decisions", "the store has no workflow %q", c.Workflow)
@@ -107,10 +87,25 @@ func (c *importHistoryCmd) Run(ctx context.Context, con *setup.Console) (err err
 	return nil
 }
 
+// timeFilter selects a period.
+type timeFilter struct {
+	Since string `name:"since" placeholder:"WHEN" help:"Only from this time on: an age (24h, 7d), a date (2026-03-01) or a time (RFC 3339)."`
+	Until string `name:"until" placeholder:"WHEN" help:"Only before this time, in the same form as --since."`
+}
+
+// times parses the period relative to now.
+func (f timeFilter) times(now time.Time) (since, until time.Time, err error) {
+	if since, err = module.ParseMoment("--since", f.Since, now); err != nil {
+		return since, until, err
+	}
+	until, err = module.ParseMoment("--until", f.Until, now)
+	return since, until, err
+}
+
 // historyReader converts recorded decisions into cases.
 type historyReader struct {
 	ctx          context.Context //nolint:containedctx // it lives as long as one command
-	from         setup.Archive
+	from         store.Store
 	since, until time.Time
 	ref          string
 	split        eval.Split
@@ -172,7 +167,7 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 		return c, "its definition has changed or is missing", nil
 	case ev.JudgeConfigHash != "":
 		return c, "the judge was configured separately from the definition", nil
-	case !sameFacts(setup.BuildFacts(def, moves), before.Facts):
+	case !sameFacts(module.BuildFacts(def, moves), before.Facts):
 		return c, "earlier moves were undone", nil
 	}
 	c = eval.Case{
