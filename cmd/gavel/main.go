@@ -62,45 +62,50 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
+// commands is the command line. Modules add commands to its groups.
 type commands struct {
 	setup.LogFlags
 
-	MCP        serve.MCPCommand        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
-	Serve      serve.Command           `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
-	Health     serve.HealthCommand     `cmd:"" help:"Ask a server whether it is ready; for health checks."`
-	Config     serve.ConfigCommand     `cmd:"" help:"Look at the settings, and check the file that has them."`
-	Store      admin.StoreCommand      `cmd:"" help:"Make a store that several servers share."`
-	Token      serve.TokenCommand      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
-	Init       author.InitCommand      `cmd:"" help:"Write a workflow with its tests, settings and the configuration of an MCP client."`
-	Lint       author.LintCommand      `cmd:"" help:"Check workflow definitions."`
-	Try        author.TryCommand       `cmd:"" help:"Play a workflow by hand, in the terminal."`
-	Graph      author.GraphCommand     `cmd:"" help:"Draw a workflow, or an instance with its path."`
-	Schema     author.SchemaCommand    `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
-	Script     author.ScriptCommand    `cmd:"" help:"Run and test validators in the sandbox."`
-	Test       author.TestCommand      `cmd:"" help:"Run tests of workflows."`
-	Judge      measure.JudgeCommand    `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
-	Eval       measure.EvalCommand     `cmd:"" help:"Measure a judge on cases whose right outcome is known."`
-	Review     review.Command          `cmd:"" help:"Decide moves that wait for a person."`
-	Evidence   author.EvidenceCommand  `cmd:"" help:"Try the sources that the gate fetches evidence from."`
-	Start      setup.JudgedCommand     `cmd:"" help:"Start an instance of a workflow."`
-	Advance    setup.JudgedCommand     `cmd:"" help:"Ask for an action of an instance."`
-	Status     setup.OperationCommand  `cmd:"" help:"Show where an instance stands, and what can be done next."`
-	Instances  instance.Command        `cmd:"" help:"Look at workflow instances in a store, also as they were."`
-	History    instance.HistoryCommand `cmd:"" help:"Search, count and export decisions."`
-	Migrate    admin.MigrateCommand    `cmd:"" help:"Pin instances to another version of their workflow."`
-	Import     admin.ImportCommand     `cmd:"" help:"Bring a .workflows folder here: definitions, instances, histories."`
-	Export     admin.ExportCommand     `cmd:"" help:"Write definitions, instances and histories to a folder."`
-	Verify     admin.VerifyCommand     `cmd:"" help:"Check that what was recorded is as it was written."`
-	Anchor     admin.AnchorCommand     `cmd:"" help:"Sign what was recorded, so that changes show."`
-	Backup     admin.BackupCommand     `cmd:"" help:"Copy a store while it is in use, and verify the copy."`
-	Restore    admin.RestoreCommand    `cmd:"" help:"Put a backup in place of a store."`
-	Repair     admin.RepairCommand     `cmd:"" help:"Save what can be read of a damaged store."`
-	Seal       admin.SealCommand       `cmd:"" help:"Check the seals of definitions, or seal them again."`
-	Cursor     admin.CursorCommand     `cmd:"" help:"Look at the places of those who read the log, and move them."`
-	Retain     admin.RetainCommand     `cmd:"" help:"Remove what definitions say need not be kept."`
-	Keys       admin.KeysCommand       `cmd:"" help:"Rotate, wrap and destroy the keys that seal sensitive values."`
-	Version    versionCmd              `cmd:"" help:"Print the version."`
-	Completion completionCmd           `cmd:"" help:"Print a completion script for your shell."`
+	Init       author.InitCommand   `cmd:"" group:"start" help:"Write a workflow with its tests, settings and MCP client configuration."`
+	Lint       author.LintCommand   `cmd:"" group:"start" help:"Check workflow definitions."`
+	Test       author.TestCommand   `cmd:"" group:"start" help:"Run workflow tests."`
+	Try        author.TryCommand    `cmd:"" group:"start" help:"Run a workflow by hand in the terminal."`
+	Graph      author.GraphCommand  `cmd:"" group:"start" help:"Draw a workflow, or the path of an instance."`
+	Script     author.ScriptCommand `cmd:"" group:"start" help:"Run and test validator scripts in the sandbox."`
+	Schema     author.SchemaCommand `cmd:"" group:"start" help:"Print the JSON Schemas of gavel's file formats."`
+	Version    versionCmd           `cmd:"" group:"start" help:"Print the version."`
+	Completion completionCmd        `cmd:"" group:"start" help:"Print a completion script for your shell."`
+
+	MCP    serve.MCPCommand    `cmd:"" name:"mcp" group:"serve" help:"Serve workflows to an MCP client over stdin and stdout."`
+	Serve  serve.Command       `cmd:"" group:"serve" help:"Serve workflows over HTTP to MCP clients and other programs."`
+	Health serve.HealthCommand `cmd:"" group:"serve" help:"Check whether a server is ready."`
+	Config serve.ConfigCommand `cmd:"" group:"serve" help:"Show and check the configuration."`
+	Token  serve.TokenCommand  `cmd:"" group:"serve" help:"Create and revoke the tokens of gavel serve's callers."`
+
+	Start     setup.JudgedCommand     `cmd:"" group:"watch" help:"Start an instance of a workflow."`
+	Advance   setup.JudgedCommand     `cmd:"" group:"watch" help:"Request an action of an instance."`
+	Status    setup.OperationCommand  `cmd:"" group:"watch" help:"Show the state of an instance and its next actions."`
+	Instances instance.Command        `cmd:"" group:"watch" help:"Inspect workflow instances, including past revisions."`
+	Review    review.Command          `cmd:"" group:"watch" help:"Decide moves that wait for a person."`
+	History   instance.HistoryCommand `cmd:"" group:"watch" help:"Search, count and export decisions."`
+
+	Judge    measure.JudgeCommand   `cmd:"" group:"judge" help:"Try the judge's model: its endpoint, prompt and answers."`
+	Evidence author.EvidenceCommand `cmd:"" group:"judge" help:"Try the sources of evidence."`
+	Eval     measure.EvalCommand    `cmd:"" group:"judge" help:"Measure a judge on cases with known outcomes."`
+
+	Store   admin.StoreCommand   `cmd:"" group:"store" help:"Create a store that several servers share."`
+	Import  admin.ImportCommand  `cmd:"" group:"store" help:"Import a .workflows folder: definitions, instances, histories."`
+	Export  admin.ExportCommand  `cmd:"" group:"store" help:"Export definitions, instances and histories to a folder."`
+	Backup  admin.BackupCommand  `cmd:"" group:"store" help:"Back up a store while it is in use, and verify the copy."`
+	Restore admin.RestoreCommand `cmd:"" group:"store" help:"Replace a store with a backup."`
+	Repair  admin.RepairCommand  `cmd:"" group:"store" help:"Recover the readable rows of a damaged store."`
+	Verify  admin.VerifyCommand  `cmd:"" group:"store" help:"Verify that the records are unchanged."`
+	Anchor  admin.AnchorCommand  `cmd:"" group:"store" help:"Sign the records, so that changes can be detected."`
+	Seal    admin.SealCommand    `cmd:"" group:"store" help:"Check the seals of definitions, or seal them again."`
+	Keys    admin.KeysCommand    `cmd:"" group:"store" help:"Rotate, wrap and destroy the keys that encrypt sensitive values."`
+	Retain  admin.RetainCommand  `cmd:"" group:"store" help:"Apply the retention rules of definitions."`
+	Migrate admin.MigrateCommand `cmd:"" group:"store" help:"Pin instances to another version of their workflow."`
+	Cursor  admin.CursorCommand  `cmd:"" group:"store" help:"Inspect and move the cursors of log readers."`
 }
 
 // run is the program: it parses args, runs one command and returns the exit code. SIGINT and SIGTERM cancel ctx; a
@@ -238,7 +243,7 @@ func execute(ctx context.Context, con *setup.Console, args []string, stderr io.W
 func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
 	if _, all := grammar.(*commands); all {
 		for _, c := range module.Commands("") {
-			more = append(more, kong.DynamicCommand(c.Name, c.Help, "", setup.NewModuleCommand(c, c.Name)))
+			more = append(more, kong.DynamicCommand(c.Name, c.Help, c.Group, setup.NewModuleCommand(c, c.Name)))
 		}
 	}
 	setup.BindOperations(reflect.ValueOf(grammar).Elem(), "")
@@ -247,6 +252,8 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
 		kong.PostBuild(setup.KeepVariablesForSettings),
 		kong.PostBuild(addHelp),
+		kong.PostBuild(sortCommands),
+		kong.ExplicitGroups(commandGroups),
 		kong.DefaultEnvars("GAVEL"),
 		kong.Writers(stdout, stderr),
 		kong.Exit(exit),

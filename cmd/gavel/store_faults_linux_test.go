@@ -435,6 +435,7 @@ func overwrite(path string, at int64) error {
 // docs/reference/store-faults.md (with -update). No acknowledged move is lost, and a server that cannot write is
 // not ready.
 func TestStoreFaultTable(t *testing.T) {
+	storetest.SkipUnlessLong(t)
 	needsProgram(t)
 	t.Parallel()
 	results, codes := make([]faultResult, len(storeFaults)), make([]string, len(restingFaults))
@@ -443,9 +444,6 @@ func TestStoreFaultTable(t *testing.T) {
 			t.Run(fault.name, func(t *testing.T) {
 				t.Parallel()
 				results[i].Skip = "not brought about"
-				if strings.Contains(fault.name, "holds the lock") && !storetest.Long() {
-					t.Skip("the server waits 10 s for a lock; GAVEL_LONG=1 has the time")
-				}
 				results[i] = bringFault(t, fault.name)
 			})
 		}

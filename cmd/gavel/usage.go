@@ -28,6 +28,25 @@ func printFullHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(options, ctx)
 }
 
+// commandGroups are the groups of the overview, in its order.
+var commandGroups = []kong.Group{
+	{Key: "start", Title: "Start:"},
+	{Key: "serve", Title: "Serve:"},
+	{Key: "watch", Title: "Watch and decide:"},
+	{Key: "agents", Title: "Coding agents and other servers:"},
+	{Key: "judge", Title: "Judge:"},
+	{Key: "store", Title: "Store:"},
+}
+
+// sortCommands orders the commands by group.
+func sortCommands(parser *kong.Kong) error {
+	position := func(n *kong.Node) int {
+		return slices.IndexFunc(commandGroups, func(g kong.Group) bool { return n.Group != nil && g.Key == n.Group.Key })
+	}
+	slices.SortStableFunc(parser.Model.Children, func(a, b *kong.Node) int { return position(a) - position(b) })
+	return nil
+}
+
 const (
 	helpWidth     = 100
 	mostFullFlags = 14 // commands with more flags get short help

@@ -43,6 +43,14 @@ type Driver struct {
 // use samples.
 func Long() bool { return os.Getenv("GAVEL_LONG") != "" }
 
+// SkipUnlessLong skips a test that is worth its time only in a Long run.
+func SkipUnlessLong(t testing.TB) {
+	t.Helper()
+	if !Long() {
+		t.Skip("GAVEL_LONG=1 has the time")
+	}
+}
+
 // SampleProperties sets how many times rapid checks each property, unless Long. Packages call it before their tests
 // run. The histories are written by a single goroutine and cannot race, so that a third of the checks is enough under
 // the much slower race detector.

@@ -68,6 +68,8 @@ type Command struct {
 	Name, Help string
 	// Parent is the name of the command to which this subcommand belongs; "" for a top-level command.
 	Parent string
+	// Group is the group of a top-level command in the overview: start, serve, watch, agents, judge or store.
+	Group string
 	// First describes the result for a newcomer. The overview begins with such commands. Usually "".
 	First string
 	// New returns a pointer to a struct. Its tags declare the flags; its method Run gets a context.Context and a

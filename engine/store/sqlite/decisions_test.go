@@ -188,14 +188,12 @@ func TestUnreadableDecision(t *testing.T) {
 
 // A search by time starts at the right block and finds everything, even if clocks jump.
 func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
+	storetest.SkipUnlessLong(t)
 	t.Parallel()
 	s := openAt(t, newPath(t))
 	defer s.Close()
 	var inst record.Instance
-	events, perHour := 5000, 50 // two blocks
-	if storetest.Long() {
-		events, perHour = 10_000, 100 // three blocks
-	}
+	const events, perHour = 10_000, 100 // three blocks
 	at := func(i int) time.Time {
 		return storetest.Epoch.Add(time.Duration(i/perHour) * time.Hour).Add(-time.Duration(i%7) * 3 * time.Hour)
 	}

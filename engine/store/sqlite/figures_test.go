@@ -31,6 +31,7 @@ func indexAll(t testing.TB, s *sqlite.Store) {
 // The figures equal a recount of the decisions, whatever was written, removed and indexed, by any process and after
 // any number of restarts.
 func TestFiguresAreARecount(t *testing.T) {
+	storetest.SkipUnlessLong(t)
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		path := newPath(t)

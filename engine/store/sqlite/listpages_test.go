@@ -16,10 +16,8 @@ import (
 
 // A list page reads about as much in a large store as in a small one, for every kind of list.
 func TestListsReadOnlyWhatTheyShow(t *testing.T) {
-	few, many := 1000, 6000
-	if storetest.Long() {
-		many = 300_000
-	}
+	storetest.SkipUnlessLong(t)
+	const few, many = 1000, 300_000
 	small, large := fillStore(t, few), fillStore(t, many)
 	smallPages, largePages := listPages(t, small, few), listPages(t, large, many)
 	for _, name := range slices.Sorted(maps.Keys(largePages)) {

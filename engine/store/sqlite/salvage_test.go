@@ -447,6 +447,7 @@ func schemaPages(t *testing.T, path string) (pages []int) {
 
 // Any page of the list of tables may be lost, in a backup as in a store: this program knows its contents.
 func TestSalvageWithoutTheListOfTables(t *testing.T) {
+	storetest.SkipUnlessLong(t)
 	salvageOnly(t)
 	instances, events := keep(t)
 	store := harmed(t, func(b []byte) []byte { return b })
@@ -512,6 +513,7 @@ func TestSalvageOfNothing(t *testing.T) {
 // Inner pages are lost. Rows that are no longer reachable are reported, as keys and as events of instances. Nothing
 // that was removed comes back.
 func TestSalvageNamesWhatNothingLeadsTo(t *testing.T) {
+	storetest.SkipUnlessLong(t)
 	salvageOnly(t)
 	t.Parallel()
 	instances, events := keep(t)

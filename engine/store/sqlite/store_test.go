@@ -31,9 +31,7 @@ func unsynced(t testing.TB, path string) *sqlite.Store {
 
 // TestConformanceOfALoneWriter runs the suite with direct writes from the start.
 func TestConformanceOfALoneWriter(t *testing.T) {
-	if !storetest.Long() {
-		t.Skip("the suite once more; GAVEL_LONG=1 has the time")
-	}
+	storetest.SkipUnlessLong(t)
 	d := driver(func(t testing.TB, path string) *sqlite.Store {
 		s := unsynced(t, path)
 		s.Alone()

@@ -117,7 +117,7 @@ func commands() []module.Command {
 		return &module.OperationCommand{Operation: op, Positional: []string{"chain"}, Bad: []engine.Code{engine.CodeConflict}, Text: printSchedule}
 	}
 	return []module.Command{
-		{Name: chain, Help: "Run steps across MCP servers, and check their definitions.", Detail: detailOf(chain)},
+		{Name: chain, Group: "agents", Help: "Run steps across MCP servers, and check their definitions.", Detail: detailOf(chain)},
 		{Parent: chain, Name: "lint", Help: "Check definitions of chains.", New: func() any { return &lintCommand{} }},
 		{Parent: chain, Name: "graph", Help: "Draw a chain.", New: func() any { return &graphCommand{} }},
 		{Parent: chain, Name: "run", Help: "Run a chain locally, and show its steps.", New: func() any { return &runCommand{} }},
@@ -130,7 +130,7 @@ func commands() []module.Command {
 		below(chain, "pause", "Stop a run before its next step.", detailOf("chain pause"), change(AskPause.Operation)),
 		below(chain, "resume", "Continue a paused run.", detailOf("chain resume"), change(AskResume.Operation)),
 		below(chain, "redrive", "Run a failed run again from the step that failed.", detailOf("chain redrive"), change(AskRedrive.Operation)),
-		{Name: schedule, Help: "Show, pause and trigger the schedules of chains.", Detail: detailOf(schedule)},
+		{Name: schedule, Group: "agents", Help: "Show, pause and trigger the schedules of chains.", Detail: detailOf(schedule)},
 		below(schedule, "list", "List schedules, with the next run and the last tick of each.", detailOf("schedule list"), &module.OperationCommand{
 			Operation: AskSchedules.Operation, Rows: scheduleRows, None: "no chain has a schedule", Spare: []string{"ACTS FOR"},
 		}),

@@ -16,7 +16,7 @@ func init() {
 	module.Register(module.Module{
 		Name: "demo",
 		Commands: []module.Command{{
-			Name: "demo", Help: "Watch an agent drive a judged workflow, against the real server.",
+			Name: "demo", Group: "start", Help: "Watch an agent drive a judged workflow on a real server.",
 			First: "see an agent being judged, in seconds",
 			New:   func() any { return &command{} }, Unconfigured: true,
 		}},

@@ -30,7 +30,7 @@ func init() {
 	module.Register(module.Module{
 		Name: "gateway",
 		Commands: []module.Command{{
-			Name: "upstream", Help: "Inspect other MCP servers, and pin the tools that gavel lists.",
+			Name: "upstream", Group: "agents", Help: "Inspect other MCP servers and pin their tools.",
 			New: func() any { return &command{} },
 		}},
 		Sections: []module.Section{

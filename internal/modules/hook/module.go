@@ -30,7 +30,7 @@ func init() {
 	module.Register(module.Module{
 		Name: "hook",
 		Commands: []module.Command{{
-			Name: "hook", Help: "Answer the hooks of coding agents, and install them.",
+			Name: "hook", Group: "agents", Help: "Answer the hooks of coding agents, and install them.",
 			New: func() any { return &command{} },
 		}},
 		Sections: []module.Section{{

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 // When a standby takes over, stores whose URL names both servers continue on the new server without being reopened,
 // and find everything that was acknowledged.
 func TestFailover(t *testing.T) {
+	storetest.SkipUnlessLong(t)
 	primary := pgtest.New(t)
 	standby := primary.Standby(t)
 	first, err := url.Parse(primary.URL)

@@ -65,6 +65,7 @@ func fill(t testing.TB, s *opened, n int) {
 
 // TestMany checks a store in which every list has more than one page.
 func TestMany(t *testing.T) {
+	storetest.SkipUnlessLong(t)
 	s := unsynced(t, newSchema(t))
 	defer s.Close()
 	const n = 12_000

@@ -147,14 +147,12 @@ func TestTerminatedBackends(t *testing.T) {
 // If the server is killed, everything that it acknowledged is present after its restart, and the store continues
 // without being reopened.
 func TestKilledServer(t *testing.T) {
+	storetest.SkipUnlessLong(t)
 	own := pgtest.New(t)
 	stores := []store.Store{openAt(t, own.URL, ""), openAt(t, own.URL, "")}
 	defer stores[0].Close()
 	defer stores[1].Close()
-	rounds := 2
-	if storetest.Long() {
-		rounds = 10
-	}
+	const rounds = 10
 	stop := make(chan struct{})
 	go func() {
 		defer close(stop)

@@ -20,9 +20,7 @@ import (
 
 // TestConformanceBehindAProxy runs the suite behind PgBouncer, which gives each transaction another session.
 func TestConformanceBehindAProxy(t *testing.T) {
-	if !storetest.Long() {
-		t.Skip("the suite once more; GAVEL_LONG=1 has the time")
-	}
+	storetest.SkipUnlessLong(t)
 	at := pgtest.StartProxy(t, pgtest.Shared(t).Fast)
 	defer dropSpare(t)
 	reopen := func(t testing.TB, s store.Store) store.Store {
@@ -59,9 +57,7 @@ func TestInspectGuestBehindAProxy(t *testing.T) {
 // TestCancelledStatementsLeaveTheProxyRunning cancels statements at their deadline, many at a time.
 func TestCancelledStatementsLeaveTheProxyRunning(t *testing.T) {
 	t.Parallel()
-	if !storetest.Long() {
-		t.Skip("GAVEL_LONG=1 has the time")
-	}
+	storetest.SkipUnlessLong(t)
 	cfg, err := pgxpool.ParseConfig(pgtest.StartProxy(t, pgtest.Shared(t).NewDatabase(t)))
 	if err != nil {
 		t.Fatal(err)

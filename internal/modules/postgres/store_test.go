@@ -103,6 +103,7 @@ func TestConformance(t *testing.T) {
 	pgtest.Shared(t)
 	defer dropSpare(t)
 	storetest.Run(t, storetest.Driver{
+		Sample: true,
 		Open:   func(t testing.TB) store.Store { return unsynced(t, emptySchema(t)) },
 		Reopen: func(t testing.TB, closed store.Store) store.Store { return unsynced(t, closed.(*opened).schema) },
 		Beside: func(t testing.TB, first store.Store) store.Store { return unsynced(t, first.(*opened).schema) },

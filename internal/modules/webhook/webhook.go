@@ -27,7 +27,7 @@ func init() {
 	module.Register(module.Module{
 		Name: "webhook",
 		Commands: []module.Command{{
-			Name: "webhook", Help: "Try webhooks, and send again what their receivers did not accept.",
+			Name: "webhook", Group: "watch", Help: "Test webhooks, and resend events that were not accepted.",
 			New: func() any { return &command{} },
 		}},
 		Sections: []module.Section{
