@@ -66,7 +66,7 @@ const (
 func (c Calibration) Shortcoming() string {
 	f := c.Approvals
 	if f == nil {
-		return "its fit on approvals was not measured; make it anew with gavel eval calibrate"
+		return "its fit on approvals was not measured; run gavel eval calibrate again"
 	}
 	switch over := f.Mean - f.RightLow; {
 	case f.Groups < fewestFitGroups:
@@ -74,7 +74,7 @@ func (c Calibration) Shortcoming() string {
 	case f.ECE > mostFitError:
 		return fmt.Sprintf("its ECE on approvals is %.3f, more than %v", f.ECE, mostFitError)
 	case over > mostOverstated:
-		return fmt.Sprintf("it may overstate approvals by %.3f, more than %v: %.3f on average, where %.3f are right, at least %.3f", over, mostOverstated, f.Mean, f.Right, f.RightLow)
+		return fmt.Sprintf("it may overstate approvals by %.3f, more than %v: %.3f on average, while %.3f are right, at least %.3f", over, mostOverstated, f.Mean, f.Right, f.RightLow)
 	}
 	return ""
 }
@@ -248,7 +248,7 @@ func NewCalibrations(all []Calibration) (*Calibrations, error) {
 		}
 		at := binding{one.Model, one.PromptDigest, one.CriteriaDigest}
 		if before, taken := first[at]; taken {
-			errs = append(errs, fmt.Errorf("%s: model, promptDigest and criteriaDigest are those of calibrations[%d]; keep one of them", path, before))
+			errs = append(errs, fmt.Errorf("%s: same model, promptDigest and criteriaDigest as calibrations[%d]; remove one", path, before))
 			continue
 		}
 		first[at] = i

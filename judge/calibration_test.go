@@ -94,7 +94,7 @@ func TestParseCalibrationsRefuses(t *testing.T) {
 		{"a fit of nothing", fileOf(entryOf("approvals", `{"n":0,"groups":0,"mean":1,"right":1,"rightLow":0.1,"ece":0}`)), "calibrations[0].approvals: n is 0"},
 		{"a share above 1", fileOf(entryOf("approvals", `{"n":9,"groups":9,"mean":1.1,"right":1,"rightLow":0.1,"ece":0}`)), "calibrations[0].approvals.mean: is 1.1"},
 		{"a bound above the share", fileOf(entryOf("approvals", `{"n":9,"groups":9,"mean":1,"right":0.5,"rightLow":0.6,"ece":0}`)), "calibrations[0].approvals.rightLow: is 0.6"},
-		{"two for the same", fileOf(entryOf(), entryOf("promptDigest", `"sha256:q"`), isotonicEntry("[0]", "[0]")), "calibrations[2]: model, promptDigest and criteriaDigest are those of calibrations[0]"},
+		{"two for the same", fileOf(entryOf(), entryOf("promptDigest", `"sha256:q"`), isotonicEntry("[0]", "[0]")), "calibrations[2]: same model, promptDigest and criteriaDigest as calibrations[0]"},
 		{"two flaws", fileOf(entryOf("n", "0"), entryOf("method", `"x"`)), "calibrations[1].method"},
 	} {
 		got, err := ParseCalibrations([]byte(tt.file))
@@ -161,7 +161,7 @@ func TestCalibrationsHaveToFit(t *testing.T) {
 		{"on the limits", `{"n":30,"groups":30,"mean":0.9,"right":0.85,"rightLow":0.8,"ece":0.1}`, ""},
 		{"few groups", `{"n":600,"groups":29,"mean":0.9,"right":0.9,"rightLow":0.85,"ece":0.01}`, "in 29 groups, fewer than 30"},
 		{"a bad fit", `{"n":600,"groups":300,"mean":0.9,"right":0.9,"rightLow":0.85,"ece":0.101}`, "its ECE on approvals is 0.101, more than 0.1"},
-		{"a lenient judge", `{"n":600,"groups":300,"mean":0.94,"right":0.8,"rightLow":0.75,"ece":0.1}`, "it may overstate approvals by 0.190, more than 0.1: 0.940 on average, where 0.800 are right, at least 0.750"},
+		{"a lenient judge", `{"n":600,"groups":300,"mean":0.94,"right":0.8,"rightLow":0.75,"ece":0.1}`, "it may overstate approvals by 0.190, more than 0.1: 0.940 on average, while 0.800 are right, at least 0.750"},
 		{"too few to show it", `{"n":31,"groups":31,"mean":0.9,"right":0.9,"rightLow":0.75,"ece":0.05}`, "may overstate"},
 		{"modest", `{"n":600,"groups":300,"mean":0.75,"right":0.84,"rightLow":0.8,"ece":0.09}`, ""},
 	} {

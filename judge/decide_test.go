@@ -236,7 +236,7 @@ func TestDecide(t *testing.T) {
 			"a refusal without words", newCase(validated(ok)), replies(refuses(1, "")), nil,
 			seen{
 				judge.Reject, judge.CodeValidatorRejected, 1, judge.AssuranceValidators, judge.LayerScript, "approved",
-				[]string{"The validator transitionValidators.approve refuses the data without saying why."},
+				[]string{"The validator transitionValidators.approve refuses the data without giving a reason."},
 			},
 		},
 		{
@@ -290,7 +290,7 @@ func TestDecide(t *testing.T) {
 			"no route", newCase(routes("false", "false")), chooses(-1), nil,
 			seen{
 				judge.Reject, judge.CodeNoRoute, 1, judge.AssuranceNone, judge.LayerScript, "",
-				[]string{"None of the conditions of this action holds, so it leads nowhere (it could lead to p, q)."},
+				[]string{"None of this action's conditions is true, so it has no target (possible targets: p, q)."},
 			},
 		},
 		{
@@ -732,7 +732,7 @@ func TestReasoningTellsWhatToDo(t *testing.T) {
 		},
 		{
 			"nobody to review", newCase(ruled(useLLM), ruled(strict)),
-			"This move needs a model's judgement, and no model is configured. Trying again will not help; ask the operator to configure a model, or the owner of the workflow not to ask for one.",
+			"This move needs a model's judgement, and no model is configured. Trying again will not help; ask the operator to configure a model, or the workflow's owner to turn useLLM off.",
 		},
 		{
 			"somebody to review", newCase(ruled(useLLM), ruled(strict), func(c *judge.Case) { c.ReviewPath = true }),

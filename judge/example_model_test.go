@@ -58,6 +58,6 @@ func ExampleNewModel() {
 	// Output:
 	// approve  by model 0.892 llm
 	// reject cannot_assess by model 0.5 none
-	//   The model could not tell from what it was shown.
+	//   The model could not decide from the data it received.
 	//   Cannot be assessed (the quote is not in what the model was shown): The comments say what the totals were compared with
 }

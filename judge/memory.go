@@ -99,7 +99,7 @@ func (m *modelLayer) recallPast(ctx context.Context, c Case) (caseHistory, error
 	}
 	recalled, err := m.Memory.Recall(ctx, c.Guard, c.Identity, now.Add(-m.RefusalWindow))
 	if err != nil {
-		return caseHistory{}, fmt.Errorf("judge: recall what was said of this case: %w", err)
+		return caseHistory{}, fmt.Errorf("judge: recall earlier answers to this case: %w", err)
 	}
 	p := caseHistory{Recollection: recalled}
 	p.Refusals = max(p.Refusals, 0)
@@ -131,7 +131,7 @@ func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock 
 	recalled, err := memory.Recall(ctx, "", c.Bound, now.Add(-BoundFor))
 	switch {
 	case err != nil:
-		return Opinion{}, fmt.Errorf("judge: recall what was said of this case: %w", err)
+		return Opinion{}, fmt.Errorf("judge: recall earlier answers to this case: %w", err)
 	case !isRefusal(recalled.Opinion):
 		return op, nil
 	}

@@ -190,7 +190,7 @@ func (q question) verifyCriterion(a llm.Criterion, proof Proof) (status, why str
 		return a.Status, ""
 	case llm.StatusMet:
 	default:
-		return llm.StatusCannotAssess, "the model gave it a status that does not exist"
+		return llm.StatusCannotAssess, "the model gave it an unknown status"
 	}
 	if strings.TrimSpace(a.Evidence) == "" {
 		return llm.StatusCannotAssess, "the model gave no evidence"
@@ -201,7 +201,7 @@ func (q question) verifyCriterion(a llm.Criterion, proof Proof) (status, why str
 		}
 	}
 	if ok, why := q.shown.Contain(a.Evidence); !ok {
-		why = cmp.Or(why, "its evidence is not in what the model was shown")
+		why = cmp.Or(why, "its evidence is not in the documents that the model received")
 		return llm.StatusCannotAssess, q.clean(why, maxQuote)
 	}
 	if why := proof.missing(a.Evidence, q.shown, q.leastWords(proof)); why != "" {
@@ -257,7 +257,7 @@ func (q question) rejectionFindings(a llm.Answer, unmet []CriterionVerdict) []va
 	}
 	out = append(out, q.objectionFindings(objections)...)
 	if len(out) == 0 {
-		why := cmp.Or(q.clean(a.Reasoning, maxPhrase), "The model objects without saying why.")
+		why := cmp.Or(q.clean(a.Reasoning, maxPhrase), "The model objects without giving a reason.")
 		out = append(out, validators.Finding{Code: CodeModelObjection, Message: why})
 	}
 	return out

@@ -157,11 +157,11 @@ func (p Proof) missing(quote string, docs shown.Documents, leastWords int) strin
 	docs = p.sources(docs)
 	if from := p.source(); from != "" {
 		if ok, _ := docs.Contain(quote); !ok {
-			return "its quote does not stand in " + from
+			return "its quote does not appear in " + from
 		}
 	}
 	if n := countWords(quote); n < leastWords && (p.MinWords > 0 || len(docs.WholeAt(quote)) == 0) {
-		return fmt.Sprintf("its quote has %d of the %d words that it takes", n, leastWords)
+		return fmt.Sprintf("its quote has %d of the %d required words", n, leastWords)
 	}
 	if p.Figure && !strings.ContainsFunc(quote, unicode.IsDigit) {
 		return "its quote has no figure"

@@ -60,11 +60,11 @@ func joinFindings(findings []validators.Finding) string {
 func nextStep(code string, retryAfter time.Duration) string {
 	switch code {
 	case CodeLowConfidence:
-		return "Add what makes the data more convincing and perform the action again, or ask a person."
+		return "Make the data more convincing and perform the action again, or ask a person."
 	case CodeAssuranceTooLow:
 		return "Other data will not change this; ask a person or the owner of the workflow."
 	case CodeJudgeNotConfigured:
-		return "Trying again will not help; ask the operator to configure a model, or the owner of the workflow not to ask for one."
+		return "Trying again will not help; ask the operator to configure a model, or the workflow's owner to turn useLLM off."
 	case CodeJudgeUnavailable:
 		if retryAfter > 0 {
 			return retryAdvice(retryAfter)
@@ -74,26 +74,26 @@ func nextStep(code string, retryAfter time.Duration) string {
 		if retryAfter > 0 { // the model was not asked
 			return retryAdvice(retryAfter)
 		}
-		return "Perform the action again with shorter, plainer data; if that does not help, tell the operator."
+		return "Perform the action again with shorter, simpler data; if that does not help, tell the operator."
 	case CodeCannotAssess:
-		return "Add the evidence that is missing and perform the action again."
+		return "Add the missing evidence and perform the action again."
 	case CodeCriterionNotMet:
-		return "Do what the criterion asks for, and perform the action again with data that shows it."
+		return "Do what the criterion requires, then perform the action again with data that shows it."
 	case CodeLoopGuard:
-		return "Sending this again or in other words will not help; do what was asked for, or ask a person. " + liftsGuard
+		return "Sending this again or rephrased will not help; do what the refusals ask for, or ask a person. " + liftsGuard
 	case CodeInstructionInData:
-		return "Take out what addresses the judge; leave only what the move is about."
+		return "Remove text that addresses the judge; keep only data about the move."
 	case CodeNoRoute:
-		return "Read the conditions of this action in the definition, and send data that meets one of them."
+		return "Read this action's conditions in the definition, and send data that meets one."
 	}
 	return ""
 }
 
 // ReviewsAreOff is a suggestion of each refusal that would have been a review.
-const ReviewsAreOff = "A person could decide this, but reviews are off. The operator turns them on by starting gavel without --no-reviews, and without reviews: false in its configuration file."
+const ReviewsAreOff = "A person could decide this, but reviews are off. To turn them on, the operator starts gavel without --no-reviews, and without reviews: false in its configuration file."
 
 // liftsGuard explains how the loop guard is lifted.
-const liftsGuard = "An operator lifts this with workflow.judge.clear (gavel judge clear); so does a person who approves the move, and time, because refusals count for a while only."
+const liftsGuard = "An operator lifts this with workflow.judge.clear (gavel judge clear). It also ends when a person approves the move, or when the refusals expire."
 
 func retryAdvice(after time.Duration) string {
 	return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", roundUp(after))
@@ -113,12 +113,12 @@ func troubleMessage(t Trouble) string {
 	case TroubleUnavailable:
 		return "The model that has to judge this move could not be reached."
 	case TroubleCannotAssess:
-		return "The model could not tell from what it was shown."
+		return "The model could not decide from the data it received."
 	case TroubleLoopGuard:
-		return "The model has refused this repeatedly and is not asked about it again for now."
+		return "The model has refused this repeatedly and is not asked again for now."
 	case TroubleNone, TroubleUnreadable:
 	}
-	return "The model's answer could not be read as a judgement."
+	return "The model's answer contained no readable judgement."
 }
 
 func defaultReason(op Opinion) string {
@@ -126,22 +126,22 @@ func defaultReason(op Opinion) string {
 		return op.Reasoning
 	}
 	if op.Outcome == Escalate {
-		return "The " + string(op.Layer) + " layer wants a person to decide, without saying why."
+		return "The " + string(op.Layer) + " layer wants a person to decide, without giving a reason."
 	}
-	return "The " + string(op.Layer) + " layer objects without saying why."
+	return "The " + string(op.Layer) + " layer objects without giving a reason."
 }
 
 func assuranceFinding(have, need Assurance) validators.Finding {
 	return validators.Finding{
 		Code: CodeAssuranceTooLow,
-		Message: fmt.Sprintf("This move needs the assurance %s (examined by %s), and only reached %s (%s).",
+		Message: fmt.Sprintf("This move needs the assurance %s (examined by %s), but reached only %s (%s).",
 			need, need.describe(), have, have.describe()),
 	}
 }
 
 // unprovenFinding adds to an outage that a criterion needs a quote from the evidence.
 func unprovenFinding(why validators.Finding, criterion string) validators.Finding {
-	why.Message = joinSentences(why.Message, "Only a quote from fetched evidence meets this criterion, and nobody looked for one: "+cleanText(criterion, maxPhrase))
+	why.Message = joinSentences(why.Message, "Only a quote from fetched evidence meets this criterion, and none was searched for: "+cleanText(criterion, maxPhrase))
 	return why
 }
 
@@ -157,20 +157,20 @@ func confidenceFinding(v Verdict) validators.Finding {
 		if v.Assurance == AssuranceLLM {
 			shrunk = ", shrunk because the model is not calibrated"
 		}
-		f.Message = fmt.Sprintf("The model approves. What lacks is the judge's certainty, not the data: it is %s%s, and lower than this workflow requires.", FormatConfidence(v.Confidence), shrunk)
-		f.Hint = "The same data can be right; ask a person, or the owner of the workflow for a calibrated model or a lower minConfidence."
+		f.Message = fmt.Sprintf("The model approves, but its confidence is only %s%s, which is lower than this workflow requires. The data is not the problem.", FormatConfidence(v.Confidence), shrunk)
+		f.Hint = "Ask a person to decide, or ask the workflow's owner for a calibrated model or a lower minConfidence."
 	}
 	return f
 }
 
 func confidenceWarning(c float64) string {
-	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", FormatConfidence(c))
+	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; the move passed because strictMode is off.", FormatConfidence(c))
 }
 
 // Messages about a move that left a model nothing to judge.
 const (
-	notAsked      = "The model was not asked: there are no data, context or evidence to judge, and no criteria."
-	sendSomething = "The model was not asked, because there are no data, context or evidence to judge: send data that say what was done, or ask a person."
+	notAsked      = "The model was not asked: there is no data, context or evidence to judge, and there are no criteria."
+	sendSomething = "The model was not asked, because there is no data, context or evidence to judge: send data that describes what was done, or ask a person."
 )
 
 func fallbackWarning(why string, have Assurance) string {
@@ -233,7 +233,7 @@ func failureMessage(t Trouble, class llm.Class) string {
 	case llm.ClassFilter, llm.ClassRefusal:
 		return "The model refused to judge this move."
 	case llm.ClassTruncated:
-		return "The model's answer broke off before its judgement."
+		return "The model's answer was cut off before its judgement."
 	case llm.ClassInconsistent:
 		return "The model's answer contradicts itself."
 	case llm.ClassQuality:
@@ -250,7 +250,7 @@ func busyMessage(e *llm.Error) string {
 	case llm.ClassShareSpent:
 		return "You have reached the limit per minute for the model that has to judge this move."
 	case llm.ClassBusy:
-		return "Too many questions wait for the model that has to judge this move."
+		return "Too many questions are waiting for the model that has to judge this move."
 	case llm.ClassQuota:
 		return "The budget of the model that has to judge this move is used up; your requests contributed to that."
 	default:
@@ -259,9 +259,9 @@ func busyMessage(e *llm.Error) string {
 }
 
 func unknownModel(name string) string {
-	return fmt.Sprintf("This move asks for the judgement of the model %.80q, and no such model is configured.", name)
+	return fmt.Sprintf("This move needs the model %.80q, but no such model is configured.", name)
 }
 
 func budgetSpent(principal string, frees time.Duration) string {
-	return fmt.Sprintf("The principal %.80q has used up its questions to the model; ask again in %s.", principal, roundUp(frees))
+	return fmt.Sprintf("The principal %.80q has used up its quota of questions to the model; ask again in %s.", principal, roundUp(frees))
 }

@@ -129,8 +129,8 @@ func refusalFindings(r script.Result) []validators.Finding {
 	if len(out) == 0 {
 		out = append(out, validators.Finding{
 			Code:    CodeValidatorRejected,
-			Message: fmt.Sprintf("The validator %s refuses the data without saying why.", r.Name),
-			Hint:    "Read the validator in the workflow's definition to see what it demands.",
+			Message: fmt.Sprintf("The validator %s refuses the data without giving a reason.", r.Name),
+			Hint:    "Read the validator in the workflow's definition.",
 		})
 	}
 	return out
@@ -151,7 +151,7 @@ func noRoute(candidates []Candidate) validators.Finding {
 	}
 	return validators.Finding{
 		Code:    CodeNoRoute,
-		Message: fmt.Sprintf("None of the conditions of this action holds, so it leads nowhere (it could lead to %s).", strings.Join(targets, ", ")),
+		Message: fmt.Sprintf("None of this action's conditions is true, so it has no target (possible targets: %s).", strings.Join(targets, ", ")),
 	}
 }
 

@@ -353,7 +353,7 @@ func TestRetryAfterOfWhatIsUnreadable(t *testing.T) {
 	for wait, want := range map[time.Duration]string{
 		90*time.Second - time.Millisecond: "again in 1m30s.",
 		time.Millisecond:                  "again in 1s.",
-		0:                                 "again with shorter, plainer data",
+		0:                                 "again with shorter, simpler data",
 	} {
 		spent.RetryAfter = wait
 		v := settle(deliberation{opinions: []Opinion{legal(), spent}, rubric: rubric(useLLM), target: "next"})

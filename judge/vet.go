@@ -60,13 +60,13 @@ func flawOf(asked LayerName, op Opinion) string {
 	case op.Layer != asked:
 		return fmt.Sprintf("speaks as %.40q", op.Layer)
 	case op.Outcome != Approve && op.Outcome != Reject && op.Outcome != Escalate:
-		return fmt.Sprintf("says %.40q, which is no outcome", op.Outcome)
+		return fmt.Sprintf("has the unknown outcome %.40q", op.Outcome)
 	case !(op.Confidence >= 0 && op.Confidence <= 1):
 		return fmt.Sprintf("gives the confidence %v, which is not 0 to 1", op.Confidence)
 	case op.Trouble == TroubleNone && op.Assurance.rank() == 0:
 		return fmt.Sprintf("claims the assurance %.40q, which is unknown", op.Assurance)
 	case op.Outcome == Approve && len(op.Findings) > 0:
-		return "approves what it objects to"
+		return "both approves and objects"
 	case op.Outcome == Approve && op.Fault:
 		return "approves although it failed"
 	case slices.ContainsFunc(op.Findings, func(f validators.Finding) bool { return f.Code == "" || f.Message == "" }):
@@ -74,7 +74,7 @@ func flawOf(asked LayerName, op Opinion) string {
 	case op.Evidence != nil && asked != LayerEvidence:
 		return "has evidence, which another layer fetches"
 	case (op.Trouble != TroubleNone || op.Model != nil) && asked != LayerModel:
-		return "has what only a model can have"
+		return "has a field that only a model may set"
 	}
 	return ""
 }
@@ -83,20 +83,20 @@ func modelFlawOf(op Opinion) string {
 	switch op.Trouble {
 	case TroubleNone:
 		if op.Outcome == Escalate {
-			return "escalates without saying what kept it from a judgement"
+			return "escalates without naming the trouble"
 		}
 		if op.Assurance != AssuranceLLM && op.Assurance != AssuranceLLMCalibrated {
 			return fmt.Sprintf("claims the assurance %.40s, which a model cannot give", op.Assurance)
 		}
 	case TroubleNotConfigured, TroubleUnavailable, TroubleUnreadable, TroubleCannotAssess, TroubleLoopGuard:
 		if op.Outcome != Escalate {
-			return fmt.Sprintf("says %s although it has no judgement (%s)", op.Outcome, op.Trouble)
+			return fmt.Sprintf("decides %s although it has no judgement (%s)", op.Outcome, op.Trouble)
 		}
 	default:
 		return fmt.Sprintf("names the trouble %.40q, which is unknown", op.Trouble)
 	}
 	if op.Fault || op.Route != nil {
-		return "reports what only scripts can"
+		return "has a field that only scripts may set"
 	}
 	if len(op.Findings) > maxModelFindings || textSize(op) > maxModelText {
 		return "is too long"

@@ -44,7 +44,7 @@ func TestVettedModel(t *testing.T) {
 		{"claims to be a person", with(model(0.9), func(op *Opinion) { op.Assurance = AssuranceHuman }), TroubleUnreadable},
 		{"claims less than a model", with(model(0.9), func(op *Opinion) { op.Assurance = AssuranceNone }), TroubleUnreadable},
 		{"claims no assurance", with(model(0.9), func(op *Opinion) { op.Assurance = "" }), TroubleUnreadable},
-		{"approves what it objects to", with(model(0.9), func(op *Opinion) { op.Findings = rejected.Findings }), TroubleUnreadable},
+		{"both approves and objects", with(model(0.9), func(op *Opinion) { op.Findings = rejected.Findings }), TroubleUnreadable},
 		{"approves in trouble", with(model(0.9), func(op *Opinion) { op.Trouble = TroubleUnavailable }), TroubleUnreadable},
 		{"rejects in trouble", with(rejected, func(op *Opinion) { op.Trouble = TroubleUnavailable }), TroubleUnreadable},
 		{"makes up a trouble", with(troubled(TroubleUnavailable), func(op *Opinion) { op.Trouble = "holiday" }), TroubleUnreadable},

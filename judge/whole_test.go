@@ -102,7 +102,7 @@ func TestLowConfidenceNamesTheJudge(t *testing.T) {
 		if want == "" {
 			continue
 		}
-		for _, text := range []string{"the judge's certainty, not the data", "it is " + want + ", shrunk", "ask a person"} {
+		for _, text := range []string{"The data is not the problem", "its confidence is only " + want + ", shrunk", "Ask a person"} {
 			if v.Code != judge.CodeLowConfidence || !strings.Contains(v.Reasoning, text) {
 				t.Errorf("stated %v: %q is not in %s", stated, text, v.Reasoning)
 			}

@@ -121,7 +121,7 @@ func TestPromptsAreCompleted(t *testing.T) {
 		v := s.must(agent, http.MethodGet, "/v1/runs/"+run, "")
 		results = append(results, fmt.Sprint(v["output"], v["error"]))
 	}
-	if !strings.Contains(results[0], "advice:Begin with the list.") || !strings.Contains(results[1], "used up its questions to the model") {
+	if !strings.Contains(results[0], "advice:Begin with the list.") || !strings.Contains(results[1], "used up its quota of questions to the model") {
 		t.Errorf("%q", results)
 	}
 }

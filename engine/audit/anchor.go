@@ -63,7 +63,7 @@ const leadPatience = 5 * time.Second
 func (a *Auditor) lead(ctx context.Context, job string, do func(ctx context.Context) error) error {
 	err := a.engine.Lead(ctx, job, leadPatience, do)
 	if errors.Is(err, store.ErrLeaseTaken) || errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrConflict) {
-		return &engine.Error{Code: engine.CodeBusy, Message: "Another process does the same just now.", Hint: "Try again in half a minute.", Err: err}
+		return &engine.Error{Code: engine.CodeBusy, Message: "Another process is already doing this.", Hint: "Try again in half a minute.", Err: err}
 	}
 	return err
 }
@@ -78,7 +78,7 @@ func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 	// include it already, or if an instance that starts during the walk is missing from them.
 	events, err := a.store.LastPosition(ctx)
 	if err != nil {
-		return AnchorResult{}, engine.StoreError("say how many events it has", err)
+		return AnchorResult{}, engine.StoreError("count its events", err)
 	}
 	rules, err := a.engine.RuleHead(ctx)
 	if err != nil {
@@ -167,7 +167,7 @@ func (a *Auditor) listMovedHeads(ctx context.Context, last int64, rules record.H
 	var out []record.Head
 	for inst, err := range a.store.Instances(ctx, store.InstanceQuery{MovedAfter: seen.position, Heads: true}) {
 		if err != nil {
-			return nil, engine.StoreError("say where the instances stand", err)
+			return nil, engine.StoreError("list the instances", err)
 		}
 		if h := headOf(inst); fresh(h) {
 			out = append(out, h)
@@ -212,14 +212,14 @@ func lastAnchor(ctx context.Context, db store.Store) (anchorNote, record.Tree, e
 		return anchorNote{}, record.Tree{}, newAnchorError(err)
 	}
 	if said.Number != stored.Number || tree.Size() != said.Size || tree.Root() != said.Root {
-		return anchorNote{}, record.Tree{}, newAnchorError(fmt.Errorf("anchor %d is not what its note says", stored.Number))
+		return anchorNote{}, record.Tree{}, newAnchorError(fmt.Errorf("anchor %d does not match its note", stored.Number))
 	}
 	return anchorNote{stored.Note, said}, tree, nil
 }
 
 func newAnchorError(err error) error {
 	return &engine.Error{
-		Code: engine.CodeUnavailable, Message: "The anchors in this store are damaged, and nothing can go on from them.",
+		Code: engine.CodeUnavailable, Message: "The anchors in this store are damaged and cannot be continued.",
 		Hint: "Run gavel verify to see what was changed; restore a backup.", Err: err,
 	}
 }

@@ -227,7 +227,7 @@ func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep wor
 	}
 	needed, err := r.unexported.firstOf(ctx, inst.ID)
 	if err != nil {
-		return engine.StoreError("find what is not exported", err)
+		return engine.StoreError("find the unexported events", err)
 	}
 	upTo, pinned := whole.findCut(now.Add(-workflow.MinRetention), needed)
 	if upTo < whole.events[0].seq {
@@ -338,7 +338,7 @@ func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (sur
 		out.events = append(out.events, e)
 	}
 	if chain.Head() != inst.Head || chain.Seq() != inst.Seq {
-		return out, &record.BrokenError{Instance: inst.ID, Seq: chain.Seq() + 1, How: "the history does not end where the instance is"}
+		return out, &record.BrokenError{Instance: inst.ID, Seq: chain.Seq() + 1, How: "the history does not end at the instance's event"}
 	}
 	return out, nil
 }
@@ -352,7 +352,7 @@ func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Inst
 	}
 	floor, err := r.store.Snapshot(ctx, first.Instance, cut.Revision)
 	if errors.Is(err, store.ErrNotFound) || err == nil && (floor.Seq != first.Seq-1 || floor.Head != first.PrevHash) {
-		return record.Instance{}, &record.BrokenError{Instance: first.Instance, Seq: first.Seq, How: "the beginning is missing, and no snapshot stands for it"}
+		return record.Instance{}, &record.BrokenError{Instance: first.Instance, Seq: first.Seq, How: "the beginning is missing, and no snapshot replaces it"}
 	}
 	return floor, err
 }
@@ -424,7 +424,7 @@ func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, wh
 	}
 	if key := r.signer; key != nil {
 		if ev.Truncation.Note, err = key.Sign(ev.Truncation.Text(inst.ID)); err != nil {
-			return engine.InternalError("sign what is removed", err)
+			return engine.InternalError("sign the removal", err)
 		}
 	}
 	sealed, next, err := record.Seal(inst, ev, nil)
@@ -453,7 +453,7 @@ func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
 		return engine.StoreError("read the last anchor", err)
 	}
 	return &engine.Error{
-		Code: engine.CodeUnavailable, Message: "This store is anchored, and without the key that signs its anchors a removal cannot be told from tampering.",
+		Code: engine.CodeUnavailable, Message: "This store is anchored: a removal that is not signed with the anchor key looks like tampering.",
 		Hint: "Give the key with --anchor-key or in GAVEL_ANCHOR_KEY.",
 	}
 }
@@ -513,7 +513,7 @@ func (r *retainer) checkSignature(newest store.Anchor, tree record.Tree) error {
 	case err != nil:
 		return newAnchorError(err)
 	case said.Size != tree.Size() || said.Root != tree.Root():
-		return newAnchorError(fmt.Errorf("the heads kept with the anchors are not those that anchor %d was signed over", said.Number))
+		return newAnchorError(fmt.Errorf("the heads stored with the anchors differ from those that anchor %d signs", said.Number))
 	}
 	return nil
 }
@@ -526,9 +526,9 @@ func (s survey) checkAnchored(id string, heads []record.Head) error {
 		switch at := h.Seq - first; {
 		case at < 0:
 		case at >= int64(len(s.events)):
-			return &record.BrokenError{Instance: id, Seq: h.Seq, How: "it was anchored and is missing"}
+			return &record.BrokenError{Instance: id, Seq: h.Seq, How: "the anchored event is missing"}
 		case s.events[at].hash != h.Hash:
-			return &record.BrokenError{Instance: id, Seq: h.Seq, How: "it is another event than the one that was anchored"}
+			return &record.BrokenError{Instance: id, Seq: h.Seq, How: "it differs from the anchored event"}
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func (v *verification) checkAnchors(ctx context.Context) error {
 		}
 	}
 	if len(v.req.Keys) > 0 && v.report.Anchors == 0 {
-		c.addMismatch(0, "a key was given, and the store has no anchor: all of them were removed, or none was ever made")
+		c.addMismatch(0, "a key was given, but the store has no anchor: all anchors were removed, or none was ever made")
 	}
 	v.report.Signed = len(v.req.Keys) > 0 && v.report.Anchors > 0
 	if c.newest.note != "" {
@@ -73,9 +73,9 @@ func (c *anchorCheck) checkAnchor(a store.Anchor) (heads []record.Head, ok bool)
 	c.newest = c.last
 	switch {
 	case said.Number != a.Number:
-		c.addMismatch(a.Number, "anchor %d stands in the place of anchor %d", said.Number, a.Number)
+		c.addMismatch(a.Number, "anchor %d is in the place of anchor %d", said.Number, a.Number)
 	case !a.At.Equal(said.Time):
-		c.addMismatch(a.Number, "anchor %d is kept with another time than it says", a.Number)
+		c.addMismatch(a.Number, "anchor %d is stored with a different time than in its note", a.Number)
 	case a.Number > 1 && c.report.Anchors == 1:
 		c.lost = true
 		c.addMismatch(a.Number, "the anchors before anchor %d are missing", a.Number)
@@ -83,7 +83,7 @@ func (c *anchorCheck) checkAnchor(a store.Anchor) (heads []record.Head, ok bool)
 		c.lost = true
 		c.addMismatch(a.Number, "the anchors between anchor %d and anchor %d are missing", before.anchor.Number, a.Number)
 	case before.note != "" && said.Previous != record.HashNote(before.note), a.Number == 1 && said.Previous != "":
-		c.addMismatch(a.Number, "anchor %d was written behind another anchor than the one before it", a.Number)
+		c.addMismatch(a.Number, "anchor %d does not continue the anchor before it", a.Number)
 	}
 	return c.growTree(a, said)
 }
@@ -115,9 +115,9 @@ func (c *anchorCheck) growTree(a store.Anchor, said record.Anchor) (heads []reco
 	}
 	switch {
 	case !same && known:
-		c.addMismatch(a.Number, "the heads kept with anchor %d are not those that were signed", a.Number)
+		c.addMismatch(a.Number, "the heads stored with anchor %d are not the signed ones", a.Number)
 	case !kept:
-		c.addMismatch(a.Number, "the tree kept with anchor %d is not the one that was signed", a.Number)
+		c.addMismatch(a.Number, "the tree stored with anchor %d is not the signed one", a.Number)
 	}
 	return heads, same
 }
@@ -164,7 +164,7 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 		}
 		if e.Seq == head.Seq {
 			if e.Hash != head.Hash {
-				wrong(BreakAnchor, "the event is another than the one that anchor %d was signed over: its history was rewritten", number)
+				wrong(BreakAnchor, "the event differs from the one that anchor %d signs: the history was rewritten", number)
 			} else {
 				v.checkRemovals(head, number, wrong)
 			}
@@ -174,19 +174,19 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	row, err := v.store.Load(ctx, head.Instance)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		wrong(BreakMissing, "anchor %d was signed over event %d of it, and there is no such instance", number, head.Seq)
+		wrong(BreakMissing, "anchor %d signs event %d of this instance, but the instance is missing", number, head.Seq)
 		return nil
 	case err != nil:
-		return v.problemOf(err, Problem{Instance: head.Instance}, "where it stands")
+		return v.problemOf(err, Problem{Instance: head.Instance}, "its present state")
 	}
 	cut, err := v.loadTruncation(ctx, head.Instance)
 	switch {
 	case err != nil:
 		return err
 	case cut == nil || head.Seq > cut.UpTo:
-		wrong(BreakTruncated, "anchor %d was signed over event %d, the history ends at event %d", number, head.Seq, row.Seq)
+		wrong(BreakTruncated, "anchor %d signs event %d, but the history ends at event %d", number, head.Seq, row.Seq)
 	case head.Seq == cut.UpTo && head.Hash != cut.Hash:
-		wrong(BreakAnchor, "what was removed from the beginning ended with another event than the one that anchor %d was signed over", number)
+		wrong(BreakAnchor, "the removed beginning ended with a different event than the one that anchor %d signs", number)
 	default: // the event was removed, which is right if the removal is signed
 		v.checkRemovals(head, number, wrong)
 	}
@@ -199,7 +199,7 @@ type wronger func(kind Break, format string, args ...any)
 // covers the events before the named one, too.
 func (v *verification) checkRemovals(head record.Head, number int64, wrong wronger) {
 	if seq := v.findUnsignedAbove(head); seq > 0 {
-		wrong(BreakAnchor, "event %d removes what was anchored by anchor %d, and the key of the anchors did not sign the removal", seq, number)
+		wrong(BreakAnchor, "event %d removes events that anchor %d covers, and the anchor key did not sign the removal", seq, number)
 	}
 }
 
@@ -207,7 +207,7 @@ func (v *verification) checkRemovals(head record.Head, number int64, wrong wrong
 // different in the store shows that the store was replaced by an older one.
 func (c *anchorCheck) checkPublished() {
 	if c.req.Published != nil && len(c.req.Published) == 0 {
-		c.addMismatch(0, "what was published holds no whole anchor, so it cannot be compared: it was emptied, or it is another file")
+		c.addMismatch(0, "the published file has no complete anchor to compare: it was emptied, or it is the wrong file")
 	}
 	var newest record.Anchor
 	told := false
@@ -225,12 +225,12 @@ func (c *anchorCheck) checkPublished() {
 		if there && stored != record.HashNote(note) && !told {
 			told = true
 			c.addProblem(Problem{Anchor: said.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
-				"anchor %d was published with another text than the store has: an older store was put in place and used, or the anchor was edited", said.Number)})
+				"the published text of anchor %d differs from the store's: an older store was restored and used, or the anchor was edited", said.Number)})
 		}
 	}
 	if newest.Number > c.highest {
 		c.addProblem(Problem{Anchor: newest.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
-			"anchor %d of %s was published over %d events, the store ends at anchor %d: an older store was put in place, or anchors were removed",
+			"anchor %d of %s was published over %d events, but the store ends at anchor %d: an older store was restored, or anchors were removed",
 			newest.Number, newest.Time.Format("2006-01-02 15:04:05 MST"), newest.Events, c.highest)})
 	}
 }

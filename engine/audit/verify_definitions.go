@@ -38,9 +38,9 @@ func (h *historyCheck) checkReferences(ctx context.Context) error {
 		case err != nil:
 			return err
 		case hash == "":
-			h.addProblem(BreakRow, 0, "version %d of the definition %s, which its events name, is not there", version, h.row.Workflow)
+			h.addProblem(BreakRow, 0, "version %d of the definition %s, which its events name, is missing", version, h.row.Workflow)
 		case hash != named:
-			h.addProblem(BreakRow, 0, "version %d of the definition %s is not the one that its events name", version, h.row.Workflow)
+			h.addProblem(BreakRow, 0, "version %d of the definition %s differs from the one that its events name", version, h.row.Workflow)
 		}
 	}
 	for hash, seq := range h.references.configs {
@@ -49,7 +49,7 @@ func (h *historyCheck) checkReferences(ctx context.Context) error {
 		case err != nil:
 			return err
 		case !known:
-			h.addProblem(BreakRow, seq, "the judge configuration of %s is not the one that the event names", h.row.Workflow)
+			h.addProblem(BreakRow, seq, "the judge configuration of %s differs from the one that the event names", h.row.Workflow)
 		}
 	}
 	return nil
@@ -122,7 +122,7 @@ func (v *verification) checkDefinitions(ctx context.Context) error {
 				return err
 			}
 			if hash == unreadableHash {
-				v.addProblem(Problem{Kind: BreakRow, Message: fmt.Sprintf("version %d of the definition %s is not what its hash says", d.Version, d.Name)})
+				v.addProblem(Problem{Kind: BreakRow, Message: fmt.Sprintf("version %d of the definition %s does not match its hash", d.Version, d.Name)})
 			}
 		}
 		if name := rule.Workflow(); !checked[name] {
@@ -142,7 +142,7 @@ func (v *verification) checkConfigs(ctx context.Context, workflow string) error 
 	}
 	for i, c := range revisions {
 		if hash, err := engine.HashJudgeConfig(c); err != nil || hash != c.Hash || c.Revision != i+1 {
-			v.addProblem(Problem{Kind: BreakRow, Message: fmt.Sprintf("revision %d of the judge configuration of %s is not what its hash says", c.Revision, workflow)})
+			v.addProblem(Problem{Kind: BreakRow, Message: fmt.Sprintf("revision %d of the judge configuration of %s does not match its hash", c.Revision, workflow)})
 		}
 	}
 	return nil
@@ -190,9 +190,9 @@ func (v *verification) checkRuleHead(number int64, head record.Head) {
 	switch {
 	case !there && head.Seq > v.ruleEnd:
 		v.addProblem(Problem{Anchor: number, Kind: BreakRule, Message: fmt.Sprintf(
-			"anchor %d was signed over place %d of the chain of definitions and judge configurations, which ends at place %d: the newest were removed, or an older store was put in place", number, head.Seq, v.ruleEnd)})
+			"anchor %d signs place %d of the chain of definitions and judge configurations, which ends at place %d: the newest were removed, or an older store was restored", number, head.Seq, v.ruleEnd)})
 	case hash != head.Hash:
 		v.addProblem(Problem{Anchor: number, Kind: BreakRule, Message: fmt.Sprintf(
-			"at place %d of the chain of definitions and judge configurations is another one than anchor %d was signed over: it was written or sealed anew", head.Seq, number)})
+			"place %d of the chain of definitions and judge configurations differs from what anchor %d signs: it was rewritten or resealed", head.Seq, number)})
 	}
 }

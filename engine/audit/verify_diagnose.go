@@ -61,7 +61,7 @@ func (h *historyCheck) diagnose(ctx context.Context, why error) error {
 	case err != nil:
 		return err
 	case stray:
-		h.addProblem(BreakInserted, 0, "an event is kept below the place of the first one")
+		h.addProblem(BreakInserted, 0, "an event is stored before the first place")
 	default: // report at least the original error
 		h.addProblem(BreakEdited, h.chain.Seq()+1, "%s", clauseOf(why))
 	}
@@ -127,7 +127,7 @@ func (h *historyCheck) placeOf(e record.Event, number int64) place {
 	if err := record.VerifyEvent(e); err != nil {
 		p.state, p.seq, p.how = placeUnsealed, number, clauseOf(err)
 	} else if e.Instance != h.row.ID {
-		p.state, p.how = placeForeign, fmt.Sprintf("event %d of instance %s stands here", e.Seq, e.Instance)
+		p.state, p.how = placeForeign, fmt.Sprintf("this is event %d of instance %s", e.Seq, e.Instance)
 	}
 	return p
 }
@@ -137,7 +137,7 @@ func clauseOf(err error) string {
 	var broken *record.BrokenError
 	switch {
 	case err == nil:
-		return "it does not follow"
+		return "it does not follow from the event before"
 	case errors.As(err, &broken):
 		return broken.How
 	}
@@ -170,7 +170,7 @@ func (d *diagnosis) sortPlaces(places []place) bool {
 	}
 	if foreign > 0 && foreign == len(places) {
 		d.problems = nil // earlier problems are about the foreign history, too
-		d.addProblem(BreakSwapped, places[0].number, "%s, and another history than its own behind it", places[0].how)
+		d.addProblem(BreakSwapped, places[0].number, "%s, and the rest of the history is also another instance's", places[0].how)
 		return false
 	}
 	for _, p := range places {
@@ -188,7 +188,7 @@ func (d *diagnosis) sortPlaces(places []place) bool {
 			d.addProblem(BreakUnreadable, p.number, "the history cannot be read from here on: %s", p.how)
 			d.blind = true
 		case p.seq < d.from:
-			d.addProblem(BreakInserted, p.number, "an event that says it is number %d stands here", p.seq)
+			d.addProblem(BreakInserted, p.number, "the event here has the number %d", p.seq)
 			d.moved = true
 		default:
 			d.bySeq[p.seq] = append(d.bySeq[p.seq], p)
@@ -216,7 +216,7 @@ func (d *diagnosis) run() {
 	for ; due <= d.row.Seq && d.replaced[due]; due++ { // already reported
 	}
 	if due <= d.row.Seq && !d.blind {
-		d.addProblem(BreakTruncated, due, "the history ends at event %d, the instance is at event %d", due-1, d.row.Seq)
+		d.addProblem(BreakTruncated, due, "the history ends at event %d, but the instance is at event %d", due-1, d.row.Seq)
 	}
 }
 
@@ -241,7 +241,7 @@ func (d *diagnosis) chooseEvent(seq int64) {
 	}
 	for i, p := range at {
 		if i != written {
-			d.addProblem(BreakInserted, p.number, "an event that says it is number %d stands here, and none follows from it", seq)
+			d.addProblem(BreakInserted, p.number, "the event here has the number %d, and none follows from it", seq)
 		}
 	}
 	d.bySeq[seq] = []place{at[written]}
@@ -277,10 +277,10 @@ func (d *diagnosis) checkLink(p place, prev string) {
 		d.addProblem(BreakEdited, p.seq, "%s", p.how)
 		d.replaced[p.seq] = true
 	case p.seq == 1 && p.prev != "":
-		d.addProblem(BreakEdited, p.seq, "it is the first, and names an event before it")
+		d.addProblem(BreakEdited, p.seq, "it is the first event but names a previous one")
 		d.replaced[p.seq] = true
 	case prev != "" && p.prev != prev && !d.replaced[p.seq-1]:
-		d.addProblem(BreakEdited, p.seq-1, "it is not the event that event %d was written behind", p.seq)
+		d.addProblem(BreakEdited, p.seq-1, "it is not the event that event %d follows", p.seq)
 		d.replaced[p.seq-1] = true
 	}
 }
@@ -296,7 +296,7 @@ func (d *diagnosis) reportMisplaced(numbers []int64) {
 	highest := int64(0)
 	for _, p := range events {
 		if wrong := p.seq != p.number; wrong && (!d.moved || p.seq < highest) {
-			d.addProblem(BreakReordered, p.number, "event %d stands in the place of event %d", p.seq, p.number)
+			d.addProblem(BreakReordered, p.number, "event %d is in the place of event %d", p.seq, p.number)
 		}
 		highest = max(highest, p.seq)
 	}

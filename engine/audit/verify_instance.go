@@ -28,10 +28,10 @@ func (v *verification) checkInstance(ctx context.Context, id string) error {
 			v.absent = true
 			return nil
 		case errors.Is(err, store.ErrNotFound):
-			v.addProblem(Problem{Instance: id, Kind: BreakRow, Message: "it is listed, and its context is not there"})
+			v.addProblem(Problem{Instance: id, Kind: BreakRow, Message: "it is listed, but its context is missing"})
 			return nil
 		case err != nil:
-			return v.problemOf(err, Problem{Instance: id}, "where it stands")
+			return v.problemOf(err, Problem{Instance: id}, "its present state")
 		}
 		h := &historyCheck{v: v, row: row}
 		if err := h.run(ctx); err != nil {
@@ -161,7 +161,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 			h.addProblem(BreakRow, 0, "a snapshot at or below revision %d is of revision %d of %s", revision, s.Revision, s.ID)
 			return nil
 		case s.Seq < 1 || s.Seq >= above: // the order must match their seqs, or a snapshot could hide another
-			h.addProblem(BreakRow, 0, "the snapshot of revision %d says that it is of event %d", s.Revision, s.Seq)
+			h.addProblem(BreakRow, 0, "the snapshot of revision %d has the impossible event number %d", s.Revision, s.Seq)
 			return nil
 		}
 		h.snapshots[s.Seq] = record.DigestState(s)
@@ -212,10 +212,10 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 	switch {
 	case f == nil:
 		h.folding = false
-		h.addProblem(BreakRow, first.Seq, "the snapshot that its history begins with since it was shortened is not there")
+		h.addProblem(BreakRow, first.Seq, "the snapshot at which the shortened history begins is missing")
 	case f.Seq != said.UpTo || record.DigestState(*f) != said.Floor:
 		h.folding = false
-		h.addProblem(BreakRow, first.Seq, "the snapshot that its history begins with is not the one that the truncated event names")
+		h.addProblem(BreakRow, first.Seq, "the snapshot at which the history begins is not the one that the truncated event names")
 	default:
 		h.inst = *f
 		h.revisions[f.Revision] = *f
@@ -253,7 +253,7 @@ func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 	if want, ok := h.snapshots[e.Seq]; ok {
 		delete(h.snapshots, e.Seq)
 		if record.DigestState(next) != want {
-			h.addProblem(BreakRow, e.Seq, "the snapshot of revision %d is not what the events lead to", next.Revision)
+			h.addProblem(BreakRow, e.Seq, "the snapshot of revision %d does not match the events", next.Revision)
 		}
 	}
 }
@@ -276,19 +276,19 @@ func (h *historyCheck) checkEnd(ctx context.Context) error {
 	row := h.row
 	switch seq := h.chain.Seq(); {
 	case seq < row.Seq:
-		h.addProblem(BreakTruncated, seq+1, "the history ends at event %d, the instance is at event %d", seq, row.Seq)
+		h.addProblem(BreakTruncated, seq+1, "the history ends at event %d, but the instance is at event %d", seq, row.Seq)
 		return nil
 	case seq > row.Seq:
-		h.addProblem(BreakRow, row.Seq, "the instance is at event %d, its history ends at event %d", row.Seq, seq)
+		h.addProblem(BreakRow, row.Seq, "the instance is at event %d, but its history ends at event %d", row.Seq, seq)
 	case h.chain.Head() != row.Head:
-		h.addProblem(BreakRow, row.Seq, "the instance names another hash than that of its last event")
+		h.addProblem(BreakRow, row.Seq, "the instance's hash is not that of its last event")
 	}
 	if h.folding {
 		if fields := listDifferences(h.inst, row); len(fields) > 0 {
-			h.addProblem(BreakRow, row.Seq, "what the events lead to differs from the stored instance in %s", strings.Join(fields, ", "))
+			h.addProblem(BreakRow, row.Seq, "the stored instance differs from its events in %s", strings.Join(fields, ", "))
 		}
 		for seq := range h.snapshots {
-			h.addProblem(BreakRow, seq, "there is a snapshot of event %d that fits no event", seq)
+			h.addProblem(BreakRow, seq, "the snapshot of event %d matches no event", seq)
 		}
 	}
 	return h.checkReferences(ctx)
@@ -304,11 +304,11 @@ func (h *historyCheck) checkBeyond(ctx context.Context, e record.Event, unreadab
 	switch {
 	case err == nil && now.Seq > h.row.Seq:
 	case unreadable != nil:
-		h.addProblem(BreakInserted, h.row.Seq+1, "there is an event behind the last one that cannot be read: %s", clauseOf(unreadable))
+		h.addProblem(BreakInserted, h.row.Seq+1, "an extra event after the last one cannot be read: %s", clauseOf(unreadable))
 	case e.Instance == h.row.ID && e.PrevHash == h.row.Head && e.Seq == h.row.Seq+1:
-		h.addProblem(BreakRow, h.row.Seq, "the instance is at event %d, its history goes on", h.row.Seq)
+		h.addProblem(BreakRow, h.row.Seq, "the instance is at event %d, but its history continues", h.row.Seq)
 	default:
-		h.addProblem(BreakInserted, h.row.Seq+1, "there is an event behind the last one that does not follow from it")
+		h.addProblem(BreakInserted, h.row.Seq+1, "an extra event after the last one does not follow from it")
 	}
 	return nil
 }

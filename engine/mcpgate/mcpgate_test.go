@@ -210,7 +210,7 @@ func TestOneCallAtATime(t *testing.T) {
 	if got, _ := call("production", ""); !strings.HasPrefix(got, "REPEATED: deploy was not called again: the same call has no result yet.") {
 		t.Errorf("the same call: %s", got)
 	}
-	if got, _ := call("staging", ""); strings.Contains(got, "has run") || !strings.Contains(got, "deploy may be called 1 times") {
+	if got, _ := call("staging", ""); strings.Contains(got, "has run") || !strings.Contains(got, "deploy has reached its call limit (1)") {
 		t.Errorf("another call: %s", got)
 	}
 	if _, err := sys.Engine.Advance(t.Context(), ada, engine.AdvanceRequest{ID: id, Action: "deployed", Data: document.Known([]byte(`{"target":"production"}`))}); engine.CodeOf(err) != engine.CodeCallOpen {

@@ -58,10 +58,10 @@ func checkCall(f workflow.Facts, e Event) error {
 	}
 	switch {
 	case e.Kind.Revises() && f.HasOpenCall():
-		return newIllegalStep("event %d (%s) past an open call", e.Seq, e.Kind)
+		return newIllegalStep("event %d (%s) ignores an open call", e.Seq, e.Kind)
 	case e.Grant != nil && (e.Kind != Reviewed || e.Review == nil || e.Review.Resolution != judge.Approve || e.Grant.Review != e.Review.ID ||
 		e.Grant.Gate == "" || e.Grant.Arguments == "" || e.Grant.Principal == ""):
-		return newIllegalStep("event %d (%s) grants a call that nobody approved", e.Seq, e.Kind)
+		return newIllegalStep("event %d (%s) grants a call without an approval", e.Seq, e.Kind)
 	case e.Call == nil:
 		if e.Kind == Called || e.Kind == Settled {
 			return newIllegalStep("a %s event without a call", e.Kind)
@@ -80,7 +80,7 @@ func checkCall(f workflow.Facts, e Event) error {
 			return g.Review == e.Review.ID && g.Gate == e.Call.Gate && g.Arguments == e.Call.Arguments && g.Principal == e.Principal && e.Time.Before(g.Until)
 		}
 		if e.Review != nil && !slices.ContainsFunc(f.Grants, granted) {
-			return newIllegalStep("event %d moves by a grant that is not there", e.Seq)
+			return newIllegalStep("event %d moves by a missing grant", e.Seq)
 		}
 		return nil
 	case Refused, Escalated, Reviewed:
@@ -101,9 +101,9 @@ func checkCalled(f workflow.Facts, e Event, at int) error {
 	case c.Repeats != (at >= 0):
 		return newIllegalStep("event %d begins call %s twice, or repeats one that is not known", e.Seq, c.ID)
 	case !c.Repeats && (unknown || e.Review != nil):
-		return newIllegalStep("event %d begins a call of %q while nobody knows what became of another", e.Seq, c.Gate)
+		return newIllegalStep("event %d begins a call of %q while the outcome of another is unknown", e.Seq, c.Gate)
 	case c.Repeats && (f.Calls[at].IsOpen() || f.Calls[at].Gate != c.Gate || f.Calls[at].Arguments != c.Arguments || !closesCallReview(f.Calls[at], e)):
-		return newIllegalStep("event %d repeats call %s, which is open or another", e.Seq, c.ID)
+		return newIllegalStep("event %d repeats call %s, which is open or differs", e.Seq, c.ID)
 	}
 	return nil
 }

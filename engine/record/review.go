@@ -136,7 +136,7 @@ func checkReview(open []workflow.OpenReview, e Event) error {
 		}
 	case e.Kind == Reviewed && e.Review.Status == ReviewReopened:
 		if at >= 0 || e.Review.By == "" || e.Review.Resolution != "" {
-			return newIllegalStep("event %d reopens review %s, which is open, or by nobody", e.Seq, e.Review.ID)
+			return newIllegalStep("event %d reopens review %s, which is open, or names no reviewer", e.Seq, e.Review.ID)
 		}
 	case e.Kind == Reviewed:
 		if at < 0 || open[at].Action != e.Action {

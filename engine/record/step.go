@@ -196,7 +196,7 @@ func checkOrder(prev Instance, e Event) error {
 	case e.Seq != prev.Seq+1:
 		return newIllegalStep("event %d after event %d", e.Seq, prev.Seq)
 	case e.Revision != revision:
-		return newIllegalStep("event %d (%s) says revision %d, not %d", e.Seq, e.Kind, e.Revision, revision)
+		return newIllegalStep("event %d (%s) has revision %d, not %d", e.Seq, e.Kind, e.Revision, revision)
 	case prev.Seq == 0 && e.Kind != Started && e.Kind != Imported, prev.Seq > 0 && e.Kind == Started:
 		return newIllegalStep("event %d is a %s event", e.Seq, e.Kind)
 	case e.To == "" || e.Workflow == "" || e.Version < 1:
@@ -242,7 +242,7 @@ func checkContent(e Event) error {
 	case judged && (e.Decision == nil || e.Action == "" && !e.IsStop() && (e.Kind != Refused || e.Call == nil)):
 		return newIllegalStep("a %s event without action or decision", e.Kind)
 	case e.IsStop() && e.Decision.Code != workflow.CodeNotFinished:
-		return newIllegalStep("a %s event about a stop whose decision says %q", e.Kind, e.Decision.Code)
+		return newIllegalStep("a %s event about a stop whose decision has the code %q", e.Kind, e.Decision.Code)
 	case merges && e.Decision != nil && !e.Decision.Applied:
 		return newIllegalStep("a %s event whose decision was not applied", e.Kind)
 	case (e.Kind == Refused || e.Kind == Escalated) && e.Decision.Applied:
@@ -295,7 +295,7 @@ func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	case restored.ID != e.Instance || restored.Revision != e.Rollback.Restores || restored.Revision >= e.Revision:
 		return fmt.Errorf("revision %d of %s does not restore revision %d", restored.Revision, restored.ID, e.Rollback.Restores)
 	case e.To != restored.State || e.Status != restored.Status:
-		return fmt.Errorf("it says %q, %s; revision %d was in %q, %s", e.To, e.Status, restored.Revision, restored.State, restored.Status)
+		return fmt.Errorf("the event leads to %q, %s; revision %d was in %q, %s", e.To, e.Status, restored.Revision, restored.State, restored.Status)
 	}
 	from := restored.Kept()
 	calls, called := next.Facts.Calls, next.Facts.Called // calls are not undone

@@ -34,7 +34,7 @@ func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (I
 // records the removal and that floor is the instance at its end.
 func CheckTruncation(events []Event, floor Instance) error {
 	if len(events) == 0 {
-		return newIllegalStep("no event names what is removed")
+		return newIllegalStep("no event records the removal")
 	}
 	last := events[len(events)-1]
 	t := last.Truncation
@@ -42,7 +42,7 @@ func CheckTruncation(events []Event, floor Instance) error {
 	case last.Kind != Truncated || t == nil:
 		return newIllegalStep("event %d of instance %s is not a truncated event", last.Seq, last.Instance)
 	case floor.ID != last.Instance || floor.Seq != t.UpTo || floor.Head != t.Hash || floor.Revision != t.Revision:
-		return newIllegalStep("the floor is event %d of instance %s, what is removed ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
+		return newIllegalStep("the floor is event %d of instance %s, but the removal ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
 	case t.Floor != DigestState(floor):
 		return newIllegalStep("the floor is not the state of instance %s that the truncated event names", floor.ID)
 	case floor.Seq >= events[0].Seq:

@@ -99,9 +99,9 @@ func (end RuleHead) CheckNext(rule Rule) error {
 	case seal.Place > end.Place+1:
 		return fmt.Errorf("the rules between place %d and %s (place %d) are missing", end.Place, rule, seal.Place)
 	case seal.Place != end.Place+1:
-		return fmt.Errorf("%s is at place %d, behind place %d", rule, seal.Place, end.Place)
+		return fmt.Errorf("%s is at place %d, after place %d", rule, seal.Place, end.Place)
 	case seal.Prev != end.Hash:
-		return fmt.Errorf("%s was sealed behind another rule than the one before it", rule)
+		return fmt.Errorf("%s does not continue the rule before it", rule)
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func (d Definition) CheckDocument() error {
 		return err
 	}
 	if parsed.Hash != d.Hash || parsed.Name != d.Name {
-		return errors.New("it is not what its hash says")
+		return errors.New("it does not match its hash")
 	}
 	return nil
 }

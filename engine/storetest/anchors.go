@@ -127,7 +127,7 @@ func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
 	mustCommit(t, s, c)
 	first := newAnchor(1)
 	first.Seen = seen
-	wantError(t, "an anchor over what was there before", s.AddAnchor(t.Context(), first), store.ErrConflict)
+	wantError(t, "an anchor over removed events", s.AddAnchor(t.Context(), first), store.ErrConflict)
 	first.Seen, err = s.LastPosition(t.Context())
 	wantNone(t, err)
 	wantNone(t, s.AddAnchor(t.Context(), first))
@@ -136,8 +136,8 @@ func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
 	}
 	again := Truncate(t, c.Next, at[4])
 	again.Unanchored = true
-	wantError(t, "a removal behind an anchor", s.Commit(t.Context(), again), store.ErrConflict)
-	requireSame(t, "what is left", loadInstance(t, s, inst.ID), c.Next)
+	wantError(t, "a removal after an anchor", s.Commit(t.Context(), again), store.ErrConflict)
+	requireSame(t, "the remaining instance", loadInstance(t, s, inst.ID), c.Next)
 	again.Unanchored = false
 	mustCommit(t, s, again)
 	next := newAnchor(2)

@@ -51,7 +51,7 @@ func testCounters(t *testing.T, _ Driver, s store.Store) {
 	}
 	got, err := s.Count(t.Context(), store.Addition{Name: "x", Add: 1, Lasts: time.Hour}, store.Addition{Name: "a", Add: 1, Most: 1, Lasts: time.Hour}, store.Addition{Name: "x", Add: 1, Lasts: time.Hour})
 	if err != nil || len(got) != 3 || got[0].N != 1 || !got[1].Full || got[2].N != 2 {
-		t.Errorf("three at once: %+v, %v", got, err)
+		t.Errorf("three in one call: %+v, %v", got, err)
 	}
 	for _, lasts := range []time.Duration{2 * time.Hour, time.Minute, 9 * time.Hour} { // it keeps its expiry
 		if c := count(t, s, store.Addition{Name: "e", Add: 1, Lasts: lasts}); c.Left <= time.Hour || c.Left > 2*time.Hour {
@@ -85,14 +85,14 @@ func countersEnd(t *testing.T, _ Driver, s store.Store) {
 		t.Errorf("it ended after %v", took)
 	}
 	if c := count(t, s, store.Addition{Name: "once", Lasts: time.Hour}); c.N != 1 || c.Left < time.Minute {
-		t.Errorf("it began anew with %+v", c)
+		t.Errorf("it restarted with %+v", c)
 	}
 	waitFor(func() bool { return count(t, s, store.Addition{Name: "g", Lasts: time.Hour}).N == 0 }) // it was the last to be created
 	if c := count(t, s, store.Addition{Name: "g", Add: 3, Lasts: time.Hour}); c.N != 3 {
-		t.Errorf("another one began anew with %+v", c)
+		t.Errorf("another one restarted with %+v", c)
 	}
 	if c := count(t, s, store.Addition{Name: "long", Lasts: time.Hour}); c.N != 7 {
-		t.Errorf("what has not ended came to %+v", c)
+		t.Errorf("the counter that has not ended has %+v", c)
 	}
 }
 
@@ -123,10 +123,10 @@ func raceCounters(t *testing.T, stores ...store.Store) {
 	}
 	group.Wait()
 	if n := added.Load(); n != 5 {
-		t.Errorf("%d found room, want 5", n)
+		t.Errorf("%d were added, want 5", n)
 	}
 	if c := count(t, stores[0], store.Addition{Name: "all", Lasts: time.Hour}); c.N != 32 {
-		t.Errorf("all came to %+v, want 32", c)
+		t.Errorf("the total is %+v, want 32", c)
 	}
 }
 

@@ -25,8 +25,8 @@ var decisionPromises = []promise{
 	{"decisions by text", decisionsText, always},
 	{"decisions are counted", decisionsCounted, always},
 	{"decisions of reviews", decisionsOfReviews, always},
-	{"decisions of what is left of a history", decisionsOfWhatIsLeft, always},
-	{"decisions for a caller who has gone", decisionsCancelled, always},
+	{"decisions of a truncated history", decisionsOfWhatIsLeft, always},
+	{"decisions for a caller that cancelled", decisionsCancelled, always},
 	{"decisions outlive the process", outlives(decisionsReopened), reopen},
 	{"decisions of two stores on one set of data", decisionsBeside, beside},
 }
@@ -104,7 +104,7 @@ func wantDecisions(t testing.TB, s store.Store, all []known, q store.DecisionQue
 	for _, h := range findDecisions(t, s, q) {
 		got = append(got, fmt.Sprintf("%s #%d", h.Event.Instance, h.Event.Seq))
 		if last != 0 && h.Position >= last || h.Position < 1 {
-			t.Fatalf("decisions %+v: position %d behind %d", q, h.Position, last)
+			t.Fatalf("decisions %+v: position %d after %d", q, h.Position, last)
 		}
 		last = h.Position
 		if e, ok := written[got[len(got)-1]]; ok {

@@ -170,7 +170,7 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantError(t, "a caller who has gone", onlyError(s.Decisions(ctx, store.DecisionQuery{})), context.Canceled)
+	wantError(t, "a caller that cancelled", onlyError(s.Decisions(ctx, store.DecisionQuery{})), context.Canceled)
 	closeStore(t, s)
 	wantError(t, "closed", onlyError(s.Decisions(t.Context(), store.DecisionQuery{})), store.ErrClosed)
 }

@@ -197,7 +197,7 @@ func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 	// A caller that received the cancellation must not find the write stored.
 	for _, inst := range insts {
 		if got := requireVerified(t, s, inst.ID); got.Seq != inst.Seq {
-			t.Errorf("%s was written although its caller was told of the cancellation", inst.ID)
+			t.Errorf("%s was written although its caller got the cancellation", inst.ID)
 		}
 		mustCommit(t, s, Refuse(t, inst, "again", WithKey("c"+inst.ID)))
 	}
@@ -292,6 +292,6 @@ func testDraining(t *testing.T, d Driver, s store.Store) {
 	s = d.Reopen(t, s)
 	defer closeStore(t, s)
 	for _, inst := range insts {
-		requireSame(t, "what was acknowledged", requireVerified(t, s, inst.ID), inst)
+		requireSame(t, "the acknowledged write", requireVerified(t, s, inst.ID), inst)
 	}
 }

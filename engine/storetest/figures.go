@@ -62,7 +62,7 @@ func RequireFigures(t testing.TB, s store.Store, q store.DecisionQuery) {
 				t.Logf("%s: counted %d, there are %d", what, got[what], n)
 			}
 		}
-		t.Fatalf("figures %+v are not what the decisions come to: %d counts, want %d", q, len(got), len(want))
+		t.Fatalf("figures %+v do not match the decisions: %d counts, want %d", q, len(got), len(want))
 	}
 }
 

@@ -260,7 +260,7 @@ func raceVersions(t *testing.T, add func(version, by int) error, newest func(ver
 	for version := 1; version <= 5; version++ {
 		winner := onlyOne(t, 12, store.ErrConflict, func(i int) error { return add(version, i) })
 		if owner := newest(version); owner != fmt.Sprint("local:", winner) {
-			t.Errorf("version %d is %s's, %d was told that it won", version, owner, winner)
+			t.Errorf("version %d is %s's, but %d got success", version, owner, winner)
 		}
 	}
 }

@@ -146,10 +146,10 @@ func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 		}
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v\nwant what was there at the start: %v (or they differ)", reviewIDs(got), reviewIDs(want))
+		t.Errorf("got %v\nwant the reviews from the start: %v (or they differ)", reviewIDs(got), reviewIDs(want))
 	}
 	if now := listReviews(t, s, q); reflect.DeepEqual(now, want) {
-		t.Error("nothing was written meanwhile")
+		t.Error("nothing was written during the list")
 	}
 }
 
@@ -171,7 +171,7 @@ func reviewsCancelled(t *testing.T, _ Driver, s store.Store) {
 		given++
 	}
 	if told != 1 || given == 0 || given == len(all) {
-		t.Errorf("gave %d of %d and told %d times that its caller had gone", given, len(all), told)
+		t.Errorf("gave %d of %d and %d errors about the cancellation", given, len(all), told)
 	}
 }
 
@@ -202,7 +202,7 @@ func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
 				come[i].ID = ReviewID(2*i + 1)
 				c.Reviews = come[i : i+1]
 				if err := s.Commit(t.Context(), c); err != nil {
-					t.Errorf("beside the walk: %v", err)
+					t.Errorf("during the walk: %v", err)
 				}
 				inst = c.Next
 			}
@@ -221,7 +221,7 @@ func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
 		}
 		q.Limit = 0
 		if rest := listReviews(t, s, q); len(rest) <= len(want) {
-			t.Errorf("%+v: nothing came in beside the walk", q)
+			t.Errorf("%+v: nothing was added during the walk", q)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func roundTrip(t *testing.T, _ Driver, s store.Store) {
 	second := Refuse(t, first.Next, "submit", WithKey("second"))
 	third := Advance(t, second.Next, "reviewing", `{"a":1}`)
 	mustCommit(t, s, store.Commit{Events: []record.Event{first.Events[0], second.Events[0], third.Events[0]}, Next: third.Next})
-	requireSame(t, "three events at once", requireVerified(t, s, ID(2)), third.Next)
+	requireSame(t, "three events in one commit", requireVerified(t, s, ID(2)), third.Next)
 	if e, err := s.ByKey(t.Context(), second.Events[0].Key.Scope); err != nil || e.Seq != 2 {
 		t.Errorf("the key of the second of three: event %d, %v", e.Seq, err)
 	}
@@ -166,9 +166,9 @@ func notShared(t *testing.T, _ Driver, s store.Store) {
 	}
 	spoil(c.Next)
 	clear(c.Next.Context) // no one may write into a loaded Context
-	requireSame(t, "after the caller changed what it gave", loadInstance(t, s, ID(1)), want)
+	requireSame(t, "after the caller changed its argument", loadInstance(t, s, ID(1)), want)
 	spoil(loadInstance(t, s, ID(1)))
-	requireSame(t, "after a reader changed what it got", loadInstance(t, s, ID(1)), want)
+	requireSame(t, "after a reader changed its result", loadInstance(t, s, ID(1)), want)
 	snap, err := s.Snapshot(t.Context(), ID(1), 1)
 	wantNone(t, err)
 	requireSame(t, "the snapshot", snap, want)

@@ -66,7 +66,7 @@ func testLeases(t *testing.T, s, other store.Store) {
 	}
 	wantNone(t, s.EndLease(t.Context(), second))
 	_, err = s.TakeLease(t.Context(), first.Name, "a", time.Hour)
-	wantError(t, "after somebody ended a lease of before", err, store.ErrLeaseTaken)
+	wantError(t, "after an earlier lease was ended", err, store.ErrLeaseTaken)
 
 	// DropLeases drops a lease only if it ended long enough ago and has the prefix. Afterwards it looks as if another
 	// owner had held it.
@@ -149,7 +149,7 @@ func leasesFence(t *testing.T, s, other store.Store) {
 	write(mine, "taken over", store.ErrLeaseLost)
 	write(theirs, "the new one's", nil)
 	late := takeLease(t, other, "b", ended)
-	write(late, "ended, and nobody took it", store.ErrLeaseLost)
+	write(late, "ended and not taken over", store.ErrLeaseLost)
 	write(store.Lease{Name: "nobody's", Number: 1}, "never taken", store.ErrLeaseLost)
 	write(store.Lease{Name: "nobody's"}, "never taken, without a number", store.ErrLeaseLost)
 	wantRefusals(t, s, "a", noon, int(n))
@@ -201,7 +201,7 @@ func testCursors(t *testing.T, s, other store.Store) {
 	made, err := s.Cursors(t.Context())
 	wantNone(t, err)
 	wantNone(t, move(s, "a", 7, 9))
-	wantError(t, "from where it was", move(other, "a", 7, 9), store.ErrConflict)
+	wantError(t, "from its old position", move(other, "a", 7, 9), store.ErrConflict)
 	wantNone(t, move(other, "a", 9, 3)) // back
 	if names, at := listCursors(t, s); !slices.Equal(names, []string{"a", "é\x00\xff"}) || !slices.Equal(at, []int64{3, 0}) {
 		t.Errorf("cursors %q at %d", names, at)
@@ -328,7 +328,7 @@ func dataKeysInOrder(t *testing.T, _ Driver, s store.Store) {
 			t.Fatal(err)
 		}
 		if got := listDataKeys(t, s, id, n); !slices.Equal(got, want[i+1:]) {
-			t.Errorf("behind %s: %q", want[i], got)
+			t.Errorf("after %s: %q", want[i], got)
 		}
 	}
 	onlyOne(t, 8, store.ErrConflict, func(i int) error {

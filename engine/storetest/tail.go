@@ -125,7 +125,7 @@ func testRunning(t *testing.T, _ Driver, s store.Store) {
 		}
 	}
 	if n := len(listInstances(t, s, store.InstanceQuery{Owner: owner + "x", Status: record.Running, Heads: true})); n != 0 {
-		t.Errorf("of somebody else: %d", n)
+		t.Errorf("of another owner: %d", n)
 	}
 }
 
@@ -213,7 +213,7 @@ func positionsOfSlowWrites(t *testing.T, d Driver, s store.Store) {
 func testWaking(t *testing.T, s, other store.Store) {
 	w, ok := s.(store.Waker)
 	if !ok {
-		t.Skip("the driver wakes nobody")
+		t.Skip("the driver has no Waker")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -225,7 +225,7 @@ func testWaking(t *testing.T, s, other store.Store) {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			t.Fatal("nobody was woken")
+			t.Fatal("the reader was not woken")
 		}
 	}
 	select {

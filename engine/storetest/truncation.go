@@ -46,11 +46,11 @@ func testTruncation(t *testing.T, _ Driver, s store.Store) {
 	inst, at := growLong(t, s, ID(2))
 	floor := at[4] // after a refusal, with the revision of an earlier advance and checkpoint
 	inst = mustCommit(t, s, Truncate(t, inst, floor))
-	requireSame(t, "what is loaded", loadInstance(t, s, inst.ID), inst)
+	requireSame(t, "the loaded instance", loadInstance(t, s, inst.ID), inst)
 
 	left := listEvents(t, s, store.EventQuery{Instance: inst.ID})
 	if len(left) == 0 || left[0].Seq != floor.Seq+1 || left[len(left)-1].Kind != record.Truncated {
-		t.Fatalf("what is left: %d events from %+v", len(left), left)
+		t.Fatalf("remaining: %d events from %+v", len(left), left)
 	}
 	chain := record.NewChainFrom(floor)
 	for _, e := range left {
@@ -79,7 +79,7 @@ func testTruncation(t *testing.T, _ Driver, s store.Store) {
 	// The history continues and may be truncated again.
 	inst = mustCommit(t, s, Advance(t, inst, "draft", `{"again":true}`, WithKey("goes on")))
 	if e, err := s.ByKey(t.Context(), hexOf("scope goes on")); err != nil || e.Seq != inst.Seq {
-		t.Errorf("the key of an event behind the cut: event %d, %v", e.Seq, err)
+		t.Errorf("the key of an event after the cut: event %d, %v", e.Seq, err)
 	}
 	floor = at[6]
 	mustCommit(t, s, Truncate(t, inst, floor))

@@ -181,7 +181,7 @@ func (r *runner) runReview(id string, s Step) error {
 		return err
 	}
 	if len(open.Reviews) == 0 {
-		r.addProblem(s.Line, "nothing waits for a person; the step before has to end with the outcome escalate")
+		r.addProblem(s.Line, "no review is open; the previous step must end with the outcome escalate")
 		return nil
 	}
 	by := engine.Principal{ID: s.Review.By, Role: engine.RoleReviewer}
@@ -197,7 +197,7 @@ func (r *runner) runReview(id string, s Step) error {
 func (r *runner) refusedRequest(s Step, err error) error {
 	switch engine.CodeOf(err) {
 	case engine.CodeForbidden, engine.CodeInvalidArgument, engine.CodeInvalidData, engine.CodeTooLarge, engine.CodeUnknownInstance:
-		r.addProblem(s.Line, "could not be asked: %v", err)
+		r.addProblem(s.Line, "the request was rejected: %v", err)
 		return nil
 	default:
 		return err
@@ -224,7 +224,7 @@ func (r *runner) compareDecision(want Expect, pos engine.Position, d engine.Deci
 		r.addProblem(want.Line, "expected complete to be %v, it is %v", *want.Complete, pos.Complete)
 	}
 	if want.DecidedBy != "" && want.DecidedBy != d.DecidedBy {
-		r.addProblem(want.Line, "expected it to be decided by %q, it was by %q", want.DecidedBy, d.DecidedBy)
+		r.addProblem(want.Line, "expected the decision by %q, got %q", want.DecidedBy, d.DecidedBy)
 	}
 	if want.Assurance != "" && want.Assurance != d.Assurance {
 		r.addProblem(want.Line, "expected the assurance %q, it is %q", want.Assurance, d.Assurance)
@@ -236,7 +236,7 @@ func (r *runner) compareDecision(want Expect, pos engine.Position, d engine.Deci
 		}
 	}
 	if want.Says != "" && !strings.Contains(d.Reasoning+"\n"+strings.Join(d.Violations, "\n"), want.Says) {
-		r.addProblem(want.Line, "expected it to say %q, it says: %s", want.Says, d.Reasoning)
+		r.addProblem(want.Line, "expected the text %q, got: %s", want.Says, d.Reasoning)
 	}
 }
 
@@ -260,7 +260,7 @@ func (r *runner) compareContext(want Expect, id string) error {
 		switch {
 		case bytes.Equal(keys[key], []byte("null")) && !ok:
 		case !ok:
-			r.addProblem(want.Line, "expected %q in the context, it is not there", key)
+			r.addProblem(want.Line, "expected %q in the context, it is missing", key)
 		case !document.Known(keys[key]).Equal(document.Known(got)):
 			r.addProblem(want.Line, "expected %q in the context to be %s, it is %s", key, keys[key], got)
 		}
@@ -292,11 +292,11 @@ type stage struct{ step atomic.Pointer[Step] }
 // Fetch implements judge.Fetcher with the evidence in the file.
 func (s *stage) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	if len(r.Missing) > 0 {
-		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
+		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that the request needs is missing."}, nil
 	}
 	content, ok := s.step.Load().Evidence[r.Name]
 	if !ok {
-		return judge.FetchResult{Failure: judge.FailureUnavailable, Detail: "The test gives no such evidence."}, nil
+		return judge.FetchResult{Failure: judge.FailureUnavailable, Detail: "The test does not define this evidence."}, nil
 	}
 	return judge.FetchResult{Content: content}, nil
 }
@@ -310,14 +310,14 @@ func (m scriptedModel) Weigh(_ context.Context, _ judge.Case) (judge.Opinion, er
 	op := judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Escalate, Confidence: 0.5, Assurance: judge.AssuranceNone}
 	switch {
 	case answer == nil:
-		op.Trouble, op.Reasoning = judge.TroubleNotConfigured, "The test gives no model."
+		op.Trouble, op.Reasoning = judge.TroubleNotConfigured, "The test does not define a model."
 	case answer.Unavailable:
 		op.Trouble, op.Reasoning = judge.TroubleUnavailable, "The model of the test does not answer."
 	case answer.Outcome == judge.Escalate:
 		op.Trouble, op.Reasoning = judge.TroubleCannotAssess, "The model of the test cannot assess this."
 	default:
 		op.Outcome, op.Confidence, op.Assurance = answer.Outcome, answer.Confidence, judge.AssuranceLLM
-		op.Reasoning = "The model of the test says so."
+		op.Reasoning = "As defined by the test."
 	}
 	return op, nil
 }

@@ -130,7 +130,7 @@ func Parse(path string, doc []byte) (File, error) {
 	for _, item := range items {
 		t := readTest(o.Sub(item), item.Line)
 		if names[t.Name] {
-			o.Fail(item, "there are two tests of the name %q", t.Name)
+			o.Fail(item, "duplicate test name %q", t.Name)
 		}
 		names[t.Name] = true
 		f.Tests = append(f.Tests, t)

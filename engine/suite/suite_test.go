@@ -101,7 +101,7 @@ func TestStepsReview(t *testing.T) {
 		t.Errorf("not made: %s", missing)
 	}
 	for step, says := range map[string]string{
-		`{review: {by: ada, decision: approve}, expect: {state: draft}}`: "nothing waits for a person",
+		`{review: {by: ada, decision: approve}, expect: {state: draft}}`: "no review is open",
 	} {
 		if r, err := run(t, "- name: one\n  steps:\n  - "+step+"\n"); err != nil || len(r.Tests[0].Problems) != 1 || !strings.Contains(r.Tests[0].Problems[0].Message, says) || r.Tests[0].Problems[0].Step != "1 review" {
 			t.Errorf("%s: %+v, %v", step, r.Tests, err)
@@ -116,7 +116,7 @@ func TestStepsReview(t *testing.T) {
   - {action: approve, data: {comments: Read it all.}, evidence: {ci: 1}, model: {unavailable: true}, expect: {outcome: escalate}}
   - {review: {by: ada, decision: approve}, evidence: {ci: 1}, expect: {state: approved}}
 `)
-	if err != nil || len(r.Tests[0].Problems) != 1 || !strings.Contains(r.Tests[0].Problems[0].Message, "could not be asked") {
+	if err != nil || len(r.Tests[0].Problems) != 1 || !strings.Contains(r.Tests[0].Problems[0].Message, "the request was rejected") {
 		t.Errorf("%+v, %v", r.Tests, err)
 	}
 }
@@ -128,12 +128,12 @@ func TestWhatGoesOtherwise(t *testing.T) {
 		"state":            {`{action: submit, data: {documentId: 1}, expect: {state: draft}}`, `expected the state "draft", it is "reviewing"`},
 		"code":             {`{action: submit, expect: {codes: [schema]}}`, `expected a finding "schema", got required_field`},
 		"no code":          {`{action: submit, data: {documentId: 1}, expect: {codes: [schema]}}`, "got none"},
-		"words":            {`{action: submit, expect: {says: banana}}`, `expected it to say "banana"`},
+		"words":            {`{action: submit, expect: {says: banana}}`, `expected the text "banana"`},
 		"complete":         {`{action: submit, expect: {complete: true}}`, "expected complete to be true"},
-		"decided by":       {`{action: submit, expect: {decidedBy: model}}`, `it was by "fields"`},
+		"decided by":       {`{action: submit, expect: {decidedBy: model}}`, `the decision by "model", got "fields"`},
 		"assurance":        {`{action: submit, expect: {assurance: llm}}`, `it is "structural"`},
 		"context":          {`{action: submit, data: {documentId: 1}, expect: {context: {documentId: 2}}}`, "to be 2, it is 1"},
-		"absent context":   {`{action: submit, data: {documentId: 1}, expect: {context: {x: 2}}}`, "it is not there"},
+		"absent context":   {`{action: submit, data: {documentId: 1}, expect: {context: {x: 2}}}`, "it is missing"},
 		"too large a list": {`{action: submit, data: {documentId: [1.0]}, expect: {context: {documentId: [2]}}}`, "it is [1.0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestParseRefuses(t *testing.T) {
 		"unknown key":           {"workflow: w\ntests:\n- name: a\n  stepps: []\n", "did you mean \"steps\""},
 		"no workflow":           {"tests:\n- {name: a, steps: []}\n", "workflow"},
 		"no tests":              {"workflow: w\ntests: []\n", "at least one"},
-		"twice":                 {"workflow: w\ntests:\n- {name: a, steps: []}\n- {name: a, steps: []}\n", "two tests"},
+		"twice":                 {"workflow: w\ntests:\n- {name: a, steps: []}\n- {name: a, steps: []}\n", "duplicate test name"},
 		"no expectation":        {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x}\n", "expect"},
 		"an empty one":          {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {}}\n", "nothing is expected"},
 		"unknown outcome":       {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {outcome: ok}}\n", "approve"},

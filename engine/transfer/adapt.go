@@ -80,7 +80,7 @@ func (im *importer) setAside(ctx context.Context, refused *refusedDefinition) er
 		if out.Hash != "" {
 			workflow.Relocate(out.Issues, refused.File, refused.Document)
 			out.Status, out.Issues = SetAside, append(report.Issues, out.Issues...)
-			out.Reason = "kept for its instances: what its errors concern is refused. Correct it, import it again, and migrate them (gavel migrate)"
+			out.Reason = "kept for its instances; moves that its errors affect are refused. Fix it, import it again, and migrate them (gavel migrate)"
 			*report = out
 			return nil
 		}

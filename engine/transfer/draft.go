@@ -121,7 +121,7 @@ func (d *draft) noteCalls() {
 		}
 	}
 	for _, id := range unsettled {
-		d.addNote("the call %.80q of %.80q was not settled, and nobody waits for it here: find out whether it happened before the tool is called again", id, gateOf[id])
+		d.addNote("the call %.80q of %.80q was not settled, and this store does not track it: find out whether it happened before calling the tool again", id, gateOf[id])
 	}
 	if len(gates) > 0 {
 		d.addNote("calls that were made before do not count toward maxCalls here (%.200q)", strings.Join(gates, ", "))
@@ -143,7 +143,7 @@ func (d *draft) addStart(counts bool) error {
 	if len(d.in.Lines) == 0 {
 		d.addNote("there is no history, only the present state")
 	} else if len(context) > 0 {
-		d.addNote("the log does not say how it was started: its start context is what no line sets (%s)", nameMembers(context))
+		d.addNote("the log has no start: the start context holds the fields that no line sets (%s)", nameMembers(context))
 	}
 	ev := record.Event{Kind: record.Imported, To: state, Status: d.statusIn(state, cancelled), Patch: encodeObject(context)}
 	return d.addEvent(ev, source{at: d.in.File, hash: d.in.Hash, counts: counts})
@@ -195,7 +195,7 @@ func (d *draft) reconcile() error {
 	if len(differ) == 0 {
 		return nil
 	}
-	d.addDifference("%s does not lead to what %s says, which is used: %s", d.in.Log, d.in.File, strings.Join(differ, ", "))
+	d.addDifference("%s does not lead to the content of %s, which is used: %s", d.in.Log, d.in.File, strings.Join(differ, ", "))
 	ev := record.Event{Kind: record.Reconciled, To: d.in.State, Status: d.statusIn(d.in.State, d.in.Cancelled), Patch: d.in.Context}
 	return d.addEvent(ev, source{at: d.in.File, hash: d.in.Hash, time: d.clampTime(d.in.UpdatedAt)})
 }
@@ -205,7 +205,7 @@ func (d *draft) reconcile() error {
 func (d *draft) sortCheckpoints() {
 	for _, cp := range d.in.Checkpoints {
 		if _, taken := d.checkpoints[cp.ID]; taken || !isKeptID(cp.ID) {
-			d.addDifference("%s: the checkpoint is left out: its id %.80q is another's, or cannot be kept", cp.File, cp.ID)
+			d.addDifference("%s: the checkpoint is left out: its id %.80q is taken or invalid", cp.File, cp.ID)
 			continue
 		}
 		d.checkpoints[cp.ID] = cp
@@ -236,7 +236,7 @@ func (d *draft) addCheckpoints(line *Line) error {
 		}
 		d.waiting = d.waiting[1:]
 		if cp.State != d.inst.State || cp.Context != nil && len(diffContexts(d.inst.Context, cp.Context)) > 0 {
-			d.addDifference("%s: the checkpoint is left out: the history was not in %.80q with its context then", cp.File, cp.State)
+			d.addDifference("%s: the checkpoint is left out: the history was not in %.80q with its context at that time", cp.File, cp.State)
 			continue
 		}
 		ev := record.Event{Kind: record.Checkpointed, Checkpoint: &record.Checkpoint{ID: cp.ID, Description: cp.Description, Metadata: cp.Metadata}}

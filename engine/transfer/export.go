@@ -260,7 +260,7 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 		return nil, engine.StoreError("read the history", err)
 	}
 	if first := events[0].Seq; first != cut.UpTo+1 {
-		return nil, engine.InternalError("read the history", fmt.Errorf("instance %s begins at event %d, and was cut behind %d", inst.ID, first, cut.UpTo))
+		return nil, engine.InternalError("read the history", fmt.Errorf("instance %s begins at event %d, but was cut after %d", inst.ID, first, cut.UpTo))
 	}
 	x.keepRevision()
 	return events, x.addRemoved(cut)
@@ -367,7 +367,7 @@ func (x *exporting) addCheckpoint(ev record.Event) error {
 	}
 	if len(ev.Checkpoint.Metadata) > 0 {
 		if fields["metadata"], err = x.mask.ForeignObject(ev.Checkpoint.Metadata); err != nil {
-			return engine.InternalError("read what was imported", err)
+			return engine.InternalError("read imported metadata", err)
 		}
 	}
 	if fields["gavel"], err = x.describeEvent(ev); err != nil {
@@ -414,7 +414,7 @@ func encodeCanonical(fields map[string]any) (json.RawMessage, error) {
 		raw, err = document.Canonical(raw)
 	}
 	if err != nil {
-		return nil, engine.InternalError("write what is exported", err)
+		return nil, engine.InternalError("encode the export", err)
 	}
 	return raw, nil
 }

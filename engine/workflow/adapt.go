@@ -161,7 +161,7 @@ func (a *adapter) endState(state document.Member) (actions []string) {
 	switch {
 	case isFinal && leaves:
 		a.change("final-with-transitions", n.Path(), removeMember(n, "transitions"),
-			"the transitions of the final state %s are left out: a complete instance cannot move; where it should, remove \"final\" and import again", quoteName(state.Key))
+			"the transitions of the final state %s are left out: a complete instance cannot move; to keep them, remove \"final\" and import again", quoteName(state.Key))
 		return nil
 	case !isFinal && !leaves && (final == nil || final.Kind == document.False || final.Kind == document.Null):
 		a.change("dead-end", n.Path(), func() {

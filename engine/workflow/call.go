@@ -35,7 +35,7 @@ func (d *Definition) FindCallObstacles(r CallRule, state, ended string, f Facts,
 	at := d.States[state]
 	switch {
 	case at == nil:
-		return []validators.Finding{{Code: CodeGateMisfit, Message: fmt.Sprintf("The state %s is not one of this version of the workflow.", quoteName(state)), Hint: tellOperator}}
+		return []validators.Finding{{Code: CodeGateMisfit, Message: fmt.Sprintf("This version of the workflow has no state %s.", quoteName(state)), Hint: tellOperator}}
 	case ended != "":
 		return []validators.Finding{describeEnded(at, ended)}
 	case !slices.Contains(r.States, state):
@@ -52,7 +52,7 @@ func (d *Definition) FindCallObstacles(r CallRule, state, ended string, f Facts,
 	for _, c := range f.Calls {
 		switch {
 		case c.Gate == r.Gate && !c.IsOpen():
-			add(CodeCallUnknown, "", "Wait until a person has said so in the review "+c.Review+".", "Nobody knows whether the call %s of %s happened.", c.ID, r.Gate)
+			add(CodeCallUnknown, "", "Wait until a person decides that in the review "+c.Review+".", "It is unknown whether the call %s of %s happened.", c.ID, r.Gate)
 		case c.IsOpen() && r.Moves:
 			add(CodeCallUnsettled, "", "Wait for its answer.", "The call %s of %s is open.", c.ID, c.Gate)
 		}
@@ -61,18 +61,18 @@ func (d *Definition) FindCallObstacles(r CallRule, state, ended string, f Facts,
 		out = append(out, h.Finding)
 	}
 	if made := f.CallsMade(r.Gate); r.MaxCalls > 0 && made >= r.MaxCalls {
-		add(CodeCallLimit, "", "Leave the state and come back through its rules to call it again.",
-			"%s may be called %d times while the instance is in %s, and was.", r.Gate, r.MaxCalls, quoteName(state))
+		add(CodeCallLimit, "", "To call it again, leave the state and enter it again.",
+			"%s has reached its call limit (%d) while the instance is in %s.", r.Gate, r.MaxCalls, quoteName(state))
 	}
 	for _, b := range r.Bound {
 		if message := findUnbound(b, f.Frozen, arguments, context); message != "" {
-			add(CodeCallArgument, b.Argument, "Call it with exactly what was approved.", "%s", message)
+			add(CodeCallArgument, b.Argument, "Call it with exactly the approved arguments.", "%s", message)
 		}
 	}
 	return out
 }
 
-const tellOperator = "Tell the operator: the gate and this version of the workflow do not fit each other."
+const tellOperator = "Tell the operator that the gate does not match this version of the workflow."
 
 // findMisfit compares a rule with the definition. A rule written for another version must not
 // allow anything.
@@ -104,7 +104,7 @@ func findUnbound(b Binding, frozen []string, arguments, context document.JSON) s
 	approved := context.At(field...)
 	switch {
 	case !isFrozen || approved.Kind() == 0:
-		return fmt.Sprintf("The argument %s must be the approved %s, and nothing was approved yet.", b.Argument, b.Field)
+		return fmt.Sprintf("The argument %s must be the approved %s, but nothing has been approved yet.", b.Argument, b.Field)
 	case !arguments.At(argument...).Equal(approved):
 		return fmt.Sprintf("The argument %s is not the approved %s.", b.Argument, b.Field)
 	}

@@ -423,17 +423,17 @@ type CodeInfo struct {
 // Codes lists the codes of the findings that Case and FindCallObstacles return, in the order of the
 // reference page.
 var Codes = []CodeInfo{
-	{CodeIllegalAction, "The current state has no such action.", "Perform one of the actions that the finding names."},
+	{CodeIllegalAction, "The current state has no such action.", "Perform an action that the finding names."},
 	{CodeInstanceEnded, "The instance has reached a final state or was cancelled.", "Start a new instance."},
 	{CodeRoleNotAllowed, "The action is reserved for other roles.", "Leave it to a principal in one of the roles that the finding names."},
 	{CodeNotBy, "The same principal performed an earlier action that notBy separates from this one.", "Leave it to another principal."},
 	{CodeMustPassThrough, "The state may only be entered after others that were not visited.", "Go through the states that the finding names first."},
 	{CodeWriteNotAllowed, "The data sets a key that the transition may not set.", "Leave the key out, or send it with an action that may set it."},
 	{CodeCallState, "The tool may not be called in the state of the instance.", "Bring the instance to a state that the finding names first."},
-	{CodeCallLimit, "The tool was called as often as one passage through the state allows.", "Leave the state and come back through its rules, if the tool is to be called again."},
-	{CodeCallArgument, "An argument of the call is not the approved one.", "Call the tool with exactly what was approved."},
-	{CodeCallUnknown, "Nobody knows whether an earlier call of the tool happened.", "Wait until a person has said so in its review."},
-	{CodeCallUnsettled, "Another call is open, and nothing else moves the instance meanwhile.", "Wait for its answer."},
+	{CodeCallLimit, "The tool has reached its limit of calls in this state.", "To call the tool again, leave the state and enter it again."},
+	{CodeCallArgument, "An argument of the call differs from the approved one.", "Call the tool with exactly the approved arguments."},
+	{CodeCallUnknown, "It is unknown whether an earlier call of the tool happened.", "Wait until a person decides that in its review."},
+	{CodeCallUnsettled, "Another call is open; the instance cannot move until it ends.", "Wait for its answer."},
 	{CodeGateMisfit, "The gate names a state or an action that the instance's version of the workflow does not have.", "Tell the operator."},
 	{CodeNotFinished, "The agent wants to end, and the instance is not in a state in which it may.", "Take the step that the finding names."},
 	{CodeFrozenField, "The data would change a field that an earlier transition froze.", "Leave the field out, or send its current value."},

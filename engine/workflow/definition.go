@@ -302,6 +302,6 @@ func (p *parser) parseAgents(o *document.ObjectReader) AgentRights {
 // permission for their own definitions.
 func checkAgentsOwner(s *linter) {
 	if !s.trusted && s.Agents != (AgentRights{}) {
-		s.addIssue("/agents", "agents says what agents may do with an operator's definition, and this one is none: it has no effect")
+		s.addIssue("/agents", "agents applies only to an operator's definition, so it has no effect here; remove it")
 	}
 }

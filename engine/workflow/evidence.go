@@ -319,7 +319,7 @@ func checkEvidenceArguments(s *linter) {
 			pointer := joinPointer("", r.Tokens...)
 			switch {
 			case r.Root == "context" && !isCovered(frozen, r.Tokens):
-				s.addIssue(path+"/arguments", "%s takes %s, which no transition freezes: the caller of an earlier action chooses what is looked up; let an earlier transition freeze %s",
+				s.addIssue(path+"/arguments", "%s takes %s, which no transition freezes, so the caller of an earlier action chooses the lookup; let an earlier transition freeze %s",
 					quoteName(e.Name), r, pointer)
 			case r.Root == "data" && !slices.Contains(t.RequiredFields, r.Tokens[0]) && len(t.Schema) == 0:
 				s.addIssue(path+"/arguments", "%s takes %s, which nothing requires; add %q to requiredFields",

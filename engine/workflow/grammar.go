@@ -56,14 +56,14 @@ var documentObject = objectGrammar{
 	doc: "A workflow type: a state machine, and what guards its transitions.",
 	keys: []ObjectKey{
 		{"name", "The unique name of the workflow: letters, digits, dot, underscore and hyphen, 1 to 64 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
-		{"description", "What the workflow is for, for people and models that choose one.", anyString},
+		{"description", "The purpose of the workflow, for people and models that choose one.", anyString},
 		{"comment", "A note for maintainers; nothing reads it.", anyString},
 		{"tags", "Free labels.", `{"type":"object","additionalProperties":{"type":"string"}}`},
 		{"initialState", "The state in which instances start.", aLabel},
-		{"inputSchema", "A JSON Schema of the start context (2020-12 unless $schema says otherwise).", anySchema},
+		{"inputSchema", "A JSON Schema of the start context (2020-12 unless $schema names another).", anySchema},
 		{"states", "The states by name. Their order is the order in listings and diagrams.", `{"type":"object","minProperties":1,"propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/state"}}`},
 		{"judgeConfig", "How the judge decides, for every transition that does not override it.", `{"$ref":"#/$defs/judgeConfig"}`},
-		{"stateValidators", "By state: what must hold of the merged context when an instance enters it (for the initial state: of the start context).", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/stateValidator"}}`},
+		{"stateValidators", "By state: requirements on the merged context when an instance enters it (for the initial state: on the start context).", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/stateValidator"}}`},
 		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox in addition to the transition's own validator.", `{"type":"object","additionalProperties":` + aValidator + `}`},
 		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * matches every key or element.", aPointers},
 		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
@@ -79,7 +79,7 @@ var stateObject = objectGrammar{
 	name: "state",
 	doc:  "One state. A final one has no transitions, every other has at least one.",
 	keys: []ObjectKey{
-		{"description", "What it means to be in this state.", anyString},
+		{"description", "The meaning of this state.", anyString},
 		{"transitions", "What can be done here, by action: the target state, a list of routes, or an object.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"anyOf":[` + aLabel + `,` + routeList + `,{"$ref":"#/$defs/transition"}]}}`},
 		{"final", "true when an instance that enters this state is complete.", aBoolean},
 		{"outcome", "How a final state ends the instance, such as success or failure.", aLabel},
@@ -88,7 +88,7 @@ var stateObject = objectGrammar{
 
 var transitionObject = objectGrammar{
 	name: "transition",
-	doc:  "What an action does, and what guards it. Judge settings given here override judgeConfig; criteria add up.",
+	doc:  "The effect of an action and its guards. Judge settings given here override judgeConfig; criteria are added.",
 	keys: append([]ObjectKey{
 		{"target", "The state that the action leads to, or a list of routes that are tried in order.", `{"anyOf":[` + aLabel + `,` + routeList + `]}`},
 		{"description", "What performing the action means.", anyString},
@@ -101,7 +101,7 @@ var transitionObject = objectGrammar{
 		{"freezes", "JSON pointers to fields that no one may change after this transition.", aPointers},
 		{"reference", "What data that meet the criteria look like, shown to the model.", `{"type":"string","maxLength":4000}`},
 		{"exemplars", "At most three decided cases, shown to the model.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/exemplar"}}`},
-		{"evidence", "What the gate fetches itself before it decides, instead of believing the data. Only in definitions owned by an operator.", `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/evidence"}}`},
+		{"evidence", "Facts that the gate fetches itself before it decides, instead of trusting the data. Only in definitions owned by an operator.", `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/evidence"}}`},
 	}, settingKeys...),
 	required: []string{"target"},
 }
@@ -112,8 +112,8 @@ var evidenceObject = objectGrammar{
 	keys: []ObjectKey{
 		{"name", "Its name for scripts, the model and the record: a letter or underscore, then letters, digits and underscores.", `{"type":"string","pattern":"^[A-Za-z_][A-Za-z0-9_]{0,63}$"}`},
 		{"source", "The name of a source in the configuration file.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
-		{"arguments", "Arguments for the source: values, or references such as \"{{context.commit}}\", also within objects and lists. Commands and addresses take texts, numbers and booleans, tools of other servers any. The caller who sets the field chooses what is looked up: refer to frozen fields where that matters.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean","object","array"]}}`},
-		{"timeout", "How long fetching may take, such as 30s. Absent: as the source says.", aSpan},
+		{"arguments", "Arguments for the source: values, or references such as \"{{context.commit}}\", also within objects and lists. Commands and addresses take texts, numbers and booleans, tools of other servers any. The caller who sets the field chooses the lookup: if that matters, refer to frozen fields.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean","object","array"]}}`},
+		{"timeout", "Maximum time for fetching, such as 30s. Absent: the source's limit.", aSpan},
 		{"required", "false allows the move to be judged without it. Default true: nothing is approved without it.", aBoolean},
 		{"maxAge", "How old it may be when a reviewer resolves the decision, such as 15m. Older evidence is fetched again; if it has changed, the review is void. Absent: always fetched again.", aSpan},
 	},
@@ -135,7 +135,7 @@ var exemplarObject = objectGrammar{
 	doc:  "A decided case, as guidance for the model.",
 	keys: []ObjectKey{
 		{"data", "The data that the action came with.", `{"type":"object"}`},
-		{"outcome", "What was decided.", `{"enum":["approve","reject"]}`},
+		{"outcome", "The decision.", `{"enum":["approve","reject"]}`},
 		{"why", "Why, in a sentence.", anyString},
 	},
 	required: []string{"data", "outcome"},
@@ -153,7 +153,7 @@ var settingKeys = []ObjectKey{
 	{"useLLM", "true asks a model, after every other check has passed. Default false.", aBoolean},
 	{"strictMode", "true approves only with at least minConfidence; false allows a low confidence with a warning. Default false.", aBoolean},
 	{"minConfidence", "The confidence that strictMode demands, 0 to 1. Default 0.8.", `{"type":"number","minimum":0,"maximum":1}`},
-	{"mode", "shadow records what the judge would have decided and allows the move; legality and routing are always enforced. Default enforce.", `{"enum":["enforce","shadow"]}`},
+	{"mode", "shadow records the judge's decision but allows the move; legality and routing are always enforced. Default enforce.", `{"enum":["enforce","shadow"]}`},
 	{"onJudgeUnavailable", "What happens when the model is needed and cannot answer. Default: escalate with strictMode, structural without.", `{"enum":["escalate","structural","reject"]}`},
 	{"requireAssurance", "The least assurance that an approval needs. Default none.", `{"enum":["none","structural","validators","llm","llm_calibrated","human"]}`},
 	{"risk", "high demands a calibrated model or a person.", `{"enum":["normal","high"]}`},
@@ -164,8 +164,8 @@ var settingKeys = []ObjectKey{
 	{"onEvidenceMissing", "What happens when required evidence is unavailable. reject (the default), or escalate: a person may decide without it.", `{"enum":["reject","escalate"]}`},
 	{"review", "How an escalated decision waits for a person.", `{"$ref":"#/$defs/review"}`},
 	{"samples", "How many times the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},
-	{"panel", "Several models that judge each move, instead of model and samples. Where they do not agree as rule demands, a person decides.", `{"$ref":"#/$defs/panel"}`},
-	{"cascade", "Models that are asked first, one after the other. One decides only where it approves with a calibrated confidence of at least acceptAbove; else the next is asked, and at last model, samples or panel. [] takes an inherited one away.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/stage"}}`},
+	{"panel", "Several models that judge each move, instead of model and samples. Without the agreement that rule demands, a person decides.", `{"$ref":"#/$defs/panel"}`},
+	{"cascade", "Models that are asked first, in turn. One decides only if it approves with a calibrated confidence of at least acceptAbove; else the next is asked, and finally model, samples or panel. [] removes an inherited cascade.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/stage"}}`},
 }
 
 var panelObject = objectGrammar{
@@ -202,7 +202,7 @@ var routeObject = objectGrammar{
 
 var stateValidatorObject = objectGrammar{
 	name: "stateValidator",
-	doc:  "What must hold of the merged context when an instance enters the state.",
+	doc:  "Requirements on the merged context when an instance enters the state.",
 	keys: []ObjectKey{
 		{"requiredFields", "Fields of the context that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
 		{"schema", "A JSON Schema of the context.", anySchema},
@@ -211,29 +211,29 @@ var stateValidatorObject = objectGrammar{
 
 var criterionObject = objectGrammar{
 	name: "criterion",
-	doc:  "A criterion that says what proves it. A text alone takes a quote of at least four words from anywhere.",
+	doc:  "A criterion with its proof. A text alone takes a quote of at least four words from anywhere.",
 	keys: []ObjectKey{
 		{"text", "The sentence that the model judges.", `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/file"}]}`},
-		{"basis", "evidence: only a quote from what the gate fetched meets it; without one it is not met, whatever the model says.", `{"enum":["evidence"]}`},
-		{"proof", "What the quote has to be, besides verbatim. Where it is not, the criterion cannot be assessed.", `{"$ref":"#/$defs/proof"}`},
+		{"basis", "evidence: only a quote from fetched evidence meets it; without one it is not met, whatever the model answers.", `{"enum":["evidence"]}`},
+		{"proof", "Demands on the quote, in addition to being verbatim. If it does not meet them, the criterion cannot be assessed.", `{"$ref":"#/$defs/proof"}`},
 	},
 	required: []string{"text"},
 }
 
 var proofObject = objectGrammar{
 	name: "proof",
-	doc:  "What a quote has to be. Code checks it; the model is told.",
+	doc:  "Demands on a quote. Code checks them; the model sees them.",
 	keys: []ObjectKey{
-		{"minWords", "How many words it has at least, 1 to 50. Default 4.", `{"type":"integer","minimum":1,"maximum":50}`},
+		{"minWords", "Minimum number of words, 1 to 50. Default 4.", `{"type":"integer","minimum":1,"maximum":50}`},
 		{"figure", "true demands a digit in it.", aBoolean},
 		{"pattern", "A regular expression (RE2) that it matches.", `{"type":"string","minLength":1,"maxLength":500}`},
-		{"from", "Where it stands: data, context, evidence, or a JSON pointer that begins with one of them, such as /data/comments.", `{"type":"string","pattern":"^(data|context|evidence|/(data|context|evidence)/.+)$"}`},
+		{"from", "Its source: data, context, evidence, or a JSON pointer into one, such as /data/comments.", `{"type":"string","pattern":"^(data|context|evidence|/(data|context|evidence)/.+)$"}`},
 	},
 }
 
 var fileObject = objectGrammar{
 	name: "file",
-	doc:  "A file whose text stands for a validator or a criterion. Only in definitions that an operator loads from disk.",
+	doc:  "A file whose text is used as a validator or a criterion. Only in definitions that an operator loads from disk.",
 	keys: []ObjectKey{
 		{"file", "Its path, below the definition's folder, with slashes: checks/release.js.", `{"type":"string","minLength":1}`},
 	},
@@ -246,7 +246,7 @@ var agentsObject = objectGrammar{
 	keys: []ObjectKey{
 		{"rollback", "They may roll back, undo and redo moves of their own instances. Default: false.", aBoolean},
 		{"redefine", "They may define new versions, which everybody's new instances follow. Default: false.", aBoolean},
-		{"configureJudge", "What they may do to the judge of their own instances: tighten (the default), set (enabled, strictMode, minConfidence and useLLM as they like), or none.", `{"enum":["none","set","tighten"]}`},
+		{"configureJudge", "How they may change the judge of their own instances: tighten (the default), set (enabled, strictMode, minConfidence and useLLM freely), or none.", `{"enum":["none","set","tighten"]}`},
 	},
 }
 

@@ -492,7 +492,7 @@ func (p *parser) parseCriteria(o *document.ObjectReader) ([]string, map[string]j
 		case text.Text == "":
 			p.rejectValue(text, "the criterion is empty; remove it")
 		case slices.Contains(out, text.Text) && proof != (judge.Proof{}):
-			p.rejectValue(text, "the criterion is given twice; say once what proves it")
+			p.rejectValue(text, "the criterion is given twice; keep one, with its proof")
 		}
 		out = append(out, text.Text)
 		if proof != (judge.Proof{}) {
@@ -541,7 +541,7 @@ func (p *parser) parseProof(c *document.ObjectReader) judge.Proof {
 	switch {
 	case out.From == "":
 	case !proofSource().MatchString(out.From):
-		p.rejectValue(o.Value("from"), "from must be data, context, evidence, or a JSON pointer that begins with one of them, such as /data/comments")
+		p.rejectValue(o.Value("from"), "from must be data, context or evidence, or a JSON pointer into one, such as /data/comments")
 	case out.Basis == judge.BasisEvidence && source != judge.BasisEvidence:
 		p.rejectValue(o.Value("from"), "basis is evidence, so a quote from %s proves nothing; remove one of the two", out.From)
 	}

@@ -26,27 +26,27 @@ func listLintRules() []Rule {
 		{"unknown-must-pass", e, "mustPassThrough names a state that does not exist.", checkMustPassNames},
 		{"must-pass-through", e, "Some path enters a state without passing through a state that mustPassThrough requires.", checkMustPassThrough},
 		listCompileRules()[0], listCompileRules()[1], listCompileRules()[2],
-		{"misspelt-keyword", e, "A key of a JSON Schema is no keyword and looks like one, so that the check that was meant is not made.", checkKeywords},
+		{"misspelt-keyword", e, "A key of a JSON Schema resembles a keyword but is none, so the intended check is not made.", checkKeywords},
 		{"malformed-pointer", e, "An entry of sensitive or freezes is not a JSON pointer to a field.", checkPointers},
 		{"malformed-write", e, "An entry of writes is not a top-level key.", checkWrites},
 		{"evidence-not-operator", e, "A definition asks for evidence, and its owner is not an operator.", checkEvidenceOwner},
 		{"retention-not-operator", e, "A definition sets retention, and its owner is not an operator.", checkRetentionOwner},
 		{"access-not-operator", e, "A definition sets access, and its owner is not an operator.", checkAccessOwner},
 
-		{"agents-not-operator", w, "A definition says what agents may do with it, and its owner is not an operator.", checkAgentsOwner},
+		{"agents-not-operator", w, "A definition sets agents, and its owner is not an operator.", checkAgentsOwner},
 		{"unreachable-state", w, "No path leads from the initial state to this one.", checkReachable},
 		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", checkPathToFinal},
 		{"outcome-not-final", w, "A state that is not final has an outcome.", checkOutcomes},
 		{"llm-without-model", w, "The judge needs a model that is not configured.", checkModels},
 		{"model-not-asked", w, "A move without data on an empty context leaves the model nothing to judge, and no criterion applies: the other layers decide alone.", checkBlankMoves},
 		{"criteria-without-llm", w, "Criteria, a reference, exemplars, samples, a panel or a cascade are given where no model judges.", checkCriteria},
-		{"proof-too-strict", w, "No quote from the fields that a transition requires can be what a criterion's proof demands.", checkProofs},
+		{"proof-too-strict", w, "No quote from the fields that a transition requires can satisfy a criterion's proof.", checkProofs},
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
 		{"outage-refuses", n, "A criterion takes a quote from fetched evidence, so the structural fallback cannot approve.", checkOutage},
-		{"shrunk-confidence", n, "With strictMode an uncalibrated model has to state more confidence than minConfidence says, because what it states is shrunk.", checkShrunk},
+		{"shrunk-confidence", n, "With strictMode an uncalibrated model must state more confidence than minConfidence, because its confidence is shrunk.", checkShrunk},
 		{"unknown-source", w, "Evidence comes from a source that is not configured.", checkSources},
 		{"evidence-unbound", w, "An evidence argument comes from a field that nothing requires, or that agents can set freely.", checkEvidenceArguments},
-		{"claimed-evidence", w, "A script of a transition that fetches evidence reads a field of that name in data or context, where the agent writes.", checkClaimedEvidence},
+		{"claimed-evidence", w, "A script of a transition that fetches evidence reads data.evidence or context.evidence, which the agent can write.", checkClaimedEvidence},
 		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", checkRequiredWritable},
 		listCompileRules()[3],
 		{"unchecked-field", w, "A script reads a field of data that nothing requires and does not handle its absence.", checkFieldReads},
@@ -396,9 +396,9 @@ func describeWithoutModel(r judge.Rubric) string {
 	case r.OnJudgeUnavailable == judge.UnavailableEscalate:
 		return "every such move waits for a person, or is refused where reviews are off"
 	case r.EvidenceOnly() != "":
-		return "no such move is approved, for only a quote that a model finds in the evidence meets a criterion"
+		return "no such move is approved, because only a quote that a model finds in the evidence meets a criterion"
 	case r.RequireAssurance.AtLeast(judge.AssuranceLLM) || r.Risk == judge.RiskHigh || r.StrictMode && r.MinConfidence > bestFallback:
-		return "no such move is approved, for the other layers do not reach what is required"
+		return "no such move is approved, because the other layers cannot reach the required assurance or confidence"
 	default:
 		return "the other layers decide alone, and the criteria are not judged"
 	}
@@ -439,7 +439,7 @@ func checkShrunk(s *linter) {
 	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
 		if len(s.models) > 0 && r.Enabled && r.UseLLM && r.StrictMode && r.MinConfidence > 0.5 && r.MinConfidence <= bestUncalibrated {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
-				"with strictMode nothing is approved below %v, and what an uncalibrated model states is shrunk: it has to state at least %s; calibrate it, or lower minConfidence", r.MinConfidence, judge.StatedFor(r.MinConfidence))
+				"with strictMode nothing is approved below %v, and an uncalibrated model's confidence is shrunk: it must state at least %s; calibrate it, or lower minConfidence", r.MinConfidence, judge.StatedFor(r.MinConfidence))
 		}
 	})
 }
@@ -556,7 +556,7 @@ func checkClaimedEvidence(s *linter) {
 		}
 		s.visitScripts(from, t, func(path, source string) {
 			if m := claimPattern().FindStringSubmatch(blankText(source)); m != nil {
-				s.addIssue(path, "the script reads %s.evidence, which the agent can write; what the gate fetched is the third argument: (data, context, evidence)", m[1])
+				s.addIssue(path, "the script reads %s.evidence, which the agent can write; fetched evidence is the third argument: (data, context, evidence)", m[1])
 			}
 		})
 	})

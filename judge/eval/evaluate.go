@@ -132,27 +132,27 @@ func weightRows(rows []row) *WeightedRates {
 
 func (r *Report) notes() []string {
 	c, percent := r.Counts, fmt.Sprintf("%.4g %%", 100*r.Options.Confidence)
-	notes := []string{fmt.Sprintf("False-approve rate: approvals among the cases whose right outcome is reject or escalate. Its upper bound is one-sided, %s; intervals of other rates are two-sided. In all of them a group of cases is one draw; where every case is alone they are exact (Clopper-Pearson).", percent)}
+	notes := []string{fmt.Sprintf("False-approve rate: approvals among the cases whose right outcome is reject or escalate. Its upper bound is one-sided, %s; intervals of other rates are two-sided. All of them count a group of cases as one draw; if every case is its own group they are exact (Clopper-Pearson).", percent)}
 	say := func(when bool, format string, args ...any) {
 		if when {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
 	say(!r.Evaluated, "Not evaluated: %s.", r.NotEvaluated)
-	say(r.hasFewGroups(), "Only %d groups: below %d, intervals can miss the truth more often than they say. Bring more groups, not more cases of the same.", c.Groups, fewGroups)
+	say(r.hasFewGroups(), "Only %d groups: below %d, intervals can miss the true value more often than stated. Add more groups, not more cases in the same groups.", c.Groups, fewGroups)
 	say(c.ExpectEscalate > 0, "%d cases expect escalate; in two-way figures (false approvals, gate accuracy, kappa) they count as not to be approved, and escalating counts as not approving.", c.ExpectEscalate)
 	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bounds count a group as one draw, and bootstrap intervals resample groups.", c.Scored, c.Groups)
 	say(r.Options.Pool, "Every repeat counts as a row, in the group of its case.")
-	say(!r.Options.Pool && r.Flips.MostRepeats > 1, "The first repeat that did not fail stands for its case; the others serve the flip rate.")
+	say(!r.Options.Pool && r.Flips.MostRepeats > 1, "The first repeat that did not fail represents its case; the others count only for the flip rate.")
 	say(true, "%d unreadable answers: %s.", c.Unreadable, unreadableWords(r.Options.Unreadable))
-	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate, since nothing is known of the judge there.", c.Failed, c.Missing)
-	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows where a model spoke and was understood.", countProbabilities(r))
-	say(r.Probability == nil, "No probabilities: no model spoke, or none said how sure it was.")
-	say(r.Weighted != nil, "Cases have weights: counts and bounds ignore them, the weighted rates stand apart.")
+	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate.", c.Failed, c.Missing)
+	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows with a readable answer of a model.", countProbabilities(r))
+	say(r.Probability == nil, "No probabilities: no model answered, or none stated a confidence.")
+	say(r.Weighted != nil, "Cases have weights: counts and bounds ignore them; the weighted rates are listed separately.")
 	say(c.UnknownResults > 0, "%d results belong to none of the cases and were left out.", c.UnknownResults)
-	say(c.DuplicateCases > 0, "%d cases have an id that came before and were left out.", c.DuplicateCases)
-	say(c.DuplicateResults > 0, "%d results repeat a case and repeat that came before and were left out.", c.DuplicateResults)
-	say(countSynthetic(c) > 0, "%d of %d labels are synthetic: they show what the machinery does, not how well people would agree with the judge.", countSynthetic(c), c.Cases)
+	say(c.DuplicateCases > 0, "%d cases repeat an earlier id and were left out.", c.DuplicateCases)
+	say(c.DuplicateResults > 0, "%d results repeat an earlier case and repeat and were left out.", c.DuplicateResults)
+	say(countSynthetic(c) > 0, "%d of %d labels are synthetic: they show how the system works, not how well people would agree with the judge.", countSynthetic(c), c.Cases)
 	say(c.Splits[Cal] > 0 && c.Splits[Test] > 0, "Cases of cal and test are reported together: figures are only honest on cases that nothing was fitted on.")
 	return notes
 }
@@ -169,11 +169,11 @@ func countProbabilities(r *Report) int {
 func unreadableWords(p Policy) string {
 	switch p {
 	case AsWrong:
-		return "counted as the worst wrong answer (approved where that is wrong, rejected where approving is right)"
+		return "counted as the worst wrong answer (approved if that is wrong, rejected if approving is right)"
 	case Excluded:
 		return "left out of every rate"
 	default:
-		return "counted with the outcome that the pipeline made of them"
+		return "counted with the outcome that the pipeline gave them"
 	}
 }
 

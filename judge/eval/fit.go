@@ -162,7 +162,7 @@ func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, f
 
 func (f *Fitting) measure(test []forecast, o Options) {
 	if len(test) == 0 {
-		f.Warnings = append(f.Warnings, "there are no approvals in the split test: what the calibration is worth is not known")
+		f.Warnings = append(f.Warnings, "there are no approvals in the split test, so the calibration could not be tested")
 		return
 	}
 	f.Before = scoreConfidence(test, func(p float64) float64 { return p }, o)

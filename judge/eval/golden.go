@@ -136,7 +136,7 @@ func decodeCase(file string, line int, text []byte, complete func(*Case)) (Case,
 
 func decodeMessage(err error) string {
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Sprintf("%s is a %s; docs/evaluation.md says what it must be", kind.Field, kind.Value)
+		return fmt.Sprintf("%s is a %s; docs/evaluation.md lists the types", kind.Field, kind.Value)
 	}
 	return err.Error()
 }

@@ -153,7 +153,7 @@ func (l *Linter) checkContent(g Golden, at spot) {
 	case first.outcome != at.outcome:
 		l.addIssue(at, RuleContradictory, "this is the same case as %s, which expects %s, while this one expects %s; decide which is right", first, first.outcome, at.outcome)
 	default:
-		l.addIssue(at, RuleDuplicateContent, "this is the same case as %s; remove one of them", first)
+		l.addIssue(at, RuleDuplicateContent, "this is the same case as %s; remove one", first)
 	}
 	if again && first.split != at.split {
 		l.addIssue(at, RuleLeakedContent, "this is the same case as %s, which is in the split %s, while this one is in %s; keep it in one", first, first.split, at.split)

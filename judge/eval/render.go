@@ -88,16 +88,16 @@ func (m Measurement) describe() string {
 func (m Measurement) cautions() []string {
 	var out []string
 	if !m.Report.Evaluated {
-		out = append(out, "Not evaluated: "+m.Report.NotEvaluated+". The figures say nothing about the judge.")
+		out = append(out, "Not evaluated: "+m.Report.NotEvaluated+". The figures show nothing about the judge.")
 	}
 	if c := m.Report.Counts; m.Report.Incomplete {
-		out = append(out, fmt.Sprintf("Incomplete: %d of %d results have no outcome, and %d cases no result. The figures are of the rest; run it again, or ask less at once.", c.FailedResults, c.Results, c.Missing))
+		out = append(out, fmt.Sprintf("Incomplete: %d of %d results have no outcome, and %d cases no result. The figures cover only the rest; run it again, or with fewer parallel calls.", c.FailedResults, c.Results, c.Missing))
 	}
 	if n, all := m.Synthetic(); n > 0 {
-		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from the author of the case, so the figures are evidence about the machinery and not about how a judge does in the world.", n, all))
+		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from the author of the case, so the figures test the system and do not predict a judge's quality in practice.", n, all))
 	}
 	if r := m.Report; r.hasFewGroups() {
-		out = append(out, fmt.Sprintf("Only %d groups, fewer than %d: intervals can miss the truth more often than they say.", r.Counts.Groups, fewGroups))
+		out = append(out, fmt.Sprintf("Only %d groups, fewer than %d: intervals can miss the true value more often than stated.", r.Counts.Groups, fewGroups))
 	}
 	return append(out, m.About.Remarks...)
 }
@@ -152,7 +152,7 @@ func (c Cost) figures() []figure {
 		figure{"prompt tokens", c.PromptTokens.format("%.0f"), ""},
 		figure{"completion tokens", c.CompletionTokens.format("%.0f"), ""},
 		figure{"cost of the run", c.CostUSD.format("%.4f USD"), c.CostUSD.adviseOnPrices()},
-		figure{"forms of answers", joinTallies(c.Rungs), fmt.Sprintf("%d mended, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
+		figure{"forms of answers", joinTallies(c.Rungs), fmt.Sprintf("%d repaired, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
 }
 
 func (s Sum) format(format string) string {
@@ -169,7 +169,7 @@ func (s Sum) adviseOnPrices() string {
 	if s.Known > 0 {
 		return ""
 	}
-	return "--llm-price-in and --llm-price-out say what a million tokens cost"
+	return "set --llm-price-in and --llm-price-out (USD per million tokens)"
 }
 
 func (l Latency) format() string {
@@ -258,7 +258,7 @@ func (r Report) classTable() Grid {
 }
 
 func (r Report) baselineTable() Grid {
-	t := Grid{Title: "Judges that do not look", Head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
+	t := Grid{Title: "Judges that ignore the case", Head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
 	for _, b := range r.Baselines {
 		t.Rows = append(t.Rows, []string{b.Name, b.FalseApprove.String(), b.Escalation.String(), b.Accuracy.String(), b.GateAccuracy.String(), FormatDecimal(b.Kappa)})
 	}
@@ -292,7 +292,7 @@ func (r Report) reliabilityTable() Grid {
 	if r.Probability == nil {
 		return Grid{}
 	}
-	return reliabilityGrid("Reliability (where a model spoke)", "probability of an approval", "should be approved", r.Probability.Bins)
+	return reliabilityGrid("Reliability (results with a model's answer)", "probability of an approval", "should be approved", r.Probability.Bins)
 }
 
 func (r Report) approvalTable() Grid {

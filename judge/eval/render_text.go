@@ -156,12 +156,12 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 		{"status", string(t.Status), ""},
 		{"target risk", formatPercent(t.TargetRisk), "at " + formatPercent(t.Confidence)},
 		{"minConfidence", threshold, ""},
-		{"approvals needed", fmt.Sprintf("%d in groups of their own, none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
+		{"approvals needed", fmt.Sprintf("%d, each in its own group, none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
 	})))
 	for _, w := range t.Warnings {
 		fmt.Fprintf(&b, "\n! %s\n", w)
 	}
-	more := Grid{Title: "More approvals on test, each of a group of its own, that certify", Head: []string{"at most", "none of them wrong", "as many wrong as so far"}}
+	more := Grid{Title: "Additional approvals on test needed to certify, each in its own group", Head: []string{"at most", "if none is wrong", "at the present error rate"}}
 	for _, p := range t.Prospects {
 		seen := "never"
 		if p.AsSeen != nil {

@@ -266,7 +266,7 @@ func (t *Tuning) certify(test []rankedAnswer) {
 	}
 	t.Risk.High, t.Risk.Upper = 1, 1
 	if kept == 0 {
-		t.Says = fmt.Sprintf("not certifiable: no approval of the split test reaches minConfidence %.6g, which was chosen on cal, and certificates come from test alone; it takes %d approvals, each of a group of its own, none wrong", *t.Chosen, t.More)
+		t.Says = fmt.Sprintf("not certifiable: no approval of the split test reaches minConfidence %.6g, which was chosen on cal, and certificates come from test alone; it takes %d approvals, each in its own group, none wrong", *t.Chosen, t.More)
 		return
 	}
 	steps := riskSteps(test[:kept])
@@ -274,7 +274,7 @@ func (t *Tuning) certify(test []rankedAnswer) {
 	t.Risk, t.Groups = newRate(last.errors, last.n, last.squares, t.Confidence), last.groups
 	t.More = t.moreFor(t.TargetRisk, false)
 	if t.Groups < fewGroups {
-		t.Warnings = append(t.Warnings, fmt.Sprintf("the approvals of test are in %d groups; below %d, other groups can differ more than the bound says", t.Groups, fewGroups))
+		t.Warnings = append(t.Warnings, fmt.Sprintf("the approvals of test are in %d groups; below %d, other groups can exceed the bound", t.Groups, fewGroups))
 	}
 	wrong := fmt.Sprintf("%d of %d approvals of the split test are wrong (%d groups)", t.Risk.K, t.Risk.N, t.Groups)
 	shown := fmt.Sprintf("they certify at most %s", formatPercent(t.Risk.Upper))
@@ -285,9 +285,9 @@ func (t *Tuning) certify(test []rankedAnswer) {
 		return
 	case lowerBound(t.Risk.hits(), t.Risk.Draws, 1-t.Confidence) > t.TargetRisk:
 		t.Status = Infeasible
-		t.Says = fmt.Sprintf("infeasible: with minConfidence %.6g, %s: %s, which is more than %.3g; %s. More cases do not change that: take another judge or another target", *t.Chosen, wrong, t.Risk.Bounds(), t.TargetRisk, shown)
+		t.Says = fmt.Sprintf("infeasible: with minConfidence %.6g, %s: %s, which is more than %.3g; %s. More cases will not help: use another judge or another target", *t.Chosen, wrong, t.Risk.Bounds(), t.TargetRisk, shown)
 	default:
-		t.Says = fmt.Sprintf("not certifiable: with minConfidence %.6g, %s; %s. It needs %d more approvals, each of a group of its own, none wrong", *t.Chosen, wrong, shown, t.More)
+		t.Says = fmt.Sprintf("not certifiable: with minConfidence %.6g, %s; %s. It needs %d more approvals, each in its own group, none wrong", *t.Chosen, wrong, shown, t.More)
 	}
 	t.addProspects()
 }

@@ -153,7 +153,7 @@ func (c *Cassette) load(r io.Reader) error {
 		dec := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(e); err != nil || dec.More() || len(e.Req.Body) == 0 || (e.Res.Class == "") == (e.Res.Status < 100 || e.Res.Status > 999) {
-			return fmt.Errorf("line %d is not a whole cassette entry; delete it and record what is missing", number)
+			return fmt.Errorf("line %d is not a complete cassette entry; delete it and record the missing answers", number)
 		}
 		if e.V != cassetteVersion {
 			return fmt.Errorf("line %d: unknown version %d; this program reads version %d", number, e.V, cassetteVersion)
@@ -221,7 +221,7 @@ func (c *Cassette) find(req *http.Request, q cassetteRequest) (*http.Response, e
 	return nil, &Error{
 		Class: ClassConfig, Err: ErrCassetteMiss,
 		Message: fmt.Sprintf("the cassette holds %d answers to %s, and this request came %d times", n, q.describe(), n+1),
-		Advice:  "record what is missing (mode record-missing) if the prompt, the model or a setting was meant to change",
+		Advice:  "if the prompt, the model or a setting was meant to change, record the missing answers (mode record-missing)",
 	}
 }
 

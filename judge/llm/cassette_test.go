@@ -457,7 +457,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	good := line(func(*cassetteEntry) {})
 	second := line(func(e *cassetteEntry) { e.Key = requestKey(q.id(), 1) })
-	const broken, wrong = "is not a whole cassette entry", "the key is a duplicate or not that of the request"
+	const broken, wrong = "is not a complete cassette entry", "the key is a duplicate or not that of the request"
 	for name, tt := range map[string]struct{ text, want string }{
 		"torn":               {good + good[:len(good)/2], "line 2 " + broken},
 		"empty line":         {"\n" + good, "line 1 " + broken},

@@ -148,7 +148,7 @@ func (c *complaint) newError(status int, header http.Header, now time.Time) *Err
 		e.Advice = adviseModel
 	case e.RetryAfter > 0 && (e.Class == ClassRateLimited || e.Class == ClassOverloaded):
 		e.Message += fmt.Sprintf(" (it asks for a pause of %v)", e.RetryAfter.Round(time.Millisecond))
-		e.Advice = "wait that long; a decision does so by itself where --llm-deadline leaves it the time"
+		e.Advice = "wait that long; a decision waits automatically if --llm-deadline leaves enough time"
 	}
 	return e
 }
@@ -288,7 +288,7 @@ func (c *complaint) summary() string {
 		}
 		return "the endpoint answered with an error and no reason"
 	}
-	return "the endpoint says: " + text
+	return "the endpoint answered with an error: " + text
 }
 
 // maxRetryAfter limits the pause that an endpoint can ask for; some ask for days.

@@ -121,8 +121,8 @@ func (e *Error) advice() string { return cmp.Or(e.Advice, usualAdvice[e.Class]) 
 var usualAdvice = map[Class]string{
 	ClassTimeout:     "use a faster model, let it think less, or allow more time (--llm-deadline)",
 	ClassNetwork:     "check that the endpoint runs and can be reached from here",
-	ClassUpstream:    "look into the endpoint's log: it fails by itself",
-	ClassNoChoices:   "look into the endpoint's log: it fails by itself",
+	ClassUpstream:    "look into the endpoint's log: the fault is there",
+	ClassNoChoices:   "look into the endpoint's log: the fault is there",
 	ClassOverloaded:  "wait: the model is loading or overloaded",
 	ClassRateLimited: "wait, and lower --llm-rate and --llm-parallel if it happens again",
 	ClassQuota:       "the account has no credit or quota left; no retry helps, see the provider's billing page",
@@ -137,7 +137,7 @@ var usualAdvice = map[Class]string{
 	ClassEmpty:        "use another model, or another form of its answers (--llm-structured)",
 	ClassTruncated:    "let the model think less (LLM_JUDGE_THINKING_MODE=off), or say how much it thinks (low): then its answers may be 8 times as long; if it repeats itself, use a larger model",
 	ClassAmbiguous:    "use a larger model: this one answers more than it is asked",
-	ClassInconsistent: "use a larger model: this one does not say what it means",
+	ClassInconsistent: "use a larger model: this one's answers are unclear",
 }
 
 // IsBusy reports whether nothing can be decided now but a later retry may help: requests of this caller or of

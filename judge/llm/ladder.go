@@ -271,7 +271,7 @@ func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
 	case fail.otherwise != "":
 		final.Class, final.Advice = fail.otherwise, adviseForm
 	case again >= maxNegotiation:
-		final.Advice = "ask again: what was learned so far is kept"
+		final.Advice = "ask again: the settings found so far are kept"
 	case e.ladder.fixed && at.rung != RungPrompt:
 		final.Class = ClassConfig
 		final.Message = fmt.Sprintf("the endpoint does not take %s, to which the model %q is fixed: %s", at.rung, e.model.Name, fail.Message)

@@ -226,7 +226,7 @@ func (q *quality) enter(name string) (probes bool, refusal *Error) {
 	return false, &Error{
 		Class: ClassQuality, RetryAfter: max(left, time.Second),
 		Message: "most of the model's recent answers to this caller were unusable, so it is not asked for a while",
-		Advice:  "send shorter, plainer data; gavel judge doctor says whether the model is to blame",
+		Advice:  "send shorter, simpler data; gavel judge doctor checks whether the model is the cause",
 	}
 }
 

@@ -30,7 +30,7 @@ func withPlace(next Completer, places *fairshare.Queue, behind *background) Comp
 		case ended && asError(contextError(ctx)) == nil:
 			return Reply{}, contextError(ctx) // the caller cancelled
 		case ended || limited && !time.Now().Before(deadline) || errors.Is(err, fairshare.ErrBusy):
-			return Reply{}, &Error{Class: ClassBusy, Message: "too many questions wait for this endpoint"}
+			return Reply{}, &Error{Class: ClassBusy, Message: "too many questions are waiting for this endpoint"}
 		case err != nil:
 			return Reply{}, err
 		}

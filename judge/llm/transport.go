@@ -57,7 +57,7 @@ func safeCause(err error) error {
 }
 
 // adviseCompression is for answers that cannot be decompressed.
-const adviseCompression = "check what compresses answers, the server or a proxy before it; it need not"
+const adviseCompression = "check the compression at the server or at a proxy before it; answers need not be compressed"
 
 func describeTransport(err error, host string) (message, advice string) {
 	var (
@@ -77,9 +77,9 @@ func describeTransport(err error, host string) (message, advice string) {
 	case errors.As(err, &dns):
 		return "the host " + host + " cannot be found", "check the base URL and the DNS of this machine"
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return host + " does not speak TLS", "write http:// in the base URL if it is meant to be without encryption"
+		return host + " does not speak TLS", "write http:// in the base URL if no encryption is intended"
 	case errors.As(err, &name):
-		return "the certificate of " + host + " is for another name", "write the name that it is for into LLM_BASE_URL"
+		return "the certificate of " + host + " is for another name", "use the certificate's name in LLM_BASE_URL"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "the certificate of " + host + " has expired, or is not valid yet", "renew it, or set the clock of this machine"
 	case errors.As(err, &unknown):
@@ -88,7 +88,7 @@ func describeTransport(err error, host string) (message, advice string) {
 	case errors.As(err, &verify), errors.As(err, &invalid):
 		return "the certificate of " + host + " is not trusted", "check the certificate, and the certificate authorities of this machine"
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &deflate):
-		return host + " says that its answer is gzip, and it is none or damaged", adviseCompression
+		return host + " declares a gzip answer, but the answer is not gzip or is damaged", adviseCompression
 	case errors.As(err, &alert):
 		return "TLS with " + host + " failed", "check that the base URL leads to the right server"
 	case errors.Is(err, syscall.ECONNREFUSED):

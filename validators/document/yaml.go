@@ -117,9 +117,9 @@ func isIndentedByTab(src []byte, line int) bool {
 
 // Messages for YAML that JSON cannot express.
 const (
-	anchorMessage = "anchors (&name) are not supported; write the value where it is needed"
-	aliasMessage  = "aliases (*name) are not supported; write the value where it is needed, or put the text in quotes"
-	mergeMessage  = "merge keys (<<) are not supported; write the keys where they are needed"
+	anchorMessage = "anchors (&name) are not supported; write out the value"
+	aliasMessage  = "aliases (*name) are not supported; write out the value, or put the text in quotes"
+	mergeMessage  = "merge keys (<<) are not supported; write out the keys"
 	tagMessage    = "tags (!name) are not supported; put the text in quotes if it is one"
 	literalNumber = "YAML reads this as a number and JSON does not; write it as a plain decimal, or put it in quotes"
 )

@@ -304,7 +304,7 @@ func (p *Pool) describeSchemaLimit(code Code) string {
 }
 
 func (p *Pool) describeTotal() string {
-	return fmt.Sprintf("it was not run: earlier scripts used up the %v that the scripts of one transition share", p.cfg.Total)
+	return fmt.Sprintf("it was not run: earlier scripts used up the transition's limit of %v for all scripts", p.cfg.Total)
 }
 
 func describeQuarantine(until time.Time, wholeOwner bool) string {

@@ -434,7 +434,7 @@ func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 			return fmt.Errorf("%w: the last anchor is %d", store.ErrConflict, have)
 		}
 		if a.Number == 1 && s.cutSince(a.Seen) {
-			return fmt.Errorf("%w: the beginning of a history was removed meanwhile", store.ErrConflict)
+			return fmt.Errorf("%w: the beginning of a history has been removed since", store.ErrConflict)
 		}
 		s.anchors = append(s.anchors, cloneAnchor(a))
 		return nil

@@ -26,7 +26,7 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 		seal := r.Seal()
 		switch {
 		case r.Number() != have+1:
-			return fmt.Errorf("%w: %s comes behind number %d", store.ErrConflict, r, have)
+			return fmt.Errorf("%w: %s follows number %d", store.ErrConflict, r, have)
 		case seal.Place == 0:
 		case seal.Place == s.ruleHead.Place+1:
 			s.ruleHead.Place, s.ruleHead.Hash = seal.Place, seal.Hash
@@ -136,7 +136,7 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 			return err
 		}
 		if s.ruleHead != was || len(have) != len(all) {
-			return fmt.Errorf("%w: the rules are others by now", store.ErrConflict)
+			return fmt.Errorf("%w: the rules have changed since", store.ErrConflict)
 		}
 		var end store.RuleHead
 		for _, rule := range all {

@@ -43,7 +43,7 @@ func CheckFiled(e record.Event, revision int64, kind string, at int64, scope []b
 		own = e.Key.Scope
 	}
 	if revision != e.Revision || kind != string(e.Kind) || at != e.Time.UnixNano() || hex.EncodeToString(scope) != own {
-		return fmt.Errorf("%w: event %d of %s is kept under another kind, revision, time or key than its own",
+		return fmt.Errorf("%w: event %d of %s is stored under a kind, revision, time or key that is not its own",
 			record.ErrMalformed, e.Seq, e.Instance)
 	}
 	return nil
@@ -75,7 +75,7 @@ func DecodeReview(id string, body, data []byte) (store.Review, error) {
 		return store.Review{}, fmt.Errorf("review %s: %w", id, err)
 	}
 	if out.ID != id {
-		return store.Review{}, fmt.Errorf("review %s: it says that it is %q", id, out.ID)
+		return store.Review{}, fmt.Errorf("review %s: its id is %q", id, out.ID)
 	}
 	out.Data = data
 	return out, nil
@@ -112,7 +112,7 @@ func DecodeSnapshot(doc, contextDoc []byte) (inst record.Instance, err error) {
 		return record.Instance{}, fmt.Errorf("a snapshot: %w", err)
 	}
 	if inst.Context = contextDoc; record.DigestState(inst) != stored.Digest {
-		return record.Instance{}, fmt.Errorf("the snapshot of %s at revision %d is not what its digest says", inst.ID, inst.Revision)
+		return record.Instance{}, fmt.Errorf("the snapshot of %s at revision %d does not match its digest", inst.ID, inst.Revision)
 	}
 	return inst, nil
 }

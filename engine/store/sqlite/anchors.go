@@ -12,7 +12,7 @@ import (
 
 // AddAnchor implements store.Store.
 func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
-	refused := fmt.Errorf("%w: anchor %d is not the next, or a history was shortened meanwhile", store.ErrConflict, a.Number)
+	refused := fmt.Errorf("%w: anchor %d is not the next, or a history has been shortened since", store.ErrConflict, a.Number)
 	return s.write(ctx, len(a.Note)+len(a.Heads), "add an anchor", func(st *statements) error {
 		if err := st.checkLease(a.Lease); err != nil {
 			return err

@@ -16,9 +16,9 @@ import (
 // Errors of Copy and Restore.
 var (
 	// ErrExists is returned if the target file already exists.
-	ErrExists = errors.New("there is a file of this name already; give another name")
+	ErrExists = errors.New("a file of this name already exists; give another name")
 	// ErrInUse is returned if another process has the store open.
-	ErrInUse = errors.New("another process has the store open; end it first")
+	ErrInUse = errors.New("another process has the store open; stop it first")
 )
 
 // Copy writes a consistent copy of a store to another file, while other processes read and write it, and returns the
@@ -51,7 +51,7 @@ func copyStore(ctx context.Context, from, to string, replace bool) (c Contents, 
 		return Contents{}, err
 	}
 	if c, err = inspectFile(ctx, part); err != nil {
-		return Contents{}, fmt.Errorf("the copy is no good: %w", err)
+		return Contents{}, fmt.Errorf("the copy is unusable: %w", err)
 	}
 	return c, publishFile(part, to, replace)
 }

@@ -137,7 +137,7 @@ func (w *writer) restartLog(pages, written int) {
 	}
 	if pages > hugeLog*w.checkpointer.every && !l.warned {
 		l.warned = true
-		w.log.Warn("the write-ahead log is longer than it should be: a reader that does not end keeps it from beginning anew",
+		w.log.Warn("the write-ahead log is too long: a long-running reader prevents its reset",
 			"path", w.path, "bytes", fileSize(w.path+"-wal"))
 	}
 }
@@ -195,7 +195,7 @@ func (c *checkpointer) run() {
 	for range c.due {
 		if err := c.foldLog(); err != nil && !isBusy(err) && !c.warned {
 			c.warned = true // acknowledged writes are in the log: this is slower, but nothing is lost
-			c.log.Warn("the write-ahead log could not be folded into the store", "error", classifyError(err))
+			c.log.Warn("the write-ahead log could not be checkpointed into the store", "error", classifyError(err))
 		}
 	}
 }

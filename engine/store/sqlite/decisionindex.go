@@ -218,7 +218,7 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, err
 		b.add(p)
 	}
 	if b.events == 0 { // all of them have been removed
-		return nil, fmt.Errorf("%w: nothing is behind position %d", store.ErrConflict, reached)
+		return nil, fmt.Errorf("%w: no event after position %d", store.ErrConflict, reached)
 	}
 	err := s.read(ctx, "figures of decisions", func(ctx context.Context) error {
 		const query = `SELECT figures FROM decision_times WHERE block = ?`

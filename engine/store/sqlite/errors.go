@@ -15,11 +15,11 @@ import (
 // Errors of this driver, in addition to those of store.Store. Their texts explain what to do.
 var (
 	// ErrBusy is returned if another process held the write lock longer than Config.BusyTimeout.
-	ErrBusy = errors.New("another process keeps the store locked; try again, or end that process")
+	ErrBusy = errors.New("another process keeps the store locked; try again, or stop that process")
 	// ErrDiskFull is returned if nothing more can be written. Acknowledged writes are safe.
-	ErrDiskFull = errors.New("the disk is full; free some space and try again (what was acknowledged is safe)")
+	ErrDiskFull = errors.New("the disk is full; free some space and try again (acknowledged writes are safe)")
 	// ErrReadOnly is returned if this user may not write to the file or its directory.
-	ErrReadOnly = errors.New("the store cannot be written; mind the owner and mode of the file and its directory")
+	ErrReadOnly = errors.New("the store cannot be written; check the owner and mode of the file and its directory")
 	// ErrNotAStore is returned if the file is not a gavel store.
 	ErrNotAStore = errors.New("this file is not a gavel store; give another path")
 	// ErrCorrupt is returned if the file is damaged. It wraps store.ErrDamaged.
@@ -29,11 +29,11 @@ var (
 	ErrGone = errors.New("the store was moved, replaced or deleted while it was open; put its files back and start again")
 	// ErrDisk is returned if the operating system failed to write.
 	ErrDisk = errors.New("the disk or file system reports an error (a failing disk, a quota, a limit of file sizes); " +
-		"the system's log says more")
+		"see the system log")
 	// ErrDiskRead is returned if the operating system failed to read.
-	ErrDiskRead = errors.New("the disk or file system cannot read the store (a failing disk?); the system's log says more")
+	ErrDiskRead = errors.New("the disk or file system cannot read the store (a failing disk?); see the system log")
 	// ErrTooManyFiles is returned if the process or the system has reached its limit of open files.
-	ErrTooManyFiles = errors.New("too many files are open, so that the store cannot open one more; raise the limit (ulimit -n), or lower the number of connections")
+	ErrTooManyFiles = errors.New("the store cannot open another file: too many are open; raise the limit (ulimit -n), or lower the number of connections")
 	// ErrNetworkFS is returned if the file is on a network file system. Locks and shared memory between processes are
 	// not reliable enough there for SQLite.
 	ErrNetworkFS = errors.New("the store is on a network file system, which cannot keep it safe; use a local disk")

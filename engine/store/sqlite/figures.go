@@ -132,7 +132,7 @@ func (s *Store) countBlock(ctx context.Context, reached int64) (*indexStep, erro
 		}
 	}
 	figures, err := rows.EncodeFigures(t)
-	overtaken := fmt.Errorf("%w: the block is not what was counted", store.ErrConflict)
+	overtaken := fmt.Errorf("%w: the block has changed since it was counted", store.ErrConflict)
 	return &indexStep{len(figures), func(st *statements) error {
 		return st.execOne(overtaken, st.setFigures, figures, b.number.Int64, events, within.from, within.to, reached)
 	}}, err

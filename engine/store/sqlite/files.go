@@ -71,8 +71,8 @@ func (f files) check(name string) error {
 
 // ErrLostFile is returned if the write-ahead log exists but its database is missing or empty. SQLite would delete the
 // log and create a new database.
-var ErrLostFile = errors.New("the database is missing or empty, but its write-ahead log is there; " +
-	"put the database back, or replay the log with gavel repair")
+var ErrLostFile = errors.New("the database is missing or empty, but its write-ahead log exists; " +
+	"restore the database, or replay the log with gavel repair")
 
 // checkFiles rejects a database that is missing or empty next to a log. It checks the log first: a store that another
 // process is creating gets its log last.
@@ -127,7 +127,7 @@ func (w *writer) saveLog() {
 		return
 	}
 	if w.saved = w.checkpointWithin(longPatience, "FULL"); w.saved {
-		w.log.Error("the write-ahead log was deleted or replaced while the store was open; all of it is in the database now, and nothing more is written",
+		w.log.Error("the write-ahead log was deleted or replaced while the store was open; its content is in the database, and the store no longer writes",
 			"path", w.path, "hint", "restart the server")
 	}
 }

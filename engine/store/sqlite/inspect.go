@@ -104,7 +104,7 @@ func (in *inspector) chains(ctx context.Context) (err error) {
 			return err
 		}
 		if chain.Seq() != seq || chain.Head() != hex.EncodeToString(head) {
-			return &record.BrokenError{Instance: id, Seq: chain.Seq() + 1, How: fmt.Sprintf("the history ends here, the instance is at event %d", seq)}
+			return &record.BrokenError{Instance: id, Seq: chain.Seq() + 1, How: fmt.Sprintf("the history ends here, but the instance is at event %d", seq)}
 		}
 		walked += events
 	}

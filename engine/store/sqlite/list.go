@@ -56,7 +56,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 		// An event's own seq may differ from the one it is stored under (damage). The next page could then repeat
 		// this one.
 		if from := startOf(q, after); err == nil && len(page) == pageSize && page[pageSize-1].Seq <= from {
-			err = fmt.Errorf("%w: events of %s behind number %d lead back", ErrCorrupt, q.Instance, from)
+			err = fmt.Errorf("%w: events of %s after number %d are out of order", ErrCorrupt, q.Instance, from)
 		}
 		return page, err
 	})

@@ -133,7 +133,7 @@ func TestReaderThatStaysIsReported(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := warned.String(); strings.Count(got, "longer than it should be") != 1 {
+	if got := warned.String(); strings.Count(got, "write-ahead log is too long") != 1 {
 		t.Errorf("want one warning, got %q", got)
 	}
 	t.Logf("%s for %d writes", blocked, n)

@@ -72,7 +72,7 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 			return err
 		}
 	}
-	refused := fmt.Errorf("%w: the rules are others by now", store.ErrConflict)
+	refused := fmt.Errorf("%w: the rules have changed since", store.ErrConflict)
 	return s.write(ctx, len(all)*100, "seal the rules", func(st *statements) error {
 		head, err := scanRuleHead(st.ruleHead.QueryRowContext(context.Background()))
 		if err != nil {

@@ -424,7 +424,7 @@ func (s *salvor) checkInstance(ctx context.Context, n int64) error {
 	}
 	switch {
 	case len(row.Context) > 0 && row.Seq > now.Seq:
-		now, lost.Why = row, "no events prove what it is"
+		now, lost.Why = row, "no events confirm its state"
 	case now.Seq == 0:
 		lost.Why = "could not be rebuilt"
 		err = s.exec(ctx, `DELETE FROM instances WHERE n = ?`, n)

@@ -330,7 +330,7 @@ func honest(t *testing.T, what string, r sqlite.Salvaged, s *sqlite.Store, insta
 	}
 }
 
-const unproven = "no events prove what it is"
+const unproven = "no events confirm its state"
 
 // instancesOf returns the damaged instances of a result, keyed by id.
 func instancesOf(r sqlite.Salvaged) map[string]sqlite.Loss {

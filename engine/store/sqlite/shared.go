@@ -160,7 +160,7 @@ func (s *Store) PutDataKey(ctx context.Context, k store.DataKey, was *store.Data
 	}
 	defer s.inside.Done()
 	if err := s.writer.cutLog(); err != nil {
-		return fmt.Errorf("data key %d of %s is destroyed, and copies of it are left in the log: %w", k.Number, k.Instance, err)
+		return fmt.Errorf("data key %d of %s is destroyed, but copies of it remain in the log: %w", k.Number, k.Instance, err)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (w *writer) cutLog() error {
 		case cut:
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("%w; end the programs that read the store", ErrBusy)
+			return fmt.Errorf("%w; stop the programs that read the store", ErrBusy)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([
 	if filled == 0 {
 		return nil, fmt.Errorf("%w (its list of tables cannot be read)", ErrCorrupt)
 	}
-	lost := Loss{Table: "sqlite_schema", Why: "cannot be read: tables were looked for where a new store has them"}
+	lost := Loss{Table: "sqlite_schema", Why: "cannot be read; tables were searched for at the positions of a new store"}
 	return []Loss{lost}, writeTableList(ctx, part, damaged, all, found)
 }
 

@@ -86,7 +86,7 @@ func Open(fsys fs.FS) (*Folder, error) {
 		f.strays[file] = err
 	}
 	for _, log := range f.files[logFiles] {
-		f.strays[log] = fmt.Errorf("there is no %s.json beside it, so its workflow is unknown", strings.TrimSuffix(log, ".log"))
+		f.strays[log] = fmt.Errorf("there is no %s.json in the same folder, so its workflow is unknown", strings.TrimSuffix(log, ".log"))
 	}
 	return f, nil
 }
@@ -187,7 +187,7 @@ func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 		return in, err
 	}
 	if in.ID = cmp.Or(in.ID, stem); !isStemOf(stem, in.ID) {
-		return in, fmt.Errorf("its id is %.80q, which its name is not of", in.ID)
+		return in, fmt.Errorf("its id is %.80q, which does not match its name", in.ID)
 	}
 	content, err = f.readFile(in.Log, MaxLog)
 	switch {
@@ -205,7 +205,7 @@ func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 			return in, fmt.Errorf("%s: %w", file, err)
 		}
 		if bytes += size; bytes > MaxLog || len(in.Checkpoints) == MaxCheckpoints {
-			return in, fmt.Errorf("it has more than %d checkpoints, or %d bytes of them", MaxCheckpoints, MaxLog)
+			return in, fmt.Errorf("its checkpoints exceed %d in number or %d bytes in total", MaxCheckpoints, MaxLog)
 		}
 		in.Checkpoints = append(in.Checkpoints, cp)
 	}
@@ -235,7 +235,7 @@ func ParseLog(name string, content []byte) (lines []transfer.Line, torn bool, er
 		}
 		line, err := ParseLine(text)
 		if err == nil && len(lines) == MaxLines {
-			err = fmt.Errorf("the log has more than %d lines; at most that many of one instance can be imported", MaxLines)
+			err = fmt.Errorf("the log has more than %d lines, the limit for one instance", MaxLines)
 		}
 		switch {
 		case err != nil && !whole && !json.Valid(text):
