@@ -1,12 +1,13 @@
-// Package mcpgate gates the tools of a server built with mcp-go. A tool can be called only in the
-// workflow states that its gate names, and only with the judged arguments. A call is recorded together
-// with the moves before and after it.
+// Package mcpgate gates the tools of a server built with mcp-go. A gated tool can be called only in the
+// workflow states that its gate names, and only with the arguments that were checked. The engine records
+// each call, with the moves before and after it.
 //
 // It promises:
 //
 //   - A gated handler runs only after the engine has begun its call, and once for each begun call.
-//   - If it cannot be determined whether a call is allowed, it is rejected.
-//   - Every call is settled: by the handler's result, or as unknown if it ended without one.
+//   - A call is rejected if the check of whether it is allowed fails.
+//   - Every begun call is settled, that is, its outcome is recorded. Without a result of the handler, the
+//     outcome is unknown.
 //
 // Any program may import it.
 package mcpgate
@@ -33,11 +34,11 @@ type Gate struct {
 	Tool   string
 	States []string // a call is allowed in each of these
 	// Steps are actions that the handler performs itself with Gates.Perform, one after the other. They
-	// replace Success. Error is performed if the handler fails after at least one step.
+	// replace Success. If the handler fails, Error is performed as usual.
 	Steps []string
 	// Action is performed before the handler runs, with the arguments as data; if it is refused, the handler
-	// does not run. Success or Error is performed after the handler. "" performs none.
-	// engine.Config.Gated keeps callers from performing these actions without the tool.
+	// does not run. Success or Error is performed after the handler. "" means no action.
+	// Set engine.Config.Gated to keep callers from performing these actions without the tool.
 	Action, Success, Error string
 	// Data returns the data of Success and Error; nil uses the arguments of the call.
 	Data func(mcp.CallToolRequest, *mcp.CallToolResult) (json.RawMessage, error)
@@ -45,10 +46,11 @@ type Gate struct {
 	Bound []engine.Binding
 	// MaxCalls limits the calls per visit to the state; 0 means no limit.
 	MaxCalls int
-	// Repeatable is true if the handler performs a call with the same CallID only once, however often it runs.
+	// Repeatable reports that the handler is idempotent: running it again with the same CallID has no
+	// further effect.
 	Repeatable bool
-	// Timeout is how long a call may stay open before it counts as unknown, until its handler or a person
-	// reports the outcome. 0 means DefaultTimeout.
+	// Timeout is how long a call may stay open. After that, its outcome counts as unknown until the handler
+	// or a person reports it. 0 means DefaultTimeout.
 	Timeout time.Duration
 }
 
@@ -93,11 +95,11 @@ func New(e Engine, caller Caller, gates ...Gate) (*Gates, error) {
 	return g, nil
 }
 
-// Filter removes the tools whose gates are closed: a server.ToolFilterFunc. mcp-go then reports such a
-// tool as unknown if it is called; without the filter, the answer to such a call names the steps to take
-// first.
+// Filter is a server.ToolFilterFunc. It removes the gated tools that may not be called in the current
+// state. If such a tool is called anyway, mcp-go reports it as unknown. Without the filter, Guard answers
+// such a call with the actions to perform first.
 func (g *Gates) Filter(ctx context.Context, tools []mcp.Tool) []mcp.Tool {
-	at, _ := g.position(ctx) // a failure leaves the state empty, in which no gate is open
+	at, _ := g.position(ctx) // on error the state is empty, so every gated tool is removed
 	return slices.DeleteFunc(slices.Clone(tools), func(t mcp.Tool) bool {
 		gate, gated := g.of[t.Name]
 		return gated && !slices.Contains(gate.States, at.State)
@@ -121,8 +123,8 @@ func CallID(ctx context.Context) string {
 	return id
 }
 
-// Guard runs a handler after its call has begun, and then settles the call: a
-// server.ToolHandlerMiddleware.
+// Guard is a server.ToolHandlerMiddleware. It begins a call, runs the handler only if the engine allows the
+// call, and then settles the call.
 func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		gate, gated := g.of[req.Params.Name]
@@ -150,9 +152,9 @@ func (g *Gates) CanExecute(ctx context.Context, states ...string) (bool, error) 
 type callKey struct{}
 
 // Perform performs one of the Steps of the gate from within its handler; data must encode to a JSON
-// object. The handler's work so far is settled as done, and work after it belongs to the step: after a
-// crash, only that part is unknown. An error explains why the step was not performed; then nothing has
-// moved.
+// object. It first settles the open call as successful, and then begins the call of the step. So after a
+// crash, only the work since the last step is unknown. If Perform returns an error, the step was not
+// performed, and the state is unchanged.
 func (g *Gates) Perform(ctx context.Context, action string, data any) error {
 	c, ok := ctx.Value(callKey{}).(*begunCall)
 	if !ok || c.gates != g || !slices.Contains(c.gate.Steps, action) {
@@ -174,17 +176,17 @@ func (g *Gates) Perform(ctx context.Context, action string, data any) error {
 	begun, err := c.begin(ctx, action, raw)
 	if err == nil && begun.Answer != engine.CallGo {
 		gate := c.gate
-		gate.States = []string{c.state} // the state of the step
+		gate.States = []string{c.state} // so that explain gives the violations, not the states of the gate
 		err = errors.New(gate.explain(begun))
 	}
-	if err != nil { // the handler's next work needs an open call as well
+	if err != nil { // the handler continues, and its further work needs an open call too
 		_, again := c.begin(ctx, "", nil)
 		return errors.Join(err, again)
 	}
 	return nil
 }
 
-// begin begins the call for a step, "" for none. The caller must hold mu.
+// begin begins the call of a step, or a call without a step if action is "". The caller must hold c.mu.
 func (c *begunCall) begin(ctx context.Context, action string, data json.RawMessage) (engine.CallResult, error) {
 	begun, err := c.gates.engine.BeginCall(ctx, c.principal, engine.CallRequest{
 		ID: c.instance, Gate: c.gate.Tool, Tool: c.gate.Tool, Arguments: json.RawMessage("{}"), States: []string{c.state},
@@ -271,11 +273,11 @@ type begunCall struct {
 	instance  string
 
 	mu        sync.Mutex
-	id, state string // "" while no call is open
+	id, state string // id is "" while no call is open
 }
 
-// run runs the handler and settles the call; the outcome is unknown if the handler panics, or fails
-// because its request has ended.
+// run runs the handler and settles the call. The outcome is unknown if the handler panics, or fails after
+// ctx has ended.
 func (c *begunCall) run(ctx context.Context, req mcp.CallToolRequest, next server.ToolHandlerFunc) (result *mcp.CallToolResult, err error) {
 	outcome := engine.CallUnknown
 	defer func() {
@@ -295,7 +297,8 @@ func (c *begunCall) run(ctx context.Context, req mcp.CallToolRequest, next serve
 	return result, err
 }
 
-// settle returns the text that the caller needs in addition to the result, "" for none.
+// settle settles the call. It returns the text that the caller needs in addition to the result, "" for
+// none.
 func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req mcp.CallToolRequest, result *mcp.CallToolResult) string {
 	const end = " Do not call the tool again for it."
 	c.mu.Lock()
@@ -307,7 +310,7 @@ func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req 
 	r := engine.SettleRequest{ID: c.instance, CallID: c.id, Outcome: outcome}
 	var dataErr error
 	if r.Data, dataErr = c.data(req, result); dataErr != nil {
-		r.Data = json.RawMessage("null") // no action is performed with null
+		r.Data = json.RawMessage("null") // the engine refuses null, so no action is performed
 	}
 	if result != nil {
 		r.Result, _ = json.Marshal(result) // only its digest is recorded
