@@ -13,19 +13,20 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// Agents read the sentences of this file. They explain the problem and the next step, and never
-// reveal a threshold: an agent that knows the number optimises for the number.
+// Agents read the sentences of this file. They explain the problem and the next step. No sentence reveals a
+// threshold: an agent that knows the number optimises for it.
 
-// noObjection is the reasoning of an approval if no layer gives another one.
+// noObjection is the reasoning of an approval for which no layer gives one.
 const noObjection = "Nothing objects to this move."
 
-// The sentences that end a reasoning if no finding has a next step.
+// Sentences that end a reasoning: AwaitsPerson that of an escalation, TryAgain that of a refusal for which
+// there is no other advice.
 const (
 	AwaitsPerson = "A person has to decide this; until then the state stays as it is."
 	TryAgain     = "Correct this and perform the action again."
 )
 
-// withNextSteps adds who has to decide now, or what to do.
+// withNextSteps adds to the reasoning who has to decide now, or what the agent can do.
 func (v Verdict) withNextSteps() Verdict {
 	if v.Outcome == Escalate {
 		if v.Code == CodeLoopGuard && v.Findings[0].Hint == "" {
@@ -89,7 +90,7 @@ func nextStep(code string, retryAfter time.Duration) string {
 	return ""
 }
 
-// ReviewsAreOff is a suggestion of each refusal that would have been a review.
+// ReviewsAreOff is added as a suggestion to each refusal that would have opened a review if reviews were on.
 const ReviewsAreOff = "A person could decide this, but reviews are off. To turn them on, the operator starts gavel without --no-reviews, and without reviews: false in its configuration file."
 
 // liftsGuard explains how the loop guard is lifted.
@@ -139,14 +140,15 @@ func assuranceFinding(have, need Assurance) validators.Finding {
 	}
 }
 
-// unprovenFinding adds to an outage that a criterion needs a quote from the evidence.
+// unprovenFinding adds a criterion to why, the finding about an outage: only a quote from evidence can meet
+// that criterion.
 func unprovenFinding(why validators.Finding, criterion string) validators.Finding {
 	why.Message = joinSentences(why.Message, "Only a quote from fetched evidence meets this criterion, and none was searched for: "+cleanText(criterion, maxPhrase))
 	return why
 }
 
-// confidenceFinding explains whose confidence is too low: better data do not help against a judge that
-// is never certain.
+// confidenceFinding explains that a confidence is too low. If it is the model's, the text does not ask for
+// better data, which cannot help if the model is never certain.
 func confidenceFinding(v Verdict) validators.Finding {
 	f := validators.Finding{
 		Code:    CodeLowConfidence,
@@ -167,7 +169,7 @@ func confidenceWarning(c float64) string {
 	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; the move passed because strictMode is off.", FormatConfidence(c))
 }
 
-// Messages about a move that left a model nothing to judge.
+// Messages about a move that gives a model nothing to judge.
 const (
 	notAsked      = "The model was not asked: there is no data, context or evidence to judge, and there are no criteria."
 	sendSomething = "The model was not asked, because there is no data, context or evidence to judge: send data that describes what was done, or ask a person."
@@ -181,8 +183,8 @@ func shadowWarning(o Outcome) string {
 	return fmt.Sprintf("Shadow mode: the judge would have answered %s; the move happens anyway.", o)
 }
 
-// FormatConfidence formats a confidence with two decimals, truncated and not rounded: a value below a
-// threshold must not look as if it reached it.
+// FormatConfidence formats a confidence with two decimals. It truncates rather than rounds, so that a value
+// below a threshold does not look as if it reached it.
 func FormatConfidence(c float64) string {
 	return strconv.FormatFloat(math.Floor(roundConfidence(c)*100+1e-7)/100, 'f', 2, 64)
 }

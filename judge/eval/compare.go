@@ -22,8 +22,8 @@ type Comparison struct {
 	Groups   int    `json:"groups"`
 	Unpaired int    `json:"unpaired"`
 	Digest   string `json:"digest"` // of the cases, as in Counts
-	// Right compares whether the outcome is exactly right, FalseApprove whether a case that must not be approved was
-	// not approved. In both, B counts pairs that got worse, C pairs that got better.
+	// Right tests how often the outcome is exactly right. FalseApprove covers only the cases that must not be approved,
+	// and tests how often they were approved. In both, B counts pairs that got worse, C pairs that got better.
 	Right        McNemarTest `json:"right"`
 	FalseApprove McNemarTest `json:"falseApprove"`
 	// Differences are after minus before, with paired bootstrap intervals.
@@ -31,24 +31,25 @@ type Comparison struct {
 	// Changed lists cases with a different outcome, new false approvals first.
 	Changed        []Change `json:"changed"`
 	ChangedLeftOut int      `json:"changedLeftOut,omitempty"`
-	// Regression reports that the second judge is significantly worse (at 1 - Confidence) in false approvals or in
-	// right outcomes. Says states the result in a sentence.
+	// Regression reports that the second judge is significantly worse in false approvals or in right outcomes, at the
+	// significance level 1 - Confidence. Says is the result as a sentence.
 	Regression bool   `json:"regression"`
 	Says       string `json:"says"`
 }
 
-// McNemarTest is McNemar's exact test over pairs, with each group as one draw: under the null hypothesis, the pairs
-// of a group are exchanged all together or not at all. If each group has one case, it is McNemar's own test.
+// McNemarTest is McNemar's exact test over pairs, except that each group counts as one observation: under the null
+// hypothesis, before and after are swapped for all pairs of a group or for none. With one pair in each group, it is
+// McNemar's original test.
 type McNemarTest struct {
 	N int `json:"n"` // pairs
 	B int `json:"b"` // right before, wrong after
 	C int `json:"c"` // wrong before, right after
-	// P is two-sided; PWorse is the one-sided p-value of "after is not worse".
+	// P is the two-sided p-value; PWorse is the one-sided p-value for the null hypothesis "after is not worse".
 	P      float64 `json:"p"`
 	PWorse float64 `json:"pWorse"`
 }
 
-// Difference is the change of one figure.
+// Difference is the change of one metric.
 type Difference struct {
 	Name   string   `json:"name"` // falseApprove, escalation, accuracy, gateAccuracy or kappa
 	Before *float64 `json:"before,omitempty"`
@@ -66,10 +67,10 @@ type Change struct {
 	After    judge.Outcome `json:"after"`
 }
 
-// McNemar returns the exact p-values for b pairs that got worse and c that got better (McNemar 1947). The exact test
-// is that of a fair coin tossed b+c times.
+// McNemar returns the exact p-values for b pairs that got worse and c that got better (McNemar 1947). Under the null
+// hypothesis, b is the number of heads in b+c tosses of a fair coin.
 func McNemar(b, c int) (twoSided, worse float64) {
-	tail := func(k int) float64 { // k or more of b+c
+	tail := func(k int) float64 { // the probability of k or more heads
 		if k <= 0 {
 			return 1
 		}
@@ -78,7 +79,7 @@ func McNemar(b, c int) (twoSided, worse float64) {
 	return min(1, 2*tail(max(b, c))), tail(b)
 }
 
-// Compare pairs the results of two judges on the same cases.
+// Compare compares the results of two judges on the same cases, pair by pair.
 func Compare(cases []Case, before, after []Result, o Options) Comparison {
 	o = o.withDefaults()
 	first, second := joinResults(cases, before, o), joinResults(cases, after, o)
@@ -102,7 +103,8 @@ func Compare(cases []Case, before, after []Result, o Options) Comparison {
 
 type pairing struct{ before, after row }
 
-// pairRows joins rows of the same case and repeat. Without pooling it joins the first repeats of both judges.
+// pairRows pairs the rows of the same case and repeat. Without Options.Pool, each case has one row per judge: its first
+// repeat that did not fail.
 func pairRows(first, second []row) []pairing {
 	type key struct {
 		id string
@@ -133,7 +135,7 @@ func pairRows(first, second []row) []pairing {
 
 func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
 	var t McNemarTest
-	var worse []int // by group, minus those that got better
+	var worse []int // for each group: pairs that got worse, minus pairs that got better
 	group := ""
 	for _, p := range pairs {
 		if !counts(p.before) {
@@ -156,8 +158,8 @@ func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
 	return t
 }
 
-// flipGroups returns the exact p-values of a sum if each part could equally have had the opposite sign: the two-sided
-// one, and that of a sum at least as large.
+// flipGroups returns the exact p-values of the sum of parts. Under the null hypothesis, each part has either sign with
+// equal probability. larger is the one-sided p-value: the probability of a sum at least as large.
 func flipGroups(parts []int) (twoSided, larger float64) {
 	sum, reach, alone := 0, 0, [2]int{}
 	for _, d := range parts {
@@ -172,7 +174,7 @@ func flipGroups(parts []int) (twoSided, larger float64) {
 	if reach == alone[0]+alone[1] {
 		return McNemar(alone[0], alone[1])
 	}
-	chance := make([]float64, 2*reach+1) // of each sum, starting at -reach
+	chance := make([]float64, 2*reach+1) // the probability of each sum, starting at -reach
 	chance[reach] = 1
 	next, so := slices.Clone(chance), 0
 	for _, d := range parts {
