@@ -18,7 +18,7 @@ import (
 // lookEvery is how often the configured files are checked for changes.
 const lookEvery = time.Second
 
-// reloader applies changes of the configuration and the definitions to a running server.
+// reloader applies changes to the configuration and the definitions to a running server.
 type reloader struct {
 	con        *setup.Console
 	routes     *routes
@@ -28,13 +28,13 @@ type reloader struct {
 
 	mu       sync.Mutex // protects the fields below
 	inForce  []setup.EffectiveSetting
-	issuers  string // the text of the section auth
-	evidence string // the text of the section evidence
-	path     string // path of the file, "" for none
-	notTaken map[string]bool
+	issuers  string          // the text of the section auth
+	evidence string          // the text of the section evidence
+	path     string          // of the configuration file, "" for none
+	notTaken map[string]bool // changes that need a restart and were already logged, as "key=value"
 }
 
-// ListReloadables returns the settings that a running server can apply, with the functions that apply them.
+// ListReloadables returns the functions that apply a changed setting to a running server, by the key of the setting.
 func ListReloadables() map[string]func(r *reloader, c *Servers) {
 	quotas := func(r *reloader, c *Servers) { r.routes.sys.Engine.SetQuotas(c.Serve.quotas()) }
 	rate := func(r *reloader, c *Servers) { r.routes.setRate(c.Serve.rateFlags) }
@@ -58,7 +58,7 @@ func newReloader(con *setup.Console, c *Command, r *routes, known *callers, watc
 	return l
 }
 
-// run checks the files until the returned function is called; SIGHUP reloads them immediately.
+// run checks the files for changes until the returned function is called. SIGHUP makes it check them immediately.
 func (r *reloader) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	endLooking := setup.RunEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { r.look(ctx, false) })
@@ -85,8 +85,8 @@ func oneLine(err error) string {
 	return strings.Join(append(slices.DeleteFunc(term.ListLines(err), func(line string) bool { return line == err.Error() }), err.Error()), "; ")
 }
 
-// prepare parses flags, environment and file as at startup, and checks them. take applies everything that can be
-// applied.
+// prepare parses flags, environment and file as at startup, and checks them. The returned function applies what a
+// running server can apply.
 func (r *reloader) prepare(ctx context.Context, next *ConfigChange) (take func(), err error) {
 	if _, err := CheckConfig(r.con, r.path); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (r *reloader) prepare(ctx context.Context, next *ConfigChange) (take func()
 	}, nil
 }
 
-// take applies changed settings, and logs those that need a restart.
+// take applies the changed settings that need no restart, and logs the others.
 func (r *reloader) take(c *Servers, next []setup.EffectiveSetting) {
 	apply := ListReloadables()
 	for i, e := range next {
@@ -139,7 +139,7 @@ func (r *reloader) take(c *Servers, next []setup.EffectiveSetting) {
 	}
 }
 
-// later logs, once for each value, that a setting applies only after a restart.
+// later logs that a changed setting takes effect only after a restart, once for each new value.
 func (r *reloader) later(key string, value any) {
 	if said := fmt.Sprint(key, "=", value); !r.notTaken[said] {
 		r.notTaken[said] = true

@@ -24,8 +24,8 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// independent asks the model about each case as if it were the first. It takes no answer from the cache, which would
-// make an inconsistent judge look consistent. No earlier answer, valid or not, prevents the next question.
+// independent asks the model about each case as if it were the first. It takes no answer from the cache, because cached
+// answers would make an inconsistent judge look consistent. No earlier answer, valid or not, prevents the next question.
 type independent struct {
 	*llm.Client
 	asked atomic.Uint64
@@ -39,8 +39,8 @@ func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply,
 	return reply, err
 }
 
-// ModelFlags configure the judging model. The first four use the names of other judges of this kind, so that
-// existing configurations work.
+// ModelFlags configure the judging model. The endpoint, the model, the key and the thinking mode can be set with the
+// environment variables that other judges of this kind use, so that existing configurations work.
 type ModelFlags struct {
 	BaseURL     string        `name:"llm-base-url" env:"LLM_BASE_URL,GAVEL_LLM_BASE_URL" default:"https://api.openai.com" placeholder:"URL" help:"The endpoint of the judging model: any OpenAI-compatible URL, with or without /v1. Default: https://api.openai.com."`
 	Model       string        `name:"llm-model" env:"LLM_JUDGE_MODEL,GAVEL_LLM_MODEL" placeholder:"NAME" help:"The model that judges. Without one, onJudgeUnavailable decides moves that need a model."`
@@ -67,7 +67,7 @@ type ModelFlags struct {
 	AllowHTTP   bool     `name:"llm-allow-http" help:"Let the key travel unencrypted: allow http:// to hosts that are neither local nor private."`
 }
 
-// Environment variables that hold keys. There is no flag for a key, because other users of a machine can see
+// Environment variables that hold keys. There is no flag for a key, because other users of the machine can see
 // process arguments.
 const (
 	KeyVariable         = "LLM_API_KEY"
@@ -83,9 +83,9 @@ type Model struct {
 	log          *slog.Logger
 	// without counts the decisions made without a model since its last judgement.
 	without atomic.Int64
-	// asker is the layer, for questions other than judgements; nil until layer is called.
+	// asker is the layer, for questions other than judgements; nil until Layer is called.
 	asker judge.Asker
-	// canaries is nil if there are none.
+	// Canaries holds nil if there are none.
 	Canaries atomic.Pointer[eval.Canaries]
 }
 
@@ -149,7 +149,7 @@ func (f *ModelFlags) OpenCassette() (*llm.Cassette, error) {
 	return c, nil
 }
 
-// WarnIdleStages warns about models in a workflow's cascades that can never decide.
+// WarnIdleStages warns about stages of a workflow's cascades that can never decide.
 func (f *ModelFlags) WarnIdleStages(log *slog.Logger, all *judge.Calibrations, d *workflow.Definition) {
 	var idle []string
 	for _, r := range d.Cascades() {
@@ -162,7 +162,7 @@ func (f *ModelFlags) WarnIdleStages(log *slog.Logger, all *judge.Calibrations, d
 	}
 }
 
-// Check reports wrong combinations of flags.
+// Check reports flags with invalid values.
 func (f *ModelFlags) Check() error {
 	var thinking, window, edition error
 	if err := llm.ValidThinking(f.Thinking); err != nil {
@@ -177,7 +177,7 @@ func (f *ModelFlags) Check() error {
 	return errors.Join(thinking, window, edition)
 }
 
-// CheckModels checks the configured models without a key.
+// CheckModels checks the configuration of the models; it needs no key.
 func (f *ModelFlags) CheckModels() error {
 	if f.Model == "" {
 		return nil
@@ -198,8 +198,8 @@ func newClient(cfg llm.Config) (*llm.Client, error) {
 // modeLive asks the model without a cassette.
 const modeLive = "live"
 
-// OpenMeasured opens the model for a measurement. mode and tape override the cassette from the environment, which
-// is for the gate.
+// OpenMeasured opens the model for a measurement. mode and, if given, tape override the configured cassette, which is
+// meant for judging moves.
 func (f *ModelFlags) OpenMeasured(log *slog.Logger, mode, tape string) (*Model, error) {
 	f.Cassette, f.CassetteFor = cmp.Or(tape, f.Cassette), mode
 	if f.Cassette == "" && mode != modeLive {
@@ -232,7 +232,7 @@ func (f *ModelFlags) BuildConfig(log *slog.Logger) (llm.Config, error) {
 }
 
 func (f *ModelFlags) configWith(key string) (llm.Config, error) {
-	unlimited := func(n int) int { // package llm takes 0 as its default
+	unlimited := func(n int) int { // in package llm, 0 means the default
 		if n == 0 {
 			return -1
 		}
@@ -265,7 +265,7 @@ func (f *ModelFlags) configWith(key string) (llm.Config, error) {
 	return cfg, nil
 }
 
-// rungOf returns the fixed rung; "" for none.
+// rungOf returns the rung that structured names, or "" for auto.
 func rungOf(structured string) llm.Rung {
 	if structured == "auto" {
 		return ""
@@ -273,7 +273,7 @@ func rungOf(structured string) llm.Rung {
 	return llm.Rung(structured)
 }
 
-// applySettings applies per-model settings to the model that they name first.
+// applySettings applies the settings of one model, whose name is their first word.
 func applySettings(models []llm.Model, settings string) error {
 	words := strings.Fields(settings)
 	if len(words) < 2 {
@@ -397,8 +397,8 @@ func (m *Model) logOutage(o llm.Outage) {
 	m.log.Warn("the model is paused: its endpoint fails", "model", o.Model, "endpoint", o.Endpoint, "class", o.Cause.Class, "error", o.Cause.Message, "hint", o.Cause.Advice)
 }
 
-// FindTrouble returns an error if every model has an outage, dated from the start of the latest outage. It returns nil
-// if any model is available.
+// FindTrouble returns an error if every model has an outage. The error is a *telemetry.PartError whose Since is the
+// start of the latest outage. FindTrouble returns nil if any model is available.
 func (m *Model) FindTrouble() error {
 	t := telemetry.PartError{Decisions: m.without.Load(), Err: errors.New("no model is available; see the log")}
 	for _, s := range m.client.Stats().Models {
