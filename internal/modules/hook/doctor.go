@@ -58,10 +58,10 @@ type diagnosis struct {
 	OK       bool     `json:"ok"`
 
 	project string
-	own     []agent.InstalledHook
+	own     []agent.InstalledHook // gavel's hooks in Files
 }
 
-// probe is a harmless question to an installed hook.
+// probe is one harmless run of an installed hook, with the expected and the actual answer.
 type probe struct {
 	About    string                `json:"about"`
 	Expected agent.Reading         `json:"expected"`
@@ -150,8 +150,8 @@ func (d *diagnosis) unknown(format string, args ...any) {
 	d.Unknown = append(d.Unknown, fmt.Sprintf(format, args...))
 }
 
-// examine checks the client's hooks. It reports whether gavel's hooks are installed, might be, or were installed
-// when a person last approved the rules.
+// examine checks the client's hooks. It returns true if gavel's hooks are installed or might be, or if they were
+// installed when a person last approved the rules.
 func (d *diagnosis) examine(ctx context.Context, con *module.Console, at module.StoreFlags) bool {
 	failOpen := false
 	d.Version, failOpen = findFailOpen(ctx, d.Client)
@@ -227,7 +227,7 @@ func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
 // checkApproval returns the rules that a hook applies, or nil if the hook cannot be probed. It also reports whether
 // hooks of the client were recorded when a person approved the rules.
 func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at module.StoreFlags, h agent.InstalledHook) (rules *agent.Rules, recorded bool) {
-	if h.Option("server") != "" || at.Config == "" { // a server would record the denials of its gates
+	if h.Option("server") != "" || at.Config == "" { // a server would record the denial, so no gate is probed
 		rules = &agent.Rules{}
 	}
 	if at.Config == "" {
@@ -268,7 +268,7 @@ func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at m
 	return &read, recorded
 }
 
-// checkCodexTrust asks Codex whether it trusts the hooks, because it skips hooks that its user did not trust.
+// checkCodexTrust asks Codex whether it trusts the hooks. Codex skips hooks that its user has not trusted.
 func (d *diagnosis) checkCodexTrust(ctx context.Context, version string) {
 	listed, err := listCodexHooks(ctx, d.project, version)
 	if err != nil {
@@ -302,7 +302,7 @@ type codexHook struct {
 	Enabled                         bool
 }
 
-// listCodexHooks asks codex app-server for the hooks of a folder.
+// listCodexHooks asks codex app-server which hooks apply in a folder.
 func listCodexHooks(ctx context.Context, folder, version string) (hooks []codexHook, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -321,7 +321,7 @@ func listCodexHooks(ctx context.Context, folder, version string) (hooks []codexH
 	}
 	defer func() {
 		cancel()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the error says only that it was killed
 	}()
 	where, err := document.Marshal(folder)
 	if err != nil {
@@ -358,7 +358,7 @@ func listCodexHooks(ctx context.Context, folder, version string) (hooks []codexH
 	}
 }
 
-// probe runs the installed command for a shell use that a gate denies and for one that no gate covers.
+// probe runs the installed hook with a shell command that a gate denies, and with one that no gate covers.
 func (d *diagnosis) probe(ctx context.Context, h agent.InstalledHook, gates gate.Config) {
 	line, every := "", false
 	for _, g := range gates.Gates {
@@ -372,7 +372,7 @@ func (d *diagnosis) probe(ctx context.Context, h agent.InstalledHook, gates gate
 	}
 }
 
-// ask runs the installed command once, with an empty store. It reports whether the command ended in time.
+// ask runs the installed hook once, with an empty store. It reports whether the hook ended in time.
 func (d *diagnosis) ask(ctx context.Context, h agent.InstalledHook, line string, expected agent.Reading) (answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(h.Limit(), time.Minute))
 	defer cancel()
@@ -386,7 +386,7 @@ func (d *diagnosis) ask(ctx context.Context, h agent.InstalledHook, line string,
 	if at := slices.Index(args, "--store"); at >= 0 && at+1 < len(args) {
 		args[at+1] = store
 	}
-	cmd := exec.CommandContext(ctx, h.Words[0], args...) //nolint:gosec // runs the command that is installed
+	cmd := exec.CommandContext(ctx, h.Words[0], args...) //nolint:gosec // it runs the command that the client would run
 	cmd.Dir, cmd.Stdin, cmd.WaitDelay = d.project, bytes.NewReader(agent.Sample(d.Client, d.project, line)), time.Second
 	cmd.Env = append(os.Environ(), "GAVEL_STORE="+store) // overrides the configuration file
 	var out, errs bytes.Buffer

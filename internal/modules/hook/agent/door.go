@@ -27,7 +27,7 @@ type Calls interface {
 	SettleOverdue(ctx context.Context) (int, error)
 }
 
-// Engine is the engine that a door uses; *engine.Engine implements it.
+// Engine is the part of *engine.Engine that a Door uses.
 type Engine interface {
 	gate.Subjects
 	Calls
@@ -47,7 +47,7 @@ func (r Rules) IsIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish ==
 
 // DoorConfig configures a Door.
 type DoorConfig struct {
-	// Rules returns the current rules. It is called for each event, so that a server can replace them.
+	// Rules returns the current rules. It is called for each event, so that a server can replace the rules.
 	Rules func() Rules
 	// Engine opens the engine. It is called only when something must be decided.
 	Engine func(context.Context) (Engine, error)
@@ -56,7 +56,7 @@ type DoorConfig struct {
 	Logger   *slog.Logger
 }
 
-// Door answers the events of all clients.
+// Door answers the hook events of all clients.
 type Door struct {
 	DoorConfig
 	late sync.WaitGroup // decisions that outlive their request
@@ -65,18 +65,18 @@ type Door struct {
 // NewDoor returns a Door. It does not open the engine.
 func NewDoor(cfg DoorConfig) *Door { return &Door{DoorConfig: cfg} }
 
-// ruleReader is the principal with which the door itself reads definitions. Whether a gate applies does not
-// depend on what a caller may see.
+// ruleReader is the principal with which the Door itself reads definitions, because whether a gate applies must
+// not depend on what a caller may see.
 var ruleReader = engine.Principal{ID: "local:hook", Role: engine.RoleOperator}
 
 const (
-	// callTimeout is how long a recorded use may take. It exceeds the time that clients let a command run.
+	// callTimeout is how long a recorded use may take. It is longer than clients let a command run.
 	callTimeout = 15 * time.Minute
-	// undoTimeout limits undoing a call for an answer that came too late.
+	// undoTimeout limits how long it may take to undo a call whose answer came too late.
 	undoTimeout = 5 * time.Second
 )
 
-// Answer decides about an event of p's agent within ctx. It returns no error: undecided events are denied,
+// Answer decides about an event of p's agent before ctx ends. It returns no error: undecided events are denied,
 // with advice for the agent.
 func (d *Door) Answer(ctx context.Context, p engine.Principal, e Event) Answer {
 	began := time.Now()
@@ -88,10 +88,10 @@ func (d *Door) Answer(ctx context.Context, p engine.Principal, e Event) Answer {
 	return a
 }
 
-// Wait waits until late decisions have been undone.
+// Wait waits until all decisions that came too late have been undone.
 func (d *Door) Wait() { d.late.Wait() }
 
-// decision is the state of deciding one event.
+// decision is one event, and the state of its decision.
 type decision struct {
 	Event
 	door      *Door
@@ -102,10 +102,10 @@ type decision struct {
 	undo func(context.Context)
 }
 
-// decideInTime answers when ctx ends at the latest.
+// decideInTime returns when ctx ends at the latest. If the decision comes later, its effects are undone.
 func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) Answer {
 	c := &decision{Event: e, door: d, principal: p}
-	done := make(chan Answer) // unbuffered, so that a sent answer was also received
+	done := make(chan Answer) // unbuffered, so that sending an answer means that it was received
 	d.late.Go(func() {
 		a := c.decide(ctx)
 		select {
@@ -126,7 +126,7 @@ func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) An
 	}
 }
 
-// decide recovers from panics.
+// decide returns the answer to the event, even if deciding panics.
 func (c *decision) decide(ctx context.Context) (a Answer) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -175,9 +175,8 @@ func DescribeFailure(client string, err error) string {
 	return fmt.Sprintf(CouldNotDecide+" about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s shows details.", describeError(err), client)
 }
 
-// Refuse denies an event; if it can no longer be denied, it passes the reason to the agent. An undecided
-// stop is refused only once: an agent that continued because of it has informed its user, and can do
-// nothing more.
+// Refuse denies an event, or passes the reason to the agent if the event can no longer be denied. A stop that
+// could not be decided is refused only once: the agent then continues and informs its user, and can do no more.
 func Refuse(e Event, reason string) Answer {
 	switch {
 	case e.Phase == PhaseStop && !e.Continued && !e.Subagent:
@@ -227,11 +226,11 @@ func (c *decision) key() string {
 	return "hook:" + hex.EncodeToString(sum[:])
 }
 
-// mayUse reports whether a tool can be suggested as a next step: an agent has its own gated tools, and
+// mayUse reports that every tool can be suggested as a next step: an agent may use its own gated tools, and
 // those that its client lists.
 func mayUse(string) bool { return true }
 
-// explain phrases a refusal: the problem, the next step, and what is possible.
+// explain returns the text of a refusal: the problem, the next step, and what is possible.
 func (c *decision) explain(r gate.Refusal, at engine.Position) string {
 	text := strings.TrimSpace(r.Message + " " + r.Hint)
 	if at.ID == "" {
