@@ -81,8 +81,8 @@ func byKey(items []Item) map[itemKey]Item {
 	return out
 }
 
-// changedMembers returns the pinned members in which two definitions differ. In schemas, it ignores the order of
-// arrays that are unordered in JSON Schema.
+// changedMembers returns the members, of those that pins cover, in which two definitions differ. In schemas, it ignores
+// the order of arrays that are unordered in JSON Schema.
 func changedMembers(a, b Item) (changed []string) {
 	before, after := readChecked(a.Raw), readChecked(b.Raw)
 	for _, key := range pinnedKeys {
@@ -105,10 +105,12 @@ var (
 	namingKeywords    = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 )
 
-// appendSchema appends a schema in a form that is equal for all spellings of it.
+// appendSchema appends a canonical form of a schema. Schemas that differ only in spelling, such as in the order of their
+// members, have the same form.
 func appendSchema(b []byte, v document.JSON) []byte { return appendKeywords(b, v, true) }
 
-// appendKeywords appends a value in a schema. hasKeywords is false if the names of its members are not keywords.
+// appendKeywords appends a value inside a schema in the same form. hasKeywords reports whether the names of the value's
+// members are keywords.
 func appendKeywords(b []byte, v document.JSON, hasKeywords bool) []byte {
 	switch v.Kind() {
 	case document.Array:

@@ -62,7 +62,7 @@ func (l *httpLink) gone() <-chan struct{} { return l.done }
 
 func (l *httpLink) cause() *linkError { return errClosing }
 
-// close also ends the session on the server, if there is one.
+// close also ends the session on the server, if the server has assigned one.
 func (l *httpLink) close() {
 	l.closed.Do(func() {
 		close(l.done)
@@ -118,8 +118,8 @@ func (l *httpLink) send(ctx context.Context, m message) error {
 	return &linkError{code: CodeProtocol, text: "the answer is neither JSON nor a stream of events", mayHaveRun: true}
 }
 
-// explainStatus returns the error for a response without success, including the server's own message. If the body is
-// a JSON-RPC error that answers the request, it counts as the answer, and explainStatus returns nil.
+// explainStatus returns the error for a response whose status is 300 or above, including the server's own message. If
+// the body is the JSON-RPC response to the request, it counts as the answer, and explainStatus returns nil.
 func (l *httpLink) explainStatus(response *http.Response, id string) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxFrame))
 	f, parseErr := parseFrame(body)
@@ -148,7 +148,7 @@ func (l *httpLink) explainStatus(response *http.Response, id string) error {
 	return failure
 }
 
-// prefixWords prepares a server's message for appending to gavel's own.
+// prefixWords returns ": " and a server's message, to be appended to a message of gavel; "" if there is none.
 func prefixWords(words string) string {
 	if words == "" {
 		return ""
@@ -180,12 +180,12 @@ func (l *httpLink) readAnswer(from io.Reader, id string) error {
 
 // isForgotten reports whether an error means that the server no longer knows the session.
 func isForgotten(f frame) bool {
-	failure := readChecked(f.failure) // absent in other frames
+	failure := readChecked(f.failure) // absent if the frame is not an error
 	return string(failure.Get("code").Raw()) == "-32001" && strings.Contains(strings.ToLower(failure.Get("message").Text()), "session")
 }
 
-// isUninitialized reports whether an error means that the server was not initialised. It has then restarted, and has
-// not acted on the request.
+// isUninitialized reports whether an error means that the server was not initialised. Such a server has restarted, and
+// has not acted on the request.
 func isUninitialized(f frame) bool {
 	text := strings.ToLower(readChecked(f.failure).Get("message").Text())
 	return (strings.Contains(text, "initializ") || strings.Contains(text, "initialis")) && (strings.Contains(text, "not ") || strings.Contains(text, "before"))
@@ -238,8 +238,9 @@ type redirectError struct{ text string }
 
 func (e *redirectError) Error() string { return e.text }
 
-// exchange sends one HTTP request and follows redirects itself. It checks each one, and sends the configured headers
-// only to the first host. wrote reports whether anything was sent.
+// exchange sends one HTTP request and follows redirects itself. It checks each redirect, and sends the configured
+// headers only to the configured host. wrote reports whether the server may have acted on the request; it is false for
+// a redirect that is not followed.
 func (l *httpLink) exchange(ctx context.Context, method string, body []byte, headers map[string]string) (response *http.Response, wrote bool, err error) {
 	at, home := l.home, true
 	for range maxRedirects + 1 {
@@ -296,8 +297,8 @@ func (l *httpLink) setHeaders(h http.Header, method string, headers map[string]s
 	}
 }
 
-// explain returns the failure for a request without a response. Errors of net/http contain the full address, so they
-// go only to the log.
+// explain returns the failure for a request without a response. Errors of net/http contain the full URL, so they are
+// only logged.
 func (l *httpLink) explain(err error, wrote bool) error {
 	failure := &linkError{code: CodeUnavailable, text: "the server cannot be reached or does not speak HTTP", mayHaveRun: wrote, err: err}
 	redirect, redirected := errors.AsType[*redirectError](err)

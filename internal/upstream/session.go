@@ -39,7 +39,7 @@ type pending struct {
 	failed   chan *linkError // buffered for one element: why the answer cannot be passed on
 }
 
-// check is the state of the comparison of one kind's definitions with the pins.
+// check is the state of comparing the upstream's definitions of one kind with their pins.
 type check struct {
 	at    time.Time
 	stale bool
@@ -88,15 +88,15 @@ var listChanged = map[string][]Kind{
 	string(mcp.MethodNotificationPromptsListChanged):   {KindPrompt},
 }
 
-// receiveFailure implements receiver. A failure that matches no id ever issued fails the oldest open request, since
-// it most likely belongs to it. A second or late answer fails none.
+// receiveFailure implements receiver. If id was never issued, the failure goes to the oldest open request, to which it
+// most likely belongs. A failure for a request that is no longer open is ignored, as after a late or second answer.
 func (s *session) receiveFailure(id string, failure *linkError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending[id] == nil && !s.hasIssued(id) {
 		id = ""
 		for known := range s.pending {
-			if id == "" || len(known) < len(id) || len(known) == len(id) && known < id { // compares as numbers
+			if id == "" || len(known) < len(id) || len(known) == len(id) && known < id { // numeric order
 				id = known
 			}
 		}
@@ -148,8 +148,8 @@ func (s *session) respond(f frame) {
 	_ = s.link.reply(ctx, []byte(`{"jsonrpc":"2.0","id":`+f.id+`,`+answer+`}`))
 }
 
-// ask sends a request and returns the response. If ctx ends first, it returns ctx's cause and asks the upstream to
-// stop.
+// ask sends a request and returns the response. If ctx ends first, it asks the upstream to stop and returns
+// context.Cause(ctx).
 func (s *session) ask(ctx context.Context, m message, progress func(json.RawMessage)) (frame, error) {
 	p := &pending{answer: make(chan frame, 1), failed: make(chan *linkError, 1), progress: progress}
 	id := strconv.FormatInt(m.id, 10)
@@ -174,7 +174,7 @@ func (s *session) ask(ctx context.Context, m message, progress func(json.RawMess
 			err = ctx.Err()
 		}
 	}
-	select { // an answer that has just arrived counts
+	select { // prefer an answer that has just arrived
 	case f := <-p.answer:
 		return f, nil
 	default:
@@ -206,8 +206,9 @@ func (s *session) message(method mcp.MCPMethod, params json.RawMessage, id int64
 	return message{id: id, method: string(method), params: params, headers: mcp.StandardHeaders(s.version, method, params)}
 }
 
-// withMeta returns params with the _meta that the protocol version requires. It removes members of the client's own
-// session, and for 2026-07-28 adds gavel's version, name and capabilities.
+// withMeta returns params with the _meta that the protocol version requires. It removes members that belong to the
+// client's own session, and for 2026-07-28 adds the protocol version, and gavel's name and capabilities. more replaces
+// or adds further members.
 func (s *session) withMeta(params json.RawMessage, more map[string]json.RawMessage) json.RawMessage {
 	replace := map[string]json.RawMessage{"progressToken": nil}
 	for _, key := range []string{mcp.MetaKeyProtocolVersion, mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities, mcp.MetaKeyServerInfo, mcp.MetaKeyLogLevel, mcp.MetaKeySubscriptionID} {
@@ -227,7 +228,7 @@ func (s *session) withMeta(params json.RawMessage, more map[string]json.RawMessa
 	return rewriteMembers(params, map[string]json.RawMessage{"_meta": rewritten})
 }
 
-// request sends one of gavel's own requests: a handshake or a list.
+// request sends one of gavel's own requests, such as a handshake or a list, and returns the result.
 func (s *session) request(ctx context.Context, method mcp.MCPMethod, params json.RawMessage) (document.JSON, error) {
 	f, err := s.ask(ctx, s.message(method, s.withMeta(params, nil), s.lastID.Add(1)), nil)
 	switch {
@@ -286,10 +287,10 @@ func listElements(v document.JSON) (out []document.JSON) {
 	return out
 }
 
-// readsParamHeaders reports whether the upstream expects arguments in headers too.
+// readsParamHeaders reports whether the upstream expects some arguments in HTTP headers, too.
 func (s *session) readsParamHeaders() bool { return s.isModern() && s.server.URL != "" }
 
-// checkHeaders returns an error for a tool whose argument headers are invalid in MCP.
+// checkHeaders returns an error for a tool whose declarations of argument headers are invalid in MCP.
 func checkHeaders(item Item) error {
 	var tool mcp.Tool
 	if item.Kind != KindTool || json.Unmarshal(item.Raw, &tool) != nil {
@@ -324,8 +325,8 @@ var lists = map[Kind]struct {
 	KindPrompt:   {mcp.MethodPromptsList, "prompts", "prompts"},
 }
 
-// list returns all definitions of a kind, each once, in the form that strict clients accept. The notes describe
-// repaired and omitted ones.
+// list returns all definitions of a kind, each once, in the form that strict clients accept. The notes describe the
+// definitions that were repaired or omitted.
 func (s *session) list(ctx context.Context, kind Kind) (items []Item, notes []Note, err error) {
 	how := lists[kind]
 	if s.capabilities.Get(how.capability).Kind() == 0 {
