@@ -19,7 +19,7 @@ const (
 	RuleDepth        Rule = "depth"         // nested deeper than Limits.Depth
 	RuleSize         Rule = "size"          // longer than Limits.Bytes
 	RuleUnsupported  Rule = "unsupported"   // YAML that JSON cannot express
-	RuleUnknownKey   Rule = "unknown_key"   // a key that is not read
+	RuleUnknownKey   Rule = "unknown_key"   // a key that the format does not define
 	RuleMissing      Rule = "missing"       // a required key is absent
 	RuleType         Rule = "type"          // a value of the wrong kind
 	RuleValue        Rule = "value"         // a value of the right kind that is not allowed
@@ -30,16 +30,16 @@ type Issue struct {
 	Rule Rule
 	// Source is the document's name as given to Parse, or "".
 	Source string
-	// Path is a JSON pointer (RFC 6901) to the value; "" is the whole document. Very long keys in it are
-	// shortened.
+	// Path is a JSON pointer (RFC 6901) to the value; "" is the whole document. Keys of more than 80 bytes are
+	// shortened in it.
 	Path string
 	// Line and Column are 1-based; Column counts characters. Both are 0 when unknown.
 	Line, Column int
-	// Message is one sentence without a position. It contains keys but no values of the document.
+	// Message is one sentence. It contains no position, and of the document only keys, no values.
 	Message string
 	// Key is the offending key for RuleUnknownKey, RuleMissing and RuleDuplicateKey.
 	Key string
-	// Suggestion is the known word nearest to the wrong one, or "".
+	// Suggestion is the valid word that is most similar to the wrong one, or "".
 	Suggestion string
 
 	offset int // in the source text, in bytes
