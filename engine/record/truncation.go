@@ -5,14 +5,14 @@ import (
 	"iter"
 )
 
-// NewChainFrom returns a Chain for a history whose beginning was removed: it expects the event right
-// after floor, the instance after the last removed event. It cannot verify floor itself.
+// NewChainFrom returns a Chain for a history whose beginning was removed. floor is the instance as the last
+// removed event left it. The Chain expects the event right after that one, and cannot verify floor itself.
 func NewChainFrom(floor Instance) Chain {
 	return Chain{instance: floor.ID, seq: floor.Seq, revision: floor.Revision, head: floor.Head}
 }
 
-// VerifyEvent checks one event without its neighbours: its hash covers its bytes and its
-// previous hash, and its fields agree with its bytes. The error is a *BrokenError.
+// VerifyEvent checks one event without its neighbours: Hash must cover the event's bytes and PrevHash, and
+// the fields must agree with the bytes. The error is a *BrokenError.
 func VerifyEvent(e Event) error {
 	alone := Chain{instance: e.Instance, seq: e.Seq - 1, revision: e.Revision, head: e.PrevHash}
 	if e.Seq < 1 {
@@ -21,8 +21,8 @@ func VerifyEvent(e Event) error {
 	return alone.Add(e)
 }
 
-// FoldFrom is FoldAt for a history whose beginning was removed: it folds from floor. A rollback to a revision below it
-// is ErrNoRevision.
+// FoldFrom is FoldAt for a history whose beginning was removed: it starts from floor, the instance after the last
+// removed event. It returns ErrNoRevision if revision, or one that a rollback restores, lies before floor.
 func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (Instance, error) {
 	if revision != 0 && revision < floor.Revision {
 		return Instance{}, fmt.Errorf("%w: %d, the history begins at %d", ErrNoRevision, revision, floor.Revision)
@@ -30,8 +30,8 @@ func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (I
 	return foldFrom(floor, events, revision)
 }
 
-// CheckTruncation checks, before a store removes the beginning of a history, that the last event
-// records the removal and that floor is the instance at its end.
+// CheckTruncation is called before a store removes the beginning of a history. It checks that the last of
+// events records the removal, and that floor is the instance after the last event to be removed.
 func CheckTruncation(events []Event, floor Instance) error {
 	if len(events) == 0 {
 		return newIllegalStep("no event records the removal")
@@ -51,19 +51,19 @@ func CheckTruncation(events []Event, floor Instance) error {
 	return nil
 }
 
-// truncationTitle begins the signed text of a truncation. An anchor begins with the name of a key,
-// which has no space, so neither can pass for the other.
+// truncationTitle begins the signed text of a truncation. The signed text of an anchor begins with the name
+// of a key, which has no space, so the two cannot be mistaken for each other.
 const truncationTitle = "gavel truncation v1"
 
-// Text returns the text that a note about a removal signs. It identifies this truncation of this
+// Text returns the text that is signed in the note of a truncation. It identifies this truncation of this
 // instance and no other.
 func (t Truncation) Text(instance string) string {
 	return fmt.Sprintf("%s\ninstance %q\nup to %d\nlast hash %s\ncount %d\nrevision %d\nfloor %s\n",
 		truncationTitle, instance, t.UpTo, t.Hash, t.Count, t.Revision, t.Floor)
 }
 
-// CheckNote checks that Note was signed with one of the keys for this truncation of this instance.
-// Without keys, it checks only that the note names them. It returns ErrNote or ErrSignature.
+// CheckNote checks that Note was signed with one of the keys for this truncation of this instance. Without
+// keys, it checks only the text of the note, not its signature. The error wraps ErrNote or ErrSignature.
 func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 	if t.Note == "" {
 		return fmt.Errorf("%w: the note is missing", ErrNote)
@@ -81,9 +81,9 @@ func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 	return nil
 }
 
-// CheckAppend checks, before a store writes, that events are sealed, follow one another in one
-// instance from seq expect+1, lead to next and stay within the limits. It guards against mistakes
-// of the caller and verifies no hash.
+// CheckAppend is called before a store writes events. It checks that they are sealed, that they follow one
+// another in one instance from seq expect+1, that next is the instance after them, and that the limits are
+// kept. It guards against mistakes of the caller; it computes no hash.
 func CheckAppend(expect int64, events []Event, next Instance) error {
 	if len(events) == 0 {
 		return newIllegalStep("nothing to append")
