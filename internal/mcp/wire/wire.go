@@ -1,21 +1,21 @@
 // Package wire implements the Model Context Protocol over JSON-RPC: stdio and HTTP transports, sessions, streams,
-// limits, and all protocol versions, both those with initialize and 2026-07-28. It parses each message once. Requests
-// about other servers go to Foreign, tools/call goes to Tools, and everything else goes to mcp-go's
-// MCPServer.HandleMessage, which is independent of the transport.
+// limits, and all protocol versions: 2026-07-28, and the older ones, which begin with initialize. It parses each message
+// once. Requests for entries of other servers go to Foreign, other tools/call requests go to Tools, and everything else
+// goes to mcp-go's MCPServer.HandleMessage, which is independent of the transport.
 //
 // Guarantees:
 //   - A tool receives its arguments byte for byte as the client sent them.
 //   - Lists, answers and errors of other servers reach the client byte for byte.
-//   - A message that a decoder would change is answered with an error and not passed on.
+//   - A message whose content would change when it is decoded is answered with an error and not passed on.
 //   - Ids are returned as they were sent.
-//   - Over stdio, stdout carries only protocol messages, a cancelled request gets no answer, and a connection ends as
-//     soon as its requests have ended.
+//   - Over stdio, stdout carries only protocol messages, and a cancelled request gets no answer. Once stdin has ended,
+//     the connection ends as soon as its requests have ended.
 //   - Over HTTP, unauthenticated callers are rejected, and a session belongs to the principal that started it. No
-//     notification between a call and its answer is lost, and concurrent use by callers is limited.
-//   - A client that subscribed to a resource is notified of changes within a moment, whichever process made them.
+//     notification between a call and its answer is lost, and the concurrent use by each caller is limited.
+//   - A client that subscribed to a resource is promptly notified of changes, whichever process made them.
 //
-// It must never decide about rights or rules, expose the text of an unknown error, or know what a tool does. Faces
-// import it; it imports none of them.
+// It must never decide about rights or rules, expose the text of an unknown error, or know what a tool does. The packages
+// that define gavel's MCP tools and resources import it, never the other way round.
 package wire
 
 import (
@@ -56,14 +56,15 @@ type Call struct {
 	Name      string
 	Arguments json.RawMessage // as the client sent them; nil if absent
 	Meta      json.RawMessage // as the client sent it; nil if absent
-	// The answers with which a client of 2026-07-28 repeats a call, since servers may not send requests there.
+	// The client's answers to questions about the call. In 2026-07-28 a server may not send requests: it asks in a
+	// result, and the client repeats the call with the answers.
 	mcp.MultiRoundTripParams
 }
 
 // Resources are the resources that clients can subscribe to.
 type Resources interface {
 	// Look returns the position of a resource. It returns an error if the resource does not exist for the context's
-	// caller, or announces no changes.
+	// caller, or does not announce changes.
 	Look(ctx context.Context, uri string) (Sight, error)
 	// Explain converts an error about a resource to the one that the client receives.
 	Explain(ctx context.Context, uri string, err error) *Error
@@ -74,7 +75,7 @@ type Resources interface {
 // Config configures a Wire. Tools and Logger are required.
 type Config struct {
 	Info      mcp.Implementation    // identifies this server
-	Options   []server.ServerOption // for mcp-go's server, hooks excepted
+	Options   []server.ServerOption // for mcp-go's server, without hooks
 	Hooks     server.Hooks          // for mcp-go's server
 	Tools     Tools
 	Foreign   Foreign   // nil: no entries of other servers
@@ -82,7 +83,7 @@ type Config struct {
 	Logger    *slog.Logger
 	Limits    Limits
 	// StillValid reports whether the credential that opened a stream is still valid. It is called at the interval
-	// Limits.Alive, and a stream ends when it returns false. If nil, a credential is valid until it expires.
+	// Limits.Alive, and a stream ends when it returns false. If it is nil, a credential is valid until it expires.
 	StillValid func(context.Context, auth.Identity) bool
 }
 
@@ -151,8 +152,8 @@ func (w *Wire) answer(r *request, m message) (out outcome) {
 	return w.handle(r, m)
 }
 
-// handle lets mcp-go answer. mcp-go has one code for all errors of handlers and hooks, so handle returns the error
-// that noteError stored in the request.
+// handle lets mcp-go answer. mcp-go has one code for all errors of handlers and hooks. So if noteError has stored an
+// error in the request, handle returns that error instead.
 func (w *Wire) handle(r *request, m message) outcome {
 	answer := w.Server.HandleMessage(w.Server.WithContext(r.ctx, r), m.line)
 	if r.failure != nil {
@@ -192,7 +193,7 @@ func (w *Wire) call(r *request, m message) outcome {
 	return outcome{result: doc}
 }
 
-// encodeResult is a faster equivalent of mcp.CallToolResult's MarshalJSON that encodes each part once.
+// encodeResult does the same as the method MarshalJSON of mcp.CallToolResult, but encodes each part only once.
 // StructuredContent of type json.RawMessage is copied unchanged; it must be valid and on one line.
 func encodeResult(r *mcp.CallToolResult) (json.RawMessage, error) {
 	b := []byte{'{'}
