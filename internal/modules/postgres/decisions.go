@@ -14,9 +14,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// How events are found: the nearest positions are scanned one by one, which is enough to fill most pages. Events
-// further away are found by their terms, one block of positions after another. A page therefore reads little more
-// than its own rows, however often a term occurs and wherever.
+// How the events of a page are found: the positions nearest to its start are scanned one by one, which is enough to
+// fill most pages. Events further away are found by the index of their terms, one block of positions after another.
+// So a page reads little more than its own rows, no matter how often and where a term occurs.
 
 // nearby is the number of positions that are scanned one by one.
 const nearby = 512
@@ -45,16 +45,16 @@ func eventTerms(e record.Event, owner string) []string {
 	return slices.Concat(store.DecisionQuery{Workflow: e.Workflow, Owner: owner}.Terms()...)
 }
 
-// find yields the matching events of successive pages of at most size events, up to a limit (0 for none). next reads
-// the page after a position, starting at from. looked, if not nil, is called with the position that the search has
-// reached.
+// find reads pages of at most size events and yields the events that match. It ends after limit matches; 0 means no
+// limit. next returns the page that follows a position in the order of the search; the first page follows from. looked,
+// if not nil, is called after each full page with the position that was reached. If it returns false, find ends.
 func find(limit, size int, from int64, next func(from int64, n int) ([]store.PlacedEvent, error), matches func(store.PlacedEvent) bool, looked func(int64) bool) iter.Seq2[store.PlacedEvent, error] {
 	return func(yield func(store.PlacedEvent, error) bool) {
 		given, n := 0, size
 		if limit > 0 {
 			n = min(n, limit)
 		}
-		for from := from; ; n = size { // not all events found match
+		for from := from; ; n = size { // later pages have full size, since not every event of a page matches
 			page, err := next(from, n)
 			if err != nil {
 				yield(store.PlacedEvent{}, err)
@@ -78,15 +78,15 @@ func find(limit, size int, from int64, next func(from int64, n int) ([]store.Pla
 	}
 }
 
-// query is a query with its values.
+// query is an SQL statement with its arguments.
 type query struct {
 	sql  string
 	args []any
 }
 
-// search selects the events of a page: those between two positions, starting from one end.
+// search selects events: those between two positions, in ascending or descending order.
 type search struct {
-	q            store.DecisionQuery // its terms, times and instance
+	q            store.DecisionQuery // its terms, times and instance are used
 	above, below int64               // both exclusive
 	newestFirst  bool
 }
@@ -98,7 +98,7 @@ func (f search) order() string {
 	return ""
 }
 
-// queries returns the queries for a page, to run in turn until it is full.
+// queries returns functions that build the queries for a page of n events. They are run in turn until the page is full.
 func (f search) queries() []func(n int) query {
 	near, far := f, f
 	switch {
@@ -119,7 +119,7 @@ func (f search) queries() []func(n int) query {
 	return []func(n int) query{near.alongPositions, far.inBlocks}
 }
 
-// addTimes adds the times of a query: last must be at or after Since, and first before Until.
+// addTimes adds the conditions that the column last is at or after q.Since, and the column first before q.Until.
 func (w *where) addTimes(q store.DecisionQuery, last, first string) {
 	if !q.Since.IsZero() {
 		w.add(last+" >= %", rows.NanosOf(q.Since))
@@ -129,7 +129,7 @@ func (w *where) addTimes(q store.DecisionQuery, last, first string) {
 	}
 }
 
-// where returns the conditions on events; place is the expression for their position.
+// where returns the conditions on events; place is the SQL expression for their position.
 func (f search) where(place string) (w where) {
 	w.add(place+" > %", f.above)
 	w.add(place+" < %", f.below)
@@ -145,16 +145,17 @@ func (f search) alongPositions(n int) query {
 	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.pos` + f.order() + ` LIMIT ` + w.value(n), w.args}
 }
 
-// alongHistory reads the events of an instance, whose positions also increase.
+// alongHistory reads the events of one instance in the order of seq, in which their positions increase, too.
 func (f search) alongHistory(n int) query {
 	w := f.where("e.pos")
 	w.addText("e.n = (SELECT n FROM gavel.instances WHERE id = %)", f.q.Instance)
 	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.seq` + f.order() + ` LIMIT ` + w.value(n), w.args}
 }
 
-// inBlocks searches the blocks in order: by terms or, if there are none, by position.
+// inBlocks searches one block after another. In each it finds events by their terms or, if the query has none, by
+// position.
 func (f search) inBlocks(n int) query {
-	w := f.where("-(-e.pos)") // avoids the index of positions, which would be read completely for each block
+	w := f.where("-(-e.pos)") // so written, it avoids the index of positions, which would be read completely for each block
 	blocks := where{builder: w.builder}
 	blocks.addTimes(f.q, "last", "first")
 	blocks.add("block >= %", f.above>>blockBits)
