@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Part is a component that gavel needs to serve.
+// Part is a component that gavel uses to serve requests.
 type Part struct {
 	Name string
 	// Check returns why the part does not work, or nil. It must obey ctx.
@@ -20,7 +20,7 @@ type Part struct {
 }
 
 // PartError is returned by a Check that knows since when its part has failed, and how many decisions were made
-// without it. The part's owner logs it.
+// without it. Health does not log it, because the part's owner does.
 type PartError struct {
 	Since     time.Time
 	Decisions int64
@@ -39,7 +39,7 @@ const (
 	freshTime = time.Second
 )
 
-// Health reports whether gavel can serve.
+// Health reports whether gavel can serve requests.
 type Health struct {
 	parts []Part
 	log   *slog.Logger
@@ -50,8 +50,8 @@ type Health struct {
 	ended bool
 }
 
-// NewHealth returns a Health for the given parts. Errors go to the log, once per change, and never into a response,
-// because probes are not authenticated.
+// NewHealth returns a Health for the given parts. It logs when a part fails and when it works again. Responses contain
+// no errors, because probes are not authenticated.
 func NewHealth(log *slog.Logger, parts ...Part) *Health { return &Health{parts: parts, log: log} }
 
 // Drain makes gavel permanently not ready, because it is shutting down.
@@ -129,7 +129,7 @@ func (h *Health) probe(ctx context.Context) Report {
 			last = h.last.Parts[i]
 		}
 		switch was := last.Name != "" && !last.OK; {
-		case !last.Since.IsZero() || !rep.Parts[i].Since.IsZero(): // the part's owner logs it
+		case !last.Since.IsZero() || !rep.Parts[i].Since.IsZero(): // a PartError, which the part's owner logs
 		case !ok && !was:
 			h.log.Error("a component fails", "part", p.Name, "error", errs[i])
 		case ok && was:
@@ -143,5 +143,5 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // fails only if the caller has gone
+	_ = json.NewEncoder(w).Encode(body) // fails only if the caller has disconnected
 }
