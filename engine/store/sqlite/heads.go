@@ -9,17 +9,17 @@ import (
 	"github.com/gavel-mcp/gavel/internal/sharedcache"
 )
 
-// How much memory the cached instances may take, in total and for each owner.
+// The memory that cached instances may take, in bytes: in total, and for each owner.
 const (
 	headBytes     = 16 << 20
 	headBytesEach = 8 << 20
-	// emptyHead is the size of an instance without its texts.
+	// emptyHead is the approximate size of an instance without its texts.
 	emptyHead = 1 << 10
 )
 
-// heads caches what every move needs: instances, and the end of the chain of rules. It is valid only while the index
-// of the write-ahead log, which all processes share, is unchanged: until then no one has committed. Commits of this
-// process update it; commits of other processes empty it (decision 0029).
+// heads caches the data that every move needs: instances, and the end of the chain of rules. The cache is valid while
+// the index of the write-ahead log is unchanged. All processes share that index, and every commit changes it. Commits
+// of this process update the cache; commits of other processes empty it (decision 0029).
 //
 // The lock is held while the index is compared, so that a cached result is the state at that moment.
 type heads struct {
@@ -28,16 +28,16 @@ type heads struct {
 	mu         sync.Mutex
 	stamp      stamp // of the cached state
 	generation uint64
-	committing bool // this process is in its COMMIT: whether it has taken effect is unknown
+	committing bool // a COMMIT of this process is running; it may or may not have taken effect
 	instances  *sharedcache.Cache[string, record.Instance]
 	ruleHead   *store.RuleHead
 }
 
 // committed is a write's change to the data that heads caches.
 type committed struct {
-	next        record.Instance // has no ID if no instance changed
-	keepContext bool            // the stored context was not written
-	rules       bool
+	next        record.Instance // its ID is "" if no instance changed
+	keepContext bool            // the write left the stored context as it was
+	rules       bool            // the chain of rules changed
 }
 
 func newHeads(index *walIndex) *heads {
@@ -46,7 +46,7 @@ func newHeads(index *walIndex) *heads {
 	return h
 }
 
-// reset empties the cache. What is cached from now on belongs to stamp now. Callers must hold the lock.
+// reset empties the cache. Entries added afterwards belong to the stamp now. Callers must hold the lock.
 func (h *heads) reset(now stamp) {
 	h.stamp, h.ruleHead = now, nil
 	h.instances = sharedcache.New[string, record.Instance](headBytes, headBytesEach)
@@ -149,7 +149,7 @@ func (h *heads) loadRuleHead(load func() (store.RuleHead, error)) (store.RuleHea
 	return head, err
 }
 
-// beforeCommit is called by the writer when it holds the write lock, so that no other process commits first.
+// beforeCommit is called by the writer while it holds the write lock, so that no other process can commit in between.
 func (h *heads) beforeCommit() {
 	if h.index == nil {
 		return
@@ -201,7 +201,7 @@ func (h *heads) take(c committed) {
 	h.putInstance(c.next)
 }
 
-// newCommitted returns an instance as it would be loaded after the commit.
+// newCommitted returns the change of a pending write. Its instance is as it would be loaded after the commit.
 func newCommitted(p *pending) committed {
 	next := p.Next
 	keepContext := p.Expect != 0 && p.Context == nil
@@ -216,14 +216,14 @@ func newCommitted(p *pending) committed {
 // stamp is the header of the index of the write-ahead log. SQLite changes it with every commit.
 type stamp struct {
 	words  [12]uint32
-	folded int64 // when the database was written, if the log is empty and its header carries no information
+	folded int64 // when the database file was last written, in Unix nanoseconds; only set for an empty log, whose header does not show commits
 }
 
 // Indexes of words in a stamp.
 const (
 	changeWord = 2 // commit counter
 	initWord   = 3 // its first byte is set once the index is initialised
-	saltWord   = 8 // and the next one: changed when the log restarts; 0 for an empty log that was never started
+	saltWord   = 8 // this word and the next change when the log restarts; both are 0 for an empty log that was never started
 )
 
 // isNextTo reports whether there was exactly one commit between two stamps.
