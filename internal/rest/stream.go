@@ -18,8 +18,8 @@ import (
 // reconnect is how long a client should wait before it resumes a stream.
 const reconnect = time.Second
 
-// stream is one event stream. It pulls events: those that a reader has not received stay in the feed or the store, so
-// a slow reader costs no memory.
+// stream is one event stream. It pulls events: those that it has not sent yet stay in the feed or the store, so a slow
+// reader costs no memory.
 type stream struct {
 	h    *Handler
 	w    http.ResponseWriter
@@ -71,8 +71,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	return nil
 }
 
-// life returns the maximum lifetime of a stream. A credential that was revoked is detected when the stream is
-// resumed.
+// life returns the maximum lifetime of a stream. The revocation of a credential is detected only when the client
+// resumes the stream.
 func (h *Handler) life(who auth.Identity) time.Duration {
 	life := h.cfg.StreamLife
 	if !who.Expires.IsZero() {
@@ -85,7 +85,7 @@ func (h *Handler) life(who auth.Identity) time.Duration {
 func (h *Handler) OpenStreams() int { return h.streams.Stats().Held }
 
 func (s *stream) open() {
-	// Deadlines of ordinary requests do not apply to a stream. A writer without deadlines needs no change.
+	// The read deadline of ordinary requests must not end a stream. A writer that supports no deadlines has none to remove.
 	_ = s.out.SetReadDeadline(time.Time{})
 	s.w.Header().Set("Content-Type", eventStream)
 	s.w.Header().Set("X-Accel-Buffering", "no") // otherwise proxies buffer events
@@ -114,7 +114,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// idLine gives the reader its position if there is no event that does.
+// idLine returns an "id:" line, which gives the reader its position when no event does.
 func (s *stream) idLine() string { return "id: " + strconv.FormatInt(s.req.After, 10) + "\n" }
 
 func (s *stream) sendPage(page engine.FeedPage) error {
