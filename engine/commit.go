@@ -14,7 +14,7 @@ import (
 )
 
 // change describes one commit to an instance: an event and everything written with it. Once it is written,
-// it also holds the new instance. The event gets the key of the request.
+// it also holds the new instance. The event gets the idempotency key of the request.
 type change struct {
 	event    record.Event     // sealed once it is written; other events may precede it
 	restored *record.Instance // the instance that a rollback restores
@@ -23,8 +23,8 @@ type change struct {
 	resolves *store.Review    // the review that the event, or the move, resolves
 	reopens  *store.Review    // the rejected review that the event reopens
 	end      record.Review    // how the resolved or reopened review ends
-	joins    string           // the open review that the event binds a key to
-	replaces string           // the open review that this one replaces, even if it asks the same
+	joins    string           // the open review that the event binds the idempotency key to
+	replaces string           // the open review that the new one replaces, even if both ask for the same
 	next     instance         // set once the change is written
 
 	with   []record.Event // events that follow in the same commit, sealed once they are written
@@ -42,7 +42,7 @@ func (c change) cause() record.Event {
 	return c.event
 }
 
-// alreadyParkedError reports that the same question was parked in the meantime.
+// alreadyParkedError reports that a review was opened for the same request in the meantime.
 type alreadyParkedError struct{ review string }
 
 func (p *alreadyParkedError) Error() string {
@@ -52,9 +52,9 @@ func (p *alreadyParkedError) Error() string {
 // errReviewClosed reports that a review has ended since it was loaded.
 var errReviewClosed = errors.New("the review is no longer open")
 
-// commit seals a change onto inst and writes it, with the end of every review that it overtakes. If only
-// refusals, pre-checks, checkpoints or reviews were committed in between, the judgement still holds: the
-// change is sealed again onto the present head without judging again.
+// commit seals a change onto inst and writes it, and ends every review that the change makes stale. Another
+// commit may come first. If it wrote only refusals, pre-checks, checkpoints or reviews, the judgement is
+// still valid: commit seals the change again, onto the new head, without another judgement.
 func (e *Engine) commit(ctx context.Context, inst instance, do change) (change, error) {
 	do.event.Key = inst.key()
 	for {
@@ -91,19 +91,19 @@ func (e *Engine) commit(ctx context.Context, inst instance, do change) (change, 
 	}
 }
 
-// sameCalls reports whether nothing was called, settled or granted between two loads of an instance.
-// Decisions hold only then.
+// sameCalls reports whether nothing was called, settled or granted between two loads of an instance. Only
+// then is a decision still valid.
 func sameCalls(a, b workflow.Facts) bool {
 	return slices.Equal(a.Calls, b.Calls) && slices.Equal(a.Grants, b.Grants) && maps.Equal(a.Called, b.Called)
 }
 
-// sameStops is sameCalls for the facts that decide a stop.
+// sameStops reports whether the facts that decide a stop are the same in two loads of an instance.
 func sameStops(a, b workflow.Facts) bool {
 	return a.Stops.Refused == b.Stops.Refused && a.Stops.Accepted == b.Stops.Accepted && slices.Equal(a.Reviews, b.Reviews)
 }
 
-// snapshotEvery is the maximum number of events between snapshots, which limits how many are folded to
-// show the past.
+// snapshotEvery is the maximum number of events between two snapshots. It limits how many events are folded
+// to show a past state.
 const snapshotEvery = 64
 
 // prepareCommit builds the commit of a change onto inst: first the events that end reviews, then its own
@@ -153,7 +153,7 @@ func (e *Engine) prepareCommit(ctx context.Context, inst instance, do change) (s
 }
 
 // endReviews returns the events and rows that end reviews before a change: the review that it resolves,
-// the review that it supersedes, and all that a move overtakes.
+// the review that it supersedes, and every review that a move makes stale.
 func (past history) endReviews(ctx context.Context, inst record.Instance, do change) ([]record.Event, []store.Review, error) {
 	ev := do.cause()
 	var events []record.Event
@@ -184,7 +184,7 @@ func (past history) endReviews(ctx context.Context, inst record.Instance, do cha
 			}
 		case ev.Kind == record.Escalated && open.Action == ev.Action:
 			if open.Digest == ev.Review.Digest && open.ID != do.replaces {
-				if _, err := store.FindReview(ctx, past.store, open.ID); !errors.Is(err, store.ErrNotFound) { // a repair may have lost it
+				if _, err := store.FindReview(ctx, past.store, open.ID); !errors.Is(err, store.ErrNotFound) { // a repair of the store may have lost the review
 					return nil, nil, &alreadyParkedError{open.ID}
 				}
 			}
@@ -202,7 +202,7 @@ func (past history) endReviews(ctx context.Context, inst record.Instance, do cha
 	return events, rows, nil
 }
 
-// newReviewEvent returns the event that ends a review; cause is the event that ends it.
+// newReviewEvent returns the event that records the end of a review; cause is the event that led to it.
 func newReviewEvent(cause record.Event, action string, how record.Review) record.Event {
 	ev := record.Event{Kind: record.Reviewed, Time: cause.Time, Principal: cause.Principal, Role: cause.Role, Action: action, Review: &how}
 	if how.By != "" {
@@ -211,8 +211,8 @@ func newReviewEvent(cause record.Event, action string, how record.Review) record
 	return ev
 }
 
-// closeRow returns a row after its review has ended, without the data and the large parts of the evidence:
-// only an open review needs them. A review that was only raised in priority stays open.
+// closeRow returns the row of a review that has ended. It drops the data and the large parts of the
+// evidence, which only an open review needs. If the priority was only raised, the review stays open.
 func closeRow(row store.Review, how record.Review, cause record.Event) store.Review {
 	if how.Status == record.ReviewOpen {
 		row.Priority, row.ExpiresAt = how.Priority, time.Time{}
