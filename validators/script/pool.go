@@ -34,7 +34,7 @@ type Pool struct {
 	mu       sync.Mutex
 	closed   bool
 	procs    map[*process]struct{}
-	tasks    sync.WaitGroup // starts, reapers and calls in flight
+	tasks    sync.WaitGroup // goroutines that start or reap workers, and calls in flight
 	warnOnce sync.Once
 }
 
@@ -68,7 +68,7 @@ func NewPool(cfg Config) (*Pool, error) {
 		setup: Setup{
 			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard, Read: cfg.Read,
 			ScriptMemory: cfg.ScriptMemory, WorkerMemory: cfg.WorkerMemory,
-			MaxRequest: 5*cfg.MaxInput + maxCallHead + (cfg.MaxScripts+1)*(6*max(cfg.MaxSource, cfg.MaxSchema)+64) + 512, // JSON may need six bytes for one
+			MaxRequest: 5*cfg.MaxInput + maxCallHead + (cfg.MaxScripts+1)*(6*max(cfg.MaxSource, cfg.MaxSchema)+64) + 512, // JSON may need six bytes to encode one
 		},
 	}
 	p.life, p.end = context.WithCancel(context.Background())
@@ -91,7 +91,7 @@ const checkerStays = time.Second
 const maxCallHead = 1 << 10
 
 // Run evaluates a batch: the schema, then the routes in order until one is true, then all validators. The
-// error wraps ErrUnavailable (retry later) or ErrInput (the batch itself is wrong), or is ctx's.
+// error wraps ErrUnavailable (retry later) or ErrInput (the batch itself is wrong), or is ctx.Err().
 func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	err := errors.Join(
 		checkInput("data", b.Data, p.cfg.MaxInput),
@@ -129,13 +129,13 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 
 // Check compiles scripts and calls each once with empty objects, in workers that are reserved for checks.
 // Schemas are only compiled. A script's result for empty input does not matter, but it must end within its
-// limits. The error wraps ErrUnavailable or ErrInput, or is ctx's.
+// limits. The error wraps ErrUnavailable or ErrInput, or is ctx.Err().
 func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []Script) ([]Problem, error) {
 	return p.examine(ctx, Batch{Caller: caller, Owner: owner, Validators: scripts}, Threw, BadResult)
 }
 
-// Try is like Check, with the data, context and evidence of a batch. Each script in b.Validators must return a
-// result that the contract allows.
+// Try is like Check, but runs the scripts in b.Validators with the data, context and evidence of the batch, and
+// each must return a valid result.
 func (p *Pool) Try(ctx context.Context, b Batch) ([]Problem, error) { return p.examine(ctx, b) }
 
 // examine runs each validator alone, in the workers for checks. It returns a Problem for each script whose
@@ -161,7 +161,7 @@ func (p *Pool) examine(ctx context.Context, b Batch, accepted ...Code) ([]Proble
 	return problems, nil
 }
 
-// runJob sends requests to workers until the job is decided.
+// runJob sends requests to workers until no script of the job needs an outcome.
 func (p *Pool) runJob(ctx context.Context, l *workerSet, j *job) (unhardened []string, err error) {
 	if err := p.beginCall(); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (p *Pool) runJob(ctx context.Context, l *workerSet, j *job) (unhardened []s
 	return unhardened, nil
 }
 
-// askOnce sends one request to one worker.
+// askOnce sends the prepared request of a job to one worker.
 func (p *Pool) askOnce(ctx context.Context, l *workerSet, j *job) ([]string, error) {
 	w, release, err := p.leaseWorker(ctx, l, j.caller)
 	if err != nil {
@@ -225,7 +225,7 @@ func (p *Pool) beginCall() error {
 	return nil
 }
 
-// recordStrike charges the loss of a worker to the offender.
+// recordStrike records that a script of the offender cost a worker, and logs if that quarantines the script.
 func (p *Pool) recordStrike(who offender, s Script, why string) {
 	if p.quarantine.recordStrike(who, s) {
 		p.cfg.Logger.Warn("script quarantined", who.logAttr(), slog.String("script", s.Name), slog.String("cause", why))
@@ -262,7 +262,7 @@ func (p *Pool) Close() error {
 }
 
 // Probe checks that a worker starts and answers. It starts its own worker and skips the queue, so that callers
-// cannot make it fail. The error wraps ErrUnavailable or is ctx's.
+// cannot make it fail. The error wraps ErrUnavailable or is ctx.Err().
 func (p *Pool) Probe(ctx context.Context) error {
 	if err := p.beginCall(); err != nil {
 		return err
@@ -297,7 +297,7 @@ func (p *Pool) probeOnce(ctx context.Context) error {
 	if why, err := w.requestOutcomes(ctx, &request, p.cfg.Start, func(o *Outcome) { got = *o }); why != alive {
 		return fmt.Errorf("%w (%v): %w", errProbeEnded, why, err)
 	}
-	// A worker that reports that the machine is late has answered.
+	// A timeout for which the machine is to blame (Late) still shows that the worker answers.
 	if got.Code != OK && !(got.Code == Timeout && got.Late) {
 		return fmt.Errorf("a plain script ended %s", got.Code)
 	}
