@@ -3,8 +3,8 @@
 //
 // It promises:
 //   - Unknown keys, steps and variables are rejected with their line.
-//   - A value that consists of one reference keeps its type. Text that is filled in is never parsed for
-//     references again.
+//   - A value that consists of one reference keeps its type. The text that replaces a reference is never
+//     itself parsed for references.
 //   - The interpreter is a pure state machine: the same outcomes in the same order produce the same
 //     commands. A killed run is therefore restored from its recorded outcomes.
 //   - A step that is not repeatable is sent at most once.
@@ -43,11 +43,11 @@ type Definition struct {
 	// Step.Named.
 	Steps        []*Step
 	Conditionals []*Conditional
-	// OnError is the run's callback, or nil.
+	// OnError is the callback of a failed run, or nil.
 	OnError  *Handler
 	Schedule *Schedule
-	// Sensitive holds JSON pointers into {input, steps: {ID: {output}}, output}. The values they name are
-	// masked and sealed, as in workflows.
+	// Sensitive holds JSON pointers into {input, steps: {ID: {output}}, output}. The values that they name
+	// are masked and sealed, as in workflows.
 	Sensitive []string
 	// Concurrency limits how many runs execute at the same time; 0 is unlimited.
 	Concurrency int
@@ -82,9 +82,9 @@ type Step struct {
 
 	Server, Action  string
 	URI, PromptName template
-	Writes          bool // resource only: Data is written to URI
+	Writes          bool // resource only: Data is written to URI, which is otherwise read
 	Arguments       template
-	Model           string // answers a prompt's messages; "" returns them unanswered
+	Model           string // the model that answers a prompt's messages; "" returns them unanswered
 	Timeout         time.Duration
 	OutputSchema    json.RawMessage
 	Keep            []string // the parts of a long result to keep, as paths
@@ -132,10 +132,10 @@ type Conditional struct {
 	path            string
 }
 
-// Handler names the step that runs after another step failed.
+// Handler names the step that runs after another step has failed.
 type Handler struct {
 	Step string
-	// Arguments replace those of the step; nil keeps them.
+	// Arguments replace the step's own; nil keeps these.
 	Arguments template
 	Stops     bool // the run ends as done once the handler's step has succeeded
 	path      string
