@@ -89,7 +89,7 @@ func Authorize(p Principal, op Right) error {
 // those of shared workflows (sight).
 func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
 
-// seesPlain reports whether the caller sees the context unmasked: the owner of the instance and operators
+// seesPlain reports whether the caller sees the context unmasked: only the owner of the instance and operators
 // do.
 func (i instance) seesPlain() bool { return i.by.Role == RoleOperator || i.Owner == i.by.ID }
 
@@ -113,12 +113,15 @@ func (lib *library) loadAgentRights(ctx context.Context, name string) (workflow.
 	return l.def.Agents, l, nil
 }
 
-// mayTakeBack checks whether the caller may roll back, undo or redo. Operators always may.
+// mayTakeBack checks whether the caller may roll back, undo or redo. No one may on a recorder's workflow; on
+// all others, operators may.
 //
-// If an operator never defined the workflow, anyone who governs the definition may, and the instance's
-// owner may undo and redo. A workflow that an operator once defined stays the operator's, even if an agent
-// redefined it later. Then the instance's owner may, if both the newest operator version and the
-// instance's own version (when an operator defined it) allow agents to roll back.
+// If an operator never defined the workflow, anyone who governs the definition may, and the instance's owner
+// may undo and redo.
+//
+// A workflow that an operator once defined stays the operator's, even if an agent redefined it later. On it,
+// the instance's owner may if the newest operator version lets agents roll back. If an operator also defined
+// the instance's own version, that version must let them too.
 func (lib *library) mayTakeBack(ctx context.Context, inst instance, op Right) error {
 	if err := refuseRecord(inst.definition, "change its history"); err != nil || inst.by.Role == RoleOperator {
 		return err
@@ -148,15 +151,15 @@ func joinWords[T ~string](words []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// withheldSettings are judge settings that are hidden from principals judged by another principal's
-// definition: the cut-offs, how often which models are asked, and the reference answers. Criteria are
-// shown, because they are the requirements.
+// withheldSettings are judge settings that are hidden from principals judged by another principal's definition:
+// the thresholds, which models are asked and how often, and the reference answers. Criteria are shown, because
+// they are the requirements.
 var withheldSettings = []string{"minConfidence", "samples", "panel", "cascade", "reference", "exemplars"}
 
 func showsJudge(p Principal, s store.Definition) bool { return canGovern(p, s) || seesAll(p.Role) }
 
-// showsJudgeOf is showsJudge for a version that may not be the newest: once an operator has taken the name
-// over, old versions are withheld as well.
+// showsJudgeOf is showsJudge for a version that may not be the newest. A caller that may not govern the newest
+// version does not see the settings of older ones either.
 func (lib *library) showsJudgeOf(ctx context.Context, p Principal, s store.Definition) (bool, error) {
 	if !showsJudge(p, s) || seesAll(p.Role) {
 		return showsJudge(p, s), nil

@@ -143,14 +143,14 @@ type judgement struct {
 	waits *parked
 	// rejected is the review in which a person rejected this request, if the evidence is still the same.
 	rejected *store.Review
-	// call is the requested call of a gate's tool, nil for an action alone; granted is the review in which
-	// a person approved exactly that.
+	// call is the requested call of a gate's tool, nil for an action alone; granted is the review in which a
+	// person approved exactly that call.
 	call    *gatedCall
 	granted *store.Review
 }
 
-// judgeAction builds the case and asks the judge, for Advance, Validate and BeginCall alike. The caller
-// must call done once the decision is recorded or abandoned; done is nil if there is an error.
+// judgeAction builds the case and asks the judge, for Advance, Validate and BeginCall alike. Unless there is an
+// error, the caller must call done once the decision is recorded or abandoned.
 func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.CaseInput, call *gatedCall) (j judgement, done func(), err error) {
 	j.call = call
 	if !ask.Precheck {
@@ -221,7 +221,7 @@ func (e *Engine) newCase(inst instance, in workflow.CaseInput) (judge.Case, erro
 	return c, nil
 }
 
-// decisionEvent returns the event that records a judgement. It has no side effects apart from drawing ids
+// decisionEvent returns the event that records a judgement. It has no side effects apart from generating ids
 // and reading the clock. Only an applied move carries a patch.
 func (e *Engine) decisionEvent(j judgement, kind record.Kind) record.Event {
 	ev := e.newEvent(j.by, kind)
@@ -269,7 +269,7 @@ func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 	dropRepeated(d, ev.Patch)
 }
 
-// dropRepeated drops the data of a decision if the patch holds the same: then nothing in it is sensitive.
+// dropRepeated drops a decision's masked data if it equals the patch, which means that none of it is sensitive.
 func dropRepeated(d *record.Decision, patch json.RawMessage) {
 	if string(d.Data) == string(patch) {
 		d.Data = nil
@@ -288,7 +288,7 @@ func statusIn(d *workflow.Definition, state string) record.Status {
 	return record.Running
 }
 
-// howEnded returns how an instance ended, in the words of workflow.CaseInput.
+// howEnded returns how an instance ended, as a value of workflow.CaseInput.Ended.
 func howEnded(inst record.Instance) string {
 	switch inst.Status {
 	case record.Complete:
@@ -300,7 +300,8 @@ func howEnded(inst record.Instance) string {
 	}
 }
 
-// Seed fixes the randomness that scripts see, so that the same question gets the same answer.
+// Seed returns the random seed for scripts. It depends only on its arguments, so that the same question gets
+// the same answer.
 func Seed(id string, revision int64, action string) int64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s|%d|%s", id, revision, action) // writing to a hash never fails

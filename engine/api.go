@@ -34,8 +34,8 @@ type Principal struct {
 	Alias string
 }
 
-// Results of tools omit usual values and values that other fields already show. So fields that every other result
-// always has are marked omitzero.
+// MCP tool results omit default values and values that other fields already show. Fields that all other results
+// have are therefore marked omitzero too.
 
 // Position is the state of an instance and what is possible there. Every result about an instance contains it.
 type Position struct {
@@ -93,7 +93,7 @@ type Decision struct {
 	// RetryAfterMs is set for judge_unavailable; 0 if unknown.
 	RetryAfterMs int64    `json:"retryAfterMs,omitempty"`
 	Sandbox      []string `json:"sandbox,omitempty"`
-	// Evidence lists what the gate fetched itself. Only operators, reviewers and auditors see its content.
+	// Evidence lists what gavel itself fetched. Only operators, reviewers and auditors see its content.
 	Evidence []Evidence `json:"evidence,omitempty"`
 }
 

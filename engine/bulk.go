@@ -11,10 +11,10 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// There are two classes of reads. Short reads load the input of a decision and never wait. Bulk reads
-// list, search, count, fold or export. They take permits from one queue, keyed by the caller, work one
-// turn at a time, and end their pages early rather than letting them grow without bound. Drivers use
-// separate connections for them: see IsBulkRead.
+// There are two classes of reads. Short reads load the input of a decision and never wait. Bulk reads list,
+// search, count, fold or export. They take permits from one queue, keyed by caller, and work one turn at a
+// time. They end their pages early rather than let them grow without bound. Drivers use separate connections
+// for them: see store.IsBulkRead.
 const (
 	// turnTime is how long a bulk read works before another one gets the permit.
 	turnTime = 20 * time.Millisecond
@@ -34,7 +34,7 @@ type BulkRead struct {
 	began   time.Time     // of the current turn
 	worked  time.Duration // in the previous turns
 	bytes   int           // read for the current page
-	depth   int           // of operations within operations
+	depth   int           // of nested bulk reads
 }
 
 // BeginBulkRead waits for a permit. Reads made with the returned context are marked as bulk reads. Callers
@@ -121,8 +121,8 @@ func (e *Engine) beginList(ctx context.Context, p Principal, asked, usual, most 
 	return ctx, list{read, sees, limit}, err
 }
 
-// yielding iterates over rows of a store and yields to other work between them. op completes "could not
-// ...".
+// yielding iterates over rows of a store and yields to other work between them. op is the operation for
+// StoreError.
 func yielding[T any](ctx context.Context, b *BulkRead, op string, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for row, err := range rows {
@@ -140,8 +140,8 @@ func yielding[T any](ctx context.Context, b *BulkRead, op string, rows iter.Seq2
 	}
 }
 
-// collectEvents reads a page of a list; more reports whether further events follow. op completes "could
-// not ...".
+// collectEvents reads a page of a list; more reports whether further events follow. op is the operation for
+// StoreError.
 func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error], limit int) (page []store.PlacedEvent, more bool, _ error) {
 	for ev, err := range yielding(ctx, b, op, list) {
 		if err != nil {
@@ -156,7 +156,7 @@ func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[
 	return page, false, nil
 }
 
-// maxCounted limits the work of counting: each decision in SQLite takes 20 µs on a quiet machine.
+// maxCounted limits the work of counting: each decision in SQLite takes 20 µs on an idle machine.
 const maxCounted = 1000
 
 // countEvents counts the events of a list. It returns nil if there are more than maxCounted.

@@ -25,8 +25,8 @@ func (lib *library) cacheDefinition(l definition) {
 	lib.definitions.Put(definitionKey{l.stored.Name, l.stored.Version}, owner, l.def.Size(), l)
 }
 
-// waiters serialises concurrent requests of one scope within this process, so that later ones see the
-// writes of the first.
+// waiters serialises concurrent requests of one scope within this process, so that later ones see the writes of
+// earlier ones.
 type waiters struct {
 	mu sync.Mutex
 	m  map[string]*waiter
@@ -46,8 +46,8 @@ func (w *waiters) hasTurn(scope string) bool {
 	return w.m[scope] != nil
 }
 
-// acquire takes the turn of a scope; it waits until the turn is free or done is closed. The returned
-// release is nil if done came first.
+// acquire waits until no other request of the scope is running, or until done is closed. The returned release
+// is nil if done was closed first.
 func (w *waiters) acquire(done <-chan struct{}, scope string) (release func(), waited bool) {
 	w.mu.Lock()
 	e, ok := w.m[scope]

@@ -17,10 +17,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// BeginCall judges a call of another server's tool before it is sent. In one commit it performs the action
-// that the call stands for and records the call as open. While the call is open, nothing else moves the
-// instance. Only CallGo allows sending: a refusal is a result. A repeated key, or the same arguments while
-// the call is open, sends nothing a second time.
+// BeginCall judges a call of another server's tool before it is sent. In one commit it performs the action that
+// the call stands for and records the call as open. While the call is open, nothing else moves the instance.
+// Only CallGo allows the caller to send the call. A refusal is a result. A repeated key, or the same arguments
+// while the call is open, sends nothing a second time.
 //
 // The error is an *Error: no decision was possible, and nothing was recorded.
 func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (CallResult, error) {
@@ -203,8 +203,8 @@ func (e *Engine) checkCall(ctx context.Context, inst instance, g *gatedCall) (Ca
 	return out, err
 }
 
-// repeatCall sends a call with an unknown outcome again: the operator has declared that its tool performs
-// it only once.
+// repeatCall sends a call with an unknown outcome again: the operator has declared that its tool performs a
+// call with the same id only once.
 func (e *Engine) repeatCall(ctx context.Context, inst instance, g *gatedCall, unknown workflow.OpenCall) (CallResult, error) {
 	row, err := e.findCallReview(ctx, inst.Instance, unknown)
 	if err != nil {
@@ -216,7 +216,7 @@ func (e *Engine) repeatCall(ctx context.Context, inst instance, g *gatedCall, un
 	return e.commitCall(ctx, inst, change{event: ev, rows: []store.Review{closeRow(row, *ev.Review, ev)}}, *ev.Call)
 }
 
-// replayCall answers a repeated key: with the present state of the call, or with the refusal as it was.
+// replayCall answers a repeated key with the present state of the call, or with the original refusal.
 func (e *Engine) replayCall(ctx context.Context, now instance, ev record.Event) (CallResult, error) {
 	if ev.Call == nil || ev.Call.ID == "" || ev.Kind == record.Refused {
 		return newRefusedCall(e.replayAdvance(ctx, now, ev))
@@ -303,8 +303,8 @@ func (e *Engine) findGrant(ctx context.Context, inst instance, action string, ca
 	return nil, nil //nolint:nilnil // nothing was granted
 }
 
-// mayMoveNow rejects an action ("" for none) that belongs to a gate or that a state holds up, and every
-// request while a call is open. It first settles overdue calls.
+// mayMoveNow rejects an action ("" for none) that only a gate performs or that must wait in the present state
+// (findHold). It rejects every request while a call is open, after settling overdue calls.
 func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) error {
 	if tool := e.findGate(inst.Workflow, action); tool != "" {
 		return inst.gatedAction(action, tool)
@@ -320,7 +320,7 @@ func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) 
 			return out
 		}
 	}
-	if h := inst.findHold(); h != nil && action != "" { // cancel and rollback stay the way out
+	if h := inst.findHold(); h != nil && action != "" { // cancel and rollback remain possible
 		out := newError(CodeCallOpen, "", "%s", h.Finding.Message).hint("Wait until it has, then look at the status.").at(inst.position())
 		out.RetryAfter = time.Second
 		return out
@@ -328,8 +328,8 @@ func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) 
 	return nil
 }
 
-// findHold returns what keeps the instance in its state; nil for nothing. Only an operator's definition can
-// keep it.
+// findHold returns what keeps the instance in its state, or nil. Only an operator's definition can keep it
+// there.
 func (i instance) findHold() *workflow.Hold {
 	if !i.stored.Operator {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// SettleCall records how a call ended and the move after it, in one commit. Only the deterministic layers
-// judge that move; if they refuse, the call is settled all the same. CallUnknown opens a review of the
-// call and keeps the gate closed until a person or a late answer settles it.
+// SettleCall records how a call ended and the move after it, in one commit. Only the deterministic layers judge
+// that move; if they refuse, the call is still settled. CallUnknown opens a review of the call and blocks the
+// gate until a person or a late answer settles it.
 //
 // The error has CodeUnknownCall if the caller made no such call.
 func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest) (SettleResult, error) {
@@ -30,7 +30,7 @@ func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest)
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (SettleResult, error) { return e.settleCall(ctx, *inst, req) }, nil)
 }
 
-// settlement holds how a call ends, with all that is recorded with it.
+// settlement is the end of a call, with everything that is recorded with it.
 type settlement struct {
 	instance
 	open    workflow.OpenCall
@@ -128,8 +128,8 @@ func newUnrecordedRefusal(err error) Decision {
 	return decisionView(&d)
 }
 
-// outcomeTries limits how often the sandbox is asked about the move after a call: a first failure need not
-// be due to the call.
+// outcomeTries limits the attempts to judge the move after a call, because an error need not be due to the
+// call.
 const outcomeTries = 5
 
 // judgeOutcome judges the move after a call by the deterministic layers alone, because the call has
@@ -172,7 +172,8 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 	return ev, nil
 }
 
-// leaveModel restricts a case to the layers that need no model: the call has already happened.
+// leaveModel restricts a case to the layers that need no model, evidence or review, because the call or run
+// that it is about has already happened.
 func leaveModel(c *judge.Case, p Principal) {
 	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
 	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", p.ID

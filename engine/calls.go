@@ -11,8 +11,8 @@ import (
 // CallRequest asks to call another server's tool through its gate.
 type CallRequest struct {
 	ID string // the instance
-	// Gate is the public name of the tool, by which calls are counted. Upstream and Tool name it on the
-	// other server. Pin is the digest of the definition that it was pinned to.
+	// Gate is the public name of the tool, by which calls are counted. Tool is its name on the server Upstream.
+	// Pin is the digest of the tool definition that it was pinned to.
 	Gate, Upstream, Tool, Pin string
 	// Arguments are sent exactly as given: a JSON object. Only a keyed digest is recorded.
 	Arguments json.RawMessage
@@ -28,8 +28,8 @@ type CallRequest struct {
 	Success, Error string
 	// Bound lists arguments that must equal frozen fields of the context.
 	Bound []Binding
-	// MaxCalls limits the calls in one passage through the state; 0 means no limit. Moves that the gate's
-	// own calls make do not begin a new passage.
+	// MaxCalls limits the calls during one visit to the state; 0 means no limit. Moves that the gate's own
+	// calls make do not begin a new visit.
 	MaxCalls int
 	// Repeatable is the operator's assurance that the tool performs a call with the same id only once,
 	// however often it is sent. Such a call may be sent again if its outcome is unknown.
@@ -37,12 +37,12 @@ type CallRequest struct {
 	// Timeout limits how long the call may stay open; then any process settles it as unknown.
 	Timeout time.Duration
 	Key     string // idempotency key, "" for none
-	// Hold is called with the id of the call before it is recorded. Callers set it if they can prove,
-	// while they live, that they are making the call (Config.Abandoned); it is nil for a call that others
-	// settle.
+	// Hold is called with the call's id before the call is recorded. Set it if the caller's process can prove,
+	// as long as it runs, that it is making the call (see Config.Abandoned). Leave it nil if others settle the
+	// call.
 	Hold func(call string)
-	// CheckOnly judges and records nothing. CallGo then means only that the call was not made before and
-	// violates no rule of the gate.
+	// CheckOnly judges and records nothing. CallGo then means only that the call violates no rule of the gate,
+	// and that no identical call is unsettled, except one that may be repeated.
 	CheckOnly bool
 	Exempt    bool // from quotas: the call is made for the operator
 }
@@ -53,7 +53,7 @@ type Binding = workflow.Binding
 // CallAnswer is the next step for a caller of BeginCall.
 type CallAnswer string
 
-// The answers. Only CallGo lets the call be sent.
+// The answers. Only CallGo allows the call to be sent.
 const (
 	// CallGo: send the arguments once, with CallID, then settle the call.
 	CallGo CallAnswer = "go"

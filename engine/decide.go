@@ -31,7 +31,8 @@ type DecideRequest struct {
 
 // Unchecked is a rule that was not checked because it needs the history of an instance.
 type Unchecked struct {
-	// What holds the key of the definition: state, mustPassThrough, freezes, notBy, review, evidence.
+	// What is "state", or the key of the definition that holds the rule: mustPassThrough, freezes, notBy,
+	// evidence.
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
@@ -163,12 +164,12 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 	c.KeyDigests = true
 	bindRefusal(e.cfg.Digester, &c, "decide:"+p.ID) // a different key is not a different question
 	bindGuard(e.cfg.Digester, &c, "decide:"+string(judge.FingerprintOf(c.Context)))
-	c.ReviewPath = false // no person could move an instance
+	c.ReviewPath = false // there is no instance that a person could move
 	return c, err
 }
 
-// claimsContext reports whether the caller merely claims the context. Such a caller would choose the
-// queries to the sources, which run with the operator's credentials.
+// claimsContext reports whether the context is only the caller's claim. Such a caller could choose the queries
+// to the sources, which run with the operator's credentials.
 func claimsContext(p Principal) bool { return p.Role != RoleOperator }
 
 func notChecked(p Principal, d *workflow.Definition, req DecideRequest, target string) []Unchecked {

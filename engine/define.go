@@ -29,8 +29,8 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 // ownPrefix begins the names of gavel's own workflows, which agents can neither define nor start.
 const ownPrefix = "gavel."
 
-// listReserved returns the prefixes of the names of workflows that gavel itself creates; an agent's would look like
-// gavel's records.
+// listReserved returns the prefixes of the names of workflows that gavel itself creates. An agent's workflow
+// with such a name would look like gavel's records.
 func listReserved() []string {
 	return append(slices.Sorted(maps.Values(recorders)), ownPrefix)
 }

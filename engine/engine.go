@@ -11,7 +11,7 @@
 //     was recorded.
 //
 // It must never:
-//   - let a face (MCP, REST) decide about rights;
+//   - leave authorisation to a face (MCP, REST);
 //   - let a model choose a state;
 //   - write an instance except through a single Commit;
 //   - log.
@@ -46,14 +46,14 @@ type Judge interface {
 	Approve(ctx context.Context, c judge.Case, by judge.Review) (judge.Verdict, error)
 }
 
-// Reader answers the request of a workflow.LintRequest in isolation, so that a hostile document can do no
-// harm; *script.Pool implements it. If the error wraps validators.ErrNoReader, this process reads the
-// document itself.
+// Reader answers an encoded workflow.LintRequest in isolation, so that a hostile definition can do no harm;
+// *script.Pool implements it. If the error wraps validators.ErrNoReader, the engine parses the definition in
+// this process.
 type Reader interface {
 	Read(ctx context.Context, caller string, request []byte) (answer []byte, err error)
 }
 
-// Digester makes keyed digests of sensitive values; record.Digester implements it.
+// Digester computes keyed digests of sensitive values; record.Digester implements it.
 type Digester interface {
 	// Digest returns the same digest in every scope. Use it only for digests that no caller receives.
 	Digest(value []byte) string
@@ -67,8 +67,8 @@ type Digester interface {
 // Observer receives commits once they are durable, before the request is answered. It must not block.
 type Observer interface {
 	Committed(ctx context.Context, events []record.Event)
-	// Changed receives each instance as a commit of the engine left it. It must neither keep nor change
-	// it.
+	// Changed receives each instance as it is after a commit by the engine. It must neither retain nor modify
+	// the instance.
 	Changed(ctx context.Context, inst record.Instance)
 	// Unrecorded receives decisions that are not recorded: refused starts as record.Started, and decisions
 	// without an instance (Decide) as record.Prechecked. The event has no instance and is not sealed.
@@ -120,8 +120,8 @@ type Config struct {
 	Models []string
 	// Sources are the names of the configured sources of evidence; nil if they are not known.
 	Sources []string
-	// ReadOnlySources are the sources without side effects. A move with evidence from any other source had
-	// an external effect, so only an operator may take it back.
+	// ReadOnlySources are the sources without side effects. A move with evidence from any other source had an
+	// external effect, so only an operator may reverse it.
 	ReadOnlySources []string
 	// ReviewPath reports whether escalations can be resolved by a person.
 	ReviewPath bool
@@ -139,15 +139,15 @@ type Config struct {
 	NextTools func(p Principal, at Position) []string
 	// GrantFor is how long a person's approval of a gated call is valid; 0 means a day.
 	GrantFor time.Duration
-	// RuleKey is the secret from which the sealing key for definitions and judge configurations is
-	// derived. Anyone who has it can forge some that are accepted. Without it, the chain reveals damage
-	// but not manipulation.
+	// RuleKey is the secret from which the sealing key for definitions and judge configurations is derived.
+	// Anyone who has it can forge rules that are accepted. Without it, the chain reveals damage but not
+	// tampering.
 	RuleKey []byte
 	// ValueKey is the secret from which the key that wraps the data keys of sensitive values is derived.
 	// Without it, data keys are stored in plain, and sealed values cannot be read.
 	ValueKey []byte
-	// ShowUnsealed is for engines that only display a store: definitions and judge configurations are used
-	// whatever their seals. Such an engine must not decide anything.
+	// ShowUnsealed is for engines that only display a store. Such an engine uses definitions and judge
+	// configurations even if their seals are wrong, so it must not decide anything.
 	ShowUnsealed bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -159,7 +159,7 @@ func (c Config) withDefaults() Config {
 	l, d := &c.Limits, DefaultLimits()
 	l.Data, l.Context, l.Key, l.Text = cmp.Or(l.Data, d.Data), cmp.Or(l.Context, d.Context), cmp.Or(l.Key, d.Key), cmp.Or(l.Text, d.Text)
 	l.Arguments, l.OpenReviews, l.Events = cmp.Or(l.Arguments, d.Arguments), cmp.Or(l.OpenReviews, d.OpenReviews), cmp.Or(l.Events, d.Events)
-	// Leave the other half to decisions.
+	// The other half is for decisions.
 	c.BulkReads = cmp.Or(c.BulkReads, max(1, runtime.GOMAXPROCS(0)/2))
 	c.GrantFor = cmp.Or(c.GrantFor, 24*time.Hour)
 	c.FeedPoll = cmp.Or(c.FeedPoll, 500*time.Millisecond)
@@ -265,7 +265,7 @@ func (e *Engine) publishUnrecorded(ctx context.Context, p Principal, kind record
 	e.cfg.Observer.Unrecorded(ctx, ev)
 }
 
-// newUUID falls back to a random UUID only when the clock source of version 7 fails.
+// newUUID returns a UUIDv7, or a random UUID if that fails.
 func newUUID() string {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -308,8 +308,8 @@ func (lib *library) loadDefinition(ctx context.Context, name string, version int
 type definition struct {
 	stored store.Definition
 	def    *workflow.Definition
-	// takenOver reports, for the version of an instance, that it is an agent's version of a name that an
-	// operator now owns.
+	// takenOver reports that the version is an agent's, and that an operator now owns its name. It is set only
+	// for the version that an instance is pinned to.
 	takenOver bool
 	// overlays are the judge-config revisions in force for the instance that the definition was loaded
 	// for; overlaysHash identifies them.

@@ -85,8 +85,8 @@ func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequ
 	return d.WithoutLines(), issues, nil
 }
 
-// examinationEnd returns the error for an examination that did not finish: the caller's quota, if that
-// ended it.
+// examinationEnd returns the error for an examination that did not finish: that of the caller's quota, if the
+// quota ended it.
 func examinationEnd(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return known
@@ -120,7 +120,7 @@ func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineReque
 		return nil, nil, validators.ErrNoReader
 	}
 	if len(req.Document) > workflow.MaxDefinition {
-		return nil, nil, validators.ErrNoReader // rejected for its length, which costs nothing
+		return nil, nil, validators.ErrNoReader // rejected by its length alone, which costs nothing
 	}
 	r := workflow.LintRequest{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
 	request, err := r.Encode()

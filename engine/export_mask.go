@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// ExportMask masks one instance in an export. It replaces the values that any version of its definition
-// marks as sensitive by keyed digests with the salt of the export, and removes them everywhere else.
+// ExportMask masks one instance in an export. It replaces the values that any version of its definition marks
+// as sensitive with keyed digests, salted for the export. It removes these values everywhere else.
 type ExportMask struct {
 	digester Digester
 	cfg      ExportMaskConfig

@@ -11,12 +11,12 @@ import (
 
 // This file holds the functions that the packages above the engine (audit, transfer, modules) need.
 
-// RuleHead returns the end of the chain of definitions and judge configurations as far as it can be
-// trusted. It returns the zero Head if the chain cannot be trusted.
+// RuleHead returns the end of the chain of definitions and judge configurations, or the zero Head if the chain
+// cannot be trusted.
 func (e *Engine) RuleHead(ctx context.Context) (record.Head, error) { return e.rules.loadHead(ctx) }
 
-// CheckRule returns an error unless a rule is sealed with the engine's key; without a key (HasRuleKey),
-// any seal is accepted.
+// CheckRule returns an error unless a rule is sealed with the engine's key. Without a key (see HasRuleKey), it
+// checks only the hash in the seal.
 func (e *Engine) CheckRule(rule store.Rule) error {
 	return e.rules.sealer.Check(rule.Seal(), rule.Parts()...)
 }
@@ -34,8 +34,9 @@ func (e *Engine) LoadDefinition(ctx context.Context, p Principal, right Right, n
 	return l.stored, l.def, err
 }
 
-// LoadInstance returns an instance with its sensitive values: as it is now, or with a seq as the event of that
-// revision and seq left it. Nothing is checked: the caller must not show it.
+// LoadInstance returns an instance with its sensitive values. With seq 0 it returns the present instance,
+// otherwise the instance right after the event with that revision and seq. It checks no rights, so callers must
+// not show the result.
 func (e *Engine) LoadInstance(ctx context.Context, id string, revision, seq int64) (inst record.Instance, err error) {
 	if seq > 0 {
 		return e.foldTo(ctx, id, revision, seq)

@@ -25,7 +25,7 @@ func (c *conflict) Error() string { return "instance " + c.id + " has moved sinc
 // Is makes a conflict match ErrConflict.
 func (c *conflict) Is(target error) bool { return target == store.ErrConflict }
 
-// conflictFor puts the present position into a conflict; it returns other errors unchanged.
+// conflictFor adds the present position to a conflict; it returns other errors unchanged.
 func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error {
 	var c *conflict
 	if !errors.As(err, &c) || p.Role == workflow.RoleInterpreter { // a recorder retries
@@ -48,7 +48,7 @@ func (i instance) hasEnded(verb string) *Error {
 		hint("Start a new instance.").at(i.position())
 }
 
-// StoreError classifies an error of a Store. op completes "could not ...".
+// StoreError classifies an error of a Store. op completes the sentence "The store could not ...".
 func StoreError(op string, err error) error {
 	var known *Error
 	switch {
@@ -111,7 +111,7 @@ func MissingField(field, what string) error {
 	return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The argument %q is missing.", field), Hint: what}
 }
 
-// suggestNearest ends a sentence about an unknown name; it suggests the nearest known name if one is
+// suggestNearest returns the end of a sentence about an unknown name, with the nearest known name if one is
 // close.
 func suggestNearest(name string, known []string) string {
 	if near := document.Suggest(name, known); near != "" {
@@ -172,7 +172,7 @@ func (lib *library) noWorkflow(ctx context.Context, p Principal, name string, ve
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !p.InScope(n) })
 	near := document.Suggest(name, names)
-	if !workflow.IsName(name) { // a name that an import made from it, preferably the distinct one
+	if !workflow.IsName(name) { // an import may have derived a name from it; the distinct one wins
 		for _, made := range workflow.SuggestNames(name) {
 			if slices.Contains(names, made) {
 				near = made

@@ -36,8 +36,8 @@ type Feed struct {
 	begun  bool
 	after  int64 // events contains all events after this position, up to last
 	last   int64
-	end    int64     // the last position of the store at the last query
-	looked time.Time // the time of the last query after which everything was read
+	end    int64     // the store's last position as of the last query
+	looked time.Time // start of the last query whose events were all read
 	bytes  int
 	events []*feedEvent
 	moving map[string]*movingInstance // instances of the held events
@@ -61,8 +61,8 @@ type feedEvent struct {
 	rendered map[viewClass]rendering
 }
 
-// rendering is an event as JSON. It depends on the present version of the definition. If anything is
-// sensitive, it also depends on the values that the instance has by now, and so on its moves.
+// rendering is an event as JSON. It depends on the present version of the definition. If anything is sensitive,
+// it also depends on the instance's present values, which change with its moves.
 type rendering struct {
 	version, moves int64
 	sensitive      bool
@@ -87,7 +87,7 @@ type FeedItem struct {
 // FeedPage holds the events after a position.
 type FeedPage struct {
 	Items []FeedItem
-	// Next is the After of the request that continues.
+	// Next is the After of the next request.
 	Next int64
 	// More reports whether more events are available already.
 	More bool

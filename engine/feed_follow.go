@@ -163,7 +163,7 @@ const overdueLooks = 4
 
 // FeedLag measures how far a follower is behind.
 type FeedLag struct {
-	Events int64         // positions up to the last known one
+	Events int64         // positions between it and the last known one
 	Time   time.Duration // age of the oldest of them; unread events count from the last complete read
 }
 

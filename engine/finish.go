@@ -43,14 +43,14 @@ type FinishResult struct {
 	// Refused is how many stops of the session were refused since the instance last moved, including this
 	// one.
 	Refused int `json:"refusedStops"`
-	// Review is the open review that allows the agent to end: of its own move or call, or of its early
-	// end.
+	// Review is the open review because of which the agent may end: that of its own move or call, or of its
+	// early end.
 	Review   *ReviewSummary `json:"review,omitempty"`
 	Replayed bool           `json:"replayed,omitempty"`
 }
 
-// Finish decides whether an agent may end. It may if its instance is in one of the given states, has ended
-// otherwise, or waits for a person or another agent. Any other stop is refused, and the refusal is
+// Finish decides whether an agent may end. It may if its instance is in one of the given states, has ended in
+// another state, or waits for a person or another agent. Any other stop is refused, and the refusal is
 // recorded.
 //
 // After Attempts refused stops of the session without a move of the instance, the agent may end, and a
@@ -117,7 +117,7 @@ func (s stop) allow(why string, review *ReviewSummary) FinishResult {
 	return FinishResult{Position: s.position(), MayEnd: true, Reason: why, Refused: s.Facts.Stops.CountIn(s.Session), Review: review}
 }
 
-// findEnd returns why nothing is left for the agent to do; "" if something is.
+// findEnd returns why the agent has nothing left to do, or "" if something is left.
 func (s stop) findEnd() string {
 	switch {
 	case s.Facts.HasOpenCall():

@@ -16,8 +16,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// ConfigureJudge appends a judge-config revision to a workflow. It is in force from the next decision,
-// also for running instances. Only the given fields change.
+// ConfigureJudge appends a judge-config revision to a workflow. It applies from the next decision, including
+// for running instances. Only the given fields change.
 //
 // Agents must not loosen the judge that judges them. On an operator's definition an agent may only tighten
 // it, unless the definition's agent rights allow more or less, and only for its own instances.
@@ -105,7 +105,8 @@ func mayShare(p Principal, s store.Definition) error {
 	return nil
 }
 
-// nextRevision returns the number after the newest revision: a repaired store may lack some.
+// nextRevision returns the number after the newest revision. It does not count them, because a repaired store
+// may lack some.
 func nextRevision(revisions []store.JudgeConfig) int {
 	if len(revisions) == 0 {
 		return 1
@@ -170,9 +171,8 @@ func unknownModel(name string, models []string) *Error {
 	return newError(CodeInvalidArgument, "/model", "No model %.80q is configured%s", name, suggestNearest(name, models)).hint(hint)
 }
 
-// checkAgentSettings checks what agents with these rights may change in the judge of an operator's
-// workflow. On a version that an agent made they may only tighten, because that agent wrote its judge
-// settings.
+// checkAgentSettings checks what agents with these rights may change in the judge of an operator's workflow. On
+// a version that an agent made, they may only tighten the judge, because that agent wrote its settings.
 func (l definition) checkAgentSettings(p Principal, rights workflow.AgentRights, s workflow.JudgeSettings, revisions []store.JudgeConfig) error {
 	switch {
 	case rights.Judge == workflow.JudgeKeep:
@@ -197,7 +197,7 @@ func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
 	return nil
 }
 
-// keepsOperatorKeys rejects settings by which the owner of a definition would loosen an operator's
+// keepsOperatorKeys rejects settings with which the owner of a definition would loosen an operator's
 // configuration.
 func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, now judge.Rubric) error {
 	var byOperator workflow.JudgeSettings
@@ -250,10 +250,10 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 
 // overlaysInForce returns the settings that apply to an owner's instances. It is pure.
 //
-// Revisions for all principals come first, in their order. Then come the owner's own revisions, which can
-// only tighten unless the definition lets agents set the judge. A later operator revision of a key removes
-// that key from the owner's earlier revisions. A revision that an agent made for all principals counts
-// only for that agent's versions.
+// Revisions for all principals come first, in order. Then come the owner's own revisions, which can only
+// tighten unless the definition lets agents set the judge. A later operator revision of a key removes that key
+// from the owner's earlier revisions. A revision that an agent made for all principals applies only to that
+// agent's versions.
 func overlaysInForce(s store.Definition, agents workflow.AgentRights, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
 	var out, tight []workflow.Overlay
 	for i, r := range revisions {

@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Jobs that only one process does at a time, named by their leases.
+// The names of the leases of jobs that only one process runs at a time.
 const (
 	JobAnchor  = "anchor"
 	JobRetain  = "retain"
@@ -29,10 +29,11 @@ const (
 	longestLeaseWait  = 500 * time.Millisecond
 )
 
-// Lead runs a job that only one of the processes over a store runs at a time. It waits at most the given
-// time if another process runs it. Writes that do makes with its context succeed only while this process
-// holds the job's lease. Errors: store.ErrLeaseTaken, store.ErrLeaseLost, those of the store, and those of
-// do.
+// Lead runs a job that only one of the processes over a store may run at a time. If another process is running
+// it, Lead waits at most the given time. Writes with the context that do receives succeed only while this
+// process holds the job's lease.
+//
+// The error is store.ErrLeaseTaken, store.ErrLeaseLost, or that of the store or of do.
 func (e *Engine) Lead(ctx context.Context, job string, wait time.Duration, do func(ctx context.Context) error) error {
 	owner := newUUID() // unique to this call, so that calls within one process also exclude each other
 	lease, err := takeLease(ctx, e.cfg.Store, job, owner, wait)
@@ -99,7 +100,7 @@ func renewLease(ctx context.Context, db store.Store, lose context.CancelCauseFun
 	}
 }
 
-// leadQuietly is Lead for a job that can be skipped while another process does it.
+// leadQuietly is Lead for a job that can be skipped while another process runs it.
 func (e *Engine) leadQuietly(ctx context.Context, job string, do func(ctx context.Context) error) error {
 	err := e.Lead(ctx, job, 0, do)
 	if errors.Is(err, store.ErrLeaseTaken) || errors.Is(err, store.ErrLeaseLost) {

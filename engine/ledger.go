@@ -69,15 +69,15 @@ type cost [budgets]int64
 
 func (q Quotas) limits() cost { return cost{q.Bytes, int64(q.WorkerTime), q.ModelTokens} }
 
-// account holds the use of one principal since a time.
+// account holds one principal's usage since a time.
 type account struct {
 	since time.Time
 	spent cost
 	// dearest is the highest cost of one request; reserved is the expected cost of those in flight.
 	dearest, reserved cost
 	requests          int // number in flight that still refer to the account
-	// places is the number of starts left that need no count of the store. starting is the number of
-	// starts that have taken a place and are not in the store yet.
+	// places is how many more starts are possible before running instances must be counted in the store again.
+	// starting is how many starts have taken a place but are not in the store yet.
 	places, starting int
 	counted          time.Time
 	// unsent is the part of spent that is not yet shared with other processes; shared is the time of the
@@ -263,9 +263,9 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	return nil
 }
 
-// mayStart takes a place for one more running instance. finish must report whether the instance was
-// stored; if not, the place is free again. The store is queried only when all places found by the last
-// count are used up, so places of ended instances return with the next count.
+// mayStart takes a place for one more running instance. The caller must report to finish whether the instance
+// was stored; if not, the place is free again. The store is queried only when all places found by the last
+// count are used up, so places of ended instances become free with the next count.
 func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored bool), err error) {
 	l := e.ledger
 	most := l.quotas.Load().Running

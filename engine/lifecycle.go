@@ -99,9 +99,9 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	return out, nil
 }
 
-// Rollback restores the state, context and facts of a checkpoint. It adds an event; nothing is erased.
-// mayTakeBack decides who may. Crossing a move with an external effect, or a migration, is reserved for
-// operators: see Undo.
+// Rollback restores the state, context and facts of a checkpoint. It adds an event; nothing is erased. See
+// mayTakeBack for who may roll back. Only operators may roll back past a migration or past a move with an
+// external effect (see Undo).
 func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (MovedResult, error) {
 	m := e.takeBack(RightRollback, req.ID, req.Key, req.ExpectedRevision, "rolled back")
 	m.says = func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} }

@@ -39,7 +39,7 @@ func (m masking) maskDocument(doc json.RawMessage) (json.RawMessage, error) {
 	return m.maskDocumentWith(doc, nil)
 }
 
-// maskDocumentWith replaces sensitive values by the results of replace.
+// maskDocumentWith replaces sensitive values with the results of replace.
 func (m masking) maskDocumentWith(doc json.RawMessage, replace func(path string, value json.RawMessage) string) (json.RawMessage, error) {
 	for _, d := range m.sensitive {
 		var err error
@@ -72,8 +72,8 @@ func (m masking) maskEvidence(all []Evidence) []Evidence {
 	return out
 }
 
-// scrubAction removes sensitive values from an action, because callers may request any text as an action.
-// An action that a definition has is no secret.
+// scrubAction removes sensitive values from an action, because callers may request any text as an action. An
+// action that a definition names is not secret.
 func (m masking) scrubAction(action string) string {
 	for _, d := range m.definitions {
 		for _, s := range d.States {
@@ -120,8 +120,8 @@ func digestEvidence(keyed Digester, inst record.Instance) func([]byte) string {
 	return func(content []byte) string { return keyed.DigestIn(scope, content) }
 }
 
-// maskForRecord replaces sensitive values by keyed digests. It is used to record data that may never
-// become part of the context.
+// maskForRecord replaces sensitive values with keyed digests. It is used to record data that may never become
+// part of the context.
 func maskForRecord(keyed Digester, owner string, d *workflow.Definition, doc document.JSON) json.RawMessage {
 	scope := scopeOf(purposeValue, owner, d.Name)
 	return d.MaskJSON(doc, func(path string, value json.RawMessage) string {

@@ -44,9 +44,8 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 	return r, nil
 }
 
-// setMemoryKeys sets the keys that a judge's memory uses, if a model may be asked about the case. The
-// digests are keyed and computed over the plain values: cases that only look alike when masked stay
-// different.
+// setMemoryKeys sets the keys that a judge's memory uses, if a model may be asked about the case. The digests
+// are keyed and computed over the plain values, so cases that look alike only when masked stay distinct.
 func setMemoryKeys(with Digester, c *judge.Case) {
 	if !c.Rubric.Enabled || !c.Rubric.UseLLM || len(c.Illegal) > 0 {
 		return
@@ -67,8 +66,9 @@ func appendCall(parts []string, c *judge.Case, form func(document.JSON) []byte) 
 	return append(parts, "call", c.Call.Tool, string(form(c.Call.Arguments)))
 }
 
-// bindGuard sets the key by which refusals of the case are counted. If the data are the question, the key covers the
-// data alone, otherwise also the instance: short data ("squash") are sent to many instances.
+// bindGuard sets the key by which refusals of the case are counted. Data that identify the question on their
+// own (judge.IsQuestion) are counted across all instances. Other data are counted per instance, because short
+// data ("squash") are sent to many instances.
 func bindGuard(keyed Digester, c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return
@@ -81,8 +81,8 @@ func bindGuard(keyed Digester, c *judge.Case, instance string) {
 	c.Guard = keyed.Digest([]byte(digestParts(parts...)))
 }
 
-// bindRefusal sets the key that a refusal of the case binds to: the question about an instance, from any caller and
-// under any configuration of the judge.
+// bindRefusal sets the key to which a refusal of the case is bound. It covers the instance and the question,
+// but neither the caller nor the judge's configuration.
 func bindRefusal(keyed Digester, c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return
@@ -91,13 +91,14 @@ func bindRefusal(keyed Digester, c *judge.Case, instance string) {
 	c.Bound = keyed.Digest([]byte(digestParts(appendCall(parts, c, judge.FingerprintOf)...)))
 }
 
-// longestTurn limits how long a decision waits for others with its guard key. With the time of a judgement
-// added, it stays below the usual timeout of clients.
+// longestTurn limits how long a decision waits for others with its guard key, and how long an overtaken request
+// waits for others of its caller on the instance. With the time of a judgement added, the wait stays below the
+// usual timeout of clients.
 const longestTurn = 30 * time.Second
 
 // takeTurn serialises decisions with the same guard key, from reading the count to writing it. Otherwise
-// parallel callers would all see the count before the first refusal. Each further process over the store
-// may still exceed the limit by one attempt.
+// parallel callers would all see the count before the first refusal. Each additional process over the store can
+// still exceed the limit by one attempt.
 //
 // A case without a guard key asks no model and does not wait. If the instance moved during the wait, the
 // error is a *conflict, so that the model is not asked about an outdated state. Other errors are an
@@ -227,8 +228,8 @@ func (e *Engine) releaseReviews(ctx context.Context, p Principal, req ClearRefus
 	return n, nil
 }
 
-// ClearRefusalsRequest selects refusals; an empty Action selects all. ID is an instance. Refusals of data
-// long enough to count on any instance are then cleared for all instances.
+// ClearRefusalsRequest selects refusals; an empty Action selects all. ID is an instance. If ID is set, refusals
+// of data long enough to count on any instance are cleared for all instances.
 type ClearRefusalsRequest struct{ ID, Principal, Workflow, Action string }
 
 // ClearRefusalsResult answers a ClearRefusalsRequest.

@@ -137,7 +137,7 @@ func (lib *library) checkMigrate(ctx context.Context, req MigrateRequest, to def
 	return nil
 }
 
-// checkOldState rejects a state name that no version ever had, which is probably a typing error.
+// checkOldState rejects a state name that no version to migrate from has, which is probably a typo.
 func (lib *library) checkOldState(ctx context.Context, req MigrateRequest, state string, target int) error {
 	first, last := req.FromVersion, req.FromVersion
 	if first == 0 {
@@ -245,7 +245,7 @@ func (m *migration) addEntry(one InstanceMigration) {
 // migrateTries limits how often an instance that keeps moving is tried.
 const migrateTries = 5
 
-// migrateOne migrates an instance. If the instance moves in the meantime, it is planned again.
+// migrateOne migrates an instance. If the instance moves in the meantime, the migration is planned again.
 func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
 	for range migrateTries {
 		out, err := m.planOne(ctx, inst)
@@ -318,8 +318,8 @@ func (m *migration) planOne(ctx context.Context, inst record.Instance) (Instance
 	return out, nil
 }
 
-// whyUnfit explains why an instance could not be in a state of a version, with the context and the facts
-// that it has; "" if it could.
+// whyUnfit returns why an instance, with its context and the given facts, cannot be in a state of a version. It
+// returns "" if it can.
 func whyUnfit(ctx context.Context, compiler workflow.Compiler, p Principal, l definition, state string, facts workflow.Facts, inst record.Instance) (string, error) {
 	if l.def.States[state] == nil {
 		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)

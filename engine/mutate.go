@@ -32,15 +32,15 @@ type mutation struct {
 	scope Right // scope of the key, if it differs from right
 	id    string
 	key   string
-	says  func() []string // everything in the request; only needed if there is a key
+	says  func() []string // everything that identifies the request; only needed with a key
 	check func() error    // checks the request alone
 
 	load     func(context.Context, *instance) error // nil loads the instance by its id
 	permit   func(context.Context, instance) error  // whether this caller may change this instance
-	moves    bool                                   // it must follow the rules of the definition
+	moves    bool                                   // the instance must be one that may move (see mayMove)
 	revision *int64                                 // the revision that the caller expects
-	verb     string                                 // for the error about a cancelled instance; "" allows one
-	running  bool                                   // reject complete instances too
+	verb     string                                 // for the error about an ended instance; "" allows ended ones
+	running  bool                                   // with verb: reject complete instances, not only cancelled ones
 	counted  bool                                   // it counts against the caller's quota of events
 	settled  bool                                   // it requires that no call is open
 	action   string                                 // the action that it performs, for settled requests
@@ -190,9 +190,9 @@ func (e *Engine) begin(ctx context.Context, inst *instance, m mutation) (err err
 	return nil
 }
 
-// retryOvertaken retries a request without an expected revision if the instance moved between the read and the write.
-// The caller asked for the action in whatever state the instance is. Overtaken attempts are not recorded and count
-// only against the caller's quotas.
+// retryOvertaken retries a request without an expected revision if the instance moved between the read and the
+// write. The caller asked for the action whatever the instance's state. Overtaken attempts are not recorded and
+// count only against the caller's quotas.
 //
 // The attempts of one caller on one instance run one at a time, and its later requests wait in line. So they do not
 // overtake each other again, and a model is not asked about outdated states. Different callers do not wait for each

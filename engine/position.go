@@ -70,8 +70,9 @@ func (lib *library) loadPinned(ctx context.Context, inst record.Instance) (defin
 	return l, err
 }
 
-// mayMove rejects moves under an agent's rules after an operator has taken over the workflow's name: a reader of the
-// name must know whose rules were applied. It also rejects judging by values that were destroyed.
+// mayMove rejects moves under an agent's rules after an operator has taken over the workflow's name: a reader
+// of the name must know whose rules were applied. It also rejects moves of instances whose sensitive values
+// were destroyed, and moves of a recorder's instances.
 func (i instance) mayMove() error {
 	switch {
 	case i.IsDestroyed():
@@ -149,8 +150,8 @@ func definitionOwner(s store.Definition, p Principal) DefinitionOwner {
 	}
 }
 
-// describeProgress describes in one sentence where the instance is and what can be done. Like the revision, it counts
-// changes: an undo takes a move back and adds one change, and so does a cancel.
+// describeProgress describes in one sentence where the instance is and what can be done. Like the revision, it
+// counts changes: an undo adds one change, and so does a cancel.
 func describeProgress(p Position) string {
 	switch {
 	case p.Status == record.Cancelled:
@@ -233,8 +234,8 @@ func withoutPlainDigests(all []Evidence) []Evidence {
 	return all
 }
 
-// withoutContent returns evidence without its content and arguments. That it was fetched, when, and its digest
-// remain.
+// withoutContent returns evidence without its content and arguments. The fact that it was fetched, the time and
+// the digest remain.
 func withoutContent(all []Evidence) []Evidence {
 	out := slices.Clone(all)
 	for i := range out {

@@ -12,8 +12,8 @@ import (
 // resetKinds lists the kinds of events that may reset the event quotas of an instance: see resetsQuota.
 var resetKinds = slices.DeleteFunc(record.RevisingKinds(), func(k record.Kind) bool { return k == record.Cancelling })
 
-// resetsQuota reports whether an event of one of resetKinds restarts the event quotas of all principals.
-// Rollback, undo and redo reset them only if an operator did them: others could repeat them forever.
+// resetsQuota reports whether an event of one of resetKinds restarts the event quotas of all principals. A
+// rollback, undo or redo resets them only if an operator made it, because others could repeat it forever.
 func resetsQuota(ev record.Event) bool {
 	return ev.Rollback == nil || ev.Role == string(RoleOperator)
 }
@@ -39,8 +39,8 @@ func (e *Engine) checkEventQuota(ctx context.Context, inst instance) error {
 		hint("Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.").at(inst.position())
 }
 
-// countEvents returns how many events of an instance a principal has caused since the last move. If a move
-// is among the last Limits.Events events, the number is below that limit, and 0 is returned.
+// countEvents returns how many events of an instance a principal has caused since the last move. If a move is
+// among the last Limits.Events events, the number is below that limit, and countEvents returns 0.
 func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principal string) (int, error) {
 	known, _ := e.eventCounts.Get(inst.ID)
 	if known.reset > 0 && inst.Seq-known.reset < int64(e.cfg.Limits.Events) {
@@ -70,8 +70,8 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 // lastReset returns the seq of the last event of an instance that resets quotas. near reports that the
 // event is among the last Limits.Events events; then a later event may reset them as well.
 func (past history) lastReset(ctx context.Context, inst record.Instance, window int64) (seq int64, near bool, err error) {
-	// Nearly always the newer half of the window has a move. Then the whole window need not be read now,
-	// and nothing is read during the next half.
+	// The newer half of the window nearly always contains a move. Then the older half need not be read now, and
+	// nothing is read again until half a window of events has followed.
 	lately := store.EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window/2), Kinds: resetKinds, Limit: 1}
 	for ev, err := range past.store.Events(ctx, lately) {
 		if err == nil && ev.Seq <= inst.Seq && resetsQuota(ev) {

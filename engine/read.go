@@ -58,7 +58,7 @@ func warnUnserved(models []string, d *workflow.Definition, overlays []workflow.O
 }
 
 // CanExecute reports whether an instance is in one of the given states and not cancelled, and whether the
-// caller may request an action there. Ask it before using a tool that belongs to those states. It judges
+// caller may request an action there. Use it before calling a tool that belongs to those states. It judges
 // nothing.
 func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequest) (CanExecuteResult, error) {
 	inst, err := e.see(ctx, p, req.ID)
@@ -211,9 +211,9 @@ func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryReq
 	return out, err
 }
 
-// opinionsFor returns the opinions of a decision as the caller may see them. Only roles that see all
-// instances learn how a model is configured. Criteria and samples are hidden from principals judged by
-// another principal's definition: those who know the rubric write for the rubric. Visible fields are
+// opinionsFor returns the opinions of a decision as the caller may see them. Only roles that see all instances
+// learn how a model is configured. Criteria and samples are hidden from principals judged by another
+// principal's definition: a caller that knows the rubric can write data to please it. Visible fields are
 // listed, so that a new field stays hidden until it is added here.
 func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []Opinion {
 	if opinions == nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Recorder records work that happens outside the engine: each run of it as an instance of a workflow that the
-// recorder defines. Only the recorder moves such an instance.
+// Recorder records work that happens outside the engine. It records each run as an instance of a workflow that
+// it defines. Only the recorder moves such an instance.
 type Recorder struct {
 	*Engine
 	by Principal
 }
 
-// recorders are the prefixes of the workflows of all recorders, by the id of their principal.
+// recorders maps the id of each recorder's principal to the prefix of its workflows' names.
 var recorders = map[string]string{}
 
 // AddRecorder reserves the id of a recorder's principal, and the names of workflows that begin with a prefix. Call
@@ -61,8 +61,8 @@ type RunRequest struct {
 // RunInstance returns the id of the instance that records a run.
 func RunInstance(run string) string { return "wf-" + run }
 
-// BeginRun starts the instance that records a run. It is idempotent. p is the principal that the run acts
-// for, and owns the instance.
+// BeginRun starts the instance that records a run. It is idempotent. The run acts for p, which owns the
+// instance.
 func (e *Recorder) BeginRun(ctx context.Context, p Principal, req RunRequest) error {
 	if err := Authorize(p, RightStart); err != nil {
 		return err
@@ -134,7 +134,8 @@ type StepRecord struct {
 	Key    string
 	Action string
 	Data   json.RawMessage
-	// Why is the reason that closes the reviews of its questions, where the step ends the run; "" for the outcome.
+	// If the step ends the run, Why is the reason recorded when the reviews of the run's questions are closed.
+	// If it is "", the reason is the run's outcome.
 	Why string
 }
 
@@ -235,7 +236,7 @@ func (e *Recorder) loadRun(ctx context.Context, inst *instance, run string) (err
 	return nil
 }
 
-// judgeStep returns the event of an action of the recorder.
+// judgeStep judges an action of a recorder by the deterministic layers, and returns its event.
 func (e *Engine) judgeStep(ctx context.Context, inst instance, action string, data document.JSON) (record.Event, error) {
 	inst.by, inst.overlays, inst.overlaysHash = newRecorder(inst.stored.Owner), nil, ""
 	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: data})
@@ -259,7 +260,7 @@ type StepQuestion struct {
 	Run, Key, Step string
 	// Principal is the one that the run acts for; it may not answer.
 	Principal Principal
-	// Server and Tool were called with Arguments; a keyed digest of them is recorded.
+	// Server and Tool were called with Arguments, of which only a keyed digest is recorded.
 	Server, Tool string
 	Arguments    []byte
 	Input        bool

@@ -19,8 +19,7 @@ func isRejected(row store.Review) bool {
 	return row.Status == record.ReviewResolved && row.Resolution == judge.Reject && row.Call == ""
 }
 
-// findRejections returns the reviews of an instance that a person rejected in the state where it still is,
-// newest first.
+// findRejections returns the reviews of an instance that a person rejected in its present state, newest first.
 func (past history) findRejections(ctx context.Context, inst record.Instance) ([]store.Review, error) {
 	if inst.Seq < 3 || inst.Status != record.Running { // a rejection takes at least three events: started, escalated, reviewed
 		return nil, nil
@@ -71,8 +70,8 @@ func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case,
 	return nil, nil //nolint:nilnil // nothing was rejected
 }
 
-// appendRejections adds the newest rejection of each action that has no open review, for the state where
-// the instance is.
+// appendRejections adds, for each action without an open review, the newest rejection in the instance's present
+// state.
 func (e *Engine) appendRejections(ctx context.Context, inst instance, reviews []ReviewSummary) ([]ReviewSummary, error) {
 	rows, err := e.findRejections(ctx, inst.Instance)
 	if err != nil {
@@ -93,7 +92,7 @@ func (e *Engine) appendRejections(ctx context.Context, inst instance, reviews []
 }
 
 // isAtIssue reports whether a rejected review still applies: its instance must still be in that state. The
-// rejection of a stop ends with the next move, even if the instance returns to the state.
+// rejection of a stop applies only until the next move, even if the instance returns to the state.
 func isAtIssue(row store.Review, inst record.Instance) bool {
 	return isRejected(row) && inst.Status == record.Running && inst.State == row.From && (!row.IsStop() || row.Revision == inst.Revision)
 }

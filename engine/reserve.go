@@ -15,9 +15,9 @@ const (
 	tokenBytes  = 4
 )
 
-// reserve sets aside the expected cost of a request, so that concurrent requests spend no more than
-// sequential ones would. It rejects a request that the remaining budget cannot pay for. The returned
-// function replaces the reservation by the actual cost.
+// reserve sets aside the expected cost of a request, so that concurrent requests spend no more than sequential
+// ones would. It rejects a request that the remaining budget cannot pay for. The returned function replaces the
+// reservation with the actual cost.
 func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay func(cost), err error) {
 	if p.Role != RoleOperator {
 		if err := l.share(ctx, p.ID); err != nil {

@@ -45,10 +45,9 @@ type ResolveResult struct {
 	Replayed bool     `json:"replayed,omitempty"`
 }
 
-// Resolve decides a review, once. Only a reviewer or an operator may, and only one who neither requested
-// the move, nor owns the instance, nor performed an action that notBy names. An approval asks the
-// deterministic layers again about exactly the parked request; if they agree, the move and the resolution
-// are one commit.
+// Resolve decides a review, once. Only reviewers and operators may, unless they requested the move, own the
+// instance, or performed an action that notBy names. For an approval, the deterministic layers judge exactly
+// the parked request again. If they agree, the move and the resolution are one commit.
 //
 // The error has CodeReviewClosed if the review is no longer open.
 func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (ResolveResult, error) {
@@ -98,7 +97,7 @@ type reviewCase struct {
 	asked     record.Event // the event that opened it
 }
 
-// loadDueReview loads a review; if the review is overdue, it expires it first.
+// loadDueReview loads a review, after expiring it if it is overdue.
 func (e *Engine) loadDueReview(ctx context.Context, p Principal, id string) (reviewCase, error) {
 	r, err := e.loadReview(ctx, p, id)
 	if err != nil || !e.isOverdue(r.row) {
@@ -283,9 +282,9 @@ func newForgiveness(c judge.Case, v judge.Verdict) *store.Lesson {
 	return &store.Lesson{Guard: c.Guard, Bound: judge.BoundWith(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
 }
 
-// freshEvidence returns the evidence that need not be fetched again: it is within its MaxAge and matches
-// the history. Evidence is always fetched again if it is dated in the future, after a clock was turned
-// back, or if it is about the state of files.
+// freshEvidence returns the evidence that need not be fetched again: it is within its MaxAge and matches the
+// history. Evidence about the state of files is always fetched again. So is evidence dated in the future, which
+// happens after a clock was turned back.
 func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evidence {
 	var out []judge.Evidence
 	for _, recorded := range asked.Decision.Evidence {
@@ -349,7 +348,7 @@ func (e *Engine) voidReview(ctx context.Context, r reviewCase, why string, v *ju
 	return e.finishReview(ctx, r, record.Review{ID: r.row.ID, Status: record.ReviewStale, Reason: why}, d, "Not approved: "+why)
 }
 
-// finishReview ends a review by a separate event, for decisions that make no move.
+// finishReview ends a review with a separate event, for decisions that make no move.
 func (e *Engine) finishReview(ctx context.Context, r reviewCase, end record.Review, d *record.Decision, message string) (ResolveResult, error) {
 	ev := e.reviewEvent(r.by, r.row, end)
 	ev.Decision = d
@@ -387,7 +386,7 @@ func (e *Engine) reviewClosed(ctx context.Context, r reviewCase) error {
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
 }
 
-// resolvedBefore returns the error for a reviewer who came too late, with the present state of the review.
+// resolvedBefore returns the error for a reviewer that was too late, with the present state of the review.
 func (e *Engine) resolvedBefore(ctx context.Context, r reviewCase) error {
 	now, err := e.loadReview(ctx, r.by, r.row.ID)
 	switch {

@@ -131,8 +131,8 @@ func (e *Engine) isAskedFor(ctx context.Context, row store.Review, asked string,
 	return true, nil
 }
 
-// findReviews lists the reviews of parts. With atIssue, parts of all owners list only open reviews, up to
-// limit: a rejected review concerns only the principal that asked for it.
+// findReviews lists the reviews in the given parts. With atIssue, a part for all owners lists only open
+// reviews, up to limit: a rejected review concerns only the principal that asked for it.
 func (past history) findReviews(ctx context.Context, parts []part, q store.ReviewQuery, asker string, atIssue bool, limit int) iter.Seq2[store.Review, error] {
 	if atIssue && len(parts) == 1 && parts[0].owner == "" {
 		parts = append(parts, part{parts[0].workflow, asker})
@@ -335,8 +335,8 @@ func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, 
 // clock is the principal of actions that gavel takes when a deadline passes.
 var clock = Principal{ID: "gavel", Role: "clock"}
 
-// ExpireReviews expires overdue reviews, or raises them if their definition requires it, and returns how
-// many. Calling it is optional: an overdue review resolves nothing.
+// ExpireReviews expires overdue reviews, or raises them if their definition requires it, and returns how many.
+// Calling it is optional: an overdue review is treated as expired or raised even before that is recorded.
 func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 	var due []store.Review
 	for row, err := range e.cfg.Store.Reviews(store.BulkRead(ctx), store.ReviewQuery{Status: record.ReviewOpen}) {

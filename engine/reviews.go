@@ -28,8 +28,8 @@ type ReviewSummary struct {
 	// Kind is "step" for a review of the outcome of a run's step, "input" for a review of input that the step's
 	// server asks for, and "" for all others.
 	Kind string `json:"kind,omitempty"`
-	// EndedEarly reports that the review is not about an action: the agent ended in a state in which it may not,
-	// after as many refused stops as the operator allows.
+	// EndedEarly reports that the review is not about an action: the agent ended in a state where it may not
+	// end, after as many refused stops as the operator allows.
 	EndedEarly bool   `json:"endedEarly,omitempty"`
 	Workflow   string `json:"workflow,omitzero"`
 	Action     string `json:"action,omitzero"`
@@ -91,8 +91,8 @@ func bindReview(inst record.Instance, who, action string, data json.RawMessage, 
 // parked is a move that already waits for a person.
 type parked struct {
 	review store.Review
-	// unjudged is the code of a decision that waits only because no model could be asked. A repeated request is then
-	// not a second attempt.
+	// unjudged is the code of a decision that waits only because no model could be asked, else "". A repeated
+	// request is then judged again, and joins the review only if it gets the same code.
 	unjudged string
 	// reconfigured reports that it was judged with another configuration of the judge.
 	reconfigured bool

@@ -21,10 +21,10 @@ type rules struct {
 	store  store.Store
 	sealer *record.RuleSealer
 	adding chan struct{} // holds one token: rules are added one at a time
-	show   bool          // return rules whatever their seals
+	show   bool          // return rules even if their seals are wrong
 
 	mu       sync.Mutex
-	end      store.RuleHead // up to where the chain was followed
+	end      store.RuleHead // the chain was followed up to here
 	sealings int            // how often all rules were resealed
 	counts   map[string]ruleCounts
 	configs  *simplelru.LRU[string, []store.JudgeConfig] // by workflow, verified; dropped when one is added
@@ -51,8 +51,8 @@ func newRules(db store.Store, master []byte, show bool) *rules {
 	return r
 }
 
-// untrustedRule returns the error for rules that differ from their sealed form. Only the cause, which goes
-// to the operator, names the row: not everyone may know of a workflow.
+// untrustedRule returns the error for rules that differ from their sealed form. Only the cause, which the
+// operator sees, names the row, because not every caller may know of the workflow.
 func untrustedRule(format string, args ...any) *Error {
 	return newError(CodeUntrustedRules, "", "A definition or judge configuration in the store differs from its sealed form.").
 		hint("Nothing was decided or recorded. Ask the operator to run gavel verify, which names the change.").because(fmt.Errorf(format, args...))
@@ -184,7 +184,7 @@ func (r *rules) loadDefinition(ctx context.Context, name string, version int) (s
 		case d.Version < least:
 			return store.Definition{}, untrustedRule("version %d of the definition %s is missing", least, name)
 		}
-		least = count.version // added in the meantime, or removed: then it is still missing in the next pass
+		least = count.version // it was added in the meantime, or removed: then the next pass finds it missing again
 	}
 }
 

@@ -46,8 +46,8 @@ func MatchName(pattern, name string) bool {
 // request them.
 var wholeStore = map[Right]bool{RightImport: true, RightExport: true, RightAnchor: true, RightVerify: true, RightRetain: true}
 
-// loadNamed is loadDefinition for a name from a caller. Definitions that are out of its scope or belong to
-// another agent get the same error as missing ones.
+// loadNamed is loadDefinition for a name from a caller. Definitions that the caller may not use get the same
+// error as missing ones.
 func (lib *library) loadNamed(ctx context.Context, p Principal, name string, version int) (definition, error) {
 	if !p.InScope(name) {
 		return definition{}, lib.noWorkflow(ctx, p, name, version)

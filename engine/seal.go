@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// SealRequest asks for new seals for all rules of a store in their present state, whatever their defects:
-// an operator has examined them and takes responsibility for them.
+// SealRequest asks for new seals for all rules of a store as they are, even if they are defective. An operator
+// has examined them and takes responsibility for them.
 type SealRequest struct {
 	// DryRun reports what would be sealed and seals nothing.
 	DryRun bool

@@ -20,8 +20,8 @@ type DecisionsRequest struct {
 	Query  store.DecisionQuery
 	Cursor string // NextCursor of the previous page
 	Limit  int    // 0 is 100; at most 1000
-	// BareEvidence omits the content of evidence for every caller; that it was fetched, when, and its
-	// digest remain. Use it for data that leaves the organisation.
+	// BareEvidence omits the content of evidence for every caller; the fact that it was fetched, the time and
+	// the digest remain. Use it for data that leaves the organisation.
 	BareEvidence bool
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Values from the store are opened in this file before any other code sees them, and values for the store
-// are sealed in appendEvent and sealRows. In between, they are plain.
+// Sensitive values are opened when they are loaded from the store, in most cases in this file. They are sealed
+// in appendEvent and sealRows before they are written. In between, they are plain.
 
 // Values returns the keyring that opens sealed values of the engine's store; nil if nothing is sealed.
 func (e *Engine) Values() *values.Keyring { return e.values }

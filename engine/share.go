@@ -11,8 +11,8 @@ import (
 // shareEvery is how often the processes over a store exchange the amounts that a principal has spent.
 const shareEvery = time.Second
 
-// sharedPlaces divides the free starts that a process takes after a count. Up to this many processes can
-// count at the same time without granting more starts than there are.
+// sharedPlaces divides the free starts that a process takes after a count. Otherwise, processes that count at
+// the same time could each take all of them.
 const sharedPlaces = 8
 
 // spend adds n to an account; a negative n is a refund. Callers must hold the lock.

@@ -19,8 +19,8 @@ import (
 type view struct {
 	e *Engine
 	p Principal
-	// The instance that was loaded last, in its present state. It is the zero Instance if it no longer
-	// exists; then the event's own version is used alone.
+	// The instance that was loaded last, in its present state. If the instance no longer exists, only the id is
+	// set, and only the event's own version is used.
 	id     string
 	inst   record.Instance
 	now    definition
@@ -38,9 +38,9 @@ func (s *view) withInstance(inst instance) *view {
 	return s
 }
 
-// prepareEvent prepares for rendering an event without loading its instance if possible. If neither
-// version marks anything as sensitive, the view depends on the versions alone. That matters for streams,
-// whose pages may have an instance per event.
+// prepareEvent prepares the view for an event, without loading the instance if possible. If neither version
+// marks anything as sensitive, the view depends on the versions alone. That matters for streams, whose pages
+// may have an instance per event.
 func (s *view) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
 	switch {
 	case at.Event.Decision == nil && at.Event.Action == "": // needs no definition

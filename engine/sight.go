@@ -239,8 +239,8 @@ func (lib *library) listShared(ctx context.Context) (shared []string, err error)
 	return shared, nil
 }
 
-// isVersionShared reports whether a version shares its instances. It parses only versions that may do so,
-// each once.
+// isVersionShared reports whether a version shares its instances. It caches the result, and parses only
+// versions whose document contains the value "shared".
 func (lib *library) isVersionShared(ctx context.Context, name string, version int) (bool, error) {
 	if version == 0 {
 		return false, nil

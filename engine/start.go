@@ -42,7 +42,7 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	}, e.replayStart)
 }
 
-// loadStart prepares an instance of the newest version of a definition that is not started yet.
+// loadStart prepares a new instance of the newest version of a definition, to be started.
 func (e *Engine) loadStart(ctx context.Context, inst *instance, name string) (err error) {
 	if inst.definition, err = e.loadNamed(ctx, inst.by, name, 0); err != nil {
 		return err

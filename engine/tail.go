@@ -47,7 +47,7 @@ type TailRequest struct {
 // TailResult answers a TailRequest.
 type TailResult struct {
 	Events []EventView `json:"events"` // never nil
-	// Next is the After of the request that continues, even if the caller may see none of the events.
+	// Next is the After of the next request. It advances even if the caller may see none of the events.
 	Next int64 `json:"next"`
 	// More reports whether more events are available already.
 	More bool `json:"more"`
@@ -59,7 +59,7 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 	return e.readTail(ctx, p, req, pageBytes)
 }
 
-// readTail is Tail with a page limit of most bytes.
+// readTail is Tail with pages limited to the given number of bytes (most).
 func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, most int) (TailResult, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return TailResult{}, err

@@ -32,7 +32,7 @@ type TimelineEntry struct {
 	CallID      string      `json:"callId,omitempty"`
 	Tool        string      `json:"tool,omitempty"`
 	CallOutcome CallOutcome `json:"callOutcome,omitempty"`
-	// Stop reports that the agent tried to end in a state in which it may not.
+	// Stop reports that the agent tried to end in a state where it may not end.
 	Stop bool `json:"stop,omitempty"`
 	// FromVersion is the version before a migration.
 	FromVersion int `json:"fromVersion,omitempty"`

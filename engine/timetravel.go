@@ -41,8 +41,8 @@ type Past struct {
 	State    string `json:"currentState"`
 }
 
-// loadPast returns an instance as it was, with the version of the definition that it had then. now reports
-// that it is still unchanged.
+// loadPast returns an instance as it was, with the version of the definition that it had then. now reports that
+// it has not changed since.
 func (e *Engine) loadPast(ctx context.Context, inst record.Instance, w When) (then record.Instance, l definition, now bool, err error) {
 	if then, err = e.foldPast(ctx, inst, w); err != nil {
 		return record.Instance{}, definition{}, false, err
@@ -73,9 +73,9 @@ func (past history) instanceAtTime(ctx context.Context, inst record.Instance, at
 	if err != nil {
 		return record.Instance{}, err
 	}
-	// Times increase along a history, which can be long, so a binary search reads few of its events. If a
-	// clock was turned back, it still finds a point at which the event before is not later than the time,
-	// and the event after is.
+	// Times increase along a history, which can be long, so a binary search reads few of its events. If a clock
+	// was turned back, the search still finds two consecutive events of which the first is not later than the
+	// time, and the second is.
 	var failed error
 	var last record.Event // the last event found that is not later
 	sort.Search(int(inst.Seq-cut.UpTo), func(i int) bool {

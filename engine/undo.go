@@ -15,18 +15,18 @@ import (
 // takes back the move before. Undo adds an event; nothing is erased. States that only that move visited no
 // longer count as visited.
 //
-// Operators always may. The owner of the instance may if the definition is not an operator's, or if it
-// lets agents roll back: see mayTakeBack. Only an operator may take back a move with an external effect:
-// one that a person approved in a review, that called another server's tool, or that fetched evidence from
-// a source with side effects.
+// mayTakeBack decides who may undo. Only an operator may take back a move that had an external effect:
+//   - a person approved it in a review;
+//   - it called another server's tool;
+//   - it fetched evidence from a source with side effects.
 //
 // The error has CodeNothingToUndo in these cases:
 //   - at the start, and right after a migration;
 //   - if the earlier history was imported or removed;
 //   - if there is no move among the last 10,000 events.
 //
-// It has CodeTooManyEvents if the caller caused Limits.Events events since the last move; undo and redo by
-// others than operators do not count as moves.
+// It has CodeTooManyEvents if the caller caused Limits.Events events since the last move; an undo or redo by
+// anyone but an operator does not count as a move.
 func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (MovedResult, error) {
 	return e.undoOrRedo(ctx, p, req, RightUndo)
 }
@@ -80,8 +80,8 @@ func (e *Engine) planUndo(ctx context.Context, inst instance, op Right) (change,
 	return change{event: ev, restored: &restored}, err
 }
 
-// findGateOf returns the gate whose call made a move, "" for none. A call with a deadline was only made
-// after the move.
+// findGateOf returns the gate whose call made a move, "" for none. A call with a deadline was made after the
+// move, in the state that it led to.
 func findGateOf(move record.Event) string {
 	if move.Call == nil || !move.Call.Deadline.IsZero() {
 		return ""
@@ -139,8 +139,8 @@ func (past history) loadUndoHistory(ctx context.Context, inst record.Instance, e
 	return line, nil
 }
 
-// describeEffect describes the external effect of a move, which taking it back does not revert; "" if
-// there is none. A source that is unknown here counts as one with side effects.
+// describeEffect describes the external effect of a move, which undoing the move does not reverse; "" if there
+// is none. A source that is unknown here counts as one with side effects.
 func describeEffect(move record.Event, readOnly []string) string {
 	if move.Review != nil {
 		return "a person approved it in a review"

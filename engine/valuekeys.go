@@ -178,7 +178,7 @@ func (e *Engine) RewrapKeys(ctx context.Context, p Principal, old []byte) (Rewra
 				out.Damaged = append(out.Damaged, row)
 			case errors.Is(err, values.ErrUnreadable):
 				out.Unreadable = append(out.Unreadable, row)
-			case err != nil && !errors.Is(err, store.ErrConflict): // a conflict means that another process did the same, or a shred
+			case err != nil && !errors.Is(err, store.ErrConflict): // on a conflict, another process rewrapped or destroyed it
 				return out, StoreError("write the key", err)
 			case done:
 				out.Rewrapped++

@@ -5,7 +5,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Records hold times in nanoseconds and keep the bytes that they were sealed with. Results show milliseconds.
+// Records keep the bytes that were sealed, with durations in nanoseconds. Results show milliseconds, so they
+// have types of their own.
 
 // Opinion is a recorded judge.Opinion as callers see it.
 type Opinion struct {
