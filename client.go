@@ -48,7 +48,7 @@ type (
 // The operations of a Client: gavel.Advance.Do(ctx, client, engine.AdvanceRequest{...}).
 var (
 	Define     = operation.Define
-	List       = operation.List // of a struct{}{}
+	List       = operation.List // takes a struct{}{}
 	Describe   = operation.Describe
 	Start      = operation.Start
 	Advance    = operation.Advance

@@ -27,7 +27,7 @@ var (
 	ErrWrongStoreKey = errors.New("the secrets of this database are sealed with a key other than the given one")
 	// ErrNoSecrets means that the secrets were never created.
 	ErrNoSecrets = errors.New("the database has no secrets of gavel yet")
-	// ErrLostSecrets means that the secrets were created and are gone.
+	// ErrLostSecrets means that the database has records, but its secrets are gone.
 	ErrLostSecrets = errors.New("the database has records, but their secrets are gone")
 )
 
@@ -80,7 +80,7 @@ func PutSecrets(ctx context.Context, to store.Entries, key, master []byte) error
 	return putSecrets(ctx, to, key, master, was.Version+1)
 }
 
-// OpenSecrets returns the master secret of a database, which key seals.
+// OpenSecrets returns the master secret of a database, which is sealed with key.
 func OpenSecrets(ctx context.Context, db store.Entries, key []byte) ([]byte, error) {
 	if key == nil {
 		return nil, ErrNoStoreKey

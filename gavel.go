@@ -1,12 +1,12 @@
-// Package gavel checks the moves that agents ask for, before they happen. Open opens a store and creates a sandbox, a
-// judge, evidence and an engine. A Handler serves them over MCP and REST, a Client calls them, and Middleware gates
-// the tools of a server built with mcp-go. The command gavel uses this package too; docs/embedding.md describes other
-// programs.
+// Package gavel checks the moves that agents ask for, before they happen. Open opens a store and creates a
+// sandbox, a judge and an engine. A Handler serves them over MCP and REST, a Client calls them, and Middleware
+// gates the tools of a server built with mcp-go. The command gavel uses this package too; docs/embedding.md
+// describes its use in other programs.
 //
 // It promises:
 //   - A decision is the same in every program.
 //   - A System closes everything that it created.
-//   - Open returns an error for a main without worker.Main, with the missing line.
+//   - If main does not call worker.Main, Open returns an error with the missing line.
 //
 // It must never decide anything, read flags or variables, listen, or end the process. Only programs import it.
 package gavel
@@ -63,8 +63,8 @@ type Config struct {
 	Store string
 	// StoreKey opens the secrets of a database. A file store has its key in the same folder.
 	StoreKey []byte
-	// Folder is used with a database for the local files that a file store has in its folder: results of background
-	// commands. If it is "", such commands run while their callers wait.
+	// Folder holds the local files of a database store: results of background commands, which a file store
+	// keeps in its own folder. If it is "", such commands run while their callers wait.
 	Folder string
 	// Definitions are files with workflows, which are loaded as Operator's.
 	Definitions []string
@@ -101,7 +101,7 @@ type Sandbox struct {
 	Compiler *validators.Compiler
 }
 
-// NewSandbox starts no process; the first script does.
+// NewSandbox returns a Sandbox. It starts no process until the first script runs.
 func NewSandbox(log *slog.Logger) (*Sandbox, error) {
 	pool, err := script.NewPool(script.Config{Logger: log})
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Sandbox) Close() error { return s.Pool.Close() }
 // Engine decides and records moves; package engine has its requests and results.
 type Engine = engine.Engine
 
-// System holds everything below the faces.
+// System holds everything below the faces (MCP, REST).
 type System struct {
 	*Sandbox
 	Engine  *Engine
@@ -158,7 +158,7 @@ func (e *OpenError) Unwrap() error { return e.Err }
 // Open opens the store, or creates it, builds the System over it and loads the definitions. Callers must close
 // everything that uses the System before they close it.
 func Open(ctx context.Context, cfg Config) (*System, error) {
-	s, err := prepareSystem(ctx, cfg) // the sandbox first: a worker whose main is wrong opens no store
+	s, err := prepareSystem(ctx, cfg) // the sandbox first, so that a worker process whose main is wrong opens no store
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 // MCPPath is the path where a Handler serves MCP. REST is below /v1/.
 const MCPPath = "/mcp"
 
-// LocalAgent is every caller if callers are not distinguished.
+// LocalAgent is the principal of every caller if callers are not distinguished.
 var LocalAgent = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 
 // Tools configures the tools that MCP clients get, like the gavel mcp flags of these names. The zero value means
@@ -67,7 +67,7 @@ type HandlerConfig struct {
 // Handler serves a System over HTTP: MCP at /mcp, REST below /v1/, described by /openapi.json. It does not limit
 // request rates or terminate TLS. A server in front must do that.
 type Handler struct {
-	// MCP and REST serve one protocol each, for requests that package auth has admitted.
+	// MCP and REST serve one protocol each, for requests that are already authenticated (package auth).
 	MCP  *wire.Endpoint
 	REST *rest.Handler
 
