@@ -1,9 +1,9 @@
 // Package storecopy makes a store an exact copy of another one, row by row, independently of their drivers.
 //
-//   - Afterwards all rows are the same, including positions, hashes, seals and wrapped keys.
+//   - After a copy, all rows are identical, including positions, hashes, seals and wrapped keys.
 //   - Rows that are already present are compared and kept, so that an interrupted copy resumes where it stopped.
-//   - Rows that the first store has removed or changed in the meantime are removed or changed.
-//   - The package handles rows without their meaning, and must never judge, hash or decrypt them.
+//   - Rows that were removed or changed in the source since then are removed or changed in the copy.
+//   - The package treats rows as opaque, and must never judge, hash or decrypt them.
 package storecopy
 
 import (
@@ -16,16 +16,16 @@ import (
 )
 
 var (
-	// ErrMoving is returned if the first store was written to during every pass.
+	// ErrMoving is returned if the source was written to during every pass.
 	ErrMoving = errors.New("the store is being written to")
 	// ErrDifferent is returned if two stores differ.
 	ErrDifferent = errors.New("the rows differ")
 )
 
-// Limits of a transaction.
+// batchBytes and batchRows limit one transaction.
 const batchBytes = 4 << 20
 
-var batchRows = 1000 // tests make it small
+var batchRows = 1000 // a variable, so that tests can lower it
 
 // maxPasses limits the passes over a store that is being written to. The last pass must find no difference.
 const maxPasses = 3
@@ -40,11 +40,11 @@ type Report struct {
 	// Written is the number of rows that were added or changed, Removed the number of rows that were removed.
 	Written int64 `json:"written"`
 	Removed int64 `json:"removed"`
-	// Passes is how often all rows were read; the last pass found no difference.
+	// Passes is the number of times all rows were read; the last pass found no difference.
 	Passes int `json:"passes"`
 }
 
-// Copy copies until a pass over a new view of the first store finds no difference. It returns ErrMoving if every pass
+// Copy makes passes over new views of the source until a pass finds no difference. It returns ErrMoving if every pass
 // finds one; the rows copied so far stay, and another Copy resumes.
 func Copy(ctx context.Context, from func(context.Context) (rows.View, error), to rows.Writer, progress Progress) (Report, error) {
 	var r Report
