@@ -1,7 +1,7 @@
 // Package enginetest provides the fixtures for tests that need the real engine: one sandbox for a test
 // binary, an engine over a store in memory, and repeatable clocks and ids.
 //
-// It must never stand between a test and the engine: New returns the engine that programs use.
+// It must not wrap or replace the engine: New returns the engine that programs use.
 package enginetest
 
 import (
@@ -27,8 +27,8 @@ import (
 // Digester makes the digests of every engine of this package.
 var Digester = record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))
 
-// Main runs the tests of a TestMain and returns the exit code. The test binary is its own script worker.
-// Goroutines that still run after stop has ended the shared resources are a failure.
+// Main runs the tests for TestMain and returns the exit code. The test binary is its own script worker. Main fails if
+// goroutines still run after the stop functions have released the shared resources.
 func Main(m *testing.M, stop ...func()) int {
 	worker.Main(workflow.AnswerLintRequest)
 	flag.Parse()
@@ -48,8 +48,8 @@ func Main(m *testing.M, stop ...func()) int {
 	return code
 }
 
-// Pool returns the sandbox of the test binary. Its limits are generous, so that a busy machine does not
-// refuse a script.
+// Pool returns the sandbox of the test binary. Its limits are generous, so that scripts do not time out on a busy
+// machine.
 var Pool = sync.OnceValue(func() *script.Pool {
 	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second})
 	if err != nil {
@@ -58,8 +58,8 @@ var Pool = sync.OnceValue(func() *script.Pool {
 	return p
 })
 
-// New returns an engine over a store in memory, with a judge configured by j over the sandbox. Options
-// change its configuration. The test must close the store.
+// New returns an engine over a store in memory; j configures its judge, which uses the sandbox. Options change the
+// configuration of the engine. The test must close the store.
 func New(t testing.TB, j judge.Config, options ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
 	compiler := validators.NewCompiler(Pool(), validators.Options{})
@@ -79,7 +79,7 @@ func New(t testing.TB, j judge.Config, options ...func(*engine.Config)) *engine.
 	return e
 }
 
-// NoTime is a clock of a judge whose durations are all zero.
+// NoTime is a clock for a judge that makes all durations zero.
 func NoTime() time.Time { return time.Time{} }
 
 // Repeatable gives an engine a clock that advances by step each time it is read, and sequential ids.
