@@ -65,7 +65,7 @@ func (k *Keyring) Shred(ctx context.Context, instance string) (n int, err error)
 			gone := was
 			if gone.Wrapped = nil; gone.DestroyedAt.IsZero() {
 				gone.DestroyedAt = recordTime()
-				again = true // until no other process has added or wrapped a key in between
+				again = true // repeat until no other process has added or rewrapped a key in between
 			}
 			if err := k.keys.PutDataKey(ctx, gone, &was); err != nil && !errors.Is(err, store.ErrConflict) {
 				return 0, err
@@ -76,9 +76,8 @@ func (k *Keyring) Shred(ctx context.Context, instance string) (n int, err error)
 	return n, nil
 }
 
-// Rewrap wraps a data key with the current secret if it is wrapped with old. It reports whether it had
-// to. It returns ErrUnreadable if the key is wrapped with another secret, and ErrDamagedKey if its own
-// secret does not unwrap it.
+// Rewrap wraps a data key with the current secret if it is wrapped with old, and reports whether it did. It returns
+// ErrUnreadable if the key is wrapped with another secret, and ErrDamagedKey if its own secret does not unwrap it.
 func (k *Keyring) Rewrap(ctx context.Context, was store.DataKey, old []byte) (bool, error) {
 	if len(was.Wrapped) == 0 {
 		return false, nil

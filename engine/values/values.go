@@ -53,8 +53,8 @@ const (
 	valuePurpose = "gavel/sealed/v1"
 
 	keySize = 32
-	// mostKeys limits the opened data keys in memory. freshFor is how long one is used without checking
-	// the store again, and so how long another process continues to use it after a Rotate or a Shred.
+	// mostKeys limits the opened data keys in memory. freshFor is how long an opened key is used without checking the
+	// store again. For that long, another process may continue to use a key after a Rotate or a Shred.
 	mostKeys = 4096
 	freshFor = time.Second
 	// mostContexts limits the opened contexts in memory, and largestContext the stored size of each.
@@ -232,7 +232,7 @@ func recordTime() time.Time { return time.Now().UTC().Truncate(time.Microsecond)
 type place struct {
 	instance string
 	kind     string // of document
-	seq      int64  // of the event that brought the value
+	seq      int64  // of the event that set the value
 }
 
 // The kinds of documents.
@@ -246,8 +246,8 @@ func (p place) bind(pointer string) []byte {
 	return bind(valuePurpose, p.instance, p.kind, strconv.FormatInt(p.seq, 10), pointer)
 }
 
-// A sealed value is workflow.SealedForm followed by, separated by colons: the version of the form, the
-// number of the data key, the seq of the event, and nonce, ciphertext and tag.
+// A sealed value is workflow.SealedForm followed by four parts, separated by colons. They are the version of the
+// form, the number of the data key, the seq of the event, and the encoded nonce, ciphertext and tag.
 const version = "1"
 
 var encoding = base64.RawURLEncoding
