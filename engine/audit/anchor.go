@@ -31,9 +31,8 @@ type AnchorResult struct {
 // in the meantime.
 const anchorAttempts = 5
 
-// Anchor signs the heads of all instances: those that have moved since the last anchor are added to
-// the tree whose root is signed, so that the newest anchor covers all of them. Only operators may
-// call it, and it needs Config.Signer.
+// Anchor signs the heads of all instances. It adds those that have moved since the last anchor to the tree whose root
+// is signed, so that the newest anchor covers all instances. Only operators may call it, and it needs Config.Signer.
 func (a *Auditor) Anchor(ctx context.Context, p engine.Principal) (AnchorResult, error) {
 	if err := engine.Authorize(p, engine.RightAnchor); err != nil {
 		return AnchorResult{}, err
@@ -74,8 +73,8 @@ func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 	if err != nil {
 		return AnchorResult{}, err
 	}
-	// Read the position first: anything committed from now on belongs to the next anchor, even if the heads
-	// include it already, or if an instance that starts during the walk is missing from them.
+	// Read the position first. Anything committed from now on belongs to the next anchor, even if the heads include
+	// it already. An instance that starts during the walk may be missing from the heads.
 	events, err := a.store.LastPosition(ctx)
 	if err != nil {
 		return AnchorResult{}, engine.StoreError("count its events", err)
@@ -132,11 +131,11 @@ type anchorMark struct {
 	rules            record.Head
 }
 
-// listMovedHeads returns the heads, ordered by id, that no anchor up to the last one contains. The
-// newest anchored head of an instance is read from the anchors: in a repaired store a position may
-// have been used twice, and anyone who can write the store can change it. Positions are used only to
-// skip what this process has already seen anchored; its first call reads everything. The head of the
-// chain of rules comes last, if it has changed.
+// listMovedHeads returns the heads, ordered by id, that no anchor up to the last one contains. It reads the newest
+// anchored head of an instance from the anchors, because positions cannot be trusted. In a repaired store a position
+// may have been used twice, and anyone who can write the store can change one. Positions are used only to skip what
+// this process has already seen anchored; its first call reads everything. The head of the chain of rules comes last,
+// if it has changed.
 func (a *Auditor) listMovedHeads(ctx context.Context, last int64, rules record.Head) ([]record.Head, error) {
 	var seen anchorMark
 	if mark := a.mark.Load(); mark != nil && mark.number <= last {
@@ -189,8 +188,8 @@ type anchorNote struct {
 	anchor record.Anchor
 }
 
-// lastAnchor returns the newest anchor, zero if there is none, and its tree. The tree can be read from
-// anywhere: if its root is the signed root, it is the signed tree.
+// lastAnchor returns the newest anchor, zero if there is none, and its tree. The source of the tree need not be
+// trusted: if its root is the signed root, it is the signed tree.
 func lastAnchor(ctx context.Context, db store.Store) (anchorNote, record.Tree, error) {
 	stored, err := store.First(db.Anchors(ctx, store.LastAnchor), "an anchor")
 	switch {

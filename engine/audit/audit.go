@@ -2,8 +2,8 @@
 // verifies a store against them, and removes data whose retention has ended without hiding the
 // removal.
 //
-// It uses the engine, which never imports it. It changes nothing except by adding anchors and the
-// truncated events of Retain.
+// It uses the engine, which never imports it. It changes the store only by adding anchors and by the recorded
+// removals of Retain.
 package audit
 
 import (

@@ -10,11 +10,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// DefaultForgottenAfter is how long a cursor must not have moved, with newer events above it, before it
-// counts as forgotten.
+// DefaultForgottenAfter is how long a cursor must stay unmoved, with newer events above it, to count as forgotten.
 const DefaultForgottenAfter = 30 * 24 * time.Hour
 
-// unexported holds which events the readers with cursors have not received yet.
+// unexported identifies the events that the readers with cursors have not received yet.
 type unexported struct {
 	store store.Store
 	// passed is the position that every cursor has passed.

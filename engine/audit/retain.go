@@ -21,9 +21,9 @@ type RetainRequest struct {
 	DryRun bool
 	// Limit stops after that many histories; 0 means 10000.
 	Limit int
-	// ForgottenAfter is how long a cursor must not have moved, with newer events above it, before it is
-	// reported as forgotten; 0 means DefaultForgottenAfter. PassForgotten also removes events that only
-	// such cursors, or dead letters of that age, need.
+	// ForgottenAfter is how long a cursor must stay unmoved, with newer events above it, to be reported as forgotten;
+	// 0 means DefaultForgottenAfter. PassForgotten also removes events that only such cursors, or dead letters of
+	// that age, need.
 	ForgottenAfter time.Duration
 	PassForgotten  bool
 }
@@ -77,18 +77,17 @@ const (
 // retainMost is the default of RetainRequest.Limit.
 const retainMost = 10_000
 
-// Retain removes the beginning of the histories of instances that ended longer ago than the retention
-// in the newest version of their definition, if that is an operator's. The rest verifies and folds
-// from a snapshot, and an event records the removal. Retain never removes:
+// Retain removes the beginning of the histories of instances that ended longer ago than the retention in the newest
+// version of their definition, if an operator registered that version. The rest verifies and folds from a snapshot,
+// and an event records the removal. Retain never removes:
 //
 //   - anything that a checkpoint needs, or the event that ended the instance
-//   - anything of an instance that is running, has an open review or does not verify
+//   - anything of an instance that is running, has an open review or an unsettled call, or does not verify
 //   - events that the reader of a cursor has not received yet
 //
-// The removal is signed with Config.Signer: without such a note it could not be distinguished from
-// tampering by someone who can write the store. Without the key, Retain removes nothing from a store
-// that has anchors (engine.CodeUnavailable). It also skips instances that differ from the anchors. A
-// dry run needs no key.
+// The removal is signed with Config.Signer. Without such a note, no one could distinguish it from tampering by
+// someone who can write the store. Without the key, Retain removes nothing from a store that has anchors
+// (engine.CodeUnavailable). It also skips instances that differ from the anchors. A dry run needs no key.
 func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequest) (RetainResult, error) {
 	if err := engine.Authorize(p, engine.RightRetain); err != nil {
 		return RetainResult{}, err
@@ -439,8 +438,8 @@ func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, wh
 	return nil
 }
 
-// mayRemove rejects any removal from an anchored store without the key: afterwards it could not be
-// determined who removed the events.
+// mayRemove rejects any removal from an anchored store without the signing key: no one could tell later who removed
+// the events.
 func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
 	if dryRun || a.signer != nil {
 		return nil
@@ -458,9 +457,9 @@ func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
 	}
 }
 
-// loadAnchoredHeads returns the anchored heads of the due histories, by instance, as the newest anchor
-// covers them: signing a removal must not hide that a history has been rewritten since. It returns nil
-// if nothing is signed.
+// loadAnchoredHeads returns the anchored heads of the due histories, by instance, and checks that the newest anchor
+// covers them. Otherwise, signing a removal could hide that a history has been rewritten since. It returns nil if
+// nothing is signed.
 func (r *retainer) loadAnchoredHeads(ctx context.Context, due []dueHistory) (map[string][]record.Head, error) {
 	if r.signer == nil || len(due) == 0 {
 		return nil, nil //nolint:nilnil // nothing is anchored
@@ -518,8 +517,8 @@ func (r *retainer) checkSignature(newest store.Anchor, tree record.Tree) error {
 	return nil
 }
 
-// checkAnchored checks a history against its anchored heads. Verify checks heads below an earlier
-// removal, with the event that records it.
+// checkAnchored checks a history against its anchored heads. It leaves heads below an earlier removal to Verify,
+// which checks them with the event that records the removal.
 func (s survey) checkAnchored(id string, heads []record.Head) error {
 	first := s.events[0].seq
 	for _, h := range heads {

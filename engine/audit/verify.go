@@ -117,13 +117,13 @@ const (
 	progressEvents = 1000
 )
 
-// Verify reads the whole store, or one instance, and reports everything that has changed since it was
-// written. It checks every hash and the hash chains, every instance and snapshot against the fold of
-// its events, and the anchors: their signatures, their tree, and their heads against every history.
+// Verify reads the whole store, or one instance, and reports everything that has changed since it was written. It
+// checks every hash, the hash chains, and every instance and snapshot against the fold of its events. It also checks
+// the anchors: their signatures, their tree, and their heads against every history.
 //
-// It changes nothing. It needs memory only for the rollbacks of the longest history, the changes between
-// two anchors, and about fifty bytes for each instance. The store may be in use: instances are read from
-// the newest down, so an instance that starts in the meantime is not counted here but verified next time.
+// It changes nothing. It needs memory only for the rollbacks of the longest history, the changes between two anchors,
+// and about fifty bytes for each instance. The store may be in use. Instances are read from the newest down, so an
+// instance that starts in the meantime is not counted in this run but verified in the next.
 //
 // Only operators and auditors may call it. An error means that verification could not be completed;
 // broken data is in the report.

@@ -187,7 +187,7 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 		wrong(BreakTruncated, "anchor %d signs event %d, but the history ends at event %d", number, head.Seq, row.Seq)
 	case head.Seq == cut.UpTo && head.Hash != cut.Hash:
 		wrong(BreakAnchor, "the removed beginning ended with a different event than the one that anchor %d signs", number)
-	default: // the event was removed, which is right if the removal is signed
+	default: // the event was removed, which is legitimate if the removal is signed
 		v.checkRemovals(head, number, wrong)
 	}
 	return nil
@@ -195,8 +195,8 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 
 type wronger func(kind Break, format string, args ...any)
 
-// checkRemovals requires a signature for every removal after a history was anchored: the anchor
-// covers the events before the named one, too.
+// checkRemovals requires a signature for every removal made after a history was anchored, because the anchor also
+// covers the events before the one that it names.
 func (v *verification) checkRemovals(head record.Head, number int64, wrong wronger) {
 	if seq := v.findUnsignedAbove(head); seq > 0 {
 		wrong(BreakAnchor, "event %d removes events that anchor %d covers, and the anchor key did not sign the removal", seq, number)

@@ -148,8 +148,8 @@ func (v *verification) checkConfigs(ctx context.Context, workflow string) error 
 	return nil
 }
 
-// checkRules follows the chain of definitions and judge configurations: each has a seal that was made
-// with the key and covers it, and none is missing or inserted.
+// checkRules follows the chain of definitions and judge configurations. Each must have a seal that was made with the
+// key and covers it, and none may be missing or inserted.
 func (v *verification) checkRules(ctx context.Context) error {
 	wrong := func(format string, args ...any) {
 		v.addProblem(Problem{Kind: BreakRule, Message: fmt.Sprintf(format, args...)})

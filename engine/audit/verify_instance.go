@@ -70,7 +70,7 @@ type historyCheck struct {
 	inst       record.Instance
 	folding    bool
 	restores   map[int64]bool // revisions that a rollback will restore, nil if they are not known
-	again      bool           // they are needed
+	again      bool           // a second pass must collect these revisions
 	revisions  map[int64]record.Instance
 	snapshots  map[int64]string // by seq
 	floor      *record.Instance // the oldest snapshot
@@ -81,8 +81,8 @@ func (h *historyCheck) addProblem(kind Break, seq int64, format string, args ...
 	h.problems = append(h.problems, Problem{Instance: h.row.ID, Seq: seq, Kind: kind, Message: fmt.Sprintf(format, args...)})
 }
 
-// run verifies the history in one pass. If the history goes back to an earlier revision, a second pass
-// follows that knows which revisions to keep.
+// run verifies the history in one pass. If the history contains a rollback, undo or redo, a second pass follows that
+// knows which revisions to keep.
 func (h *historyCheck) run(ctx context.Context) error {
 	if err := h.checkOnce(ctx); err != nil || !h.again {
 		return err
@@ -102,7 +102,7 @@ func (h *historyCheck) checkOnce(ctx context.Context) error {
 	if err := h.readSnapshots(ctx); err != nil {
 		return err
 	}
-	// Start at the very beginning, because events stored below number 1 are shown to readers, too.
+	// Start below number 1, because events stored there are shown to readers, too.
 	for e, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: math.MinInt64}) {
 		if err != nil && !isDamage(err) {
 			return engine.StoreError("be verified", err)
@@ -179,7 +179,8 @@ func (h *historyCheck) readRollbacks(ctx context.Context) error {
 	}, record.RolledBack, record.Undone, record.Redone)
 }
 
-// eachOf reads the events of some kinds, up to a broken one, which is reported when all events are read.
+// eachOf calls do for the events of some kinds. It stops at a broken event without an error: the pass over all events
+// reports it.
 func (v *verification) eachOf(ctx context.Context, id string, do func(record.Event), kinds ...record.Kind) error {
 	var last int64
 	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: id, Kinds: kinds}) {
@@ -258,8 +259,8 @@ func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 	}
 }
 
-// loadRevision returns the instance at a revision that a rollback names. Below the beginning of a
-// shortened history, only a snapshot has it.
+// loadRevision returns the instance at a revision that a rollback names. A revision before the beginning of a
+// shortened history exists only as a snapshot.
 func (h *historyCheck) loadRevision(ctx context.Context, revision int64) (record.Instance, error) {
 	if then, ok := h.revisions[revision]; ok {
 		return then, nil
