@@ -23,7 +23,7 @@ type Coverage struct {
 	Validators Share `json:"validators"`
 }
 
-// Share is the part of a set that was reached, and the rest.
+// Share counts the reached items of a set and lists the missing ones.
 type Share struct {
 	Reached int      `json:"reached"`
 	All     int      `json:"all"`

@@ -174,7 +174,7 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 	return r.compareContext(s.Expect, id)
 }
 
-// runReview decides the review of the instance that waits for a person.
+// runReview resolves the pending review of the instance.
 func (r *runner) runReview(id string, s Step) error {
 	open, err := r.engine.Reviews(r.ctx, author, engine.ReviewsRequest{Instance: id, Status: "open"})
 	if err != nil {

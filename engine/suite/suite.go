@@ -6,7 +6,7 @@
 //   - A test passes exactly when the real engine, with the real layers, gives the expected results.
 //   - A key that is not understood is an error.
 //   - The reported coverage is that of the real run.
-//   - Evidence and the model's answer come from the file, so that nothing outside is used.
+//   - Evidence and the model's answer come from the file, so a test uses nothing external.
 //
 // It must never decide anything itself, and never leave an instance in a shared store: the Opener must
 // provide a separate store.
@@ -67,7 +67,7 @@ type Step struct {
 	Evidence map[string]json.RawMessage
 	// Model is the model's answer, nil if no model is configured.
 	Model *Model
-	// Precheck asks without moving.
+	// Precheck validates the action without performing it.
 	Precheck bool
 	// Review decides the pending review; nil for an action.
 	Review *Review
@@ -90,7 +90,7 @@ type Review struct {
 
 // Model is a model's answer, the same for every criterion.
 type Model struct {
-	Outcome    judge.Outcome // approve, reject, or escalate: it cannot assess
+	Outcome    judge.Outcome // approve, reject, or escalate if it cannot assess
 	Confidence float64
 	// Unavailable: the model does not answer.
 	Unavailable bool
