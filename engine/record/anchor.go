@@ -27,9 +27,9 @@ type Head struct {
 	Hash     string // hex
 }
 
-// Anchor is the content of a signed note. All anchors of a store form one Merkle tree: each appends
-// a leaf for every instance that has moved since the previous anchor, ordered by id, so that the
-// newest anchor covers everything that was ever anchored.
+// Anchor is the content of a signed note. All anchors of a store form one Merkle tree. Each appends a leaf for every
+// instance that has moved since the previous anchor, ordered by id. The newest anchor therefore covers everything
+// that was ever anchored.
 type Anchor struct {
 	// Origin names the log; it is the name of the signing key.
 	Origin string
@@ -68,7 +68,7 @@ func HashNote(note string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// The lines of an anchor after those of a checkpoint.
+// The lines of an anchor that follow the three lines of a checkpoint; anchorLines counts all of them.
 const (
 	numberLine   = "anchor "
 	previousLine = "previous "
@@ -201,7 +201,8 @@ type Tree struct {
 	peaks []TreeHash
 }
 
-// NewTree returns a tree of the given size with these peaks, as returned by Peaks. It returns ErrTree if they do not fit.
+// NewTree returns a tree of the given size with these peaks, as returned by Peaks. It returns ErrTree if they do not
+// fit.
 func NewTree(size int64, peaks []TreeHash) (Tree, error) {
 	if size < 0 || bits.OnesCount64(uint64(size)) != len(peaks) {
 		return Tree{}, ErrTree

@@ -25,8 +25,8 @@ func (o CallOutcome) IsKnown() bool {
 	return o == CallOK || o == CallError || o == CallNotSent || o == CallUnknown
 }
 
-// Call is the part of an event about a call of another server's tool: all fields when it begins, the
-// outcome when it ends. A decision about a call names the gate and the arguments.
+// Call is the part of an event about a call of another server's tool. A called event describes the call, and a
+// settled event its outcome. A decision about a call names the gate and the arguments.
 type Call struct {
 	ID string `json:"id,omitempty"` // "call-" and a UUIDv7; "" if no call was begun
 	// Gate is the public name of the tool, Tool its name at Upstream, Pin the digest of the
@@ -48,9 +48,9 @@ type Call struct {
 	Result  string      `json:"result,omitempty"`
 }
 
-// checkCall checks that an event fits the calls of an instance: nothing moves past an open call, a
-// call is begun and settled once, and a call with an unknown outcome keeps its gate closed until
-// the outcome is known.
+// checkCall checks that an event fits the calls of an instance. The instance does not move while a call is open, and
+// each call is begun and settled once. A call with an unknown outcome keeps its gate closed until the outcome is
+// known.
 func checkCall(f workflow.Facts, e Event) error {
 	at := -1
 	if e.Call != nil {
@@ -174,8 +174,8 @@ func addCalls(counts map[string]workflow.CallCount, gate string, n int) map[stri
 	return counts
 }
 
-// startPassage returns the counts after an event that enters another state: earlier calls no longer
-// count, except for the gate whose call makes the move, which would renew its own allowance.
+// startPassage returns the counts after an event that enters another state. Earlier calls no longer count, except for
+// the gate whose call makes the move: otherwise that call would renew its own allowance.
 func startPassage(counts map[string]workflow.CallCount, e Event) map[string]workflow.CallCount {
 	counts = maps.Clone(counts)
 	for gate, c := range counts {
@@ -186,9 +186,9 @@ func startPassage(counts map[string]workflow.CallCount, e Event) map[string]work
 	return counts
 }
 
-// mergeCounts returns the counts after going back to an earlier visit to a state: calls made since it
-// began count in it, although the moves are undone. A call that has since turned out not to have been
-// made is given back only once.
+// mergeCounts returns the counts after going back to an earlier visit to a state. Calls made since that visit began
+// count in it, although the moves are undone. The count of a call that turned out not to have been made is reduced
+// only once.
 func mergeCounts(now, then map[string]workflow.CallCount) map[string]workflow.CallCount {
 	counts := maps.Clone(now)
 	for gate, c := range counts {

@@ -13,10 +13,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Encode returns the canonical bytes of an event: compact JSON with the fields in the order of the
-// format, schema first, and without prevHash and hash, which are stored next to it. The same event
-// always has the same bytes; documents inside it keep the order of their keys and the digits of
-// their numbers.
+// Encode returns the canonical bytes of an event: compact JSON with the fields in the order of the format, schema
+// first. It omits prevHash and hash, which are stored next to the bytes. The same event always has the same bytes;
+// documents inside it keep the order of their keys and the digits of their numbers.
 //
 // It rejects anything that would not decode to the same value: text that is not UTF-8, an unknown
 // kind, a time outside the years 1678 to 2261.
@@ -89,9 +88,9 @@ func checkEncodable(e Event) error {
 // Decode reads the output of Encode. PrevHash and Hash are left empty: they are stored next to the
 // body, and the caller sets them.
 //
-// Nothing is skipped: an unknown kind is ErrUnknownKind, another schema is ErrOtherSchema, and an
-// unknown field is ErrMalformed, because ignoring it would show a history that differs from the
-// recorded one. Every change of the format, even an added field, therefore needs a new schema version.
+// Nothing is skipped. An unknown kind is ErrUnknownKind, another schema is ErrOtherSchema, and an unknown field is
+// ErrMalformed: ignoring it would show a history that differs from the recorded one. Every change of the format, even
+// an added field, therefore needs a new schema version.
 func Decode(body []byte) (Event, error) {
 	schema, err := readSchemaVersion(body)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package record defines the history of an instance and its stored form: events, their canonical
-// bytes, the hash chain over them, and the fold that turns them back into an instance.
+// Package record defines the history of an instance and its stored form: events, their canonical bytes and the hash
+// chain over them. Its fold turns events back into an instance.
 //
 // It promises:
 //
@@ -10,8 +10,7 @@
 //   - Everything is pure (no clock, disk or randomness) except LoadOrCreateKey, SaveKey, SyncDir, NewSalt
 //     and GenerateSigner.
 //
-// It must never decide anything: whether a move is allowed is settled before an
-// event exists.
+// It must never decide anything: whether a move is allowed is decided before an event exists.
 package record
 
 import (

@@ -70,7 +70,7 @@ func (i Instance) OpenedLike(prev Instance) (Instance, bool) {
 	return i.Opened(prev.Context, prev.destroyed), true
 }
 
-// Kept returns i in its stored form, with the values sealed that Opened had opened.
+// Kept returns i in its stored form, in which the values that Opened opened are still sealed.
 func (i Instance) Kept() Instance {
 	if i.kept != nil {
 		i.Context, i.kept, i.destroyed = i.kept, nil, false

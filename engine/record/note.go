@@ -161,7 +161,7 @@ func (s *Signer) Sign(text string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNote, err)
 	}
-	if _, err := OpenNote(string(signed), s.public); err != nil { // control characters, too long
+	if _, err := OpenNote(string(signed), s.public); err != nil { // rejects control characters and long notes
 		return "", err
 	}
 	return string(signed), nil

@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// ReviewStatus is the state of a review: first open, then finally one of the others, except that a
-// rejected review can be reopened.
+// ReviewStatus is the state of a review. It is open first and then finally one of the others, except that a rejected
+// review can be reopened.
 type ReviewStatus string
 
 // The statuses of a review.
@@ -72,14 +72,18 @@ const (
 	ChannelClient Channel = "human_via_client"
 )
 
-// Review is the part of an event about a review: that it was opened (an escalated event), how it
-// ended or that it was raised or reopened (a reviewed event), which review allowed a move (an
-// advanced event), or whose rejection was repeated (a refused event).
+// Review is the part of an event about a review:
+//
+//   - An escalated event opens the review.
+//   - A reviewed event ends, raises or reopens it.
+//   - An advanced event names the review that allowed the move.
+//   - A refused event names the review whose rejection was repeated.
+//   - A called or settled event opens or ends the review of a call whose outcome is unknown.
 type Review struct {
 	ID     string       `json:"id"` // "rev-" and a UUIDv7
 	Status ReviewStatus `json:"status"`
-	// RequestedBy is the principal that asked for the move, set only in events made by this process. It
-	// is not stored here: the event that opened the review records it.
+	// RequestedBy is the principal that asked for the move, set only in events made by this process. It is not
+	// stored, because the event that opened the review records it.
 	RequestedBy string `json:"-"`
 	// Digest binds an open review to the exact request: a keyed digest over instance, revision,
 	// action, data, context, evidence and definition.
@@ -111,8 +115,8 @@ func updateReviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	}
 }
 
-// checkReview checks that an event fits the open reviews: at most one per action, only an open
-// review can end, and nothing moves past an open one.
+// checkReview checks that an event fits the open reviews. There is at most one for each action, only an open review
+// can end, and the instance does not move while one is open.
 func checkReview(open []workflow.OpenReview, e Event) error {
 	at := -1
 	if e.Review != nil {

@@ -25,8 +25,8 @@ type RuleSeal struct {
 	MAC string `json:"mac"`
 }
 
-// RuleChain takes the place of an instance id in the heads of an anchor, for the head of the chain
-// of rules. No instance can have this id.
+// RuleChain replaces the instance id in an anchored head that is the head of the chain of rules. No instance can have
+// this id.
 const RuleChain = "\x00rules"
 
 // ruleDomain separates these hashes from every other use of SHA-256.
@@ -54,8 +54,8 @@ func (s *RuleSealer) Seal(place int64, prev string, parts ...string) RuleSeal {
 	return seal
 }
 
-// Check returns nil if this sealer's key sealed these parts at this place, else
-// ErrRule.
+// Check returns nil if this sealer's key sealed these parts at this place, else ErrRule. Without a key, it checks
+// only the hash.
 func (s *RuleSealer) Check(seal RuleSeal, parts ...string) error {
 	switch {
 	case seal.Place < 1:

@@ -269,9 +269,8 @@ func checkContent(e Event) error {
 	return nil
 }
 
-// applyImport applies a step that was made elsewhere: it counts as visited only if an operator
-// allowed that, and has no performer. A field that it froze is frozen: that takes rights away and
-// grants none.
+// applyImport applies a step that was made in another program. It counts as a visit only if an operator allowed that,
+// and it has no performer. The fields that it froze are frozen in any case: that takes rights away and grants none.
 func applyImport(next Instance, e Event) (Instance, error) {
 	if next.ID == "" {
 		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
@@ -305,7 +304,7 @@ func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	return nil
 }
 
-// addVisit returns facts that share no modified memory; so does addPerformer.
+// addVisit returns the facts with the state that e leads to. Like addPerformer, it does not modify shared memory.
 func addVisit(f workflow.Facts, e Event) workflow.Facts {
 	f.Visited = appendOnce(f.Visited, e.To)
 	f.Frozen = addFrozen(f.Frozen, e)

@@ -7,8 +7,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// IsStop reports whether an event is about an agent's attempt to end its session, and not about an
-// action or a call. The attempt was refused, or allowed and put to a person.
+// IsStop reports whether an event is about an agent's attempt to end its session, and not about an action or a call.
+// The attempt was refused, or allowed and escalated to a person.
 func (e Event) IsStop() bool {
 	return (e.Kind == Refused || e.Kind == Escalated) && e.Action == "" && e.Call == nil
 }

@@ -8,12 +8,11 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// UndoHistory holds the moves that undo can take back, up to the present revision, and the moves
-// that redo can make again, those undone since the last new one.
+// UndoHistory holds the moves up to the present revision that undo can take back. It also holds the moves that redo
+// can make again: those undone since the last new move.
 //
-// It holds only moves that were judged here. A migration, an imported step and a reconciliation
-// reset it: nothing before them can be undone step by step. A rollback returns to the history of
-// the revision that it restores.
+// It holds only moves that were judged in this store. A migration, an imported step and a reconciliation reset it:
+// nothing before them can be undone step by step. A rollback returns to the history of the revision that it restores.
 type UndoHistory struct {
 	done, undone *link
 	at           map[int64]*link // the moves that led to each revision, since the last migration
@@ -100,7 +99,7 @@ func (l *UndoHistory) add(e Event) {
 	l.at[e.Revision] = l.done
 }
 
-// addCall marks the move to the revision in which a call was made: undoing the move does not undo
+// addCall marks the move that led to the present revision, in which a call was made. Undoing the move does not undo
 // the call.
 func (l *UndoHistory) addCall(e Event) {
 	if l.done == nil || l.done.move.Event.Call != nil || l.first == 0 {
@@ -140,9 +139,8 @@ func (l UndoHistory) MigratedAt() int64 { return l.migrated }
 // FirstRevision returns the lowest known revision; if it is above 1, earlier ones were removed.
 func (l UndoHistory) FirstRevision() int64 { return l.first }
 
-// IsIncomplete reports whether a rollback went before FirstRevision, or moves before it may have been
-// cut off. Moves may then be missing, also from MovesBetween. If LastMove or LastUndone returns a
-// move, it is right.
+// IsIncomplete reports whether a rollback went before FirstRevision, or moves before it may have been cut off. Moves
+// may then be missing, including from MovesBetween. A move that LastMove or LastUndone returns is correct even then.
 func (l UndoHistory) IsIncomplete() bool { return l.incomplete }
 
 // MovesBetween returns the moves that are taken back or made again when going from the present
