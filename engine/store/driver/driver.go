@@ -42,8 +42,8 @@ type Driver struct {
 	OpenToRead func(ctx context.Context, address string) (Database, error)
 	// Create begins a store that is filled row by row, or resumes an unfinished one.
 	Create func(ctx context.Context, address string) (NewStore, error)
-	// InspectGuest inspects the schema of a library; its table named versions holds the schema's version. It also
-	// checks that the user may create a missing schema and may connect to the databases in others.
+	// InspectGuest inspects the schema of a library, whose version is in the table named by versions. It also checks
+	// that the user may create a missing schema and may connect to the databases in others.
 	InspectGuest func(ctx context.Context, address, schema, versions string, others ...string) (Guest, error)
 	// Failures explain what to do about the driver's errors.
 	Failures []Failure
@@ -85,7 +85,7 @@ type Guest struct {
 // Failure explains what to do about an error.
 type Failure struct {
 	Err error
-	// Away reports that the server does not answer, so that the address and the user's rights are not the cause.
+	// Away reports that the server does not answer, so the address and the user's rights are not the cause.
 	Away bool
 	Hint string
 }
