@@ -33,7 +33,7 @@ const (
 	Int   Type = iota // int64
 	Bool              // int64, 0 or 1
 	Text              // string without zero bytes; compared by bytes in a key
-	Named             // string of any bytes, named by callers
+	Named             // string of any bytes, chosen by callers
 	Blob              // []byte
 )
 
