@@ -39,7 +39,7 @@ type contents struct {
 	shared
 }
 
-// history is an instance with its events; both are append-only.
+// history is an instance with its events and snapshots. Both are append-only, except that truncate replaces them.
 type history struct {
 	now       record.Instance
 	events    []record.Event
@@ -227,7 +227,8 @@ func (s *Store) hasSubject(workflow, subject string) bool {
 	return false
 }
 
-// truncate creates new slices, because iterators may still use the old ones.
+// truncate removes the events up to floor and makes floor the first snapshot. It creates new slices, because
+// iterators may still use the old ones.
 func (s *Store) truncate(h *history, floor record.Instance) {
 	at := slices.IndexFunc(h.events, func(e record.Event) bool { return e.Seq > floor.Seq })
 	for _, e := range h.events[:at] {
@@ -339,7 +340,7 @@ func copyEvent(e record.Event) (record.Event, error) {
 	return out, nil
 }
 
-// LastPosition implements store.Store. Positions count commits from 1.
+// LastPosition implements store.Store. Positions count events from 1.
 func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	err = s.read(ctx, func() error { n = int64(len(s.order)); return nil })
 	return n, err
