@@ -25,7 +25,7 @@ const (
 	// readers use it (32 MiB).
 	longLog = 2
 	// triesPerRound is how often the writer tries this per checkpointEvery pages, for the first promptTries tries.
-	// After that a reader is evidently long-lived, and it tries once per checkpointEvery pages.
+	// After that a reader is evidently long-lived, and the writer tries only once per checkpointEvery pages.
 	triesPerRound, promptTries = 8, 16
 )
 
@@ -99,7 +99,7 @@ func (g *gate) close() (open func()) {
 	}
 }
 
-// longLogs is the writer's state about a log that does not restart on its own.
+// longLogs is the writer's state for a log that has grown long because it does not restart.
 type longLogs struct {
 	tries   int // consecutive failed tries
 	next    int // pages written at the next try; 0 while the log is short

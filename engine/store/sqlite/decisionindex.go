@@ -43,7 +43,7 @@ type indexer struct {
 	stopped chan struct{}
 }
 
-// startIndexer starts with the events that earlier processes left unindexed.
+// startIndexer starts the indexing goroutine, which begins with the events that earlier processes left unindexed.
 func (s *Store) startIndexer(pause time.Duration) {
 	ctx, cancel := context.WithCancel(store.BulkRead(context.Background()))
 	x := &indexer{due: make(chan struct{}, 1), many: make(chan struct{}, 1), cancel: cancel, stopped: make(chan struct{})}

@@ -78,7 +78,7 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 			return
 		}
 		newest := max(reached, last-unindexed)
-		if !s.searchPages(ctx, q, all.above(newest+1), alongPositions, more) { // most searches end here, whatever is not indexed
+		if !s.searchPages(ctx, q, all.above(newest+1), alongPositions, more) { // most searches end here
 			return
 		}
 		all = all.below(newest + 1)

@@ -38,7 +38,7 @@ func failureClass(err error) string {
 	return classOther
 }
 
-// probeAfter is how long the result of the last write is trusted; after that, CheckWritable makes a write of its own.
+// probeAfter is how long the result of the last write is trusted; after that, CheckWritable makes its own write.
 const probeAfter = time.Second
 
 type health struct {
@@ -101,8 +101,8 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 	return err
 }
 
-// recordOutcome records the result of a write. Refusals, and calls that the caller gave up, are ignored because they
-// do not reflect on the store.
+// recordOutcome records the result of a write. It ignores refusals, and calls that the caller gave up, because they
+// say nothing about the state of the store.
 func (s *Store) recordOutcome(err error) {
 	switch {
 	case err == nil:

@@ -53,8 +53,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 			return err
 		})
 		page = q.UpToRevision(page)
-		// An event's own seq may differ from the one it is stored under (damage). The next page could then repeat
-		// this one.
+		// An event's own seq may differ from the number that it is stored under (damage). The next page could then
+		// repeat this one.
 		if from := startOf(q, after); err == nil && len(page) == pageSize && page[pageSize-1].Seq <= from {
 			err = fmt.Errorf("%w: events of %s after number %d are out of order", ErrCorrupt, q.Instance, from)
 		}

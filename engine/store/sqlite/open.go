@@ -84,8 +84,8 @@ func dataSourceName(path string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + q.Encode()
 }
 
-// writerDSN leaves busy_timeout at 0, because the writer itself waits for the lock; callers and Close need not.
-// eraseKeyRemnants removes the data keys that secure_delete misses.
+// writerDSN leaves busy_timeout at 0: the writer waits for the lock itself, so that direct writes and Close need not
+// wait for it. eraseKeyRemnants removes the data keys that secure_delete misses.
 func writerDSN(cfg Config) string {
 	return dataSourceName(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint("+strconv.Itoa(cfg.autocheckpoint)+")", "cache_size(-32000)",
 		"journal_size_limit(67108864)", "temp_store(memory)", "foreign_keys(ON)", "secure_delete(FAST)")

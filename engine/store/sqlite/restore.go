@@ -107,7 +107,7 @@ func lockStore(ctx context.Context, path string) (release func() error, err erro
 	if err := db.Close(); err != nil {
 		return nil, err
 	}
-	// The store cannot be read, so that it is moved as it is. Processes that have it open hold locks.
+	// The store cannot be read, so it is moved as it is. Processes that have it open hold locks.
 	if locked, err := lockedElsewhere(path); err != nil || locked {
 		return nil, errors.Join(ErrInUse, err)
 	}

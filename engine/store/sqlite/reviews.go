@@ -76,8 +76,8 @@ func reviewsQuery(q store.ReviewQuery) (string, []any) {
 	return `SELECT ` + reviewColumns + ` FROM reviews r` + reviewsIndex(q) + w.String() + ` ORDER BY r.place, r.id LIMIT ?`, append(w.args, limit)
 }
 
-// reviewsIndex returns the index hint for a list. Each index has list order. Without a hint, the planner reads all
-// reviews that a principal ever had to find the few of a single instance.
+// reviewsIndex returns the index hint for a list. Each index has list order. Without a hint, the planner would read
+// all reviews of a principal to find the few of a single instance.
 func reviewsIndex(q store.ReviewQuery) string {
 	switch {
 	case q.ID != "":

@@ -155,7 +155,7 @@ const (
 	maxSplits = 1 << 20
 	// rowsPerPage is approximately the maximum number of rows per page, for any table.
 	rowsPerPage = 32
-	// maxKey is the largest key that is believed: no row could be added above the largest possible number.
+	// maxKey is the largest plausible key: no row could be added above the largest possible number.
 	maxKey = 1 << 53
 )
 
@@ -181,8 +181,8 @@ func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 	return lost, nil
 }
 
-// tableCopy copies one table. It uses no transaction: after SQLite meets damage in a transaction, it writes nothing
-// more in it.
+// tableCopy copies one table. It uses no transaction: once SQLite has found damage in a transaction, it writes
+// nothing more in it.
 type tableCopy struct {
 	db     *sql.DB // a single connection
 	name   string
@@ -193,7 +193,8 @@ type tableCopy struct {
 	lost   Loss
 }
 
-// run copies the whole table, or else everything around the damage, which hides at most hidden rows.
+// run copies the whole table, or else everything around the damage. hidden limits the number of rows that the damage
+// may hide.
 func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 	columns, err := queryAll(ctx, t.db, scanOne[string], `SELECT name FROM pragma_table_info(?1)
 		WHERE name IN (SELECT name FROM pragma_table_info(?1, 'old')) ORDER BY cid`, t.name) // a damaged schema may lack columns

@@ -56,7 +56,7 @@ func (s *statements) checkLease(l *store.Lease) error {
 	return err
 }
 
-// TakeLease implements store.Store. All processes run on one machine, so that its clock is the store's.
+// TakeLease implements store.Store. All processes run on one machine, so its clock is the store's clock.
 func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Duration) (l store.Lease, err error) {
 	err = s.write(ctx, len(name), "take a lease", func(st *statements) error {
 		now := time.Now()

@@ -27,7 +27,7 @@ type source struct {
 }
 
 // openSource opens a store for reading and runs check on it. If SQLite cannot create its -shm file, as on read-only
-// media, openSource reads the file as it is if its log is empty, and otherwise a temporary copy of both.
+// media, openSource reads the file in place if its log is empty, and otherwise a temporary copy of both.
 func openSource(ctx context.Context, path string, check func(context.Context, *sql.DB) error) (*source, error) {
 	if err := checkFiles(path); err != nil {
 		return nil, err

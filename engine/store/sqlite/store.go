@@ -5,13 +5,13 @@
 //   - A write that returned nil survives a crash of the process and of the machine (write-ahead log, synchronous FULL).
 //   - Several processes may open the same file (the seq check decides who wins).
 //   - A failing or conflicting write never harms another.
-//   - A store whose files are moved or deleted while it is open acknowledges no more writes, and checkpoints a log that
-//     has lost its name.
+//   - A store whose files are moved or deleted while it is open acknowledges no more writes. It still checkpoints a log
+//     that has lost its name into the database.
 //   - A database that is missing or empty next to a log is rejected, never recreated.
 //
-// A single goroutine makes all writes of a process. It commits everything that was queued during the previous commit
-// as one transaction: no artificial delay, and one fsync for many writes. Two more goroutines checkpoint the
-// write-ahead log, and index and count decisions.
+// A single goroutine makes the queued writes of a process. It commits everything that was queued during the previous
+// commit as one transaction: no artificial delay, and one fsync for many writes. If no one else has written for a
+// while, a caller writes directly. Two more goroutines checkpoint the write-ahead log, and index and count decisions.
 //
 // It must never interpret what it keeps (hashes and folds are the task of package record), and never be opened on a
 // network file system.

@@ -19,9 +19,9 @@ type fileID struct {
 	inode        uint64
 }
 
-// identifyFile requests only the identity of a file. If its times were requested, Linux gives the file a new
-// timestamp with the next write and must journal it with the next sync. Requesting them before each commit makes the
-// sync of the log a third slower.
+// identifyFile requests only the identity of a file. If its times are requested, Linux gives the file a new timestamp
+// with the next write and must journal it with the next sync. Requesting them before each commit makes the sync of
+// the log a third slower.
 func identifyFile(name string) (fileID, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, name, 0, unix.STATX_INO, &st)

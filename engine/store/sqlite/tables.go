@@ -94,8 +94,8 @@ func Create(ctx context.Context, path string) (_ *NewStore, err error) {
 	if err := emptyStore(ctx, n.part); err != nil {
 		return nil, err
 	}
-	// A row that is deleted again may have been destroyed deliberately in the original store, so that no copy may
-	// remain.
+	// secure_delete is ON, because a row that is deleted again may have been destroyed deliberately in the original
+	// store: no copy of it may remain.
 	n.db, err = sql.Open(driverName, dataSourceName(n.part, "busy_timeout(10000)", "synchronous(NORMAL)", "cache_size(-32000)", "temp_store(memory)", "secure_delete(ON)"))
 	return n, err
 }

@@ -136,7 +136,7 @@ func closeAll(stmts map[**sql.Stmt]string) error {
 	return err
 }
 
-// exec runs a statement. A write that has begun is never interrupted, so that there is no context: callers can cancel
+// exec runs a statement. It takes no context, because a write that has begun is never interrupted: callers can cancel
 // only while queued.
 func (s *statements) exec(stmt *sql.Stmt, args ...any) error {
 	_, err := stmt.ExecContext(context.Background(), args...)

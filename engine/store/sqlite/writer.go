@@ -51,8 +51,8 @@ const (
 // take claims the request for a transaction; its caller can no longer cancel.
 func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
 
-// writer is the only goroutine that writes, with its connection. If no one else is writing, a caller may write
-// directly instead of waiting for the goroutine.
+// writer makes all writes of a process, on one connection. Its goroutine makes the queued ones. If no one else is
+// writing, a caller may write directly instead of waiting for the goroutine.
 type writer struct {
 	db       *sql.DB
 	busy     time.Duration
@@ -154,7 +154,8 @@ func (w *writer) stop() error {
 		err = w.checkpointer.stop()
 	}
 	ctx := context.Background()
-	// Best effort: another reader or writer may block it, and the next process to open the file will do it.
+	// Best effort: another reader or writer may block the checkpoint. The next process to open the file then makes
+	// it.
 	if w.files.isSame(w.path) { // otherwise only the log still has a name
 		_, _ = w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	}
@@ -185,7 +186,7 @@ func (w *writer) submit(ctx context.Context, size int, apply func(*statements) e
 }
 
 // writeDirectly writes on the caller's goroutine if no one else has written for a while, and reports whether it did.
-// If anything is in the way, the write is left to the queue, which retries.
+// If anything prevents that, the write goes to the queue, which retries.
 func (w *writer) writeDirectly(r *request) bool {
 	if w.lonely.Load() < lonelyEnough || len(w.queue) > 0 || !w.turn.TryLock() {
 		return false
@@ -252,7 +253,7 @@ func (w *writer) upkeep() {
 	cut, rest := w.checkpointer.cut.CompareAndSwap(true, false), w.checkpointer.rest.CompareAndSwap(true, false)
 	if cut || rest || w.long.isDue(written) {
 		pages, folded, err := runCheckpoint(w.conn, "PASSIVE")
-		cut = cut || err == nil && w.checkpointer.isHuge(pages, folded) // the log restarts from here and the file would keep its length
+		cut = cut || err == nil && w.checkpointer.isHuge(pages, folded) // the file would keep its length
 		if cut {
 			pages, _, err = runCheckpoint(w.conn, "TRUNCATE")
 		}
@@ -337,7 +338,7 @@ func (w *writer) next(count, size int) *request {
 	}
 }
 
-// commitEach retries each request of a failed transaction in a transaction of its own, so that only the faulty one
+// commitEach retries each request of a failed transaction in a separate transaction, so that only the faulty one
 // fails.
 func (w *writer) commitEach(batch []*request) {
 	for i, r := range batch {
@@ -421,8 +422,8 @@ func (w *writer) finish(written bool) error {
 // rollback rolls back the transaction. Its error adds nothing: after some failures, SQLite has already rolled back.
 func (w *writer) rollback() { _ = w.stmts.exec(w.stmts.rollback) }
 
-// failQueued reports why nothing can be written to those who were queued when begin last tried. Later requests are
-// not failed: the obstacle may be gone by then, perhaps removed by the first caller to get the error.
+// failQueued returns err to the requests that were queued when begin last tried. Later requests do not fail: the
+// obstacle may be gone by then, perhaps removed by the first caller to get the error.
 func (w *writer) failQueued(first *request, err error) {
 	for r, left := first, w.asked; r != nil; left-- {
 		if r.take() {
