@@ -118,8 +118,8 @@ type ReviewCursor struct {
 	ID   string
 }
 
-// Lesson is what a decision adds to the memory of a model's refusals. It is written together with the event that
-// records the decision. Guard and Identity are keyed digests, so that the store learns nothing about the data.
+// Lesson is the change that a decision makes to the stored refusals of a model. It is written together with the event
+// that records the decision. Guard and Identity are keyed digests, so that the store learns nothing about the data.
 type Lesson struct {
 	// Guard is the key by which refusals are counted. Identity is the same for equal questions to the model. Bound is
 	// the key under which a refusal still applies when no model can be asked (see judge.Case).

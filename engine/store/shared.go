@@ -18,8 +18,8 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 )
 
-// Lease grants one of many processes the right to do something exclusively. It ends by the store's clock. A process
-// that slept past the end learns so from Number.
+// Lease grants one of many processes the right to do something exclusively. It ends by the store's clock. If a
+// process misses the end, for example because it was suspended, Number reveals that the lease is lost.
 type Lease struct {
 	// Name identifies the work, Owner the process. The engine's callers choose both.
 	Name, Owner string

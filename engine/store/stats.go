@@ -5,7 +5,8 @@ type Stats struct {
 	// Batches counts committed transactions, Writes the writes in them.
 	Batches, Writes uint64
 	Queued          int // writes that are waiting now
-	// Bytes is the size of the file, LogBytes that of its write-ahead log. Both are 0 if unknown and for a database.
+	// Bytes is the size of the file, LogBytes that of its write-ahead log. Both are 0 if unknown, and for a store in
+	// a database.
 	Bytes, LogBytes int64
 	// LogBlocked counts how often readers kept the log from restarting.
 	LogBlocked uint64

@@ -1,7 +1,7 @@
 // Package store defines the storage interface of the engine: the interface Store, its errors, rows and queries, and
 // the matching that all drivers share.
 //
-//   - A driver imports this package and engine/record, and nothing else of this module.
+//   - Of this module, a driver imports only this package, those below it, engine/record and packages below internal.
 //   - It stores and returns rows; it never judges, authorises or hashes.
 //   - engine/storetest checks drivers.
 package store
@@ -43,9 +43,9 @@ var (
 // Store keeps definitions, judge configurations, instances and events. Hashing, patches, rollback and authorisation
 // are done by its callers; a driver stores and returns bytes.
 //
-// All methods are safe for concurrent use, also from several processes if the driver allows that. If a write returns
-// nil, it is durable as far as the driver guarantees durability. Iterators can be ranged over repeatedly; each time
-// they read again.
+// All methods are safe for concurrent use, including by several processes if the driver allows that. If a write
+// returns nil, it is durable as far as the driver guarantees durability. Iterators can be ranged over repeatedly;
+// each time they read again.
 type Store interface {
 	// AddRule appends a definition with its document, or a judge configuration. Its number must be the highest of its
 	// workflow plus 1. The place of its seal must be the highest of all rules plus 1, or 0 for none. Otherwise it
@@ -279,6 +279,6 @@ func BulkRead(ctx context.Context) context.Context {
 	return context.WithValue(ctx, bulkKey{}, true)
 }
 
-// IsBulkRead reports whether a read is a bulk read, for which no other read should have to wait. Drivers with few
-// connections give bulk reads their own.
+// IsBulkRead reports whether a read is a bulk read. Other reads should never have to wait for bulk reads; drivers
+// with few connections give bulk reads separate ones.
 func IsBulkRead(ctx context.Context) bool { return ctx.Value(bulkKey{}) != nil }
