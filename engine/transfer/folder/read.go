@@ -1,11 +1,11 @@
-// Package folder reads and writes a .workflows folder, as the Generic DFA server keeps it and as gavel
-// exports to it: definitions, one file per instance with its present state, one log per instance with
-// its history, and checkpoints.
+// Package folder reads and writes a .workflows folder, in the form of the Generic DFA server and of gavel's exports.
+// It contains definitions and checkpoints, and for each instance a file with its present state and a log with its
+// history.
 //
 // It promises:
 //
-//   - Damage is reported. Unknown members are kept, an incomplete line at the end of a log is skipped
-//     and reported, and anything else that is invalid is an error with file and line.
+//   - Damage is reported. An incomplete line at the end of a log is skipped and reported, and anything else that is
+//     invalid is an error with file and line. Unknown members are left out.
 //   - Nothing outside the folder is ever read or written, whatever ids and links contain.
 //   - No file can cost more than its limit.
 //
@@ -39,7 +39,7 @@ const (
 	MaxDefinition = 256 << 10
 	MaxFile       = 1 << 20 // an instance or a checkpoint
 	MaxLine       = 1 << 20
-	MaxLog        = 64 << 20 // also for all checkpoints of one instance together
+	MaxLog        = 64 << 20 // also the limit for all checkpoints of one instance together
 )
 
 // The limits on numbers for one instance, which is held in memory as a whole.
