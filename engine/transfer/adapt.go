@@ -118,8 +118,8 @@ func refuseIssues(issues []workflow.Issue) error {
 	return fmt.Errorf("the definition is not valid: %s", issues[0])
 }
 
-// isFree reports whether a definition can have a changed name: no other definition has it, in the folder
-// or in the store.
+// isFree reports whether a definition can have a changed name: no other definition, in the folder or in the store,
+// has that name.
 func (im *importer) isFree(ctx context.Context, d *workflow.Definition, was string) (bool, error) {
 	if other, taken := im.taken[d.Name]; taken {
 		return other == was, nil

@@ -49,7 +49,7 @@ func (d *draft) addNote(format string, args ...any) {
 	d.notes = append(d.notes, fmt.Sprintf(format, args...))
 }
 
-// addDifference adds a note about something that cannot be imported as it is in the files.
+// addDifference adds a note about something that cannot be imported unchanged.
 func (d *draft) addDifference(format string, args ...any) {
 	d.differs = true
 	d.addNote(format, args...)
@@ -61,7 +61,7 @@ func (d *draft) addHistory(ctx context.Context) error {
 	}
 	d.sortCheckpoints()
 	d.time = d.im.at
-	back := -1 // the last line that goes back: visits before it do not count
+	back := -1 // the last rollback or undo: visits before it do not count
 	for i, line := range d.in.Lines {
 		if line.Action == "rollback" || line.Kind == record.RolledBack || line.Kind == record.Undone {
 			back = i
@@ -102,8 +102,8 @@ func (d *draft) addHistory(ctx context.Context) error {
 	return d.addCheckpoints(nil)
 }
 
-// noteCalls adds notes about a gavel export: unsettled calls, which are not awaited here, and gates whose
-// calls are not counted here.
+// noteCalls adds notes about the calls in a gavel export. Unsettled calls are not awaited after the import, and
+// earlier calls of a gate are not counted.
 func (d *draft) noteCalls() {
 	var gates, unsettled []string
 	gateOf := map[string]string{}

@@ -163,7 +163,8 @@ func (x exporter) exportInstances(ctx context.Context, workflow string, one *rec
 	}
 }
 
-// exportInstance reads an instance again if its beginning was removed in the meantime.
+// exportInstance exports an instance. After an error, it tries again if the instance has changed in the meantime: its
+// beginning may have been removed.
 func (x exporter) exportInstance(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
 	for {
 		out, err := x.exportOnce(ctx, inst)
@@ -182,7 +183,7 @@ type exporting struct {
 	exporter
 	inst record.Instance           // the fold so far
 	mask *engine.ExportMask        // masks values that any version of the instance's definition marks as sensitive
-	kept map[int64]record.Instance // by revision, if something goes back to it
+	kept map[int64]record.Instance // by revision, if an event restores it
 	out  ExportedInstance
 }
 
@@ -266,7 +267,7 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 	return events, x.addRemoved(cut)
 }
 
-// keepRevision stores the present revision if something goes back to it.
+// keepRevision stores the present revision if an event restores it.
 func (x *exporting) keepRevision() {
 	if _, needed := x.kept[x.inst.Revision]; needed {
 		x.kept[x.inst.Revision] = x.inst

@@ -28,7 +28,7 @@ func encodeObject(fields members) json.RawMessage {
 	return out
 }
 
-// nameMembers lists only names in messages, because the values may be sensitive.
+// nameMembers lists member names for a message, without the values, which may be sensitive.
 func nameMembers(of members) string {
 	return fmt.Sprintf("%.200q", strings.Join(slices.Sorted(maps.Keys(of)), ", "))
 }

@@ -1,5 +1,5 @@
-// Package transfer imports definitions and instances that were kept elsewhere, and exports them in the
-// same form.
+// Package transfer imports definitions and instances from other programs and stores, and exports them in the same
+// form.
 //
 // It promises:
 //
@@ -29,7 +29,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ImportRequest describes an import of definitions and instances that were kept elsewhere.
+// ImportRequest describes an import of definitions and instances from another program or store.
 type ImportRequest struct {
 	// Source names the origin in records and messages.
 	Source string
@@ -161,25 +161,25 @@ type InstanceReport struct {
 	// Events counts the events written, including Checkpoints.
 	Events      int `json:"events"`
 	Checkpoints int `json:"checkpoints"`
-	// Notes describe data that could not be imported as it is in the files.
+	// Notes describe data that could not be imported unchanged.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// MaxBytes limits the total size of the patches of one instance's events: all are held in memory before
-// the first is written, and a short line that restores a checkpoint can change much.
+// MaxBytes limits the total size of the patches of one instance's events. All of them are held in memory before the
+// first is written, and a short line that restores a checkpoint can change much.
 const MaxBytes = 64 << 20
 
 type importer struct {
 	e  *engine.Engine
 	db store.Store
 	p  engine.Principal
-	// owner owns the definitions: p, or an agent
+	// owner owns the definitions: p, or an agent.
 	owner engine.Principal
 	req   ImportRequest
 	at    time.Time
 	// versions are the definitions of the import, by their original names.
 	versions map[versionKey]version
-	// taken maps the names of definitions here to their original names.
+	// taken maps the names that definitions get in this store to their original names.
 	taken map[string]string
 	// definitions are the definitions in the report.
 	definitions []DefinitionReport
@@ -203,8 +203,8 @@ type refusedDefinition struct {
 	tried bool // setting it aside was tried
 }
 
-// Import adds definitions and instances that were kept elsewhere. The definitions belong to the caller,
-// an operator, or to req.DefinitionsOwner, an agent. db is the store of the engine.
+// Import adds definitions and instances from another program or store. The definitions belong to the caller, an
+// operator, or to req.DefinitionsOwner, an agent. db is the store of the engine.
 //
 // An instance is imported whole or not at all, and only if the store has none with its id. Each line of
 // its history becomes an imported event. If the history does not lead to the instance's state and
