@@ -13,10 +13,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Adapt converts a definition written for the Generic DFA server, which ignored anything it did not
-// know, so that it behaves here as it did there. It removes unknown keys and checks of unknown
-// states and actions, and makes states without transitions final. Each change is a warning.
-// Without changes it returns the document as it is.
+// Adapt converts a definition written for the Generic DFA server so that it behaves here as it did there. That server
+// ignored anything it did not know. Adapt removes unknown keys and checks of unknown states and actions, and makes
+// states without transitions final. Each change is a warning. Without changes it returns the document as it is.
 //
 // Adapt removes nothing that may be meant as a guard: an unknown name similar to a known one stays,
 // for Parse or Lint to reject. A definition with keys that only gavel has is not changed at all.
@@ -191,8 +190,8 @@ func IsName(name string) bool { return namePattern().MatchString(name) }
 // maxSuggested limits how many bytes of its input SuggestNames reads.
 const maxSuggested = 1 << 10
 
-// SuggestNames derives valid workflow names from a string, the closest first. The last one
-// differs for each string.
+// SuggestNames derives valid workflow names from a string, the closest first. The last one is different for each
+// string.
 func SuggestNames(text string) []string {
 	sum := sha256.Sum256([]byte(text))
 	digest := hex.EncodeToString(sum[:4])

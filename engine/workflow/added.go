@@ -21,7 +21,7 @@ type StateKey struct {
 	FindHold func(value any, s *State, f Facts) *Hold
 	// Rules are added to those of Lint.
 	Rules []Rule
-	// Codes are those of its findings.
+	// Codes documents the codes of its findings.
 	Codes []CodeInfo
 }
 
@@ -37,7 +37,7 @@ type StateReader struct {
 	parser *parser
 }
 
-// Label reads a string with the length of the name of an action; "" if absent.
+// Label reads a string that obeys the rules for names of actions; "" if absent.
 func (r *StateReader) Label(key string) string { return r.parser.parseLabel(r.ObjectReader, key) }
 
 // Reject reports a value that is not allowed.

@@ -41,7 +41,7 @@ func SetAside(source string, doc []byte, invalid []Issue, whole bool) []byte {
 func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 	isMask := func(key string) bool { return document.Suggest(key, []string{"sensitive"}) != "" }
 	if hasOwnKeys(root) || slices.ContainsFunc(root.Keys(), isMask) {
-		return nil // the rest may list what must not be shown
+		return nil // a dropped key may list sensitive fields
 	}
 	why := ""
 	for _, i := range slices.Backward(invalid) {

@@ -17,7 +17,7 @@ type CallRule struct {
 	// Gate is the public name of the tool, States those in which it may be called.
 	Gate   string
 	States []string
-	// Actions are performed around the call.
+	// Actions are performed before or after the call.
 	Actions []string
 	// Moves is true if one of them is performed before it.
 	Moves bool

@@ -133,8 +133,8 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	return err
 }
 
-// pathOf describes how the instance got here. Principals are not named; the path only separates
-// the asking principal from others.
+// pathOf describes how the instance reached its state. Principals are not named; the path only separates the asking
+// principal from others.
 func pathOf(f Facts, principal string) judge.Path {
 	p := judge.Path{States: f.Visited, Actions: map[string]string{}}
 	for action, by := range f.Performed {
@@ -256,7 +256,7 @@ type Facts struct {
 	Stops Stops `json:"stops,omitzero"`
 }
 
-// Stops counts how often an agent tried to end while the instance was not finished.
+// Stops counts how often an agent tried to end its session while the instance was not finished.
 type Stops struct {
 	// Refused counts the stops that were refused since the last move, or since a person sent the
 	// agent back. Sessions counts them per known client session, for at most maxStopSessions
@@ -363,13 +363,13 @@ type CaseInput struct {
 	// Ended is "" while the instance runs, else "final" or "cancelled".
 	Ended  string
 	Action string
-	// Data is the data of the action, or the start context of a start. Context is the accumulated
-	// context. Both are JSON objects that document.CheckJSON accepted; nil is {}.
+	// Data is the data of the action, or the start context of a start. Context is the accumulated context. Both are
+	// JSON objects that document.CheckJSON accepted; nil is {}.
 	Data, Context json.RawMessage
 	// Read is Data if it has been read already.
 	Read document.JSON
-	// Call is the call that the action represents, without its masked copy; nil if there is none.
-	// Bound are its arguments that equal fields of the context.
+	// Call is the call that the action represents, without its masked copy; nil if there is none. Bound lists its
+	// arguments that are bound to fields of the context.
 	Call  *judge.Call
 	Bound []Binding
 	// CallersContext is true if the context is a claim of the caller and not accumulated by an
@@ -409,7 +409,7 @@ const (
 	CodeCallUnknown     = "call_unknown"
 	CodeCallUnsettled   = "call_unsettled"
 	CodeGateMisfit      = "gate_misfit"
-	// CodeNotFinished is the code of a stop that was refused, or was allowed and put to a person.
+	// CodeNotFinished is the code of a stop that was refused, or that was allowed and escalated to a person.
 	CodeNotFinished = "not_finished"
 )
 

@@ -11,8 +11,8 @@
 //   - The states that an action can lead to come from the definition alone.
 //   - [Definition.Mask] is the only place where sensitive values are masked.
 //
-// It must never decide (that is the judge's job), read a store, a clock or the network, or run a
-// script or a schema itself: the [Compiler] runs them and keeps untrusted code in a sandbox.
+// It must never decide (that is the judge's job), or read a store, a clock or the network. It must never run a script
+// or a schema itself: the [Compiler] runs them and keeps untrusted code in a sandbox.
 package workflow
 
 import (
@@ -257,7 +257,8 @@ func checkRetentionOwner(s *linter) {
 // AccessShared is the value of access that lets every agent with the right to a workflow read and move its instances.
 const AccessShared = "shared"
 
-// checkAccessOwner rejects access in an agent's definition: only an operator may give agents access to others' instances.
+// checkAccessOwner rejects access in an agent's definition: only an operator may give agents access to others'
+// instances.
 func checkAccessOwner(s *linter) {
 	if !s.trusted && s.Access != "" {
 		s.addIssue("/access", "only an operator may set access; remove it, or have an operator define the workflow")

@@ -10,14 +10,20 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ReadDocument reads a JSON object that an instance may hold. The result is compact and keeps the
-// digits of its numbers and the order of its keys. ReadDocument rejects duplicate keys, invalid
-// UTF-8, NUL, numbers that a 64-bit float would change, values nested deeper than 64, strings that
-// begin with SealedForm, and anything that is not an object. Callers must limit the length.
-// The error is one sentence with path and line, and quotes no values of the document.
+// ReadDocument reads a JSON object that an instance may hold. The result is compact and keeps the digits of its
+// numbers and the order of its keys. ReadDocument rejects:
+//
+//   - duplicate keys, invalid UTF-8 and NUL
+//   - numbers that a 64-bit float would change
+//   - values nested deeper than 64
+//   - strings that begin with SealedForm
+//   - anything that is not an object
+//
+// Callers must limit the length. The error is one sentence with path and line, and quotes no values of the document.
 func ReadDocument(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, false) }
 
-// TakeDocument is ReadDocument for a document that was read before. It reads it again only if it was read by laxer rules.
+// TakeDocument is ReadDocument for a document that was read before. It reads the document again only if the first
+// reading followed laxer rules.
 func TakeDocument(doc document.JSON) (document.JSON, error) {
 	if v, ok := doc.Strict(document.DefaultDepth); ok {
 		return checkObject(v)
@@ -25,8 +31,7 @@ func TakeDocument(doc document.JSON) (document.JSON, error) {
 	return ReadDocument(doc.Raw())
 }
 
-// ReadArguments is ReadDocument for the arguments of a call, which no instance holds: it accepts any
-// number.
+// ReadArguments is ReadDocument for the arguments of a call. It accepts any number, because no instance stores them.
 func ReadArguments(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, true) }
 
 func readObjectWith(doc json.RawMessage, literals bool) (document.JSON, error) {
@@ -53,9 +58,8 @@ func CheckDocument(doc json.RawMessage) (json.RawMessage, error) {
 	return v.Raw(), err
 }
 
-// errSyntax reports a document that is not well-formed JSON. Documents are checked before they
-// arrive here, so it means a bug in the caller; it exists so that such a bug gives an error and
-// not a wrong result.
+// errSyntax reports a document that is not well-formed JSON. Documents are checked earlier, so it indicates a bug in
+// the caller, which must lead to an error and not to a wrong result.
 var errSyntax = errors.New("not well-formed JSON")
 
 // Merge returns the context after an action with data: each top-level key of data replaces that of

@@ -101,8 +101,8 @@ func (e Evidence) buildRequest(c *judge.Case) judge.EvidenceRequest {
 	return r
 }
 
-// fillArguments returns the arguments as a JSON object, and the names of those that refer to an
-// absent or null field, or to a field that cannot be formatted as text.
+// fillArguments returns the arguments as a JSON object. It also returns the names of those that refer to an absent or
+// null field, or to a field that cannot be formatted as text.
 func (e Evidence) fillArguments(data, context document.JSON) (json.RawMessage, []string) {
 	var missing []string
 	out := []byte{'{'}
@@ -309,8 +309,8 @@ func checkSources(s *linter) {
 	})
 }
 
-// checkEvidenceArguments finds evidence whose subject the caller can choose: a caller that may
-// name the ticket names an approved one.
+// checkEvidenceArguments finds evidence whose subject the caller can choose: a caller that can choose the ticket will
+// choose an approved one.
 func checkEvidenceArguments(s *linter) {
 	var frozen []string
 	s.visitTransitions(func(_ *State, t *Transition) { frozen = append(frozen, t.Freezes...) })

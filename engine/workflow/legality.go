@@ -20,8 +20,8 @@ func (d *Definition) CheckLegality(in CaseInput) (illegal []validators.Finding, 
 	return illegal, d.statesWith(in.Action)
 }
 
-// findIllegal returns why the action is impossible here, nil if it is possible. Role and notBy are
-// reported together; an ended instance or an unknown action is reported alone.
+// findIllegal returns why the action is impossible in this state, nil if it is possible. Role and notBy are reported
+// together; an ended instance or an unknown action is reported alone.
 func (d *Definition) findIllegal(s *State, in CaseInput) []validators.Finding {
 	if s.Final || in.Ended != "" {
 		return []validators.Finding{describeEnded(s, in.Ended)}
@@ -136,7 +136,7 @@ const (
 	roleReviewer = "reviewer"
 	roleOperator = "operator"
 	roleAuditor  = "auditor"
-	// RoleInterpreter is reserved for gavel, in the workflows that record runs: no credential has it.
+	// RoleInterpreter is reserved for gavel, in the workflows that record its runs: no credential has this role.
 	RoleInterpreter = "interpreter"
 )
 
@@ -180,9 +180,9 @@ func (t *Transition) Targets() []string {
 	return out
 }
 
-// BlockedStates returns the states ahead of this one that an instance with these facts can never
-// enter, because mustPassThrough requires a state that was not visited and is no longer reachable.
-// They are in the order of the document.
+// BlockedStates returns the states ahead of this one that an instance with these facts can never enter:
+// mustPassThrough requires a state that was not visited and is no longer reachable. They are in the order of the
+// document.
 func (d *Definition) BlockedStates(state string, facts Facts) []string {
 	ahead := map[string]bool{}
 	ways := map[string][]string{}

@@ -196,11 +196,10 @@ func matchToken(active []*maskNode, token string) []*maskNode {
 	return next
 }
 
-// Scrubber returns a function that removes the sensitive values of the documents from text that
-// leaves the process, however they got into it. It removes strings and numbers of at least four
-// bytes, also from inside a sensitive object or array, and also in their escaped JSON form. The
-// documents are read only when the function is first called. The function is never nil and is safe
-// for concurrent use.
+// Scrubber returns a function that removes the sensitive values of the documents from text that leaves the process,
+// however they got into it. It removes strings and numbers of at least four bytes, including those inside a sensitive
+// object or array, and also in their escaped JSON form. The documents are read only when the function is first
+// called. The function is never nil and is safe for concurrent use.
 func (d *Definition) Scrubber(docs ...json.RawMessage) func(string) string {
 	return d.newScrubber(func(yield func(document.JSON) bool) {
 		for _, doc := range docs {

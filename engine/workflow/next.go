@@ -13,13 +13,13 @@ import (
 type NextAction struct {
 	Action      string `json:"action"`
 	Description string `json:"description,omitempty"`
-	// Requires lists the fields that the data must bring: those that the action requires, and those
-	// that the target state requires and the context lacks. With several possible targets, it
-	// includes only the fields that all of them require.
+	// Requires lists the fields that the data must contain: those that the action requires, and those that the target
+	// state requires and the context lacks. With several possible targets, it includes only the fields that all of
+	// them require.
 	Requires []string `json:"requires,omitempty"`
 	// Writes lists the only top-level fields that the data may have; absent if there is no restriction.
 	Writes []string `json:"writes,omitzero"`
-	// Needs lists what else the move depends on, in addition to the workflow's own rules.
+	// Needs lists the persons and components that the move depends on, in addition to the workflow's rules.
 	Needs []Need `json:"needs,omitempty"`
 }
 

@@ -308,7 +308,7 @@ func firstField(name string) string {
 	return first
 }
 
-// Limits of confidence that follow from how the judge settles.
+// Limits of confidence that follow from the rules of the judge.
 const (
 	// bestUncalibrated is the highest confidence that an uncalibrated model's answer can reach:
 	// its own figure, at most 0.99, shrunk toward one half.
@@ -348,7 +348,7 @@ func keyOfModel(r judge.Rubric, name string) string {
 	return "model"
 }
 
-// checkBlankMoves follows the moves that need neither data nor context from the start, up to those
+// checkBlankMoves follows, from the initial state, the moves that need neither data nor context, and reports those
 // that a model would judge. A validator counts as a need, because its requirements are unknown.
 func checkBlankMoves(s *linter) {
 	if s.graph.initial == nowhere || len(listPromisedFields(nil, s.InputSchema)) > 0 || s.needsContext(s.InitialState) {
@@ -547,8 +547,8 @@ var claimPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|[^.\w$])(data|context)\s*\??\.\s*evidence\b`)
 })
 
-// checkClaimedEvidence looks for scripts that mistake the agent's data for fetched evidence. It
-// skips transitions whose data must have a field "evidence", which is then meant.
+// checkClaimedEvidence looks for scripts that mistake the agent's data for fetched evidence. It skips transitions
+// that require a field "evidence" in the data: their scripts mean that field.
 func checkClaimedEvidence(s *linter) {
 	s.visitTransitions(func(from *State, t *Transition) {
 		if len(t.Evidence) == 0 || slices.Contains(listPromisedFields(t.RequiredFields, t.Schema), "evidence") {
