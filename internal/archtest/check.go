@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// maxLines is the maximum length of a Go file that is not a test. A longer one contains two things.
+// maxLines is the maximum length of a Go file that is not a test. A longer file does more than one thing.
 const maxLines = 800
 
 // File holds the properties of one Go file that the rules check.

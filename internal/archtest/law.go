@@ -14,7 +14,7 @@ const Module = "github.com/gavel-mcp/gavel"
 // Root is the folder of the package that has the module's own import path.
 const Root = "."
 
-// Ground is the package that every package may import, and that imports none of this module.
+// Ground is the package that every package may import, and that imports no other package of this module.
 const Ground = "validators/document"
 
 // Package is one row of the import law. Paths are relative to Module.
@@ -62,8 +62,8 @@ var services = []string{
 	"internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/process", "internal/clientstate",
 }
 
-// calls lists what only modules share: which calls rules match, and sessions with other MCP servers. The core must not
-// import it.
+// calls lists the packages that only modules share: internal/gate matches calls with gates, and internal/upstream holds
+// sessions with other MCP servers. The core must not import them.
 var calls = []string{"internal/gate", "internal/upstream"}
 
 // moduleFolder contains a folder for each removable module.
@@ -95,7 +95,7 @@ var commands = []string{
 // Packages is the import law, bottom first. A package that is not listed may not exist, because adding one is a
 // decision about the architecture. A row may name a package that does not exist yet.
 var Packages = []Package{
-	// Layer 0: imports nothing of this module but the ground.
+	// Layer 0: packages that import only Ground and each other.
 	{Path: Ground},
 	{Path: "internal/fairshare"},
 	{Path: "internal/junit"},
@@ -172,7 +172,7 @@ var Packages = []Package{
 	// Layer 6c: faces. They must not import one another.
 	{Path: "internal/mcp/face", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcp/wire"})},
 	{Path: "internal/rest", May: slices.Concat(below5, services, []string{"internal/operation"})},
-	// The client of the REST face encodes requests with the code of the face.
+	// The REST client encodes requests with the code of the REST face.
 	{Path: "internal/rest/client", May: slices.Concat(below5, []string{"internal/egress", "internal/rest", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
