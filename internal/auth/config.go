@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Config is section "auth" of the configuration file.
+// Config is the section "auth" of the configuration file.
 type Config struct {
 	// Issuers are the trusted issuers of signed tokens, in file order.
 	Issuers []Issuer

@@ -1,4 +1,4 @@
-// Package auth identifies the callers on the network.
+// Package auth identifies callers on the network.
 //
 // It guarantees:
 //
@@ -41,8 +41,8 @@ type Identity struct {
 	// Credential identifies the credential in logs and quotas: a token's id, or a JWT's issuer and subject. It is not
 	// secret.
 	Credential string
-	// Events is the folder for whose sessions the credential may post events; it then permits nothing else. ""
-	// permits no events.
+	// Events is the folder whose sessions the credential may post events for. If it is set, the credential permits
+	// nothing else; "" permits no events.
 	Events string
 	// Expires is when the credential expires; zero means never.
 	Expires time.Time

@@ -55,7 +55,7 @@ type Issuer struct {
 	Roots *x509.CertPool
 }
 
-// DefaultAlgorithms are the public-key algorithms in use. A shared secret (HS256) or no signature can never be
+// DefaultAlgorithms are the accepted public-key algorithms. A shared secret (HS256) or no signature can never be
 // allowed: the former would have to be known here, the latter proves nothing.
 var DefaultAlgorithms = []string{oidc.RS256, oidc.ES256, oidc.PS256, oidc.EdDSA, oidc.RS384, oidc.RS512, oidc.ES384, oidc.ES512, oidc.PS384, oidc.PS512}
 
@@ -102,7 +102,7 @@ func (i Issuer) mayFetch(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && i.PrivateNetwork && (host == "localhost" || host == "127.0.0.1" || host == "::1")
 }
 
-// strength orders the roles, for callers with several.
+// strength orders the roles from weakest to strongest, for callers with several.
 var strength = []engine.Role{engine.RoleAuditor, engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator}
 
 // JWT authenticates tokens signed by an issuer.
@@ -169,7 +169,7 @@ func (j *JWT) Authenticate(ctx context.Context, bearer string) (Identity, error)
 }
 
 const (
-	maxPrincipal = 200  // length of its id in bytes
+	maxPrincipal = 200  // bytes in a principal's id
 	maxYear      = 9999 // later times have no RFC 3339 form
 )
 

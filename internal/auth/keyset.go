@@ -103,8 +103,8 @@ func isAccessToken(h jose.Header) bool {
 	return false
 }
 
-// get returns the keys. With refresh, it returns newer keys than those that did not match, unless they were requested
-// just now.
+// get returns the keys. With refresh, it requests them again, because none of them matched, unless the last request was
+// less than refetchAfter ago.
 func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()

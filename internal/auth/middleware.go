@@ -33,8 +33,8 @@ type Options struct {
 	// MaxFailures is how many bad credentials an address may send per minute before it gets 429; 0 means 30. A valid
 	// credential is always accepted.
 	MaxFailures int
-	// Recheck is how often the credential of a GET in progress, such as an event stream, is checked again, so that
-	// the request ends soon after its credential; 0 means 10 seconds.
+	// Recheck is how often the credential of a GET in progress, such as an event stream, is checked again; 0 means 10
+	// seconds. The request thus ends soon after its credential.
 	Recheck time.Duration
 	Logger  *slog.Logger // required
 }
@@ -81,7 +81,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(context.WithValue(NewContext(r.Context(), id), againKey{}, again))
 		r.Header = maps.Clone(r.Header)
 		r.Header.Del("Authorization")
-		if r.Method == http.MethodGet { // however Accept asks for a stream
+		if r.Method == http.MethodGet { // any GET may be a stream, whatever its Accept header says
 			ctx, stop := g.whileValid(r.Context())
 			defer stop()
 			r = r.WithContext(ctx)
@@ -169,8 +169,8 @@ func RateLimit(perSecond float64, burst int) func(http.Handler) http.Handler {
 	}
 }
 
-// mostRemembered limits how many principals, and how many addresses with bad credentials, are remembered: the most
-// recently seen.
+// mostRemembered limits how many principals, and how many addresses with bad credentials, are remembered. The least
+// recently seen are forgotten.
 const mostRemembered = 10_000
 
 type limiter struct {

@@ -48,7 +48,6 @@ type tokenFile struct {
 	Tokens  []Token `json:"tokens"`
 }
 
-// encodeTokens encodes the document.
 func encodeTokens(byID map[string]Token) ([]byte, error) {
 	doc := tokenFile{Version: 1, Tokens: sortTokens(byID)}
 	if slices.ContainsFunc(doc.Tokens, func(t Token) bool { return t.Events != "" }) {
@@ -186,8 +185,8 @@ func (f *tokensInFile) update(edit func(map[string]Token) error) (map[string]Tok
 // tokensEntry is the name of the tokens among a database's entries.
 const tokensEntry = "tokens"
 
-// loadTime limits how long a database may take to report whether the tokens changed, for which requests wait.
-// updateTime limits a change.
+// loadTime limits how long a request waits for the database to report whether the tokens changed. updateTime limits a
+// change.
 const (
 	loadTime   = 2 * time.Second
 	updateTime = 15 * time.Second
@@ -224,7 +223,8 @@ func (d *tokensInDatabase) load(maxAge time.Duration) (map[string]Token, error) 
 	return d.byID, d.failed
 }
 
-// look reads the tokens if they changed. It waits this long for the database; the query continues in the background.
+// look reads the tokens if they changed. It waits at most this long for the database; after that, the query continues
+// in the background.
 func (d *tokensInDatabase) look(wait time.Duration) {
 	if d.looking == nil {
 		answer, seen := make(chan look, 1), d.seen

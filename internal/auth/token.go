@@ -35,8 +35,8 @@ type Token struct {
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 	RevokedAt *time.Time `json:"revokedAt,omitempty"`
 	LastUsed  *time.Time `json:"lastUsed,omitempty"`
-	// Digest is the SHA-256 of the whole token, in hex. A token has 256 random bits, so that a slow digest would not
-	// add protection.
+	// Digest is the SHA-256 of the whole token, in hex. A token has 256 random bits, so a slow digest would not add
+	// protection.
 	Digest string `json:"sha256"`
 }
 
@@ -82,7 +82,7 @@ type NewToken struct {
 	Events string
 	// Expires is when the token expires; zero means never.
 	Expires time.Time
-	// Local allows principals of this machine, as which gavel mcp and the command line act.
+	// Local allows principals of this machine (local:...), which gavel mcp and the command line use.
 	Local bool
 }
 
@@ -92,7 +92,7 @@ var (
 	tokenForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gvl_([0-9a-f]{16})_[A-Za-z0-9_-]{43}$`) })
 )
 
-// maxFolder limits the length of NewToken.Events.
+// maxFolder limits the length of NewToken.Events, in bytes.
 const maxFolder = 4096
 
 // ErrBadToken is returned if a token cannot be created as requested.

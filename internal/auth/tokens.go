@@ -43,8 +43,8 @@ func newTokens(kept storage) (*Tokens, error) {
 	return t, err
 }
 
-// The maximum age of known tokens. It matters for a database, where each check is a network query. An unknown token
-// may be new.
+// The maximum age of the loaded tokens when a known or an unknown token is checked. It matters for a database, where
+// each load is a network query. An unknown token may be new, so its limit is shorter.
 const (
 	knownAge   = 250 * time.Millisecond
 	unknownAge = 10 * time.Millisecond
