@@ -76,7 +76,7 @@ func Load(path string) (*File, error) {
 	return Parse(path, text)
 }
 
-// Parse is Load for a file at path with the given text.
+// Parse is like Load, for a file at path with the given text.
 func Parse(path string, text []byte) (*File, error) {
 	root, err := document.Parse(path, text, document.Limits{Bytes: MaxBytes})
 	if err != nil {
