@@ -52,7 +52,7 @@ func Bound(t T, size int, read func()) {
 
 var one sync.Mutex // serialises measurements: both figures are for the whole process
 
-// measureCost measures once. A memory figure of up to enough bytes may be the amount allocated.
+// measureCost measures once. A memory figure of at most enough bytes may be the amount allocated instead of the peak.
 func measureCost(read func(), enough uint64) Cost {
 	one.Lock()
 	defer one.Unlock()
