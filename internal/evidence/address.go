@@ -122,7 +122,7 @@ func (a *addressTemplate) arguments() []string {
 	return out
 }
 
-// expand inserts values into the address, or returns the problem of one.
+// expand inserts values into the address. problem describes a value that does not fit, or is "".
 func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem string) {
 	var b strings.Builder
 	b.WriteString(a.scheme + "://" + a.host)

@@ -110,7 +110,8 @@ func scalarText(v document.JSON) (text string, ok bool) {
 	}
 }
 
-// templateValues returns the arguments as texts for templates, or the problem of one.
+// templateValues returns the arguments as texts for templates. problem describes an argument that cannot be one, or is
+// "".
 func templateValues(given document.JSON) (values map[string]string, problem string) {
 	values = map[string]string{}
 	for name, value := range given.Sorted() {

@@ -109,7 +109,7 @@ func waitFor(ctx context.Context) time.Duration {
 	return patience
 }
 
-// newJob builds the job for a runner. The error is process.Command's.
+// newJob builds the job for a runner. The caller reports an error as a failure to start the command.
 func (b *background) newJob(ctx context.Context, kept results, r judge.EvidenceRequest, argv []string) (job, error) {
 	found, err := process.Command(ctx, b.program, argv, b.env)
 	if err != nil {

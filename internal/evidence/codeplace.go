@@ -18,8 +18,7 @@ type runner struct {
 	file bool
 }
 
-// No list of programs and their options can be complete. This one has the usual ones, to catch mistakes of an
-// operator.
+// No list of programs and their options can be complete. This one has the common ones, to catch an operator's mistakes.
 var runners = sync.OnceValue(func() []runner {
 	return []runner{
 		{

@@ -100,8 +100,8 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 	return c.result(cmd.ProcessState, sink)
 }
 
-// endWithContext limits how long a command lives after its context. The result reports whether the command was killed
-// for that reason.
+// endWithContext limits how long a command lives after its context ends. The result reports whether the command was
+// killed for that reason.
 func endWithContext(cmd *exec.Cmd) *atomic.Bool {
 	var killed atomic.Bool
 	kill := cmd.Cancel

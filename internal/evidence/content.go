@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// maxResultDepth leaves room for the structures that a result is embedded in.
+// maxResultDepth limits the nesting of a result. It leaves room for the structures that embed the result.
 const maxResultDepth = 56
 
 // failedFetch returns a FetchResult without content.

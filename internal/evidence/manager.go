@@ -97,8 +97,8 @@ type Manager struct {
 
 var _ judge.Fetcher = (*Manager)(nil)
 
-// New checks cfg and prepares for fetching. It fetches nothing and starts no process. The error is document.Errors, with
-// one issue for each mistake. Things that are only missing at the moment, such as a program, are in Warnings.
+// New checks cfg and prepares for fetching. It fetches nothing and starts no process. The error is document.Errors,
+// with one issue for each mistake. Things that are missing only at the moment, such as a program, are in Warnings.
 func New(cfg Config, opts Options) (*Manager, error) {
 	if opts.LookupEnv == nil {
 		opts.LookupEnv = os.LookupEnv

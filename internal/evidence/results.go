@@ -26,7 +26,7 @@ const ResultsFolder = "gavel.evidence"
 // makes the call. The lock ends with the process, so others need not wait for the call's deadline.
 const CallsFolder = "gavel.calls"
 
-// How long an outcome is valid while its tree is unchanged: a result, and a failure without one.
+// How long an outcome is valid while its tree is unchanged: a result, and a failure.
 const (
 	resultCounts  = 24 * time.Hour
 	failureCounts = 2 * time.Minute
@@ -107,7 +107,7 @@ func (r results) save(id string, o outcome) error {
 	return r.write(id+".result", text)
 }
 
-// openCache returns the cached knowledge of a tree's files. keep saves it after use.
+// openCache returns what is cached about a tree's files. keep saves it after use.
 func (r results) openCache(root string) (known *worktree.Cache, keep func()) {
 	sum := sha256.Sum256([]byte(root))
 	name := hex.EncodeToString(sum[:16]) + ".tree"
