@@ -5,8 +5,8 @@
 //   - No caller holds more than its share.
 //   - Waiting callers are served in order of the time that they have used (start-time fair queueing: Goyal, Vin, Cheng,
 //     SIGCOMM 1996).
-//   - A caller with few waiting calls is never rejected because another has many: if the queue is full, the newest
-//     call of the caller with the most waiting calls is dropped.
+//   - A caller with few waiting calls is never rejected because another has many. If the queue is full, the newest call
+//     of the caller with the most waiting calls is dropped.
 //
 // A caller is the principal that makes a call, never the owner of the thing that is called. The package must
 // never know the purpose of a permit, and imports no other package of this module.
