@@ -34,7 +34,7 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && err2 == nil && os.SameFile(held, there)
 }
 
-// Note replaces the contents of the lock file, which anyone may read.
+// Note replaces the contents of the lock file, which other processes can read without the lock.
 func (l *Lock) Note(text []byte) error {
 	if err := l.file.Truncate(0); err != nil {
 		return err

@@ -17,7 +17,7 @@ func isLocked(f *os.File) (bool, error) {
 	return false, err
 }
 
-// lockFile locks a byte far beyond the contents, which other processes could otherwise not read.
+// lockFile locks a byte far beyond the contents, because other processes cannot read locked bytes.
 func lockFile(f *os.File, flags uint32) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{OffsetHigh: 1 << 30})
 }
