@@ -13,9 +13,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Check compares the gates with the workflow definitions that they name, which must be the newest ones of operators.
-// If all is false, definitions may be incomplete, and gates on a missing workflow are not reported. The error is
-// document.Errors.
+// Check compares the gates with the workflow definitions that they name. definitions must hold, by name, the newest
+// version that an operator defined. If all is false, some may be missing, and gates on a missing workflow are not
+// reported. The error is document.Errors.
 func (c Config) Check(definitions map[string]*workflow.Definition, all bool) error {
 	var faults document.Errors
 	for _, g := range c.Gates {
@@ -37,12 +37,12 @@ func (c Config) Check(definitions map[string]*workflow.Definition, all bool) err
 	return faults
 }
 
-// CheckDefinition is Check for the gates of one workflow.
+// CheckDefinition runs Check for the gates of one workflow.
 func (c Config) CheckDefinition(d *workflow.Definition) error {
 	return c.Check(map[string]*workflow.Definition{d.Name: d}, false)
 }
 
-// CheckIn is Check with the definitions that an engine has.
+// CheckIn runs Check with the definitions of an engine.
 func (c Config) CheckIn(ctx context.Context, e Definitions, operator engine.Principal) error {
 	named := make([]string, len(c.Gates))
 	for i, g := range c.Gates {
@@ -55,13 +55,14 @@ func (c Config) CheckIn(ctx context.Context, e Definitions, operator engine.Prin
 	return c.Check(definitions, true)
 }
 
-// Definitions has the definitions of workflows: an *engine.Engine.
+// Definitions reads workflow definitions. *engine.Engine implements it.
 type Definitions interface {
 	List(ctx context.Context, p engine.Principal) ([]engine.DefinitionSummary, error)
 	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
 }
 
-// listDefinitions lists the workflows of operators, those that are named with their newest definitions.
+// listDefinitions returns the workflows that operators defined, by name: with the newest definition if the name is in
+// named, and with nil otherwise.
 func listDefinitions(ctx context.Context, e Definitions, operator engine.Principal, named ...string) (map[string]*workflow.Definition, error) {
 	definitions := map[string]*workflow.Definition{}
 	if len(named) == 0 {
@@ -86,7 +87,7 @@ func listDefinitions(ctx context.Context, e Definitions, operator engine.Princip
 	return definitions, nil
 }
 
-// Fits reports whether the gate fits a definition. An instance may be pinned to an older version that it does not
+// Fits reports whether the gate fits a definition. An instance may be pinned to an older version that the gate does not
 // fit.
 func (g Gate) Fits(d *workflow.Definition) bool { return len(g.check(d)) == 0 }
 

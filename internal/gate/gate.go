@@ -33,8 +33,8 @@ const (
 
 // Gate binds a tool to the states of a workflow in which it may be called.
 type Gate struct {
-	// Tool is the name that clients use. For a builtin tool, it is that tool with the gate's name if it has one:
-	// "builtin:shell push".
+	// Tool is the name that clients use. For a builtin tool it is Builtin, followed by the gate's own name if it has
+	// one: "builtin:shell push".
 	Tool string
 	// Builtin is the coding agent's own tool, or "" for a tool of another server. When selects the uses that the gate
 	// covers; nil selects all.
@@ -50,7 +50,7 @@ type Gate struct {
 	Data, Result *Template
 	// Bind lists the arguments that must equal frozen fields.
 	Bind []engine.Binding
-	// MaxCalls limits the calls in one stay in a state; 0 means no limit.
+	// MaxCalls limits the calls during one stay in a state; 0 means no limit.
 	MaxCalls int
 	// MaxArguments limits the arguments, in bytes; 0 means the engine's limit.
 	MaxArguments int

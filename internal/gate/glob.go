@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// isRecursive reports whether a command acts on everything in the folders that it names. Copy commands do not count:
-// the name of the copy does not reveal what the folder contains.
+// isRecursive reports whether a command acts on everything in the folders that it names. cp does not count: the name of
+// the copy does not reveal what the folder contains.
 func isRecursive(c shell.Command) bool {
 	switch programOf(c) {
 	case "mv", "find", "rsync", "git":
@@ -87,7 +87,7 @@ func partsIntersect(name, pattern []string, below bool) bool {
 	return row[0]
 }
 
-// maxGlob limits the length of compared patterns, in characters. File systems allow no longer names.
+// maxGlob limits the length of compared patterns, in characters. File systems do not allow longer names.
 const maxGlob = 255
 
 // globsIntersect reports whether one name can match both patterns of *, ? and brackets (treated as ?).

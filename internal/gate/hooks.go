@@ -60,7 +60,7 @@ type Finish struct {
 	States   []string
 	// Attempts is how often an agent is kept from stopping in other states while the workflow does not move.
 	Attempts int
-	// Start starts the workflow with the session.
+	// Start starts the workflow when the session starts.
 	Start bool
 }
 
@@ -101,8 +101,9 @@ func readFinish(o *document.ObjectReader) *Finish {
 	return f
 }
 
-// Check compares the section with the workflow definitions, which must be the newest ones of operators. If all is
-// false, definitions may be incomplete, and a missing workflow is not reported. The error is document.Errors.
+// Check compares the section with the workflow definitions. definitions must hold, by name, the newest version that an
+// operator defined. If all is false, some may be missing, and a missing workflow is not reported. The error is
+// document.Errors.
 func (h Hooks) Check(definitions map[string]*workflow.Definition, all bool) error {
 	if h.Finish == nil {
 		return nil
@@ -137,7 +138,7 @@ func (h Hooks) Check(definitions map[string]*workflow.Definition, all bool) erro
 	return faults
 }
 
-// CheckIn is Check with the definitions that an engine has.
+// CheckIn runs Check with the definitions of an engine.
 func (h Hooks) CheckIn(ctx context.Context, e Definitions, operator engine.Principal) error {
 	if h.Finish == nil {
 		return nil
@@ -149,7 +150,7 @@ func (h Hooks) CheckIn(ctx context.Context, e Definitions, operator engine.Princ
 	return h.Check(definitions, true)
 }
 
-// CheckDefinition is Check for one workflow.
+// CheckDefinition runs Check for one workflow.
 func (h Hooks) CheckDefinition(d *workflow.Definition) error {
 	return h.Check(map[string]*workflow.Definition{d.Name: d}, false)
 }

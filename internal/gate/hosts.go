@@ -54,7 +54,7 @@ func fitHosts(c shell.Command, hosts []string) (f fit) {
 	return f
 }
 
-// addressesIn returns the names in program text among a command's words.
+// addressesIn returns the parts of a word that may be addresses, if the word is program text.
 func addressesIn(c shell.Command, word shell.Word) []string {
 	if c.Plain || !strings.ContainsAny(word.Text, " '\"()\n") {
 		return nil

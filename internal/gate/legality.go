@@ -38,7 +38,7 @@ type Refusal struct {
 // definition that the instance is pinned to. may reports whether the caller may use another server's tool at all.
 func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
 	r := Refusal{Message: fmt.Sprintf("%s needs the state %s; the workflow %s (%s) ", g.wording().begin(), quoteList(g.States), at.Workflow, at.ID)}
-	held := g.Subject != nil || g.Builtin != "" // a new workflow for the subject needs the release of this one
+	held := g.Subject != nil || g.Builtin != "" // a subject gets a new workflow only once this one is released
 	if at.Status != record.Running {
 		r.Message += fmt.Sprintf("has ended in %q.", at.State)
 		r.Hint = "Begin another one with workflow.start."

@@ -122,7 +122,7 @@ func (u Use) anyPath(paths []Path, patterns []string, below bool) (f fit) {
 	return f
 }
 
-// matchScript is match for a shell line, for a gate on any builtin tool.
+// matchScript is like match, for a shell line and a gate on any builtin tool.
 func (g Gate) matchScript(u Use) (Match, bool) {
 	m, entries := Match{Gate: g}, g.When
 	if len(entries) == 0 {
@@ -325,7 +325,7 @@ func (u Use) fitCode(c shell.Command, patterns []string) fit {
 	return fit{}
 }
 
-// codeNames returns the names in program text among a command's words.
+// codeNames returns the possible names in those words of a command that are program text.
 func codeNames(c shell.Command) (names []string) {
 	if c.Plain || findSubcommand(c) != nil {
 		return nil

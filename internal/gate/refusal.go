@@ -50,8 +50,8 @@ func ExplainDecision(d engine.Decision) string {
 	return cmp.Or(strings.Join(d.Violations, " "), d.Reasoning)
 }
 
-// RefuseForeign refuses an instance that the gate does not apply to: one of another workflow, one that no operator
-// defined, or one of a version that the gate does not fit. It returns nil if the gate applies.
+// RefuseForeign refuses an instance that the gate does not apply to, and returns nil if the gate applies. A gate does
+// not apply to another workflow, to one that no operator defined, or to a version that it does not fit.
 func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Definition) *Refusal {
 	switch {
 	case !operator && g.Builtin != "":

@@ -30,9 +30,9 @@ var idleOptions = map[string][]string{
 	"make":  {"-n", "-q", "-t", "--just-print", "--recon", "--question", "--touch"},
 }
 
-// Settles reports whether the end of the use shows how the gate's command ended. The command must be the whole line
-// and match the gate's entry. If no action is judged before it, the command may have only options known to be
-// harmless. With one, it may have no option known to make it do nothing (make -n test).
+// Settles reports whether the end of the use shows how the gate's command ended. The command must be the whole line and
+// match the gate's entry. If an action is judged before it, the command must not have an option known to make it do
+// nothing (make -n test). If no action is, it may have only options known to be harmless.
 func (m Match) Settles(u Use) bool {
 	if u.Tool != BuiltinShell {
 		return true

@@ -31,7 +31,7 @@ const (
 	UnknownLineAllow UnknownLine = "allow" // treat the line as one that does not belong to the gate
 )
 
-// whenKeys lists the keys of an entry by builtin tool.
+// whenKeys lists the keys that a "when" entry may have, by builtin tool.
 var whenKeys = map[string][]string{
 	BuiltinShell: {"program", "args", "path", "host"},
 	BuiltinEdit:  {"path"},

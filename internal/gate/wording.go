@@ -80,7 +80,7 @@ func (g Gate) Name(use string) Gate {
 // Uses returns what the gate covers, as sentences to an agent name it: `git push`, ops__deploy.
 func (g Gate) Uses() string { return g.wording().what }
 
-// begin returns what for the beginning of a sentence.
+// begin returns w.what for the beginning of a sentence.
 func (w wording) begin() string {
 	if rest, ok := strings.CutPrefix(w.what, anything); ok {
 		return "Any " + rest
@@ -88,7 +88,7 @@ func (w wording) begin() string {
 	return w.what
 }
 
-// not begins a sentence: `git push` was not run.
+// not returns the beginning of a sentence, for example "`git push` was not run".
 func (w wording) not() string {
 	if rest, ok := strings.CutPrefix(w.what, anything); ok {
 		return "No " + rest + " was " + w.done
@@ -96,7 +96,7 @@ func (w wording) not() string {
 	return w.what + " was not " + w.done
 }
 
-// anything is the prefix of what for a gate that covers every use of a tool.
+// anything is the prefix of w.what for a gate that covers every use of a tool.
 const anything = "any "
 
 // Describe returns how sentences to an agent refer to a gated tool. A builtin tool is described by what the agent
