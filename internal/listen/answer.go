@@ -81,7 +81,7 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// leaveBody avoids waiting for a body that is not wanted.
+// leaveBody closes the connection after an error, instead of waiting for the rest of an unwanted body.
 func (a *answer) leaveBody(status int) {
 	if status >= http.StatusBadRequest && a.request.ProtoMajor == 1 && !a.body.ended.Load() {
 		a.Header().Set("Connection", "close")

@@ -35,8 +35,8 @@ type Config struct {
 	// AllowedHosts are additional host names, with or without a port, that requests may name. Loopback names are
 	// always allowed, and so is the address that was connected to, unless the listener is a loopback one.
 	AllowedHosts []string
-	// AllowedOrigins (scheme://host[:port]) are those whose browser pages may call and read the answers. Pages of the
-	// called host may always call, and so may loopback pages if the listener is a loopback one; unless listed, they
+	// AllowedOrigins (scheme://host[:port]) are the origins whose browser pages may call and read the answers. Pages of
+	// the called host may always call, and so may loopback pages if the listener is a loopback one; unless listed, they
 	// get no permission to read the answers.
 	AllowedOrigins []string
 
@@ -45,7 +45,7 @@ type Config struct {
 	// MaxHeader limits all headers of a request in bytes, and is at least 1 KiB; larger ones get 431.
 	MaxHeader int
 	// MaxConns limits the connections. A further one closes the connection that has been idle longest, of the holder
-	// with the most.
+	// with the most connections.
 	MaxConns int
 	// MaxRequests limits the requests in flight, MaxStreams the event streams (answers to GET, and CountAsStream). A
 	// principal may have half of them. Further requests wait in line, see Admit; further streams get 503.

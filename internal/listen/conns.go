@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// counted is a listener that limits its connections. One more than MaxConns closes the connection that has been
-// without a request longest, of the holder with the most connections. If all of them are in use, further connections
-// are accepted only for health paths and to refuse others with an error.
+// counted is a listener that limits its connections. A connection beyond MaxConns closes the one that has been without
+// a request longest, of the holder with the most connections. If all are in use, further connections are accepted only
+// for the paths in Config.Unlimited, and to refuse other requests with an error.
 type counted struct {
 	net.Listener
 	conns *crowd

@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// crowd limits things that holders can lose again: connections without a request, requests that have not begun, bytes
-// of their bodies. When it is full, the holder with the most loses what it has held longest. No holder therefore
-// keeps more than half while another one arrives, and a holder with little loses nothing because of others.
+// crowd limits things that can be taken from their holders: connections without a request, requests that have not
+// begun, bytes of their bodies. When it is full, the holder with the most loses what it has held longest. No holder
+// therefore keeps more than half while another one arrives, and a holder with little loses nothing because of others.
 type crowd struct {
 	limit int64
 
@@ -161,7 +161,7 @@ func evictAll(victims []*member) {
 	}
 }
 
-// --- under the lock -----------------------------------------------------------------
+// The functions below require c.mu.
 
 // makePlace removes members until the additional weight fits. It returns false if there are none, or if the next one
 // would be except.

@@ -21,7 +21,8 @@ const (
 	maxFields  = 100
 )
 
-// checkRequest returns why a request is refused, before anything else is done with it.
+// checkRequest checks a request before anything else is done with it. If the request is refused, it returns the reason
+// and false.
 func (s *Server) checkRequest(r *http.Request) (problem, bool) {
 	switch {
 	case !slices.Contains(methods, r.Method):
@@ -48,8 +49,8 @@ func (s *Server) checkRequest(r *http.Request) (problem, bool) {
 	return problem{}, true
 }
 
-// checkHeaders checks the total size and the number of headers. net/http has a coarser limit of its own, which bounds
-// their memory.
+// checkHeaders checks the total size and the number of headers. net/http also has a coarser limit, which bounds their
+// memory.
 func (s *Server) checkHeaders(r *http.Request) bool {
 	size, fields := len(r.RequestURI)+len(r.Host), 0
 	for name, values := range r.Header {
@@ -117,7 +118,7 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
-// loopbackName reports whether a host can only be this machine. No name service is asked for such hosts, so that they
+// loopbackName reports whether a host can only be this machine. Such a host is never looked up in a name service, so it
 // cannot be rebound.
 func loopbackName(host string) bool {
 	if host == "localhost" {
@@ -127,7 +128,7 @@ func loopbackName(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// hostAllowed blocks pages whose name was rebound to this address, because their browser still sends their name.
+// hostAllowed blocks web pages that reach this address by DNS rebinding: their browser still sends the page's own host.
 func (s *Server) hostAllowed(r *http.Request) bool {
 	host := hostOf(r.Host)
 	switch {

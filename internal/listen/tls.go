@@ -20,7 +20,7 @@ var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// newTLS returns nil without a certificate.
+// newTLS returns the TLS configuration, or nil if no certificate is configured.
 func newTLS(c Config) (*tls.Config, error) {
 	if c.CertFile == "" {
 		return nil, nil //nolint:nilnil // plain HTTP is valid
