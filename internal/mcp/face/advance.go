@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// advance performs an action. If the move was just parked and an operator allowed it, advance asks a person through
-// the client. A client of the newer protocol era repeats the call with the answer.
+// advance performs an action. If the move was just parked and an operator allowed it, advance asks a person through the
+// client. Clients that use a modern protocol version repeat the call with the answer.
 func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.MultiRoundTripParams, req engine.AdvanceRequest) (*mcp.CallToolResult, error) {
 	repeated := again.RequestState != "" || len(again.InputResponses) > 0
 	if repeated && f.cfg.Elicit {

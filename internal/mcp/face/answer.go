@@ -39,8 +39,8 @@ type errorAnswer struct {
 const maxText = 1 << 20
 
 // answer returns the answer of a tool; refused marks a move that did not happen. The text is the content as JSON,
-// unless that exceeds maxText. The content is also returned as structured content if the text is not the JSON, or if
-// the tool is listed with an output schema, because the protocol then requires it.
+// unless that exceeds maxText. Structured content is returned too if the text is not the JSON, or if the tool is listed
+// with an output schema: the protocol then requires it.
 func (f *Face) answer(content any, refused bool) (*mcp.CallToolResult, error) {
 	doc, err := document.Marshal(content)
 	if err != nil {

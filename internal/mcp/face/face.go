@@ -1,5 +1,5 @@
-// Package face is gavel's MCP face: it binds tool calls to operations, calls the engine, and encodes the results.
-// internal/mcp/wire implements the protocol.
+// Package face implements gavel's own tools, resources and prompt for MCP clients: it binds tool calls to operations,
+// calls the engine, and encodes the results. internal/mcp/wire implements the protocol.
 //
 // It promises:
 //   - The structured content of an answer conforms to the tool's declared schema.
@@ -139,7 +139,7 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 	return f.wire.ServeStdio(ctx, f.cfg.Principal, in, out) //nolint:wrapcheck // the error is complete
 }
 
-// Handler returns the face over HTTP. Call Close when done with it.
+// Handler returns a handler that serves the face over HTTP. Call Close when done with it.
 func (f *Face) Handler() *wire.Endpoint { return f.wire.Handler() }
 
 // instructions are text that a client may show its model.

@@ -31,7 +31,7 @@ var formSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"required":["decision","reason"]}`)
 
 // reviewForm returns the form that asks a person about a review. Text from others comes last, as JSON or on one line,
-// so that it cannot imitate the gate's own text.
+// so that it cannot imitate gavel's own text.
 func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
 	var b strings.Builder
 	fmt.Fprintf(&b, "An agent requests %q in the workflow %q (instance %s), and a person must decide.\n", v.Action, v.Workflow, v.Instance)
@@ -50,7 +50,7 @@ func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
 }
 
 // truncateText returns text for a person's screen: on one line, without characters that a terminal would interpret or
-// hide. If it is too long, it is cut and says so.
+// hide. Text longer than most bytes is cut, and a note says how many bytes are missing.
 func truncateText(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {

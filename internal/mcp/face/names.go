@@ -19,10 +19,13 @@ const (
 
 func (n ToolNames) isKnown() bool { return n == Auto || n == Dotted || n == Underscore }
 
-// dotless lists words in the names of clients that reject a whole request because of one tool with a dot in its name,
-// or omit the tool: Claude Desktop (barryw/ImmichMCP#4), Copilot in its CLI and JetBrains' editors
-// (github/copilot-cli#2581), Codex (openai/codex#8174), Cursor (bavix/gripmock#875, webstudio-is/webstudio#5960), and
-// the AI SDK's client, which passes names to the provider unchanged.
+// dotless lists words in client names. These clients omit a tool with a dot in its name, or reject the whole request
+// because of it:
+//   - Claude Desktop (barryw/ImmichMCP#4)
+//   - Copilot in its CLI and in JetBrains' editors (github/copilot-cli#2581)
+//   - Codex (openai/codex#8174)
+//   - Cursor (bavix/gripmock#875, webstudio-is/webstudio#5960)
+//   - the AI SDK's client, which passes names to the provider unchanged
 var dotless = []string{"claude-ai", "claude-desktop", "claude desktop", "copilot", "codex", "cursor", "ai-sdk"}
 
 func refusesDots(client string) bool {

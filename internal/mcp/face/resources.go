@@ -143,7 +143,7 @@ func (f *Face) Look(ctx context.Context, uri string) (s wire.Sight, err error) {
 	return s, nil
 }
 
-// isFollowed reports whether a path below a resource is one that can be subscribed to.
+// isFollowed reports whether a URI has the form of a resource that clients can subscribe to.
 func isFollowed(uri string) bool {
 	segments := strings.Split(strings.TrimPrefix(uri, scheme), "/")
 	switch len(segments) {

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// mostTimes limits how often a person is asked about one action while the instance stays at its revision. So an
-	// agent cannot repeat its call until the person presses the other button. It cannot do so with different data
-	// either, although those make another review.
+	// mostTimes limits how often a person is asked about one action while the instance stays at its revision. This
+	// stops an agent from repeating its call until the person presses the other button. Calls with different data count
+	// too, although each opens another review.
 	mostTimes = 3
 	// countedFor is how long the number of questions is remembered.
 	countedFor = 7 * 24 * time.Hour
 )
 
-// tickets are the questions that clients of the protocol era without server requests carry. The judged agent handles
-// the state that comes back with a person's answer. So the state is sealed for the principal and the call, and can be
-// used once.
+// tickets are questions to a person, for clients whose protocol version has no requests from the server. The judged
+// agent carries the state that comes back with the person's answer, so the state is sealed for the principal and the
+// call, and can be used only once.
 type tickets struct {
 	states *clientstate.States
 	lasts  time.Duration
@@ -70,7 +70,7 @@ func callBinding(principal string, raw json.RawMessage) []byte {
 	var v any
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.UseNumber()
-	_ = d.Decode(&v) // Uninstall has already parsed them
+	_ = d.Decode(&v) // BindTool has already parsed them
 	sum := sha256.Sum256(encodeJSON(v))
 	return encodeJSON([]string{principal, base64.RawURLEncoding.EncodeToString(sum[:])})
 }

@@ -24,7 +24,7 @@ type catalog struct {
 	declared map[string]mcp.Tool             // by their canonical names
 }
 
-// newCatalog returns the tools of the configured set. It includes those of reviews if someone can resolve reviews.
+// newCatalog returns the tools of the configured set. It includes those of reviews only if cfg.Reviews is set.
 func newCatalog(cfg Config) catalog {
 	c := catalog{set: cfg.Toolset, named: map[string]*operation.Operation{}, declared: map[string]mcp.Tool{}}
 	for _, op := range operation.All() {
