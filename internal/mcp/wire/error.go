@@ -46,7 +46,7 @@ func newError(code int, name, message, hint string) *Error {
 
 func invalidRequest(message, hint string) *Error { return invalidAs("invalid_request", message, hint) }
 
-// invalidAs is invalidRequest with a different code name.
+// invalidAs is like invalidRequest, but with another code name.
 func invalidAs(name, message, hint string) *Error {
 	return newError(codeInvalidRequest, name, message, hint)
 }
@@ -83,7 +83,7 @@ func explainParams(err error) *Error {
 	return newError(codeInvalidParams, "invalid_request", message, "See the method in the specification of the Model Context Protocol.")
 }
 
-// typeName returns the JSON name of a type that Go's decoder names.
+// typeName returns the JSON name for a type name of Go's decoder.
 func typeName(word string) string {
 	if word == "bool" {
 		return "boolean"

@@ -485,7 +485,8 @@ func (x *exchange) answer(s *session, running *sync.Map) {
 	out.finish(status, done.line(x.id, x.method == methodCallTool))
 }
 
-// statusOf returns the HTTP status for an error in 2026-07-28, in which proxies in front of a server can act on it.
+// statusOf returns the HTTP status for an error in protocol version 2026-07-28. Proxies in front of a server can act on
+// it.
 func statusOf(code int) int {
 	switch code {
 	case mcp.METHOD_NOT_FOUND:

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// writePatience limits how long a client may take to read one write. A client that does not read must not hold a
-// stream's lock or count against the stream limit.
+// writePatience is the deadline for one write. A client that does not read must not hold a stream's lock or count
+// against the stream limit.
 const writePatience = 30 * time.Second
 
 var (

@@ -33,7 +33,7 @@ func (w *Wire) newSession(remote bool, write func(line []byte) error) *session {
 	return &session{remote: remote, asks: newAsker(), watch: newWatch(w.cfg.Resources, w.cfg.Limits.Settle, write)}
 }
 
-// request is one request in progress. It implements mcp-go's view of a session.
+// request is one request in progress. It implements mcp-go's session interfaces.
 type request struct {
 	*session
 	ctx   context.Context //nolint:containedctx // mcp-go calls subscription methods without a context
@@ -64,7 +64,7 @@ func WithCaller(ctx context.Context, p engine.Principal) context.Context {
 }
 
 // CallerOf returns the principal on whose behalf a request is answered: the authenticated principal over HTTP, the
-// configured one over stdio. Without one it returns the zero Principal, which the engine denies everything.
+// configured one over stdio. Without one it returns the zero Principal, for which the engine denies everything.
 func CallerOf(ctx context.Context) engine.Principal {
 	p, _ := ctx.Value(callerKey{}).(engine.Principal)
 	return p

@@ -150,8 +150,8 @@ func (w *watch) finish(ctx context.Context) {
 	w.announce()
 }
 
-// restful sets the delay before a failed look at all resources is retried: this many times as long as the attempt
-// took, including the waits for turn.
+// restful sets the delay before lookAtAll is retried after a failure: this many times as long as the attempt took,
+// including the waits for turn.
 const restful = 4
 
 // follow announces changes while there are subscriptions.
@@ -256,7 +256,8 @@ func (w *watch) lookInTurn(ctx context.Context, uri string) (Sight, error) {
 	return w.resources.Look(ctx, uri) //nolint:wrapcheck // explained by the caller
 }
 
-// announce announces pending changes, and returns how long until time alone causes another.
+// announce announces pending changes. It returns the time until the next change without an event: an expiry, or the end
+// of a subscription's quiet period.
 func (w *watch) announce() time.Duration {
 	w.mu.Lock()
 	var lines [][]byte
