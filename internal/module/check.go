@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Check is what a module gets to check a configuration file. Checking fetches nothing and reads no environment
+// Check is the input of a module's check of a configuration file. Checking fetches nothing and reads no environment
 // variables.
 type Check struct {
 	File *config.File

@@ -192,7 +192,7 @@ type Console struct {
 	Look func(context.Context, StoreFlags) (store.Store, error)
 	// Make opens a store, creating it if necessary. Moves that need a person are parked for review.
 	Make func(context.Context, StoreFlags) (*Opened, error)
-	// OpenToJudge is Make with the model and evidence sources. It does not recreate a lost store.
+	// OpenToJudge is like Make, with the model and evidence sources. It does not recreate a lost store.
 	OpenToJudge func(context.Context, Judging) (*Opened, error)
 	// Connect returns a client of the server that the flags name.
 	Connect func(Judging) (Server, error)
@@ -201,8 +201,8 @@ type Console struct {
 	ReadToken   func(file string) (string, error)
 	// Tokens opens the tokens of a store. Callers must call release when done.
 	Tokens func(context.Context, TokensFlag, StoreFlags) (tokens *auth.Tokens, release func() error, err error)
-	// Page is List for one page: more is the flag that continues it, or "" at the end. A narrow terminal
-	// omits the spare columns.
+	// Page is like List, for one page: more is the flag that continues it, or "" at the end. A narrow terminal omits
+	// the spare columns.
 	Page func(asJSON bool, result any, rows [][]string, none, more string, spare ...string) error
 	// Place implements Asking.Open.
 	Place func(context.Context, Asking) (operation.Caller, func(), error)

@@ -55,7 +55,7 @@ func FindApproval(ctx context.Context, con *Console, command string, flag func(n
 // Definitions maps the absolute paths of files to their parsed definitions.
 type Definitions map[string]*workflow.Definition
 
-// Judging is the flags of a command that judges moves, by a server or over a store with the configured model and
+// Judging holds the flags of a command that judges moves, by a server or over a store with the configured model and
 // sources. The program sets fields of this type that are tagged embed.
 type Judging interface {
 	Place() Place
