@@ -15,7 +15,7 @@ import (
 )
 
 // Models read the answers of tools, and every word costs tokens. So tools return the engine's results without
-// repetitions and without usual values. REST returns the complete results. workflow.status and workflow.judge.history
+// repetitions and without default values. REST returns the complete results. workflow.status and workflow.judge.history
 // show what is omitted here.
 
 // The fields that tools omit from results with a position: see BriefPosition.

@@ -14,8 +14,8 @@ type Extra struct {
 	// Note ends the description. Tool names in it are adapted to the client.
 	Note        string
 	InputSchema json.RawMessage
-	// Like is the operation whose annotations and errors the tool has. Open reports that the tool may do anything, so
-	// no annotation may deny it.
+	// Like is the operation from which the tool takes its annotations and errors. Open reports that the tool may do
+	// anything, so it is listed without annotations.
 	Like *Operation
 	Open bool
 	// Answers is a value of the type that the tool answers with.
@@ -56,8 +56,8 @@ const ReportEvery = 10 * time.Second
 // watchEvery is the interval between calls of the function that Watch returned.
 const watchEvery = time.Second
 
-// AskWatched is Ask with progress: it calls report with each new message of Operation.Watch. If report is nil, it is
-// Ask.
+// AskWatched performs an operation like Ask. While it runs, AskWatched calls report with each new message of
+// Operation.Watch, and repeats the last one after ReportEvery. A nil report disables this.
 func (c Call) AskWatched(ctx context.Context, op *Operation, req any, report func(message string)) (any, error) {
 	if op.Watch == nil || report == nil {
 		return c.Ask(ctx, op, req)

@@ -2,7 +2,7 @@
 // right that it needs, and how it runs. The MCP tools, the REST routes with their OpenAPI document, the client of a
 // server, commands and the reference pages are derived from it. CONTRIBUTING.md shows how to add an operation.
 //
-// It promises that a request is read in the same way through every face:
+// It promises that a request is read in the same way through every face (MCP, REST, the command line):
 //   - Unknown names, values of the wrong type and missing parts are rejected, with the same message everywhere.
 //   - Numbers in documents keep their digits.
 //
@@ -140,7 +140,7 @@ type Tool struct {
 	ReadOnly, Destructive, Idempotent bool
 	// Restricted reports that only callers with the right see the tool.
 	Restricted bool
-	// Or is the id of another operation of the same tool. It runs if a field is given that only it has.
+	// Or is the id of a second operation of the tool. It runs if the caller gives a field that only it has.
 	Or string
 	// OrPrefix begins the help of its fields; OrFirst lists them first.
 	OrPrefix string

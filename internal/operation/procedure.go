@@ -8,7 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Procedure is a procedure of the operator that a module runs for callers, by its name.
+// Procedure is a procedure that an operator defined and that a module runs for callers, by its name.
 type Procedure struct {
 	Name, Description string
 	// Tags let operators select procedures.
