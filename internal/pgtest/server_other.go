@@ -10,8 +10,8 @@ func findBinaries() string { return "" } // servers are started only on systems 
 
 func start(string) (*Server, error) { return nil, errors.ErrUnsupported }
 
-// Folder exists for compatibility with other systems.
+// Folder exists so that callers compile on every system.
 func (*process) Folder() string { return "" }
 
-// Stop exists for compatibility with other systems.
+// Stop exists so that callers compile on every system.
 func (*Server) Stop() {}

@@ -156,7 +156,7 @@ func (s *Server) Promote(t testing.TB) {
 	}
 }
 
-// askForPassword makes the server ask only the user locked for a password.
+// askForPassword makes the server ask for a password, but only for the user named locked.
 func askForPassword(data string) error {
 	file := filepath.Join(data, "pg_hba.conf")
 	text, err := os.ReadFile(file)
