@@ -12,8 +12,8 @@ type Detached struct {
 	Err    error  // nil for exit code 0
 }
 
-// StartDetached starts a program, under a name, that outlives this process and its parent. The program runs in its
-// own session and holds none of their open files. On return, input has been written to its stdin. ended receives one
+// StartDetached starts a program under a name (argv[0]). The program outlives this process and its parent, runs in its
+// own session, and holds none of their open files. On return, input has been written to its stdin. ended receives one
 // value, which need not be read.
 func StartDetached(program, name string, env []string, input []byte) (ended <-chan Detached, err error) {
 	keepFiles()

@@ -131,7 +131,7 @@ func (w *Watcher) start() bool {
 	return true
 }
 
-// hangUp kills the watcher. It does not end the groups that it watches, which others do.
+// hangUp kills the watcher, so that it does not end the groups that it watches.
 func (w *Watcher) hangUp() {
 	if w.line == nil {
 		return
