@@ -1,4 +1,4 @@
-// Package rest is gavel's REST face: /v1 in JSON, /openapi.json, and live events.
+// Package rest implements gavel's REST API: /v1 in JSON, /openapi.json, and live events.
 //
 // Guarantees:
 //   - Routes, the served OpenAPI document and the reference page come from one table.
@@ -6,12 +6,12 @@
 //   - Numbers in documents keep their original digits.
 //   - A refused or parked move is an answer: 200 with the decision. Only requests that could not be decided are
 //     problems (RFC 9457), with the error's stable code.
-//   - A retry with the same Idempotency-Key is answered and not repeated.
+//   - A retry with the same Idempotency-Key gets the first answer, and nothing is done again.
 //   - A request whose If-Match is out of date changes nothing.
 //   - A resumed event stream neither loses nor repeats events.
 //
-// It must never decide about rights or rules, authenticate callers (internal/auth does, before this package, which
-// rejects requests without an identity), or show the text of an unknown error.
+// It must never decide about rights or rules, authenticate callers, or show the text of an unknown error. internal/auth
+// authenticates callers first; this package rejects requests without an identity.
 package rest
 
 import (
@@ -45,7 +45,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Headers that this face uses in addition to the common ones.
+// Headers that the API uses in addition to the common ones.
 const (
 	headerETag           = "ETag"
 	headerIfMatch        = "If-Match"
@@ -256,8 +256,8 @@ type Config struct {
 	MaxBody int64
 	// Heartbeat is the interval of keep-alive comments on a quiet stream; 0 selects 15 seconds.
 	Heartbeat time.Duration
-	// WriteTimeout is how long a stream's reader may take to read a write before it is disconnected; 0 selects 10
-	// seconds.
+	// WriteTimeout limits one write to a stream. A reader that does not read within that time is disconnected. 0
+	// selects 10 seconds.
 	WriteTimeout time.Duration
 	// StreamLife is the maximum lifetime of a stream, after which its reader must reconnect with its credential; 0
 	// selects 15 minutes.
