@@ -2,7 +2,7 @@
 //
 // Guarantees:
 //   - An error of the server is returned as the original *engine.Error, with its code.
-//   - Only requests that are safe to repeat are repeated: reads, and those with an idempotency key.
+//   - Only requests that are safe to repeat are repeated: GET, PUT, and those with an idempotency key.
 //   - The token is sent only to the configured server: never over plain HTTP to another machine unless the
 //     configuration allows it, and never after a redirect.
 //
@@ -180,7 +180,7 @@ func (c *Client) send(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// pause is the wait before a retry if the error does not contain one.
+// pause is the wait before a retry after a failed connection.
 const pause = 200 * time.Millisecond
 
 func unreachableError(host string, err error) error {
