@@ -305,7 +305,7 @@ func (r *reader) assignText(w Word, at int, p *place) {
 // runsValue matches variables whose value is run as a command.
 var runsValue = regexp.MustCompile("(EDITOR|VISUAL|PAGER|BROWSER|ASKPASS|_RSH|LESSOPEN|LESSCLOSE|TAR_OPTIONS|^CC|^CXX|^GOFLAGS|^npm_config_.*|^LESS|^MANOPT)$")
 
-// checkVariable reads an assignment to a variable that may make programs run something.
+// checkVariable handles an assignment, because the variable may make programs run something.
 func (r *reader) checkVariable(at int, name string, w Word, p *place) {
 	if r.inner >= 0 {
 		at = r.inner

@@ -88,9 +88,9 @@ func isAbsolute(name string) bool {
 // address matches the text after a program's name that makes it part of an address: git@host, git+ssh://x.
 var address = regexp.MustCompile(`^(@[A-Za-z0-9]|\+[a-z]+:|://)`)
 
-// MentionsProgram reports whether a program's name appears in a text as a separate word: as the base name of a path,
-// after quotes, brackets, operators and escapes (\nNAME), or in an option (-cNAME). It ignores case, and the name may
-// contain wildcards. The user of an address (git@host) does not count.
+// MentionsProgram reports whether a program's name appears in a text as a separate word. It may be the base name of a
+// path, follow a quote, bracket, operator or escape (\nNAME), or be part of an option (-cNAME). Case is ignored, and
+// the name may contain wildcards. The user of an address (git@host) does not count.
 func MentionsProgram(text, name string) bool {
 	name = strings.ToLower(name)
 	wild := strings.ContainsAny(name, "*?[")

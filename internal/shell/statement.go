@@ -234,7 +234,7 @@ func (r *reader) setFolders(folders []Word) {
 	}
 }
 
-// changeFolder records a change of the folder.
+// changeFolder records a change of the working folder.
 func (r *reader) changeFolder(to Word) {
 	r.moved = true
 	before := r.folders
