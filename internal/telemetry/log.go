@@ -13,8 +13,8 @@ import (
 // Redacted replaces secrets.
 const Redacted = "[redacted]"
 
-// NewLogger returns a logger that writes lines of text or JSON, with apparent credentials removed: values of keys
-// such as "password", and texts that look like a bearer token, an API key or a password in a URL. This is a last
+// NewLogger returns a logger that writes lines of text or JSON and removes apparent credentials. These are values of
+// keys such as "password", and texts that look like a bearer token, an API key or a password in a URL. This is a last
 // safeguard; callers' data must not be logged anyway. For warnings and errors with the same cause, it writes at most
 // one line per second, with the number of lines that it represents.
 func NewLogger(w io.Writer, level slog.Leveler, asJSON bool) *slog.Logger {

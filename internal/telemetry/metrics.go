@@ -4,7 +4,7 @@
 //   - Every metric name is defined in this package.
 //   - No label comes from a caller (a workflow's name, an id, a path), so no caller can increase the number of
 //     series.
-//   - Figures kept elsewhere are collected only on a scrape, so they cost the gate nothing.
+//   - Figures kept elsewhere are collected only on a scrape, so they cost decisions nothing.
 //
 // It must never hold or show data, contexts, reasons or credentials, and never prevent a decision.
 package telemetry
