@@ -72,7 +72,7 @@ func (t *Terminal) PrintError(err error) int {
 	return f.Code
 }
 
-// PrintErrorJSON is PrintError for programs: it prints one line of JSON.
+// PrintErrorJSON is like PrintError, but prints one line of JSON for programs.
 func (t *Terminal) PrintErrorJSON(err error) int {
 	f, ok := errors.AsType[*ExitError](err)
 	if !ok {

@@ -27,7 +27,7 @@ func (t *Terminal) Table(rows [][]string, spare ...string) {
 	}
 }
 
-// Align returns the same table as text, with each row on one line, for reports in files.
+// Align returns rows as a table in text form, with each row on one line, for reports in files.
 func Align(rows [][]string) string { return layOut(rows, 0, Clean) }
 
 // outcomeColumns are the headings of columns that hold outcomes.

@@ -69,7 +69,7 @@ func (r *errWriter) firstError() error {
 	return r.err
 }
 
-// Write also cleans p, so that libraries that print cannot bypass cleaning.
+// Write cleans p before it writes it, so that libraries that print cannot bypass cleaning.
 func (t *Terminal) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(t.w, CleanLines(string(p))); err != nil {
 		return 0, err
@@ -91,13 +91,13 @@ func (t *Terminal) applyStyle(code, text string) Styled {
 // Red returns text in red if the terminal supports colour; the other styles work likewise.
 func (t *Terminal) Red(text string) Styled { return t.applyStyle("31", text) }
 
-// Green is a style.
+// Green returns text in green; see Red.
 func (t *Terminal) Green(text string) Styled { return t.applyStyle("32", text) }
 
-// Bold is a style.
+// Bold returns text in bold; see Red.
 func (t *Terminal) Bold(text string) Styled { return t.applyStyle("1", text) }
 
-// Dim is a style.
+// Dim returns text in a dim style; see Red.
 func (t *Terminal) Dim(text string) Styled { return t.applyStyle("2", text) }
 
 // Outcome returns text in the colour of its first word: green for approved outcomes, red for refused ones, yellow for
@@ -148,7 +148,7 @@ func (t *Terminal) JSON(v any) error {
 // and invalid UTF-8 by visible text.
 func Clean(s string) string { return replaceUnsafe(s, false) }
 
-// CleanLines is Clean for documents: line feeds and tabs are kept.
+// CleanLines is like Clean, but keeps line feeds and tabs.
 func CleanLines(s string) string { return replaceUnsafe(s, true) }
 
 func replaceUnsafe(s string, lines bool) string {
