@@ -39,9 +39,9 @@ func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return engine.MatchName(pattern, name) })
 }
 
-// isPlainURI reports whether a URI that fills a template means exactly what its text shows: it has no dot segments,
-// no backslashes, no content hidden by double percent-encoding, and no control characters. Otherwise, a pattern that
-// allows file:///data/* would also match file:///data/../etc.
+// isPlainURI reports whether a URI that fills a template means exactly what its text shows. Such a URI has no dot
+// segments, no backslashes, no control characters, and nothing hidden by double percent-encoding. Otherwise, a pattern
+// that allows file:///data/* would also match file:///data/../etc.
 func isPlainURI(uri string) bool {
 	for round := range 4 {
 		if strings.ContainsFunc(uri, func(r rune) bool { return r < ' ' || r == '\\' || r == 0x7F }) {

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// maxClientFile exceeds the size of client files that also hold the client's history.
+// maxClientFile limits a client's file, in bytes. Some clients also keep their history in it.
 const maxClientFile = 32 << 20
 
 // ConvertClientFile converts an MCP client's configuration file to the section "upstreams", as YAML. It does not copy
@@ -43,8 +43,8 @@ func ConvertClientFile(raw []byte) (section []byte, notes []string, err error) {
 	return c.b.Bytes(), c.notes, nil
 }
 
-// serverMaps returns the objects in which clients keep their servers: mcpServers in most, per project too in Claude
-// Code; servers in VS Code, under mcp in its settings.
+// serverMaps returns the objects in which clients keep their servers. Most clients use mcpServers; Claude Code also has
+// one for each project. VS Code uses servers, nested under mcp in its settings file.
 func serverMaps(v document.JSON) []document.JSON {
 	maps := []document.JSON{v.Get("mcpServers"), v.Get("servers"), v.At("mcp", "servers")}
 	for _, project := range v.Get("projects").Members() {
@@ -177,7 +177,7 @@ func listTexts(v document.JSON) (out []string) {
 	return out
 }
 
-// noteVariables notes a client variable in a text, because gavel does not expand it.
+// noteVariables adds a note if a text refers to a variable, because gavel does not expand it.
 func (c *clientFile) noteVariables(name, text string) {
 	if _, rest, found := strings.Cut(text, "${"); found {
 		variable, _, _ := strings.Cut(rest, "}")
@@ -240,7 +240,7 @@ func (c *clientFile) writeURL(name, address string, server document.JSON) {
 // secretWord matches names that usually denote secrets.
 var secretWord = regexp.MustCompile(`(?i)key|token|secret|passw|auth`)
 
-// isSecretFlag reports whether a quoted argument is a flag with such a name, for example "--api-key".
+// isSecretFlag reports whether a quoted argument is a flag whose name matches secretWord, for example "--api-key".
 func isSecretFlag(word string) bool {
 	flag, _, _ := strings.Cut(word, "=")
 	return strings.HasPrefix(flag, `"-`) && secretWord.MatchString(flag)

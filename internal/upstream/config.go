@@ -221,8 +221,8 @@ func readRule(parent *document.ObjectReader, n *document.Node) Rule {
 	return r
 }
 
-// checkServer checks one server, without variables if lookup is nil. fail receives a pointer into the server's
-// object.
+// checkServer checks one server. If lookup is nil, it does not look up variables. fail receives a JSON pointer into the
+// server's object.
 func checkServer(s Server, fail func(pointer, format string, args ...any), lookup func(string) (string, bool)) {
 	foreign := func(what string, keys map[string]bool) {
 		for _, key := range slices.Sorted(maps.Keys(keys)) {

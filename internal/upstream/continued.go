@@ -27,8 +27,8 @@ func (m *Manager) putQuestion(ctx context.Context, c *gatedCall, result json.Raw
 	return rewriteMembers(result, map[string]json.RawMessage{"requestState": document.AppendQuote(nil, m.states.Seal(string(append(b, '}')), c.bound))}), nil
 }
 
-// takeAnswer continues a call, once and only before its deadline. After the deadline, a person may already have
-// decided how the call ended.
+// takeAnswer permits a call to continue, once and only before its deadline. After the deadline, a person may already
+// have decided how the call ended.
 func (m *Manager) takeAnswer(ctx context.Context, c *gatedCall) error {
 	left, err := m.states.Use(ctx, c.use)
 	switch {
@@ -43,7 +43,7 @@ func (m *Manager) takeAnswer(ctx context.Context, c *gatedCall) error {
 	return nil
 }
 
-// explainCount returns the error for a call that may or may not be continued.
+// explainCount logs and returns the error for a call whose continuation the store could not record.
 func (m *Manager) explainCount(ctx context.Context, c *gatedCall, cause error) error {
 	m.opts.Logger.ErrorContext(ctx, "a call that asks its client for input cannot continue; after its deadline it counts as unknown",
 		"upstream", c.Upstream, "tool", c.item.Public, "call", c.callID, "cause", cause.Error())

@@ -156,8 +156,8 @@ func (s *server) drifted(d Difference) *Error {
 	return newError(CodeDrifted, s.name, "An operator compares with gavel upstream diff and accepts with gavel upstream pin.", "The %s %q of the server %s.", d.Kind, d.Name, why)
 }
 
-// readParams checks the caller's params. It returns the params for the upstream, without changes to _meta, and the
-// binding of a requestState.
+// readParams checks the caller's params. It returns the params for the upstream, with _meta unchanged, and the data
+// that a requestState is bound to.
 func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params json.RawMessage, bound []byte, err error) {
 	invalid := func(format string, args ...any) error {
 		return newError(CodeInvalid, req.Upstream, "Correct the arguments.", format, args...)
@@ -210,8 +210,8 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 	return rewriteMembers(params, replace), bound, nil
 }
 
-// call calls in an existing session, or a new one. If the upstream has forgotten the session, call starts a new one
-// and repeats the call once, provided that the upstream cannot have acted on it.
+// call makes a call in an existing session, or in a new one. If the upstream has forgotten the session, call starts a
+// new one and repeats the call once, provided that the upstream cannot have acted on it.
 func (s *server) call(ctx context.Context, p engine.Principal, req Request, params json.RawMessage) (Reply, error) {
 	for attempt := 1; ; attempt++ {
 		reply, err := s.callOnce(ctx, p, req, params)
@@ -221,7 +221,8 @@ func (s *server) call(ctx context.Context, p engine.Principal, req Request, para
 	}
 }
 
-// prepare returns the item, and a session whose definitions were compared with the pins. release returns the session.
+// prepare returns the item, and a session whose definitions were compared with the pins. Callers must call release when
+// they are done with the session.
 func (s *server) prepare(ctx context.Context, p engine.Principal, req Request) (ses *session, release func(), item Item, err error) {
 	if ses, release, err = s.acquire(ctx, p); err != nil {
 		return nil, nil, Item{}, err
@@ -294,8 +295,8 @@ func isTask(result json.RawMessage) bool {
 	return v.Get("resultType").Is("task") || v.Get("task").Kind() == document.Object && v.Get("content").Kind() == 0
 }
 
-// ask sends the call. Each progress notification restarts its deadline. When waits ends, ask tells the upstream to
-// stop, but still waits for the answer until ctx ends.
+// ask sends the call. Each progress notification restarts its deadline, for at most maxTimeout after the call began.
+// When waits ends, ask tells the upstream to stop, but still waits for the answer until ctx ends.
 func (s *server) ask(ctx, waits context.Context, ses *session, req Request, item Item, params json.RawMessage) (frame, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

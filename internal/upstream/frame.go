@@ -143,7 +143,7 @@ func (m message) encode() []byte {
 // errTooLong is returned for a line longer than maxFrame.
 var errTooLong = errors.New("the message is longer than gavel passes on")
 
-// maxOverlong limits how much of a line that is too long is skipped before reading fails.
+// maxOverlong limits the bytes that next skips of a line that is too long. After that, reading fails.
 const maxOverlong = 512 << 20
 
 // lineReader reads lines of at most maxFrame bytes.

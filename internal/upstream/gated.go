@@ -209,8 +209,8 @@ func (s *server) sendGated(ctx context.Context, c *gatedCall, ses *session, rele
 	return f, s.noteForgotten(ses, err)
 }
 
-// refuseFirst returns the error for a call of an unreachable upstream. If the engine would refuse the call anyway, or
-// it was made before, that is the error; otherwise it is err.
+// refuseFirst returns the error for a gated call whose upstream cannot be reached. If the engine would refuse the call
+// anyway, or the call was made before, it returns the engine's refusal; otherwise it returns err.
 func (s *server) refuseFirst(ctx context.Context, c *gatedCall, err error) error {
 	if c.callID != "" || ctx.Err() != nil {
 		return err
@@ -250,7 +250,7 @@ func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) err
 	return s.refuseAnswer(ctx, c, r)
 }
 
-// hold claims the call for this process. It releases an earlier claim, whose call was replaced before it was
+// hold claims the call for this process. It first releases an earlier claim, for a call that was replaced before it was
 // recorded.
 func (s *server) hold(c *gatedCall, call string) {
 	c.release()

@@ -9,11 +9,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// gateReader reads definitions for gates. Whether a gate fits does not depend on what the caller may see.
+// gateReader is the principal that reads definitions for gates, because whether a gate fits must not depend on what the
+// caller may see.
 var gateReader = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
 
-// readGated builds a call from checked params. It removes the handle, and restores the call that a requestState
-// continues.
+// readGated builds a call from checked params. It removes the argument gate.Handle from them. If they have a
+// requestState, it restores the call that the requestState continues.
 func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request, item Item, params json.RawMessage, bound []byte) (*gatedCall, error) {
 	invalid := func(format string, args ...any) error {
 		return newError(CodeInvalid, req.Upstream, "Correct the arguments.", format, args...)

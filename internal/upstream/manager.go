@@ -36,8 +36,8 @@ type Options struct {
 	Watcher string
 	// Version is gavel's version, as reported to upstreams.
 	Version string
-	// States seals the requestState of upstreams. It is accepted again only for the same principal, upstream, item
-	// and arguments. If nil, the Manager creates its own.
+	// States seals the requestState of upstreams. A sealed state is accepted only from the same principal, for the same
+	// upstream, item and arguments. If nil, the Manager creates its own.
 	States *clientstate.States
 	Logger *slog.Logger // nil discards
 }
@@ -104,7 +104,7 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	return m, nil
 }
 
-// Learn starts the servers that are pinned on first use, because their items cannot be listed before.
+// Learn starts the servers that are pinned on first use, because their items cannot be listed before that.
 func (m *Manager) Learn() {
 	for _, name := range m.names {
 		if s := m.servers[name]; s.Pinning == PinningFirstUse {
@@ -144,7 +144,7 @@ func (m *Manager) IsGated(upstream, tool string) bool {
 // maxStarting limits concurrent session starts.
 const maxStarting = 4
 
-// withDefaults fills in the defaults.
+// withDefaults returns s with the default for each setting that is not set.
 func (s Server) withDefaults() Server {
 	s.Session = cmp.Or(s.Session, SessionShared)
 	s.Pinning = cmp.Or(s.Pinning, PinningFile)
@@ -224,7 +224,7 @@ func (m *Manager) Warnings() []string {
 	return out
 }
 
-// gates returns the gates in force.
+// gates returns the configured gates.
 func (m *Manager) gates() []gate.Gate {
 	if m == nil {
 		return nil

@@ -9,12 +9,12 @@ import (
 // separator separates an upstream's name from the name of its tool or prompt.
 const separator = "__"
 
-// maxPublicName leaves room for clients that prefix mcp__gavel__, within the 64 characters that model providers
-// accept.
+// maxPublicName limits a public name, in bytes. Model providers accept 64 characters, and some clients add the prefix
+// mcp__gavel__.
 const maxPublicName = 64 - len("mcp__gavel__")
 
-// publicName returns the name that clients use for an item. Tools and prompts are UPSTREAM__NAME, made safe.
-// Resources and templates are UPSTREAM+URI.
+// publicName returns the name that clients use for an item: UPSTREAM__NAME, as SafeName writes it, for tools and
+// prompts, and UPSTREAM+URI for resources and templates.
 func publicName(upstream string, kind Kind, name string) string {
 	if kind == KindResource || kind == KindTemplate {
 		return upstream + "+" + name

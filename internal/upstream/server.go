@@ -48,7 +48,7 @@ type server struct {
 	differences map[itemKey]Difference
 	learned     map[Kind]bool // kinds that were pinned on first use
 	breaker
-	// unanswered counts, by principal, the calls since its last answered one.
+	// unanswered counts, for each principal, its consecutive calls without an answer.
 	unanswered map[string]*unanswered
 }
 
@@ -115,7 +115,7 @@ func (s *server) clientInfo() json.RawMessage {
 // goRun runs f in a goroutine that Close waits for.
 func (s *server) goRun(f func()) { _ = s.tryRun(f) }
 
-// tryRun is goRun. It returns false without running f if the Manager is closing.
+// tryRun runs f in a goroutine that Close waits for. If the Manager is closing, it returns false without running f.
 func (s *server) tryRun(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *server) acquire(ctx context.Context, p engine.Principal) (ses *session,
 	}
 }
 
-// release returns a session. An unused session ends after IdleTimeout.
+// release records that a caller no longer uses a session. An unused session ends after IdleTimeout.
 func (s *server) release(key string, sl *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *server) release(key string, sl *slot) {
 	})
 }
 
-// start starts a session. Callers that wait for it may stop waiting.
+// start starts a session. It continues even if the callers that wait for it give up.
 func (s *server) start(key string, sl *slot) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ConnectTimeout)
 	defer cancel()
@@ -294,8 +294,8 @@ func (b *breaker) fail() {
 	}
 }
 
-// noteOutcome records how a principal's call ended. A principal whose calls get no answer is delayed alone. All are
-// delayed only if calls of two principals got no answer since the last answer to anyone.
+// noteOutcome records how a principal's call ended. If the calls of one principal get no answer, only that principal is
+// delayed. All are delayed only if calls of two principals got no answer since the last answer to anyone.
 func (s *server) noteOutcome(p engine.Principal, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

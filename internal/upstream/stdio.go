@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/process"
 )
 
-// How long a program may take to end: after its input is closed, after SIGTERM, and for processes that still hold its
-// output.
+// How long gavel waits for a program to end: after closing its input, after SIGTERM, and for child processes that still
+// hold its output.
 const (
 	closeGrace     = 2 * time.Second // as in both official SDKs
 	terminateGrace = 2 * time.Second
@@ -255,7 +255,7 @@ type tail struct {
 	cut  bool // earlier output was dropped
 }
 
-// maxTail is the size of that part, in bytes.
+// maxTail limits that part, in bytes.
 const maxTail = 8 << 10
 
 func (t *tail) write(p []byte) {

@@ -13,7 +13,7 @@
 //     if the caller has gone.
 //
 // It must never judge content itself, write the pins file while it serves, or decide by what a server claims about
-// itself (an annotation, a name). Evidence, chains and the gateway use it; it knows none of them.
+// itself (an annotation, a name). Evidence, chains and the gateway use it; it depends on none of them.
 package upstream
 
 import (
