@@ -71,7 +71,7 @@ func Find(ctx context.Context, folder string) (string, error) {
 	return top, nil
 }
 
-// Take computes the state of the tree. It does not read files again that known has under the same stamp.
+// Take computes the state of the tree. It does not read a file again if known has it with the same stamp.
 func (t Tree) Take(ctx context.Context, known *Cache) (Snapshot, error) {
 	began := time.Now()
 	l := lister{root: t.Root}
