@@ -45,7 +45,7 @@ type Adapter struct {
 // members are the names of the members in the client's events.
 type members struct {
 	hook, session, folder, call, tool, input, result string
-	// line is the member of a tool's input with the working folder of a shell line, or "".
+	// line names the member of a tool's input that holds a shell line's working folder, or is "".
 	line string
 }
 
@@ -66,8 +66,8 @@ const (
 	anyPath = "*"
 )
 
-// answers are the templates for what the client reads: JSON in which HOOK is replaced by the hook's name
-// and TEXT by the text, or LINE, which is replaced by the plain text.
+// answers holds the templates of what the client reads. In a JSON template, HOOK is replaced by the hook's name
+// and TEXT by the text. In a plain template, LINE is replaced by the text.
 type answers struct {
 	neutral string
 	tell    string  // a text for the agent, in the phases listed in tells
@@ -295,8 +295,8 @@ func (f toolForm) appendPaths(paths []string, name string, v document.JSON) (_ [
 	return nil, fmt.Errorf("%s must name files", name)
 }
 
-// readInput parses the input of a hook. Only the client's own members must be unambiguous here:
-// classify checks the input of a tool, and its result may contain anything.
+// readInput parses the input of a hook. Only the client's own members must be unambiguous here: classify checks a
+// tool's input, and a tool's result may contain anything.
 func readInput(input []byte) (document.JSON, error) {
 	if len(input) > MaxInput { // callers read at most one byte more
 		return document.JSON{}, fmt.Errorf("it has more than %d MiB", MaxInput>>20)
@@ -354,7 +354,7 @@ func optionalText(v document.JSON, name string) (string, error) {
 // leaveOpen marks that it is not known yet how a tool use or a turn ended.
 func (e *Event) leaveOpen() { e.Phase, e.Ended = PhaseOther, "" }
 
-// endLine sets the end of a shell line from its exit code. Without an exit code, the line continues in the
+// endLine sets how a shell line ended, from its exit code. Without an exit code, the line continues in the
 // background.
 func (e *Event) endLine(exit document.JSON) {
 	switch code := cmp.Or(exit.Text(), string(exit.Raw())); {

@@ -21,8 +21,8 @@ func claudeMembers(result, line string) members {
 	}
 }
 
-// claudeAnswers passes no text at a stop, because the client would continue. In fail, "block" is an older
-// form that every event with a decision accepts.
+// claudeAnswers returns the templates for Claude Code's format. They pass no text at a stop, because the client
+// would continue. In fail, "block" is an older form that every event with a decision accepts.
 func claudeAnswers(asks bool) answers {
 	return answers{
 		tell: `{"hookSpecificOutput":{"hookEventName":HOOK,"additionalContext":TEXT}}`, tells: []Phase{PhaseStart, PhaseBefore, PhaseAfter},
@@ -265,8 +265,8 @@ func finishGemini(e *Event, v document.JSON) {
 
 var geminiURL = regexp.MustCompile(`(?i)https?://[^\s"'<>\x60)\]}]+`)
 
-// findGeminiURL takes the address of a web_fetch from its prompt, which may name up to twenty. Several
-// hosts do not fit into one address, so the use then counts as unknown.
+// findGeminiURL takes the address of a web_fetch from its prompt, which may name up to twenty. An event holds one
+// address, so if the prompt names several hosts, the use counts as unknown.
 func findGeminiURL(e *Event) {
 	for _, found := range geminiURL.FindAllString(e.Input.Get("prompt").Text(), -1) {
 		if e.URL == "" {

@@ -73,10 +73,10 @@ func finishCursor(e *Event, v document.JSON) {
 	}
 }
 
-// kiro supports the hooks of Kiro (documentation of October 2026), in its command line and its editor, in
-// older and newer versions. Only exit code 2 of preToolUse denies; any other failure is a warning. An agent
-// that stops cannot be made to continue. Plain output is for an agent that starts. The tool that calls AWS
-// is unknown on purpose: it can do anything that a shell line can.
+// kiro supports the hooks of Kiro (documentation of October 2026), in its command line and its editor, in older
+// and newer versions. Only exit code 2 of preToolUse denies; any other failure is a warning. An agent that stops
+// cannot be made to continue. Only an agent that is starting reads plain output. The tool that calls AWS is
+// unknown on purpose: it can do anything that a shell line can.
 var kiro = Adapter{
 	Client: "kiro", toolPrefix: "@gavel/",
 	members: claudeMembers("tool_response", "working_dir"), noSession: true,
@@ -116,9 +116,9 @@ func finishKiro(e *Event, v document.JSON) {
 	e.endLine(response.At("result", "0", "exit_status"))
 }
 
-// opencode supports the plugin that gavel installs in opencode (1.18.33), which has no command hooks. The
-// plugin throws on any failure, and opencode then does not run the tool. A tool that fails has no hook
-// after it. The plugin lists the MCP servers, whose tools are named SERVER_TOOL.
+// opencode supports the plugin that gavel installs in opencode (1.18.33), which has no command hooks. The plugin
+// throws on any failure, and opencode then does not run the tool. opencode calls no hook after a tool that failed.
+// The plugin lists the MCP servers, whose tools are named SERVER_TOOL.
 var opencode = Adapter{
 	Client: "opencode", toolPrefix: "gavel_",
 	members: members{

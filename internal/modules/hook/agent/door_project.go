@@ -44,8 +44,8 @@ func isInside(folder, outer string) bool {
 	return strings.HasPrefix(strings.TrimSuffix(folder, "/")+"/", strings.TrimSuffix(outer, "/")+"/")
 }
 
-// site is where a use acts: the possible subjects of its workflow, from the outside in. A new instance gets
-// the last one.
+// site is where a use acts. It lists the possible subjects of the use's workflow, outermost first. A new instance
+// gets the last one.
 type site struct {
 	subjects []string
 	// elsewhere is the folder outside the session's project, or "". If nearest is set, the innermost
@@ -155,7 +155,7 @@ func (e Event) checkSession() string {
 	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", e.Within, cleanPath(e.project()), e.Client)
 }
 
-// find finds the instance of a workflow at a site, or starts it. tool is the use that needs it.
+// find finds the instance of a workflow at a site, or starts it. tool names, for messages, the use that needs it.
 func (c *decision) find(ctx context.Context, s site, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
 	own := s.subjects[len(s.subjects)-1]
 	isForeign := func(subject string) bool {

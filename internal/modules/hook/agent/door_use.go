@@ -62,8 +62,8 @@ func (c *decision) before(ctx context.Context) (Answer, error) {
 	return c.beginCall(ctx, recording[0], at)
 }
 
-// decideUnknown decides about a line that may belong to gates. It returns no verdict if their states allow
-// the line and nothing needs recording.
+// decideUnknown decides about a shell line of which it is unclear whether gates apply to it. It returns no verdict
+// if their states allow the line and nothing needs recording.
 func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer, err error) {
 	for _, u := range uses {
 		if u.Unknown == "" || u.Gate.Unknown == gate.UnknownLineAllow {
@@ -108,7 +108,7 @@ func (c *decision) answerUnknown() Answer {
 // gatedUse is the use of a tool as one gate sees it.
 type gatedUse struct {
 	gate.Match
-	// named is the gate, phrased for this use.
+	// named is the gate with a name for this use, for messages.
 	named gate.Gate
 	// site is where the use acts; problem is why that is unknown.
 	site    site
@@ -117,7 +117,7 @@ type gatedUse struct {
 	settles bool
 }
 
-// match returns the gates that the use belongs to, or may belong to.
+// match returns the gates that apply, or may apply, to the use.
 func (c *decision) match() (uses []gatedUse) {
 	if c.Builtin == "" || c.Unknown {
 		return nil
@@ -290,8 +290,8 @@ func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary
 	}
 }
 
-// record asks the engine to begin the call. reason is why it refuses, or ""; then the use may happen, and
-// undo reverts it.
+// record asks the engine to begin the call. If the engine refuses, reason is why. Otherwise reason is "", the use
+// may happen, and undo reverts the record.
 func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason string, err error) {
 	g := u.Gate
 	values := c.values()

@@ -170,7 +170,7 @@ func (in Installation) command(client string) string {
 	}
 	line := strings.Join(words, " ")
 	if in.Windows && strings.HasPrefix(line, `"`) && installers[client].powershell {
-		return "& " + line // without it, PowerShell would print the name
+		return "& " + line // without the &, PowerShell would print the name
 	}
 	return line
 }

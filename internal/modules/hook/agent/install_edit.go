@@ -50,9 +50,9 @@ func (h InstalledHook) Installation() Installation {
 	return Installation{Program: h.Words[0], Args: args, Limit: cmp.Or(h.Limit(), time.Minute), FailClosed: true, Windows: OnWindows}
 }
 
-// Install returns a client's settings with gavel's hooks, which replace earlier ones of gavel's. Other
-// hooks, settings and comments are kept. A text that already has these hooks is returned unchanged. An
-// empty text is a missing file.
+// Install returns a client's settings with gavel's hooks. They replace hooks that gavel installed earlier. Other
+// hooks, settings and comments are kept. If the text already has these hooks, it is returned unchanged. An empty
+// text stands for a missing file.
 func Install(client string, before []byte, in Installation) ([]byte, error) {
 	if client == "opencode" {
 		return installPlugin(before, in)
@@ -246,7 +246,7 @@ func (s *settings) removeOwn() error {
 	return nil
 }
 
-// opencode has no hooks that are commands: a plugin asks gavel, and throws whatever goes wrong.
+// opencode has no command hooks, so a plugin asks gavel. The plugin throws on any failure.
 //
 //go:embed opencode_plugin.js
 var pluginSource string

@@ -30,7 +30,7 @@ func Sample(client, folder, line string) []byte {
 	return raw
 }
 
-// SampleLine returns a shell line that the gate covers, or "" if its patterns do not allow to derive one.
+// SampleLine returns a shell line that the gate covers, or "" if none can be derived from its patterns.
 func SampleLine(g gate.Gate) string {
 	if g.Builtin != gate.BuiltinShell || len(g.When) == 0 || len(g.When[0].Programs) == 0 || len(g.When[0].Paths)+len(g.When[0].Hosts) > 0 {
 		return ""

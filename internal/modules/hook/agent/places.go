@@ -18,8 +18,8 @@ import (
 type Places struct {
 	// Home replaces ~; "" if unknown.
 	Home string `json:"home,omitempty"`
-	// Projects holds the projects of the folders in which the event or its line acts, by the absolute name
-	// of the folder as written.
+	// Projects holds the projects of the folders in which the event or its shell line acts. The key is the
+	// absolute name of the folder as written.
 	Projects map[string]Project `json:"projects,omitempty"`
 	// Files holds the resolved names of files, by the name as written.
 	Files map[string][]gate.Path `json:"files,omitempty"`
@@ -30,7 +30,7 @@ type Project struct {
 	// Root is the main worktree of the repository that contains the folder, or the folder itself if there
 	// is none.
 	Root string `json:"root"`
-	// Around lists the repositories that contain Root, from the inside out.
+	// Around lists the repositories that contain Root, innermost first.
 	Around []string `json:"around,omitempty"`
 	// Repository reports that Root is a repository.
 	Repository bool `json:"repository,omitempty"`
@@ -114,8 +114,8 @@ func findProject(folder string) Project {
 	return Project{Root: filepath.ToSlash(findMainWorktree(roots[0])), Around: toSlashes(roots[1:]), Repository: true}
 }
 
-// listRepositories returns the repositories that contain a folder, from the inside out. The folder must not
-// contain symbolic links.
+// listRepositories returns the repositories that contain a folder, innermost first. The folder must not contain
+// symbolic links.
 func listRepositories(folder string) (roots []string) {
 	for at := folder; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
