@@ -27,7 +27,7 @@ import (
 // answerCommand implements gavel hook CLIENT.
 type answerCommand struct {
 	Client string `arg:"" name:"client" help:"The coding agent that asks."`
-	// Limit takes effect through readArguments.
+	// Limit only declares --limit for the parser and the help. readArguments reads its value.
 	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
 	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"The agent's role: agent (default), reviewer, operator or auditor."`
 	Principal string        `name:"principal" section:"mcp" placeholder:"ID" help:"The agent's name in the record, without a colon except after local:. Default: local: and the role."`
@@ -58,8 +58,8 @@ func hookMargin(limit time.Duration) time.Duration { return min(max(limit/10, ti
 
 const hookGrace = 300 * time.Millisecond
 
-// readArguments returns the adapter of the client that a command line answers, and the client's time limit. It
-// works even if the rest of the line is invalid. The adapter is nil for any other command.
+// readArguments returns the adapter of the client whose event a command line answers, and the client's time limit.
+// It works even if the rest of the line is invalid. For any other command, the adapter is nil.
 func readArguments(args []string) (adapter *agent.Adapter, limit time.Duration) {
 	limit = defaultHookLimit
 	if len(args) < 2 || args[0] != "hook" || slices.Contains(args, "--help") || slices.Contains(args, "-h") {
@@ -82,8 +82,8 @@ func readArguments(args []string) (adapter *agent.Adapter, limit time.Duration) 
 	return adapter, limit
 }
 
-// guard runs gavel hook CLIENT. Even if the command fails, crashes or hangs, the client gets an answer in its own
-// format and within its time limit. The guard is nil for other commands.
+// guard returns a function that runs gavel hook CLIENT, or nil for any other command. Even if the command fails,
+// crashes or hangs, the client gets an answer in its own format and within its time limit.
 func guard(args []string) module.Guard {
 	adapter, limit := readArguments(args)
 	if adapter == nil {
@@ -129,7 +129,7 @@ func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter,
 	case out = <-a:
 	case <-ctx.Done():
 		select {
-		case out = <-a: // just in time, or a denial from the door, which is more specific
+		case out = <-a: // answered just in time, or denied by the door, whose reason is more specific
 		case <-time.After(hookGrace):
 			out = adapter.EncodeFailure(agent.DescribeFailure(adapter.Client, context.Cause(ctx)))
 		}
@@ -145,8 +145,8 @@ func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter,
 	return out.Exit
 }
 
-// refuse returns the answer if the command failed before it read the event. It reads the event now, because an agent
-// that already continued once because of a refusal may stop.
+// refuse returns the answer for a command that failed before it read the event. It decodes the event because the
+// answer depends on it: an agent that a hook already kept from stopping may stop now.
 func refuse(from io.Reader, adapter *agent.Adapter, reason string) agent.Output {
 	if event, err := readEvent(adapter.Client, adapter.Decode, from); err == nil && event.Phase != agent.PhaseBefore {
 		return adapter.Encode(event, agent.Refuse(event, reason))
@@ -154,7 +154,7 @@ func refuse(from io.Reader, adapter *agent.Adapter, reason string) agent.Output 
 	return adapter.EncodeFailure(reason)
 }
 
-// describe converts a command's error to one that agents get, with its lines and its hint.
+// describe converts a command's error to one for agents, with all its lines and its hint.
 func describe(err error) error {
 	f, ok := errors.AsType[*term.ExitError](err)
 	if !ok {
@@ -257,7 +257,7 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 		},
 	})
 	a = door.Answer(ctx, p, e)
-	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // otherwise at the next event
+	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // otherwise the next event reports it
 		a = tellAgent(a, approved.report(ctx, con, open))
 		if e.Phase == agent.PhaseStart {
 			a = tellAgent(a, strings.Join(approved.listMissingHooks(), " "))

@@ -25,7 +25,8 @@ import (
 // facePath is the path at which a server answers events. The client's name follows it.
 const facePath = "/v1/hooks/"
 
-// answerForm is the form in which gavel hook --server sends an event (agent.EncodeRelayed) and gets an agent.Answer.
+// answerForm is the value of the query parameter form that gavel hook --server sends. The request then holds an
+// event encoded by agent.EncodeRelayed, and the response an agent.Answer.
 const answerForm = "answer"
 
 // face answers hook events over HTTP.
@@ -169,7 +170,7 @@ func (w *denyingWriter) WriteHeader(status int) {
 	}
 }
 
-// Write implements http.ResponseWriter. It expects a problem in a single call.
+// Write implements http.ResponseWriter. It expects the whole problem in one call.
 func (w *denyingWriter) Write(p []byte) (int, error) {
 	if w.denies == 0 {
 		return w.ResponseWriter.Write(p) //nolint:wrapcheck // for net/http

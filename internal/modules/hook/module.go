@@ -62,8 +62,8 @@ func readRule(file *config.File) (check func(*workflow.Definition) error, err er
 	return hooks.CheckDefinition, err
 }
 
-// nextStep returns the command that installs the hooks of a client, or the one that lists the supported clients if
-// this one has no hooks or another name.
+// nextStep returns the command that installs a client's hooks. If gavel cannot install hooks for the client, it
+// returns the command that lists the clients for which it can.
 func nextStep(client, config string) string {
 	if slices.Contains(agent.InstallClients(), client) {
 		return "gavel hook install " + client + " --config " + config

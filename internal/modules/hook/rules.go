@@ -103,7 +103,8 @@ func compare(ctx context.Context, rules agent.Rules, e *engine.Engine) error {
 	return joinMistakes(rules.Gates.CheckIn(ctx, e, operator), rules.Hooks.CheckIn(ctx, e, operator))
 }
 
-// configure names gated tools in positions, unless a module that knows more tools does so already.
+// configure makes the engine name gated tools in positions. It does nothing if another module, which knows more
+// tools, has already done so.
 func (r *rulesInForce) configure(cfg *engine.Config) {
 	if cfg.Gated != nil {
 		return

@@ -132,7 +132,7 @@ func findApproval(ctx context.Context, con *module.Console, flag module.StoreFla
 	return a, nil
 }
 
-// ruleFiles holds the rules as they are now in the configuration file at path and its definitions.
+// ruleFiles holds the current rules: the configuration file at path and its definitions.
 type ruleFiles struct {
 	approvedRules
 	path        string
@@ -179,7 +179,7 @@ func (a *approval) load(con *module.Console, patterns []string) (module.Definiti
 }
 
 // read returns the definitions that are unchanged since their approval, and the number of changed ones. The error is
-// about those that could not be read; the others are returned all the same.
+// about those that could not be read; the others are returned anyway.
 func (a *approval) read(con *module.Console, patterns []string) (approved module.Definitions, changed int, err error) {
 	approved, err = con.ReadDefinitions(patterns)
 	all := len(approved)
@@ -237,7 +237,7 @@ func (a *approval) report(ctx context.Context, con *module.Console, open func(co
 		_, err = advanceRules(ctx, sys, rulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "notice", ExpectedRevision: &a.revision}, map[string]string{"noticed": noticed})
 	}
 	switch {
-	case engine.CodeOf(err) == engine.CodeConflict, err == nil && noticed == "": // another hook was faster; or the files are back, which voids the review
+	case engine.CodeOf(err) == engine.CodeConflict, err == nil && noticed == "": // another hook reported it first; or the files match the approval again, which voids the review
 		return ""
 	case err == nil && problem != nil:
 		return what + ", because the changed files cannot be used: " + agent.EndSentence(strings.Join(term.ListLines(problem), "; "))
@@ -301,7 +301,7 @@ func advanceRules(ctx context.Context, sys *module.Opened, by engine.Principal, 
 	return sys.Engine.Advance(ctx, by, req)
 }
 
-// approve puts the rules that the person by has seen in force, and loads the definitions as the operator's.
+// approve puts in force the rules that the person by has seen, and loads the definitions as the operator's.
 func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engine.Principal) error {
 	if err := r.open(ctx, con); err != nil {
 		return err
