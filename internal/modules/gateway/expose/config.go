@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Mode is when a call returns.
+// Mode determines when a call returns.
 type Mode string
 
 // The modes.
@@ -24,9 +24,9 @@ const (
 	maxWait     = 5 * time.Minute
 )
 
-// Config selects the operator's workflows and chains: those that are listed or whose name has the prefix,
-// and of these only those with the tag. Without a prefix and lists it selects all workflows, and with a tag
-// also all chains. The zero Config selects none, and neither does an incomplete filter.
+// Config selects the operator's workflows and chains. It selects those that are listed or whose name has the
+// prefix, and of these only those with the tag. Without a prefix and lists it selects all workflows, and with a
+// tag also all chains. The zero Config selects none, and so does an incomplete filter.
 type Config struct {
 	Prefix            string
 	Workflows, Chains []Listed

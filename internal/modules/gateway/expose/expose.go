@@ -139,7 +139,8 @@ func (t *Tools) warn(issues document.Errors) {
 	}
 }
 
-// refresh reads the definitions if they have changed. Unreadable ones are not exposed.
+// refresh reads the definitions and chains if they have changed. If any of them cannot be read, nothing is
+// exposed.
 func (t *Tools) refresh(ctx context.Context) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
@@ -248,7 +249,7 @@ func (t *Tools) Changed(p engine.Principal) <-chan struct{} {
 	return t.waiting[p]
 }
 
-// look compares the definitions until ctx ends, because another process may change them.
+// look refreshes the tools every lookEvery until ctx ends, because another process may change the definitions.
 func (t *Tools) look(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

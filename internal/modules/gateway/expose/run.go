@@ -104,8 +104,9 @@ func start(ctx context.Context, workflow string, call operation.ExtraCall, wait 
 
 func hasEnded(s engine.StatusResult) bool { return s.Complete || s.Status == record.Cancelled }
 
-// waitForEnd waits until an instance has ended, the time is over, or the client has cancelled, and returns
-// its state. It never ends the instance. It reports each move to the client.
+// waitForEnd waits until an instance has ended, limit has passed, or the client has cancelled, and returns the
+// instance's state. It never ends the instance. It reports each move to the client, and repeats the report every
+// operation.ReportEvery.
 func waitForEnd(ctx context.Context, start engine.Position, limit time.Duration, call operation.ExtraCall) engine.StatusResult {
 	feed, caller := call.Engine.Feed(), call.Caller.Principal
 	following := feed.Follow(-1)
