@@ -113,7 +113,7 @@ func prefixURIs(server string, kind wire.Kind, result json.RawMessage) json.RawM
 
 type uriEditor struct{ prefix string }
 
-// member edits one member of an object, if it is of a kind.
+// member edits one member of an object, if the member has the given kind.
 func (e uriEditor) member(object document.JSON, name string, kind document.Kind, edit func(document.JSON) json.RawMessage) json.RawMessage {
 	return object.Edit(func(key string, value document.JSON) json.RawMessage {
 		if key == name && value.Kind() == kind {
