@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// command is gavel upstream.
+// command implements gavel upstream.
 type command struct {
 	List   listCommand   `cmd:"" help:"List the pinned items of the declared servers."`
 	Pin    pinCommand    `cmd:"" help:"Accept the current items of servers, and write them next to the configuration file."`

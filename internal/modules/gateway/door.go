@@ -26,7 +26,7 @@ type gateway struct {
 	*foreign.Face
 	opts     upstream.Options
 	log      *slog.Logger
-	onDemand bool // open the door when a tool is first called
+	onDemand bool // open the door (the upstream.Manager) only when a tool is first called
 	held     heldCalls
 	engine   atomic.Pointer[engine.Engine]
 

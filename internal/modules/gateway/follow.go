@@ -17,7 +17,8 @@ var operator = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
 // tailAgain is the delay before committed events are read again after a failure.
 const tailAgain = time.Second
 
-// follow announces moves from now on, if a gate lists a tool depending on the states of workflows.
+// follow starts to announce moves if a gate has gate.ListLegal, because lists of tools then depend on the states
+// of workflows.
 func (g *gateway) follow() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

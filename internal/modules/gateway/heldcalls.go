@@ -16,7 +16,7 @@ const heldKept = 24 * time.Hour
 // heldCalls is the path of evidence.CallsFolder. If it is "", no calls are held.
 type heldCalls string
 
-// findHeldCalls returns the gated calls that this machine's processes with the store in folder make.
+// findHeldCalls returns the held calls of the processes on this machine that use the store in folder.
 func findHeldCalls(folder string) heldCalls {
 	if folder == "" {
 		return ""
@@ -24,7 +24,8 @@ func findHeldCalls(folder string) heldCalls {
 	return heldCalls(filepath.Join(folder, evidence.CallsFolder))
 }
 
-// hold marks a call as made by this process until release. If it cannot, other processes wait for the call's deadline.
+// hold marks a call as made by this process, until release is called. If it cannot, other processes wait for the
+// call's deadline.
 func (h heldCalls) hold(call string) (release func()) {
 	path := h.path(call)
 	if path == "" || os.MkdirAll(string(h), 0o700) != nil {
