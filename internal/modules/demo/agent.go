@@ -114,7 +114,7 @@ type answer struct {
 	fields map[string]any
 }
 
-// call calls a tool, lists the tools, or runs a command. The error is the protocol's; a refusal is an answer.
+// call calls a tool, lists the tools, or runs a command. A refusal is an answer, not an error.
 func (a *agent) call(ctx context.Context, tool string, arguments map[string]any) (answer, error) {
 	raw, err := json.Marshal(arguments)
 	if err != nil {

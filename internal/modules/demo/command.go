@@ -32,7 +32,7 @@ func init() {
 	})
 }
 
-// command is gavel demo.
+// command implements gavel demo.
 type command struct {
 	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence,gateway,chain" default:"workflow" help:"What to watch: workflow (the default), evidence, gateway or chain."`
 	Keep  bool   `name:"keep" help:"Keep the store, and print how to inspect it."`

@@ -94,7 +94,7 @@ func (r *recording) call(_ context.Context, tool string, _ map[string]any) (answ
 	return newAnswer(e)
 }
 
-// steady has no moods.
+// steady is a performer without moods.
 type steady struct{}
 
 func (steady) Become(Mood) error { return nil }

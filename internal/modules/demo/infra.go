@@ -26,7 +26,7 @@ const (
 	Drifted Mood = "drifted" // the description of a tool has changed
 )
 
-// moodFile is the file from which the server reads its mood, moodEvery how often it does.
+// moodFile is the file that holds the server's mood. The server reads it every moodEvery.
 const (
 	moodFile  = "mood"
 	moodEvery = 20 * time.Millisecond

@@ -54,7 +54,7 @@ type play struct {
 	// before is the command that the operator runs before the server starts; "" for none.
 	before string
 	acts   []act
-	// needs are the modules that it shows.
+	// needs lists the modules that the play requires.
 	needs []string
 }
 

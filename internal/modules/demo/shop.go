@@ -19,7 +19,8 @@ import (
 // according to its argument. It is not in the reference, because it has no other use.
 const shopCommand = "__demo-shop"
 
-// busyFor is how long the last answer takes, so that every run of the demo has the same order.
+// busyFor is how long the address book's first answer takes. It makes that answer the last of its parallel step,
+// so that every run of the demo has the same order.
 const busyFor = 200 * time.Millisecond
 
 // receiptsFile holds the payments, one per line. It outlives the bank's processes.
