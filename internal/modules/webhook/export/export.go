@@ -1,5 +1,5 @@
-// Package export sends every recorded event to webhooks. Each reader has a cursor in the store and reads the log
-// after it, as an auditor sees it: without data and context, and with sensitive values masked.
+// Package export sends every recorded event to webhooks. Each webhook has a cursor in the store and reads the log
+// from there on, as an auditor sees it: without data and context, and with sensitive values masked.
 //
 // It guarantees:
 //

@@ -25,9 +25,9 @@ import (
 const (
 	leaseTime  = 15 * time.Second
 	renewEvery = leaseTime / 3
-	retryEvery = 5 * time.Second // to take the lease, and after a store error
-	moveEvery  = time.Second     // the cursor; sooner after moveAfter positions
-	closeTime  = 2 * time.Second // for sends in flight at the end
+	retryEvery = 5 * time.Second // for taking the lease, and after a store error
+	moveEvery  = time.Second     // how often the cursor is stored; earlier after moveAfter positions
+	closeTime  = 2 * time.Second // limit for sends in flight when sending ends
 
 	firstPause = time.Second     // after the first failure; doubled after each further one
 	maxPause   = 5 * time.Minute // unless the receiver asks for more
@@ -387,8 +387,9 @@ func (r *sending) moveCursor(ctx context.Context) error {
 	return err //nolint:wrapcheck // the error is already specific
 }
 
-// end waits briefly for sends in flight, unless another process may be sending by now, and stores the position
-// reached. First it sends the newest events, so that a short session leaves nothing to the next one.
+// end ends the work of a lease. If another process may be sending by now, it cancels the sends in flight.
+// Otherwise it waits briefly for them and stores the position reached. Unless the receiver is gone, it first sends
+// the newest events, so that a short session leaves nothing to the next one.
 func (r *sending) end(ctx, sends context.Context, cancel context.CancelFunc, cause error) {
 	mine := ctx.Err() != nil || errors.Is(cause, errGone)
 	patience := time.After(closeTime)
