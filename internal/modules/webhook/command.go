@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// command is gavel webhook.
+// command implements gavel webhook.
 type command struct {
 	List   listCommand   `cmd:"" help:"List the webhooks of a configuration, and where each is."`
 	Dead   deadCommand   `cmd:"" help:"List the messages that receivers did not accept."`
@@ -54,7 +54,7 @@ func find(flag module.ConfigFlag, name string) (export.Webhook, error) {
 // webhookView is a webhook with its position.
 type webhookView struct {
 	Name   string        `json:"name"`
-	To     string        `json:"to"` // the host
+	To     string        `json:"to"` // the host, or the program of a command
 	Filter export.Filter `json:"filter"`
 	// Position is that of its cursor; nil before a server created it.
 	Position *int64 `json:"position"`
@@ -170,7 +170,8 @@ func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
 	return nil
 }
 
-// selectDeadLetters returns the dead letters of a webhook (of all for "") at the given positions (at all for none).
+// selectDeadLetters returns the dead letters of a webhook at the given positions. Without a name it considers all
+// webhooks, and without positions all dead letters. It fails if it finds fewer letters than positions.
 func selectDeadLetters(ctx context.Context, sys *module.Opened, name string, positions []int64) ([]store.DeadLetter, error) {
 	cursor := ""
 	if name != "" {
