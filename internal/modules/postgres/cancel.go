@@ -28,8 +28,8 @@ func cancelOnServer(cfg *pgxpool.Config) *pgxpool.Config {
 }
 
 // canceller sends the cancel request of a statement. Unlike pgconn.CancelRequestContextWatcherHandler, it never
-// closes the request's connection before the server does: PgBouncer 1.18 ends with a fatal error if a client leaves
-// while its cancel request is being forwarded, and every other user of that proxy would be disconnected.
+// closes the request's connection before the server does. PgBouncer 1.18 ends with a fatal error if a client
+// leaves while its cancel request is being forwarded. Every other user of that proxy would then be disconnected.
 type canceller struct {
 	conn *pgconn.PgConn
 	done chan struct{}

@@ -20,7 +20,7 @@ type member struct {
 	*rows.Commit
 	terms []string // the terms of each event, separated by spaces
 
-	n                                       *int64 // of its instance; nil if the commit was refused
+	n                                       *int64 // the number of its instance; nil if the commit was refused
 	keyTaken, leaseLost, anchored, hasOther bool
 }
 
@@ -65,7 +65,7 @@ func (m *member) scan(row pgx.Row) error {
 	return row.Scan(&m.n, &m.keyTaken, &m.leaseLost, &m.anchored, &m.hasOther) //nolint:wrapcheck // Commit wraps it
 }
 
-// refusal returns why nothing was written, or nil if it was.
+// refusal returns why the commit was not written, or nil if it was.
 func (m *member) refusal() error {
 	switch {
 	case m.n != nil:
@@ -120,8 +120,8 @@ func (b *builder) values(all ...any) string {
 // with adds a named part.
 func (b *builder) with(name, query string) { b.parts = append(b.parts, name+" AS ("+query+")") }
 
-// statement returns the single statement that writes everything of a commit except its events, or nothing. Whether
-// the instance's row can be written decides; all other parts depend on it.
+// statement returns a single statement that writes all of a commit except its events, or writes nothing. It writes
+// only if the instance's row can be written: every other part depends on that row.
 func (m *member) statement() (string, []any) {
 	var b builder
 	free := ""

@@ -14,7 +14,8 @@ import (
 // serverNow is the server's time in nanoseconds since 1970.
 const serverNow = `(extract(epoch FROM clock_timestamp()) * 1000000000)::int8`
 
-// addCounter recovers the time at which the row to insert was created from excluded.ends - $4.
+// addCounter adds $2 to the counter $1, unless the sum would exceed $3 (0 for no limit). In it, excluded.ends - $4
+// is the time at which the row to insert was created.
 const addCounter = `INSERT INTO gavel.counters AS c (name, n, ends) SELECT $1, greatest($2::int8, 0), ` + serverNow + ` + $4::int8 WHERE $3::int8 = 0 OR $2 <= $3
 	ON CONFLICT (name) DO UPDATE SET
 		n = CASE WHEN c.ends <= excluded.ends - $4 THEN excluded.n ELSE greatest(c.n + $2, 0) END,

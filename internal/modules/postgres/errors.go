@@ -97,7 +97,7 @@ func describeConnect(err error) string {
 			said = append(said, line)
 		}
 	}
-	if len(said) > 1 { // without TLS it was tried again
+	if len(said) > 1 { // pgx tried again without TLS
 		said = slices.DeleteFunc(said, func(line string) bool { return strings.HasSuffix(line, "server refused TLS connection") })
 	}
 	return strings.Join(said, "; ")

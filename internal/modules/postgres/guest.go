@@ -63,7 +63,7 @@ func checkConnect(ctx context.Context, cfg *pgx.ConnConfig, database string) err
 	cfg = cfg.Copy()
 	cfg.Database = database
 	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if pg, told := errors.AsType[*pgconn.PgError](err); told { // a proxy without such a database reports that it is down
+	if pg, told := errors.AsType[*pgconn.PgError](err); told { // a proxy without the database reports it as down
 		return fmt.Errorf("%w, %q: %s", ErrOtherDatabase, database, pg.Message)
 	}
 	if err != nil {

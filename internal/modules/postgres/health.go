@@ -29,13 +29,13 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 		return s.findRoom(ctx, tx)
 	})
 	if errors.Is(err, ErrDenied) && s.full.CompareAndSwap(true, false) {
-		return s.CheckWritable(ctx) // without the right to create such a table, only the next write can show it
+		return s.CheckWritable(ctx) // without the right to create temporary tables, only a write can find space
 	}
 	return err
 }
 
-// findRoom checks for free disk space after a write failed without any. A write within existing pages needs no space
-// and would prove nothing, so it writes 64 KB to a table that is dropped with the transaction.
+// findRoom checks for free disk space after a write failed for lack of it. A write within existing pages needs no
+// space and would prove nothing, so findRoom writes 64 KB to a table that is dropped with the transaction.
 func (s *Store) findRoom(ctx context.Context, tx pgx.Tx) error {
 	for _, query := range []string{
 		`SET LOCAL temp_tablespaces = ''`, // in the tablespace of the database's tables
@@ -70,7 +70,7 @@ func (s *Store) fail(err error) error {
 	}
 	err = classify(err)
 	if isAny(err, context.Canceled, context.DeadlineExceeded, store.ErrClosed, ErrReadOnly) {
-		return err // it does not reflect on the store
+		return err // not a failure of the store
 	}
 	class := 0
 	for class < len(failureClasses) && !errors.Is(err, failureClasses[class].err) {

@@ -99,8 +99,8 @@ const (
 	unfinishedMark = "gavel store, unfinished copy, schema " // see NewStore
 )
 
-// createSchema creates the tables of a schema without any and marks it, in a single transaction for which other
-// processes wait.
+// createSchema creates the tables if the schema has none, and marks the schema. It does so in a single
+// transaction, for which other processes wait.
 func createSchema(ctx context.Context, pool *pgxpool.Pool, schema, mark string, mustExist bool) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { //nolint:wrapcheck // Open wraps it
 		had, err := lockSchema(ctx, tx, schema, mustExist)
@@ -182,7 +182,7 @@ func readSchema(ctx context.Context, on handle, schema string) (mark string, exi
 	return mark, true, err //nolint:wrapcheck // Open wraps it
 }
 
-// checkSchema rejects schemas that cannot be read as they are.
+// checkSchema rejects a server that is too old, and a schema without a complete store of this version.
 func checkSchema(ctx context.Context, on handle, schema string) error {
 	if err := checkServer(ctx, on); err != nil {
 		return err

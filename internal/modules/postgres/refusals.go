@@ -65,7 +65,7 @@ func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (n int,
 	args := []any{[]byte(q.Principal), []byte(q.Workflow), []byte(q.Action), []byte(q.Instance)}
 	err = s.transact(ctx, "clear refusals", func(ctx context.Context, tx pgx.Tx) error {
 		for _, query := range []string{
-			// An opinion that other principals received on the same case would answer it again.
+			// Opinions that other principals received on the same cases would otherwise answer these cases again.
 			`UPDATE gavel.refusals SET opinion = NULL WHERE guard <> '' AND opinion IS NOT NULL AND identity IN (
 				SELECT identity FROM gavel.refusals WHERE guard <> '' AND ` + selectedRefusals + `)`,
 			`DELETE FROM gavel.refusals WHERE guard = '' AND ` + selectedRefusals,

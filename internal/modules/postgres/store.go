@@ -4,7 +4,7 @@
 // It guarantees:
 //
 //   - A write that returned nil is as durable as the server's commits.
-//   - The seq check decides between processes.
+//   - If several processes write an instance at the same time, the check of its seq lets only one succeed.
 //   - Positions are in commit order, without gaps, and visible to every process as soon as they are durable.
 //   - Transactions that the server undid (a deadlock, a lost connection) are retried. If a connection was lost before the
 //     result, the events show whether they were written.
@@ -12,10 +12,10 @@
 // A single goroutine makes all commits of a process. It commits everything that was queued during the previous commit
 // as one transaction.
 //
-// It keeps no session state, so that it works behind a proxy that gives each transaction another session. It must
-// never:
+// It keeps no session state, so that it works behind a proxy that may run each transaction in a different session.
+// It must never:
 //
-//   - interpret what it keeps (hashes and folds are the task of package record)
+//   - interpret what it stores (hashing and folding are the task of package record)
 //   - put a password into an error
 //   - hold a connection between two calls
 package postgres
@@ -78,7 +78,7 @@ type Store struct {
 	waker               *waker                                 // nil if the store is read-only
 	direct              *pgx.ConnConfig                        // for sessions that no proxy shares; nil behind a proxy
 	failures            [len(failureClasses) + 1]atomic.Uint64 // the last counts other errors
-	full                atomic.Bool                            // a write found the disk full, and no write has succeeded in showing otherwise
+	full                atomic.Bool                            // a write found the disk full; CheckWritable resets it
 
 	mu     sync.RWMutex // held by enter, and by Close while it sets closed
 	closed bool
@@ -176,7 +176,7 @@ func (s *Store) openPools(ctx context.Context, config *pgxpool.Config, all pools
 	return err
 }
 
-// sql inserts the schema into a query, which calls it gavel.
+// sql replaces the schema name gavel in a query by the store's schema.
 func (s *Store) sql(query string) string { return strings.ReplaceAll(query, "gavel.", s.schema) }
 
 // enter registers a call in progress, so that Close waits for it.

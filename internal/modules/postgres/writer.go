@@ -231,8 +231,8 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 	return true, nil
 }
 
-// findTaken replaces the ErrConflict of a request by ErrKeyTaken or ErrSubjectTaken if its key or subject exists by
-// now. The commit that it waited for may be the same one.
+// findTaken replaces the ErrConflict of a request by ErrKeyTaken or ErrSubjectTaken if its key or subject exists
+// by now. The commit that caused the conflict may have written it.
 func (w *writer) findTaken(ctx context.Context, conn *pgxpool.Conn, group []*request) error {
 	for _, r := range group {
 		if !errors.Is(r.err, store.ErrConflict) || r.IsLesson() || r.Expect == 0 && r.Next.Subject == "" && len(r.Keys) == 0 {
@@ -287,8 +287,8 @@ func dropConn(conn *pgxpool.Conn, err error) {
 	}
 }
 
-// insist retries what the server undid, or what lost its connection, within the store's patience. Closing hurry, if
-// not nil, shortens this.
+// insist calls do, and retries it within the store's patience if the server undid it or its connection was lost.
+// If hurry is closed during a wait, insist tries only once more.
 func (s *Store) insist(hurry <-chan struct{}, do func(ctx context.Context) error) error {
 	until := time.Now().Add(s.patience)
 	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
