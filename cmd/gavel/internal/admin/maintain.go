@@ -93,7 +93,7 @@ func migrationNote(e engine.InstanceMigration) string {
 	return strings.Join(notes, " ")
 }
 
-// RetainCommand removes what definitions do not keep.
+// RetainCommand removes what the retention rules of definitions no longer keep.
 type RetainCommand struct {
 	Workflow string        `name:"workflow" placeholder:"NAME" help:"Only instances of this workflow."`
 	DryRun   bool          `name:"dry-run" short:"n" help:"Print what would be removed; remove nothing."`
@@ -105,7 +105,7 @@ type RetainCommand struct {
 	setup.StoreFlag
 }
 
-// Run prints what is due, or removes it.
+// Run removes what is due, or with --dry-run only prints it.
 func (c *RetainCommand) Run(ctx context.Context, con *setup.Console) error {
 	switch {
 	case c.Limit < 1:
@@ -177,7 +177,7 @@ type SealCommand struct {
 	setup.StoreFlag
 }
 
-// Run checks all seals, or seals one definition again.
+// Run checks all seals. With --accept it seals all rules again.
 func (c *SealCommand) Run(ctx context.Context, con *setup.Console) error {
 	open := setup.OpenToCheck
 	if c.Accept {
