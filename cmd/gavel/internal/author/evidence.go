@@ -126,7 +126,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
 	return cmp.Or(err, setup.ExitBadUnless(r.Failure == ""))
 }
 
-// keepResults shares the results of a background command with decisions over the store.
+// keepResults makes a fetch share the results of a background command with decisions over the same store.
 func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *setup.Console, declared *evidence.Manager) error {
 	path, err := c.FindPath(con.Log, false)
 	if err != nil || !slices.ContainsFunc(declared.List(), func(i evidence.Info) bool { return i.Name == c.Source && i.Background }) {
