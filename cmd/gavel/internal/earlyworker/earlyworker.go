@@ -6,7 +6,7 @@
 // its JSON Schema library are initialised. That halves a worker's start-up time. Package main imports it only for
 // this effect.
 //
-// It must never import more. TestWorkerStartsEarly names packages that were initialised before it.
+// It must never import more; TestWorkerStartsEarly checks that.
 package earlyworker
 
 import (
@@ -18,7 +18,7 @@ import (
 
 func init() {
 	if !script.IsWorker(os.Args) || os.Args[0] != script.WorkerName {
-		return // reading definitions needs
+		return // a worker that reads definitions needs more packages: it runs from main
 	}
 	// Initialisers are locked to a thread. There, each switch between goroutines would be a switch between
 	// threads.
