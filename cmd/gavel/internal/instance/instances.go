@@ -95,7 +95,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *setup.Console) error {
 	return nil
 }
 
-// instanceMore is what the command line shows of an instance in addition to its status.
+// instanceMore is what gavel instances show prints in addition to the status of an instance.
 type instanceMore struct {
 	// Evidence was fetched for the instance's decisions, oldest first.
 	Evidence []setup.FetchedFor `json:"evidence"`

@@ -6,13 +6,13 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Names of fields that many commands take as arguments, or do not take.
+// The arguments and flags that several commands share: the argument id, and the flag --instance for the field id.
 var (
 	byID       = []string{"id"}
 	ofInstance = map[string]string{"id": "instance"}
 )
 
-// Operations are the commands that perform one operation, by their words.
+// Operations maps the words of each command that performs one operation to its spec.
 var Operations = map[string]*setup.OperationSpec{
 	"start": {Operation: operation.Start.Operation, Positional: []string{"type"}, Flags: map[string]string{"type": "workflow"}, Text: printStart},
 	"advance": {
