@@ -10,16 +10,16 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// reviewID is how the command line calls the review of an operation.
+// byReviewID makes the field reviewId an argument, and reviewID names it id on the command line.
 var (
 	byReviewID = []string{"reviewId"}
 	reviewID   = map[string]string{"reviewId": "id"}
 )
 
-// closed are the codes that keep a review from being decided.
+// closed lists the codes that mean that a review cannot be decided as requested.
 var closed = []engine.Code{engine.CodeReviewClosed, engine.CodeConflict}
 
-// Operations are the commands that perform one operation, by their words.
+// Operations maps the words of each command that performs one operation to its spec.
 var Operations = map[string]*setup.OperationSpec{
 	"review list": {
 		Operation: operation.Reviews.Operation, Flags: map[string]string{"id": "instance"}, Usual: map[string]string{"status": string(record.ReviewOpen)},
@@ -42,7 +42,7 @@ func sayNoReviews(req any) string {
 	return "no such reviews"
 }
 
-// decideReview is a command that decides a review.
+// decideReview returns the spec of a command that decides a review.
 func decideReview(decision judge.Outcome, without ...string) *setup.OperationSpec {
 	return &setup.OperationSpec{
 		Operation: operation.Resolve.Operation, Positional: byReviewID, Flags: reviewID, Without: without,

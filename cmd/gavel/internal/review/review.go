@@ -101,8 +101,8 @@ func (c resolveCmd) open(ctx context.Context, con *setup.Console, who engine.Pri
 	return caller, func() { sys.Close() }, nil
 }
 
-// canFetch prevents a reviewer without the configuration from voiding a review. Evidence that cannot be fetched
-// again counts as changed.
+// canFetch returns an error if the sources of the review's evidence are not configured here. Evidence that cannot
+// be fetched again counts as changed, so the approval would void the review.
 func canFetch(ctx context.Context, sys *setup.System, at operation.Caller, id string) error {
 	view, err := operation.Review.Do(ctx, at, operation.IDRequest{ID: id})
 	if err != nil {
