@@ -78,7 +78,7 @@ type checkedFile struct {
 
 func (c *configCheckCmd) Run(con *setup.Console) error {
 	server, err := CheckConfig(con, filepath.Clean(c.File))
-	if err == nil { // checkConfig already found their errors; these calls log the warnings
+	if err == nil { // CheckConfig has already checked both; these calls log the warnings
 		err = checkModules(c.File, setup.ParseDefinitions(server.Definitions), con.Log)
 		server.WarnIdleStagesOf(con.Log, server.Definitions)
 	}
@@ -94,8 +94,8 @@ func (c *configCheckCmd) Run(con *setup.Console) error {
 	return err
 }
 
-// CheckConfig returns all errors that the file alone shows, and the server that it configures. It ignores the
-// environment and flags, so it accepts what only they could complete.
+// CheckConfig returns the server that a file configures, and all errors that the file alone shows. It ignores the
+// environment and flags, so it accepts settings that only they could complete.
 func CheckConfig(con *setup.Console, path string) (*Command, error) {
 	if _, err := config.Load(path); err != nil {
 		return nil, module.BadConfig(err)

@@ -33,9 +33,9 @@ type ConfigWatch struct {
 type ConfigPart struct {
 	Section string   // "" for the whole file
 	with    []string // sections that are applied together with it
-	// files lists the other files that the part depends on, as the configuration names them; nil for none.
+	// Files lists the other files that the part depends on, as the configuration names them; nil for none.
 	Files func(*config.File) []string
-	// prepare reads and checks the part; take puts it in force. nil means that changes apply at the next start.
+	// Prepare reads and checks the part; take puts it in force. nil means that changes apply at the next start.
 	Prepare func(ctx context.Context, next *ConfigChange) (take func(), err error)
 	// settled is called with the reason why the part's files are not in force, and with nil once they are; it may be
 	// nil.
@@ -50,7 +50,7 @@ type ConfigChange struct {
 	again bool // also reload unchanged parts
 }
 
-// NewConfigWatch treats the present contents of the files as in force.
+// NewConfigWatch returns a ConfigWatch that treats the current contents of the files as in force.
 func NewConfigWatch(log *slog.Logger, path string, parts ...*ConfigPart) *ConfigWatch {
 	w := &ConfigWatch{log: log, path: path, parts: parts}
 	if path == "" {
@@ -185,7 +185,7 @@ func (w *ConfigWatch) take(ctx context.Context, text string, parts []*ConfigPart
 	}
 }
 
-// refuse reports why the parts are not applied; one part has a mistake.
+// refuse reports why none of the parts is applied: one of them has a mistake.
 func (w *ConfigWatch) refuse(ctx context.Context, parts []*ConfigPart, section string, err error) {
 	if ctx.Err() != nil {
 		return

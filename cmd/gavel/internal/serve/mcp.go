@@ -68,7 +68,7 @@ func (c *MCPCommand) Run(ctx context.Context, con *setup.Console) error {
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
 		err = nil // stopped by a signal, perhaps during startup
 	}
-	sys.Extensions().Close() // before the limit: connections to other servers get seconds to save their state
+	sys.Extensions().Close() // before CloseInTime: connections to other servers may take seconds to save their state
 	return errors.Join(err, setup.CloseInTime(con.Log, sys.Close))
 }
 

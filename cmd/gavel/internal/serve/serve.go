@@ -58,7 +58,7 @@ func (c *Command) Run(ctx context.Context, con *setup.Console) error {
 	if err = c.serve(ctx, con, sys); ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil // stopped by a signal during startup
 	}
-	sys.Extensions().Close() // before the limit: connections to other servers get seconds to save their state
+	sys.Extensions().Close() // before CloseInTime: connections to other servers may take seconds to save their state
 	return errors.Join(err, setup.CloseInTime(con.Log, sys.Close))
 }
 
@@ -95,7 +95,7 @@ func (c *Command) serve(ctx context.Context, con *setup.Console, sys *setup.Syst
 		return term.UsageErrorf("", "cannot serve: %w", err)
 	}
 	sys.Meter.Listener.Store(server)
-	defer func() { // the listener, if the server never started
+	defer func() { // close the listener if the server never started
 		if err != nil {
 			err = errors.Join(err, server.Close())
 		}
@@ -189,7 +189,7 @@ func (f listenFlags) config(log *slog.Logger) listen.Config {
 	}
 }
 
-// checkForm checks the listener without using this machine: addresses, limits, and certificates without a key.
+// checkForm checks what does not depend on this machine: addresses, limits, and certificates without a key.
 func (f listenFlags) checkForm() error {
 	var wrong []error
 	if _, _, err := net.SplitHostPort(f.Listen); err != nil {

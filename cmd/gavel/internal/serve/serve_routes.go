@@ -30,7 +30,8 @@ import (
 // healthPaths answer without a credential, even if the server is busy.
 var healthPaths = []string{"/healthz", "/readyz"}
 
-// routes are the routes of a server. Every face is mounted here, and nowhere else.
+// routes are the routes of a server. MCP, REST, the metrics and the routes of modules are mounted here, and
+// nowhere else.
 type routes struct {
 	sys    *setup.System
 	log    *slog.Logger
@@ -45,8 +46,8 @@ type routes struct {
 	api      *rest.Handler
 }
 
-// mount mounts the faces. Before that, every request is answered with "not ready". With --auth none every caller is
-// the local agent, and may read the metrics.
+// mount mounts all routes. Before that, every request is answered with "not ready". With --auth none every caller
+// is the local agent, and may read the metrics.
 func (r *routes) mount(who *callers) error {
 	h, err := r.sys.Handler(gavel.HandlerConfig{Tools: r.flags.tools()})
 	if err != nil {
@@ -56,7 +57,7 @@ func (r *routes) mount(who *callers) error {
 	metrics := r.sys.Meter.Metrics.Handler()
 	inside := http.NewServeMux()
 	inside.Handle(gavel.MCPPath, r.endpoint)
-	inside.Handle(gavel.MCPPath+"/{$}", r.endpoint) // clients append it
+	inside.Handle(gavel.MCPPath+"/{$}", r.endpoint) // some clients append a slash
 	inside.Handle(rest.Prefix, r.api)
 	r.extra.Mount(inside)
 	inside.Handle("GET "+MetricsPath, watchersOnly(metrics))
@@ -144,7 +145,7 @@ type telemetryFlags struct {
 var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
 
 // watchersOnly allows only operators and auditors whose scope is not limited, because the figures cover all
-// workflows. It requires authentication before it.
+// workflows. Requests must already be authenticated.
 func watchersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := auth.FromContext(r.Context()); !ok || !slices.Contains(watchers, id.Role) || id.Workflows != "" {
@@ -155,8 +156,8 @@ func watchersOnly(next http.Handler) http.Handler {
 	})
 }
 
-// NewHealth checks everything that is needed to decide and to record. definitions returns why the folders of
-// definitions are not in force as they are.
+// NewHealth returns checks of everything that is needed to decide and to record. definitions returns why a
+// definition file is not in force, or nil.
 func NewHealth(log *slog.Logger, sys *setup.System, definitions func() error) *telemetry.Health {
 	parts := []telemetry.Part{
 		{Name: "store", Check: func(ctx context.Context) error {

@@ -102,7 +102,7 @@ type vetted struct {
 	extensions module.Extensions
 }
 
-// Define implements definer.
+// Define implements setup.Definer.
 func (v vetted) Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error) {
 	if d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files); err == nil {
 		if err := v.extensions.Vet(d); err != nil {
