@@ -76,7 +76,7 @@ func (a Anchorer) follows(ctx context.Context, last int64, note string) error {
 	}
 }
 
-// AnchorFlags configure who signs anchors, where to and how often.
+// AnchorFlags configure who signs anchors, how often, and to which file they are copied.
 type AnchorFlags struct {
 	AnchorKey   string        `name:"anchor-key" placeholder:"FILE" help:"Sign the position of all instances with this key while running. gavel anchor keygen makes one. The variable may hold the key itself."`
 	AnchorEvery time.Duration `name:"anchor-every" default:"10m" placeholder:"TIME" help:"How often to write an anchor, at least 1s. An anchor is written only if there are new events, and also at the end. Default: 10m."`
@@ -110,8 +110,7 @@ func (f AnchorFlags) Check() error {
 // that this one misses.
 const lastAnchorLimit = 500 * time.Millisecond
 
-// Watch anchors periodically. The returned function stops it and writes a final anchor. Without a key, watch does
-// nothing.
+// Watch writes anchors periodically. stop ends that and writes a final anchor. Without a key, Watch does nothing.
 func (f AnchorFlags) Watch(ctx context.Context, log *slog.Logger, sys *System) (stop func()) {
 	if sys.Anchors == nil {
 		return func() {}
@@ -204,7 +203,7 @@ func sameFolder(key, store string) bool {
 type Published struct {
 	path  string
 	Notes []string
-	// torn counts notes that are incomplete because a write was interrupted.
+	// Torn counts notes that are incomplete because a write was interrupted.
 	Torn int
 	// open reports that the file does not end with a complete note.
 	open bool

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// canaryFlags configure canaries: known cases that the judge is asked while it decides.
+// canaryFlags configure canaries: cases with a known outcome that the judge is asked while it is in use.
 type canaryFlags struct {
 	Canaries   string  `name:"llm-canaries" placeholder:"FILE" help:"Golden cases (JSON Lines) that the model judges right, with bad twins. They are repeated in the background to detect drift."`
 	CanaryRate float64 `name:"llm-canary-rate" default:"0.05" placeholder:"SHARE" help:"Canaries per judgement. Default: 0.05, one in twenty."`

@@ -85,7 +85,8 @@ func (s *FileSettings) Declared() ([]EffectiveSetting, error) {
 	return list, nil
 }
 
-// WarnIdleStagesOf warns about the definitions of a configuration. gavel lint reports their mistakes.
+// WarnIdleStagesOf warns about idle stages of cascades in the definitions of a configuration. It skips definitions
+// that cannot be parsed, which gavel lint reports.
 func (f *ModelFlags) WarnIdleStagesOf(log *slog.Logger, definitions []string) {
 	calibrations, err := f.openCalibrations()
 	if f.Model == "" || err != nil {

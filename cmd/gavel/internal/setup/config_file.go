@@ -27,9 +27,9 @@ type FileSettings struct {
 	List   []EffectiveSetting // the settings of the command, from any origin
 	read   bool
 	Known  func() ([]config.Setting, []*kong.Flag, error) // what the file may set
-	// approved finds the version of the file that a person approved for a command; nil if the file is used as it is.
+	// Approved finds the version of the file that a person approved for a command; nil if the file is used as is.
 	Approved func(command string, flag func(name string) string) (module.Approval, error)
-	approval module.Approval // what approved returned, nil for nothing
+	approval module.Approval // what Approved returned; nil if there is no approval
 	Unpin    func()
 	Err      error // why the file is rejected; its valid settings are still used, to find further mistakes
 }
@@ -80,7 +80,8 @@ func (s *FileSettings) LocateError(ctx *kong.Context, err error) error {
 	return s.LocateErrorIn(ctx, "", err)
 }
 
-// LocateErrorIn is locate for mistakes in a section of the file. Mistakes that name no flag get the line of the section.
+// LocateErrorIn is LocateError for mistakes in a section of the file. Mistakes that name no flag get the line of
+// the section.
 func (s *FileSettings) LocateErrorIn(ctx *kong.Context, section string, err error) error {
 	if err == nil || s.file == nil {
 		return err

@@ -32,7 +32,7 @@ func (f ConfigFlag) Open(log *slog.Logger) (*evidence.Manager, error) {
 	return manager, nil
 }
 
-// OpenAlone is open for a command without a system; it also opens the parts of modules. end closes both.
+// OpenAlone is Open for a command without a system; it also opens the parts of modules. end closes both.
 func (f ConfigFlag) OpenAlone(ctx context.Context, log *slog.Logger) (manager *evidence.Manager, end func(), err error) {
 	if manager, err = f.Open(log); manager == nil {
 		return nil, func() {}, err

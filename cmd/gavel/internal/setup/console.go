@@ -131,7 +131,8 @@ func (con *Console) openStore(ctx context.Context, flags module.StoreFlags, writ
 	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
 }
 
-// LookIntoStore opens an existing store for reading. It returns nil if nothing was ever written to one.
+// LookIntoStore opens an existing store for reading. It returns nil for a store in memory, and if no store file
+// has content.
 func LookIntoStore(ctx context.Context, flags module.StoreFlags) (store.Store, error) {
 	if flags.Store == gavel.Memory {
 		return nil, nil //nolint:nilnil // nil means that there is no store
@@ -194,19 +195,19 @@ type Console struct {
 	Err    *term.Terminal // everything else that a person reads
 	RawOut io.Writer      // for protocols; never for people
 	Log    *slog.Logger
-	Level  *slog.LevelVar // of log
+	Level  *slog.LevelVar // of Log
 
-	// unsure is set if the result may be about another store than the intended one. Then the exit code is not 0.
+	// Unsure is set if the result may be about another store than the intended one. Then the exit code is not 0.
 	Unsure bool
 
 	Errors   *slog.Logger  // the log for errors, if stderr is JSON lines
 	Args     []string      // of the program
-	Implied  bool          // args were added because there were none
+	Implied  bool          // Args were added because there were none
 	Settings *FileSettings // the values from the configuration file
 
-	// parse reads arguments into a struct of commands, as the program does.
+	// Parse parses arguments into a struct of commands, as the program does.
 	Parse func(grammar any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *FileSettings, error)
-	// checkConfig finds the mistakes of a configuration file, and returns the definitions that it names.
+	// CheckConfig finds the mistakes of a configuration file, and returns the definitions that it names.
 	CheckConfig func(path string) (definitions []string, err error)
 }
 

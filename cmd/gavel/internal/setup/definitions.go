@@ -271,7 +271,7 @@ func (w *DefinitionWatch) Start(ctx context.Context) error {
 	return err
 }
 
-// read is readDefinition. It also records the files that the definition references.
+// read is ReadDefinition. It also records the files that the definition references.
 func (w *DefinitionWatch) read(file string) (engine.DefineRequest, error) {
 	req, err := ReadDefinition(file)
 	named := map[string]FileStamp{}

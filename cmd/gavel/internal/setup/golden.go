@@ -36,7 +36,7 @@ type DefinitionOrError struct {
 	Err        error
 }
 
-// maxInline limits how many inline definitions are cached.
+// maxInline limits how many definitions are cached, because each case may contain its own.
 const maxInline = 1000
 
 // NewDefinitionCache returns an empty cache.
@@ -125,20 +125,20 @@ func criteriaOf(d *workflow.Definition, t *workflow.Transition) []string {
 	return out
 }
 
-// evaluationTime is the time at which every case is judged. Scripts that read the clock, and therefore recorded
-// answers, give the same results on every day.
+// evaluationTime is the time at which every case is judged. With it, scripts that read the clock give the same
+// results on every day, so recorded answers stay usable.
 var evaluationTime = time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
 
 // EvaluationPrincipal is the requester if a case names none.
 const EvaluationPrincipal = "eval:agent"
 
-// GoldenSet is the selected part of golden files. The cases stay in the files, and all reads them again: a set may be
-// larger than the memory.
+// GoldenSet is the selected part of golden files. The cases stay in the files, and All reads them again: a set may
+// not fit into memory.
 type GoldenSet struct {
 	Files  []string
 	splits []eval.Split
 	tags   []string
-	File   map[string]string // by the case's id; a workflow.ref is relative to it
+	File   map[string]string // the file of each case, by the case's id; a workflow.ref is relative to it
 	Count  int               // number of selected cases
 }
 
@@ -184,8 +184,8 @@ func (s *GoldenSet) takes(c eval.Case) bool {
 		(len(s.tags) == 0 || slices.ContainsFunc(s.tags, func(t string) bool { return slices.Contains(c.Tags, t) }))
 }
 
-// SameAs rejects a baseline in which a selected case has a different right outcome, before a comparison that is
-// impossible costs anything.
+// SameAs returns an error if a selected case has a different right outcome in the baseline. It is checked before a
+// run, so that an impossible comparison costs nothing.
 func (s *GoldenSet) SameAs(ctx context.Context, before *eval.Measurement) error {
 	if before == nil {
 		return nil
@@ -287,8 +287,8 @@ func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool)
 	return judge.FetchResult{Content: content}, nil
 }
 
-// NewDecider puts questions to the real pipeline; layer is nil for the structural one. A prompt of the cell replaces
-// those of the definitions.
+// NewDecider returns a function that puts questions to the real pipeline. If layer is nil, no model judges. A
+// model or prompt of the cell replaces those of the definitions.
 func NewDecider(compiler *validators.Compiler, layer judge.Layer, cell Cell) func(context.Context, eval.Case, judge.Case) (judge.Verdict, error) {
 	return func(ctx context.Context, c eval.Case, question judge.Case) (judge.Verdict, error) {
 		if layer == nil {

@@ -14,8 +14,8 @@ type judgingFlags struct {
 	ModelFlags
 }
 
-// open is placeFlags.open for commands that judge moves. A move that needs a person is parked until gavel review
-// decides it. create makes a missing store.
+// open is TargetFlags.Open for commands that judge moves. A move that needs a person is parked until gavel review
+// decides it. With create, open creates a missing store.
 func (f *judgingFlags) open(ctx context.Context, con *Console, create bool) (operation.Caller, func(), error) {
 	return f.TargetFlags.Open(ctx, con, func(ctx context.Context, con *Console, _ StoreFlag) (*System, error) {
 		sys, err := f.openSystem(ctx, con, create)

@@ -19,7 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// OperationCommand is a command that performs one operation: operationCommands names it, and the operation's fields are
+// OperationCommand is a command that performs one operation. OperationSpecs names the operation, whose fields are
 // the command's arguments and flags.
 type OperationCommand struct {
 	PerformFlags
@@ -38,7 +38,7 @@ func (c *OperationCommand) Run(ctx context.Context, con *Console) error {
 	return c.Perform(ctx, con, c.TargetFlags, func(any) (operation.Caller, func(), error) { return c.Open(ctx, con, local) })
 }
 
-// JudgedCommand is an operationCmd whose operation asks the judge.
+// JudgedCommand is an OperationCommand whose operation asks the judge.
 type JudgedCommand struct {
 	PerformFlags
 	judgingFlags
@@ -67,10 +67,10 @@ type PerformFlags struct {
 // OperationSpec describes how the command line presents an operation.
 type OperationSpec struct {
 	Operation *operation.Operation
-	// positional names the fields that are arguments, in order. The command implies the values of fixed fields, and
-	// omits the fields in without.
+	// Positional lists the fields that are arguments, in order. The command sets the fields in Fixed itself, and
+	// omits the fields in Without.
 	Positional, Without []string
-	Fixed, Usual        map[string]string // usual are defaults
+	Fixed, Usual        map[string]string // Usual holds defaults
 	Flags               map[string]string // names of flags that differ from nameFlag
 	Bad                 []engine.Code     // errors with exit code 1: the command itself is correct
 
@@ -79,14 +79,14 @@ type OperationSpec struct {
 	Spare []string                 // columns that a narrow terminal omits
 	Text  func(ctx context.Context, con *Console, a Answer) error
 	JSON  func(res any) any // the value printed by --json; nil for the result
-	// refused reports that nothing happened: exit code 1. nil uses the operation's function.
+	// Refused reports that nothing happened: exit code 1. nil uses the operation's function.
 	Refused func(res any) bool
 }
 
-// OperationSpecs are the commands that perform one operation, by their words.
+// OperationSpecs maps the words of each command that performs one operation to its spec.
 var OperationSpecs = map[string]*OperationSpec{}
 
-// Say is the text for an empty list, whatever was asked for.
+// Say returns a function for OperationSpec.Empty that returns the same text for every request.
 func Say(none string) func(any) string { return func(any) string { return none } }
 
 // Typed adapts a function of a concrete result type.
@@ -208,7 +208,7 @@ func (s *OperationSpec) nameField(f *operation.Field) reflect.StructField {
 	return member
 }
 
-// nameFlag returns the flag of a field: afterSeq is --after-seq. A list continues --after a cursor.
+// nameFlag returns the flag of a field: afterSeq is --after-seq, and cursor is --after.
 func nameFlag(field string) string {
 	if field == "cursor" {
 		return "after"
@@ -278,7 +278,7 @@ func readFlag(f *operation.Field, v reflect.Value, now time.Time) ([]string, err
 }
 
 // Perform performs the operation with the caller that open returns for its request, and prints the result. If the
-// result is a refusal, the exit code is that of a bad end.
+// result is a refusal, the exit code is term.ExitBad.
 func (c *PerformFlags) Perform(ctx context.Context, con *Console, at TargetFlags, open func(req any) (operation.Caller, func(), error)) error {
 	req, err := c.BuildRequest(time.Now())
 	if err != nil {

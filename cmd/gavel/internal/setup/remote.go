@@ -158,6 +158,6 @@ func (f serverFlags) token(stdin io.Reader) (string, error) {
 	return string(text), nil
 }
 
-// FormatFlags returns the flags that select the same place on another command line: those that were typed. Variables and
-// the configuration file apply there anyway.
+// FormatFlags returns the flags that select the same server or store on another command line: those that were typed.
+// Variables and the configuration file apply there anyway.
 func (f TargetFlags) FormatFlags() string { return f.typed }

@@ -109,7 +109,7 @@ func FormatEvent(e engine.TimelineEntry) string {
 	return strings.TrimSpace(string(e.Kind) + " " + about)
 }
 
-// DescribeEvent returns what a table says about an event.
+// DescribeEvent returns the note about an event for a table.
 func DescribeEvent(e engine.TimelineEntry) string {
 	switch e.Kind {
 	case record.RolledBack, record.Undone, record.Redone:

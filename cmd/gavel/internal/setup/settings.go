@@ -37,7 +37,7 @@ func sectionRank(key string) int {
 	return slices.Index([]string{config.SectionServe, config.SectionMCP, config.SectionQuotas, config.SectionModel, config.SectionAnchors}, section)
 }
 
-// shownSetting is shownValue, and removes the password of a store.
+// shownSetting is like shownValue, and also removes the password of a store.
 func shownSetting(flag string, v any) any {
 	if text, ok := v.(string); ok && flag == "store" {
 		return RedactStore(text)

@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// File names of a store.
+// storeFolder is the folder of the default store, in the working directory.
 const (
 	storeFolder = ".workflows"
 )
@@ -73,7 +73,7 @@ func RedactStore(store string) string {
 	return store
 }
 
-// Locate is storePath plus the key of a database.
+// Locate is FindPath plus the key of a database.
 func (f StoreFlag) Locate(log *slog.Logger, create bool) (StoreLocation, error) {
 	path, err := f.FindPath(log, create)
 	if err != nil {
@@ -93,7 +93,7 @@ func (f StoreFlag) LocateAt(path string) (StoreLocation, error) {
 	return at, err
 }
 
-// FilePath is storePath for a command that needs a file. instead describes the alternative for a database.
+// FilePath is FindPath for a command that needs a file. instead describes the alternative for a database.
 func (f StoreFlag) FilePath(log *slog.Logger, create bool, instead string) (string, error) {
 	if gavel.IsDatabase(f.Store) {
 		return "", term.UsageErrorf(instead, "this command needs a store file, and %s is a database", RedactStore(f.Store))
@@ -130,13 +130,13 @@ func ReadStoreKey(value string) ([]byte, error) {
 	return hex.DecodeString(string(bytes.TrimSpace(text)))
 }
 
-// FindPath locates the store. With create, it makes the location writable. Without create, the store file must
-// exist.
+// FindPath locates the store. With create, it creates the store's folder if necessary and checks that it is
+// writable. Without create, the store file must exist.
 func (f StoreFlag) FindPath(log *slog.Logger, create bool) (string, error) {
 	return f.FindStore(log, create, hintLegacy)
 }
 
-// FindStore is storePath. found is called with the default folder before a store is created in it.
+// FindStore is FindPath with a callback: found is called with the default folder before a store is created in it.
 func (f StoreFlag) FindStore(log *slog.Logger, create bool, found func(*slog.Logger, string)) (string, error) {
 	if f.Store != "" {
 		return ExplicitStore(f.Store, create)
@@ -176,7 +176,7 @@ func (f StoreFlag) FindStore(log *slog.Logger, create bool, found func(*slog.Log
 // before a colon is a drive.
 var storeScheme = regexp.MustCompile(`^\s*([A-Za-z][A-Za-z0-9+.-]+:|:memory:|(host|hostaddr|port|user|password|dbname|service|sslmode)\s*=)`)
 
-// CheckStore rejects an unsupported address. As a path, it would create a local file of that name.
+// CheckStore rejects an unsupported address. Used as a path, it would create a local file of that name.
 func CheckStore(path string) error {
 	scheme := storeScheme.FindString(path)
 	if scheme == "" || gavel.IsDatabase(path) {

@@ -65,13 +65,13 @@ func RunEvery(ctx context.Context, first, interval time.Duration, f func(context
 // OperatorOwner identifies the operator's code in the sandbox.
 var OperatorOwner = validators.Owner{ID: gavel.Operator.ID, Trusted: true}
 
-// NewSandbox starts no process; the first script does.
+// NewSandbox returns a sandbox. Its first process starts with the first script.
 func NewSandbox(log *slog.Logger) (*gavel.Sandbox, error) {
 	box, err := gavel.NewSandbox(log)
 	return box, openFailure(err)
 }
 
-// System is everything below the faces, and the equipment that the flags configured.
+// System is an open store with its engine, and the equipment that the flags configured.
 type System struct {
 	*gavel.System
 	Equipment
@@ -83,11 +83,11 @@ type System struct {
 // scripts alone.
 type Equipment struct {
 	File    string            // the configuration file, "" for none
-	Serves  bool              // it serves clients, and does not only run one command
+	Serves  bool              // the process serves clients, instead of running one command
 	Model   *Model            // nil if none is configured
 	Sources *evidence.Manager // nil without --config
 	Anchors *record.Signer    // nil without anchors
-	// reviews lets escalated moves wait for a person; clientReviews lets the agent's own client ask that person.
+	// Reviews lets escalated moves wait for a person; ClientReviews lets the agent's own client ask that person.
 	Reviews, ClientReviews bool
 	Meter                  *Meter // nil without metrics
 	Quotas                 engine.Quotas
@@ -194,7 +194,7 @@ func (f *SystemFlags) OpenEquipped(ctx context.Context, con *Console, with Equip
 	return sys, nil
 }
 
-// OpenSystem opens the store at a place and creates the engine with its equipment. Unless it returns an error, the
+// OpenSystem opens the store at a location and creates the engine with its equipment. Unless it returns an error, the
 // system owns the equipment.
 func OpenSystem(ctx context.Context, log *slog.Logger, at StoreLocation, with Equipment) (*System, error) {
 	cfg := gavel.Config{Store: at.Path, StoreKey: at.Key, Logger: log}
@@ -240,7 +240,7 @@ func OpenForReading(ctx context.Context, con *Console, flag StoreFlag) (*System,
 	return openLocationForReading(ctx, con, at)
 }
 
-// openLocationForReading is openForReading for a place. It also warns of definitions that gavel would not use.
+// openLocationForReading is OpenForReading for a location. It also warns of definitions that gavel would not use.
 func openLocationForReading(ctx context.Context, con *Console, at StoreLocation) (*System, error) {
 	sys, err := OpenLocationToCheck(ctx, con, at)
 	if err == nil {
@@ -268,7 +268,7 @@ func (s *System) warnOfSeals(ctx context.Context, log *slog.Logger) {
 	s.LogBadSeals(ctx, slog.LevelWarn, "a definition or judge configuration of this store does not match its seal: what you see may have been changed")
 }
 
-// OpenToCheck is openForReading for a command that checks the seals itself.
+// OpenToCheck is OpenForReading for a command that checks the seals itself.
 func OpenToCheck(ctx context.Context, con *Console, flag StoreFlag) (*System, error) {
 	at, err := flag.Locate(con.Log, false)
 	if err != nil {
@@ -336,7 +336,7 @@ func OpenForWriting(ctx context.Context, con *Console, flag StoreFlag) (*System,
 	return OpenToSign(ctx, con, flag, "")
 }
 
-// OpenToSign is openForWriting with the key that signs anchors, "" for none.
+// OpenToSign is OpenForWriting with the key that signs anchors, "" for none.
 func OpenToSign(ctx context.Context, con *Console, flag StoreFlag, key string) (_ *System, err error) {
 	var with Equipment
 	if key != "" {
@@ -397,8 +397,8 @@ func ExistingKey(path string) ([]byte, error) {
 	return record.LoadOrCreateKey(gavel.KeyBeside(path))
 }
 
-// OperationFailure is module.EngineFailure, but returns exit code 1 for the given codes: the command was correct, the request could
-// not be fulfilled.
+// OperationFailure is like module.EngineFailure, but returns exit code 1 for the given codes. They mean that the
+// command was correct, but the request could not be fulfilled.
 func OperationFailure(err error, codes ...engine.Code) error {
 	failed := module.EngineFailure(err)
 	if f, ok := errors.AsType[*term.ExitError](failed); ok && slices.Contains(codes, engine.CodeOf(err)) {

@@ -69,7 +69,7 @@ func sharedTokens(ctx context.Context, con *Console, at StoreLocation) (*auth.To
 	return tokens, db.Close, nil
 }
 
-// existingTokens returns the tokens file of the first place that has a store or tokens; "" if none has. Tokens may
+// existingTokens returns the tokens file of the first candidate that has a store or tokens; "" if none has. Tokens may
 // exist before their store.
 func existingTokens(f TokensFlag, store StoreFlag) string {
 	for _, place := range store.Candidates() {
