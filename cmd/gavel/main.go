@@ -290,7 +290,7 @@ func parseWith(settings *setup.FileSettings, cmds any, args []string, stdout, st
 
 // listKnownSettings lists what a configuration file may set.
 func listKnownSettings() ([]config.Setting, []*kong.Flag, error) {
-	all, err := newParser(&serve.Servers{}, io.Discard, io.Discard, func(int) {}) // the parser in use may have one command
+	all, err := newParser(&serve.Servers{}, io.Discard, io.Discard, func(int) {}) // the parser in use may lack commands
 	if err != nil {
 		return nil, nil, err
 	}
@@ -298,8 +298,8 @@ func listKnownSettings() ([]config.Setting, []*kong.Flag, error) {
 	return known, flags, nil
 }
 
-// grammarFor returns the command line for args. kong reads every flag of every command by reflection, which is a
-// third of the startup time. If args begin with a command, the others are omitted.
+// grammarFor returns the grammar of the command line for args. kong reads every flag of every command by
+// reflection, which takes a third of the startup time. If args begin with a command, the others are omitted.
 func grammarFor(cmds any, args []string) (grammar any, command []kong.Option) {
 	all := reflect.ValueOf(cmds).Elem()
 	flags := all.FieldByName("LogFlags").Addr().Interface()
@@ -319,7 +319,8 @@ func grammarFor(cmds any, args []string) (grammar any, command []kong.Option) {
 	return cmds, nil
 }
 
-// helpWhenAsked converts `gavel` without arguments and `gavel help COMMAND` into --help.
+// helpWhenAsked converts `gavel` without arguments and `gavel help COMMAND` into --help, and --version into the
+// command version.
 func helpWhenAsked(args []string) []string {
 	switch {
 	case len(args) == 0:

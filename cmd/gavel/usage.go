@@ -22,7 +22,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// printFullHelp is kong's printer. The overview lists commands without their subcommands.
+// printFullHelp prints help with kong's printer. The overview lists commands without their subcommands.
 func printFullHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	options.NoExpandSubcommands = ctx.Selected() == nil
 	return kong.DefaultHelpPrinter(options, ctx)
