@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// budgetSlots is the resolution of a budget's sliding window: spending counts for the window, and at
-// most for one slot longer.
+// budgetSlots is the number of slots in a budget's sliding window. Spending counts for one window, and for
+// at most one slot longer.
 const (
 	budgetSlots = 12
 	slotsKept   = budgetSlots + 1
 )
 
-// budgetPrincipals limits the principals that a budget remembers. Above it, those that spent least
-// are forgotten first, because they gain least from that.
+// budgetPrincipals limits the principals that a budget remembers. Beyond it, the principals that spent
+// least are forgotten first, because they gain least from that.
 const budgetPrincipals = 4096
 
 // budget limits the questions of a principal in a sliding window; a nil budget has no limit. It
@@ -40,8 +40,8 @@ func newBudget(limit int, window time.Duration, now func() time.Time) *budget {
 	return &budget{limit: limit, slot: max(window/budgetSlots, 1), now: now, spent: map[string]spend{}}
 }
 
-// Spend spends n for a principal, or nothing if that exceeds the remaining budget. It then returns
-// how long to wait until it would succeed.
+// Spend spends n for a principal. If n exceeds the remaining budget, it spends nothing and returns how long
+// to wait until it would succeed.
 func (b *budget) Spend(principal string, n int) (ok bool, frees time.Duration) {
 	if b == nil {
 		return true, 0
@@ -100,7 +100,8 @@ func (b *budget) spendOf(principal string, number int64) (spend, int64) {
 	return s, s.forward(number)
 }
 
-// evict forgets principals without spending, or else the eighth that spent least.
+// evict forgets the principals without spending. If there are none, it forgets the eighth of all principals
+// that spent least.
 func (b *budget) evict(number int64) {
 	maps.DeleteFunc(b.spent, func(_ string, s spend) bool {
 		s.forward(number)

@@ -60,9 +60,9 @@ const (
 	mostOverstated  = 0.1
 )
 
-// Shortcoming returns why the calibration is not good enough to be applied, "" if it is. It must be
-// measured on approvals in at least 30 groups, with an ECE of at most 0.1, and the measurement must
-// show that on average it overstates the share of right approvals by at most 0.1.
+// Shortcoming returns why the calibration is not good enough to be applied, "" if it is. Its fit must be
+// measured on approvals in at least 30 groups, with an ECE of at most 0.1. The mean confidence must exceed
+// the lower bound of the right share (RightLow) by at most 0.1.
 func (c Calibration) Shortcoming() string {
 	f := c.Approvals
 	if f == nil {
@@ -233,8 +233,8 @@ type Calibrations struct {
 	hash  string
 }
 
-// NewCalibrations returns the calibrations, which must be valid and bound to different things. The
-// error reports every problem with its place.
+// NewCalibrations returns the calibrations. Each must be valid, and no two may have the same model, prompt
+// and criteria. The error reports every problem and where it is.
 func NewCalibrations(all []Calibration) (*Calibrations, error) {
 	c := &Calibrations{bound: make(map[binding]boundCalibration, len(all))}
 	var errs []error
@@ -314,9 +314,9 @@ func (c *Calibrations) applies(model, promptDigest, criteriaDigest string) bool 
 	return ok && one.Shortcoming() == ""
 }
 
-// IdleStages returns the models of a rubric's cascade that can never decide, because no calibration of
-// theirs applies to the criteria with the edition of the prompt that the rubric or prompt names, or with any
-// edition if neither names one.
+// IdleStages returns the models of a rubric's cascade that can never decide, because none of their
+// calibrations applies to the criteria. It considers the prompt edition that the rubric or prompt names, or
+// every edition if neither names one.
 func (c *Calibrations) IdleStages(r Rubric, prompt string) (models []string) {
 	editions := r.editions(prompt)
 	for _, s := range r.Cascade {
@@ -345,8 +345,8 @@ const calibrationsVersion = 1
 //	  "n": 240, "dataset": "reviews", "fitted": "2026-11-20",
 //	  "approvals": {"n": 160, "groups": 120, "mean": 0.86, "right": 0.88, "rightLow": 0.81, "ece": 0.04}}]}
 //
-// It is strict: unknown, missing and duplicate keys, null, and meaningless values are errors with
-// their place. A file that is not understood must not pass for one that calibrates nothing.
+// It is strict: unknown, missing and duplicate keys, null, and meaningless values are errors that name
+// their place. A file that is not understood must not pass for one without calibrations.
 func ParseCalibrations(data []byte) (*Calibrations, error) {
 	file, err := document.Parse("calibrations.json", data, document.Limits{Bytes: len(data) + 1})
 	if err != nil {
@@ -410,7 +410,7 @@ func readCalibration(r *document.ObjectReader) Calibration {
 	return c
 }
 
-// readNumber reads a number; Require reports an absent one.
+// readNumber returns the number in n, or 0 if n is absent, which Require reports.
 func readNumber(r *document.ObjectReader, n *document.Node) float64 {
 	if n == nil {
 		return 0
@@ -424,14 +424,14 @@ func readNumber(r *document.ObjectReader, n *document.Node) float64 {
 }
 
 // A model's stated confidence is not a measured one: verbalised confidences of judges are strongly
-// overconfident (arXiv 2508.06225). Without a calibration it is shrunk towards noEvidence, and no
-// statement of a model about itself makes it certain.
+// overconfident (arXiv 2508.06225). Without a calibration it is limited to mostStated and shrunk towards
+// noEvidence: what a model says about itself makes nothing certain.
 const (
 	mostStated = 0.99
 	shrinkage  = 0.8
 )
 
-// shrinkConfidence returns the confidence without a calibration, at most 0.892.
+// shrinkConfidence returns the uncalibrated confidence for a stated one, at most 0.892.
 func shrinkConfidence(stated float64) float64 {
 	return roundConfidence(noEvidence + (min(clampUnit(stated), mostStated)-noEvidence)*shrinkage)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Call is the call of another server's tool that an action represents.
+// Call is the call to another server's tool that an action represents.
 type Call struct {
 	// Tool is the public name of the tool.
 	Tool string
@@ -28,8 +28,8 @@ func (c *Call) write(plain bool) json.RawMessage {
 	return slices.Concat(json.RawMessage(`{"tool":`), rawOf(c.Tool), json.RawMessage(`,"arguments":`), arguments.Raw(), json.RawMessage("}"))
 }
 
-// showCall returns the call as the model sees it, without values that are sensitive in it, or that are
-// sensitive elsewhere and appear in it.
+// showCall returns the call as the model sees it, without its own sensitive values and without sensitive
+// values from elsewhere that appear in it.
 func (c Case) showCall() json.RawMessage {
 	out := c.Call.write(false)
 	if out == nil || c.Scrub == nil {

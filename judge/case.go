@@ -105,9 +105,9 @@ type Case struct {
 	// sensitive values; two cases with the same Identity are the same question. "" means that nothing
 	// may be reused.
 	Identity string
-	// Bound is a keyed digest of the instance and the question about it, without superficial differences
-	// and without the principal. If the model refuses it, the structural fallback does not approve it
-	// within BoundFor. "" binds nothing.
+	// Bound is a keyed digest of the instance and the question about it. It ignores superficial differences
+	// and the principal. If the model refuses the question, the structural fallback does not approve it
+	// within BoundFor. "" turns this off.
 	Bound string
 	// Guard is the key by which the loop guard counts: a keyed digest of principal, workflow, action and
 	// Fingerprint(Data), and of the instance unless IsQuestion is true for the data. "" means that
@@ -124,8 +124,8 @@ type Case struct {
 	Now  time.Time
 	Seed int64
 
-	// early receives the results of the scripts if the schema layer runs schema and scripts in one call of
-	// the sandbox; nil if a step is needed between the two.
+	// early receives the scripts' results if the schema layer runs schema and scripts in one sandbox call.
+	// It is nil if a step is needed between the two.
 	early *script.Reply
 }
 

@@ -15,8 +15,8 @@
 //
 //   - A "no" is final. No layer and no policy turns a rejection into an approval (the loop guard may
 //     escalate a repeated rejection to a person), and among approvals no layer raises the confidence.
-//   - A model can only lower. With a model, the outcome is never more permissive than without one,
-//     whatever the model or its layer answers.
+//   - A model can only make a decision stricter. With a model, the outcome is never more permissive than
+//     without one, whatever the model or its layer answers.
 //   - A model answers criteria and points to evidence; code finds the evidence in the text that the
 //     model was shown, and computes the outcome.
 //   - Code computes the target from the definition; no model chooses it.
@@ -26,10 +26,10 @@
 //     that nothing was decided.
 //   - The same case gives the same verdict, except for a model's answers and the recorded times.
 //
-// It must never read anything except the case and earlier judgements of it ([Memory]), let a model
-// choose a state, show a threshold or an unscrubbed text to an agent, or log.
+// It must never read anything except the case and its earlier judgements ([Memory]), let a model choose a
+// state, or log. It must never show an agent a threshold or unscrubbed text.
 //
-// Assurance is the level of examination. A route condition only computes the target, as legality
-// does, so routing alone leaves it at none. A validator raises it to validators, and a validator
-// that failed examined nothing.
+// Assurance says how thoroughly a case was examined. Routing alone leaves it at none, because a route
+// condition only computes the target, as legality does. A validator raises it to validators, but a
+// validator that failed examined nothing.
 package judge

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ErrBusy means that evidence or a model could not be requested now, independently of the case: nothing
-// is decided, and trying again can help.
+// ErrBusy means that evidence or a model could not be requested now, whatever the case. Nothing is decided,
+// and a retry can help.
 var ErrBusy = errors.New("judge: busy")
 
 // EvidenceRequest is one fact that the gate fetches itself instead of believing the caller.
@@ -68,7 +68,7 @@ type FetchResult struct {
 	Detail  string
 	// Tree is the digest of the files that the result is valid for; "" if it depends on no files.
 	Tree string
-	// At is the time of the fetch and Took its duration, if it did not happen now.
+	// At and Took are the time and duration of an earlier fetch; At is zero if the fetch happened now.
 	At   time.Time
 	Took time.Duration
 }
@@ -148,8 +148,8 @@ func (e Evidence) Sameness() string {
 	}
 }
 
-// With returns the recorded evidence with this content, if it is byte for byte the recorded content.
-// For evidence with sensitive values, only the masked content is kept, which never matches.
+// With returns the recorded evidence with content, and true if content equals the recorded content byte for
+// byte. Evidence with sensitive values never matches, because only its masked content is kept.
 func (e Evidence) With(content json.RawMessage) (Evidence, bool) {
 	if e.Failure != "" || len(content) == 0 || plainDigest(content) != e.Digest {
 		return Evidence{}, false

@@ -124,8 +124,8 @@ func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evid
 
 // withContent adds the result: plain for scripts, masked for everyone else.
 func (e Evidence) withContent(c Case, found FetchResult) (Evidence, error) {
-	// Use one form however the source escapes: sensitive values are then found, and the content can be
-	// stored inside another document without change.
+	// Normalize the escapes of the source, so that sensitive values are found and the content can be stored
+	// inside another document unchanged.
 	found.Content = rewriteStrings(found.Content, func(s string) string { return s })
 	if found.Same != nil {
 		found.Same = rewriteStrings(found.Same, func(s string) string { return s })

@@ -12,10 +12,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Fingerprint reduces an action's data to the part that a rewording does not change: strings in NFKC
-// and lower case with letters and digits only, together with keys and other values. The order of keys
-// and the notation of numbers do not matter. It returns the text to digest, not a digest, because
-// only the caller has the key. Data that is not JSON is returned unchanged.
+// Fingerprint reduces an action's data to the part that superficial edits do not change: strings in NFKC
+// and lower case with letters and digits only, together with keys and other values. The order of keys and
+// the notation of numbers do not matter. It returns the text to digest, not a digest, because only the
+// caller has the key. Data that is not JSON is returned unchanged.
 func Fingerprint(data []byte) []byte {
 	doc := document.Known(data)
 	if doc.Kind() == 0 {
@@ -29,7 +29,7 @@ func FingerprintOf(doc document.JSON) []byte {
 	return doc.AppendSorted(make([]byte, 0, len(doc.Raw())), appendPrint)
 }
 
-// leastQuestion is the minimum number of letters and digits in data that identify a question on their own.
+// leastQuestion is the minimum number of letters and digits in data that identifies a question on its own.
 const leastQuestion = 64
 
 // IsQuestion reports whether the strings in data are so specific that a refusal on one instance applies

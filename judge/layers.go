@@ -180,7 +180,8 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// contentLayer rejects content that only an attack has before the model sees it, and flags possible attacks.
+// contentLayer rejects content that occurs only in attacks, before the model sees it, and flags possible
+// attacks.
 type contentLayer struct{}
 
 func (contentLayer) Name() LayerName { return LayerContent }
@@ -212,7 +213,7 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// isBlank reports whether data, context, evidence and call are all empty of content to judge.
+// isBlank reports whether data, context, evidence and call contain nothing to judge.
 func isBlank(c Case, docs shown.Documents) bool {
 	fetched := slices.ContainsFunc(c.Fetched, func(e Evidence) bool { return e.Failure == "" })
 	return !fetched && c.Call == nil && content.IsBlank(docs)
@@ -228,7 +229,7 @@ func hasNothingToJudge(c Case) (bool, error) {
 	return err == nil && isBlank(c, docs), err
 }
 
-// blankOpinion returns the rejection that nothing shows the criteria to be met.
+// blankOpinion rejects a case because nothing in it can show that the criteria are met.
 func blankOpinion(criteria []string) Opinion {
 	op := Opinion{Layer: LayerContent, Outcome: Reject, Confidence: 1, Assurance: AssuranceStructural}
 	for _, text := range criteria[:min(len(criteria), maxUnmet)] {

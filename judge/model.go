@@ -22,20 +22,19 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ModelConfig configures the layer that asks a model. Zero fields have the defaults
-// that their comments name.
+// ModelConfig configures the layer that asks a model. Zero fields get the defaults named in their comments.
 type ModelConfig struct {
-	// Completer asks the model. Required. It must limit the time of a question, and return soon after
-	// its context has ended. If it has a method Names() []string, a Rubric.Model that is not among them
-	// is not configured.
+	// Completer asks the model. Required. It must limit the time of a question, and return soon after its
+	// context has ended. If it has a method Names() []string, every Rubric.Model outside that list counts
+	// as not configured.
 	Completer llm.Completer
 	// Memory holds earlier judgements. nil: no loop guard, and no refusal is reused.
 	Memory Memory
-	// Calibrations turn stated confidences into measured ones. nil: all are shrunk.
+	// Calibrations map stated confidences to measured ones. nil: all stated confidences are shrunk.
 	Calibrations *Calibrations
 
-	// Prompt is the edition of the prompt for criteria if a rubric names none, one of prompts.IDs. "": the
-	// newest, or the newest that a calibration is bound to.
+	// Prompt is the prompt edition for criteria, one of prompts.IDs, if a rubric names none. "": the newest
+	// edition, or the newest that a calibration is bound to.
 	Prompt string
 
 	// RefusalLimit is the number of answers without an approval at which the loop guard stops a case
@@ -76,11 +75,11 @@ type modelLayer struct {
 // With criteria, the layer approves only if every one of them is met, with evidence that is present in
 // the shown documents. Failures are reported in three ways:
 //
-//   - TroubleUnreadable for failures that the case can cause (refusals, contradictory answers).
-//   - TroubleUnavailable for failures that neither the case nor its caller can cause.
-//   - A *BusyError instead of an opinion for failures that the caller can cause by asking often or
-//     slowly (a spent budget or share, a timeout, an endpoint limit that the caller contributed to):
-//     nothing is decided.
+//   - TroubleUnreadable: a failure that the case can cause (a refusal, a contradictory answer).
+//   - TroubleUnavailable: a failure that neither the case nor its caller can cause.
+//   - A *BusyError instead of an opinion, so that nothing is decided: a failure that the caller can cause
+//     by asking often or slowly. Examples are a spent budget or share, a timeout, and an endpoint limit
+//     that the caller contributed to.
 func NewModel(cfg ModelConfig) (Layer, error) {
 	if cfg.Completer == nil {
 		return nil, errors.New("judge: ModelConfig.Completer is required")
@@ -184,8 +183,8 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 		}
 	}
 	m.budget.giveBack(c.caller(), questions)
-	// A model's doubt is binding even if other models were not asked: a caller that gets "busy" must
-	// not get another try after it.
+	// A model's doubt is binding even if other models were not asked: otherwise a caller could get "busy"
+	// and then try again.
 	if busy != nil && !slices.ContainsFunc(ops, isDoubt) {
 		return Opinion{}, busy
 	}
@@ -210,8 +209,8 @@ func (m *modelLayer) Names() []string {
 	return nil
 }
 
-// askModel asks once. The opinion has its own Model record, even with a *BusyError; other
-// errors come without an opinion.
+// askModel asks one model once. The opinion has its own Model record, even with a *BusyError; other errors
+// come without an opinion.
 func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion, error) {
 	marker, nonce := m.newSecrets(c, of.sample)
 	asked := c
@@ -249,8 +248,8 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion,
 	return m.weighAnswer(q, reply.Answer, model), nil
 }
 
-// editions returns the prompts that a rubric can be asked with, the default first. usual is the
-// edition for criteria if the rubric names none; "" leaves it open.
+// editions returns the prompts that a rubric can be asked with, the default first. usual is the edition for
+// criteria if the rubric names none; "" allows every edition.
 func (r Rubric) editions(usual string) []string {
 	if len(r.Criteria) == 0 {
 		return []string{prompts.Overall}
@@ -307,8 +306,8 @@ func (n noModel) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return bindFallback(ctx, n.memory, c, op, n.now)
 }
 
-// newSecrets returns the marker and nonce of one question. Nothing in the case may imitate them, so
-// they are random. Only for cassettes are they derived from the content that the model sees.
+// newSecrets returns the marker and nonce of one question. They are random, so that nothing in the case can
+// imitate them. With Stable (for cassettes), they are derived from the content that the model sees.
 func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 	if !m.Stable {
 		return m.Random(), m.Random()
@@ -352,8 +351,8 @@ func listCandidates(all []Candidate) []shownCandidate {
 	return out
 }
 
-// cacheKey identifies a question without marker, nonce and time, and the caller that it may be
-// answered for; "" if it must not be cached.
+// cacheKey identifies a question (without marker, nonce and time) and the caller that may get its answer;
+// "" if it must not be cached.
 func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 	if c.Instance == "" || c.Identity == "" {
 		return ""
@@ -407,12 +406,11 @@ const (
 	unavailableFor = 10 * time.Second
 )
 
-// BusyError means that nothing can be decided now, independently of the case. It matches
-// ErrBusy.
+// BusyError means that nothing can be decided now, whatever the case. It matches ErrBusy.
 type BusyError struct {
 	// Message is a sentence for the caller.
 	Message string
-	// RetryAfter is the earliest time after which trying again can help.
+	// RetryAfter is the shortest wait after which a retry can help.
 	RetryAfter time.Duration
 	// Err is the cause, for the operator; nil if Message is complete.
 	Err error
@@ -440,8 +438,8 @@ func busyWith(err error) error {
 	return &BusyError{Message: busyMessage(e), RetryAfter: max(e.RetryAfter, busyFor), Err: err}
 }
 
-// failureOpinion returns the opinion if a model gave no answer. A failure that is not known to be
-// external may be caused by the case.
+// failureOpinion returns the opinion for a model that gave no answer. A failure that is not known to be
+// external counts as caused by the case.
 func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Class == "" {

@@ -30,9 +30,9 @@ const (
 	maxStrays   = 16 // answers to criteria that were not asked
 )
 
-// findContradiction describes, for the operator, how an answer contradicts itself; nil if it does not.
-// It examines the answer as written: a problem that code finds in the evidence is not a
-// contradiction of the model.
+// findContradiction describes, for the operator, how an answer contradicts itself; nil if it does not. It
+// examines the answer as written: a problem that code finds in the evidence does not count as a
+// contradiction.
 func findContradiction(q question, a llm.Answer) error {
 	if !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return errors.New("the model states a confidence that is not from 0 to 1")
@@ -88,8 +88,8 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	if a.InjectionSuspected || len(unmet) > 0 || !a.Approved {
 		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, unmet)
 	}
-	// If code rejects although the model approved, the model's confidence and words are about
-	// something else.
+	// If code overrides the model, the model's confidence and words refer to another outcome, so they are
+	// dropped.
 	if a.Approved == (op.Outcome == Approve) {
 		op.Reasoning = q.clean(a.Reasoning, maxWords)
 		op.Confidence = shrinkConfidence(model.Stated)
@@ -120,8 +120,8 @@ func (q question) unsureOpinion(a llm.Answer, open []CriterionVerdict, model Mod
 // noQuotes is the reason given for each criterion if an answer approves the move as a whole.
 const noQuotes = "no_quotes: the model approved the move as a whole, without saying which criteria are met and what shows it"
 
-// verdicts settles the criteria. An answer without criteria has the form of the Generic DFA server's
-// judges: it can refuse with its reasons, but meets no criterion.
+// verdicts settles the criteria. An answer without criteria comes from a judge in the style of the Generic
+// DFA server: it can refuse with reasons, but proves no criterion.
 func (q question) verdicts(a llm.Answer) []CriterionVerdict {
 	if a.NoCriteria && !a.Approved {
 		return nil
@@ -138,7 +138,8 @@ func (q question) verdicts(a llm.Answer) []CriterionVerdict {
 	return out
 }
 
-// verdictOn settles one criterion. Of several answers the gravest counts; a quote counts once.
+// verdictOn settles one criterion. The gravest of several answers counts; a quote proves one criterion
+// only.
 func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves map[string]string) CriterionVerdict {
 	v := CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase)}
 	proof := q.proofs[c.Text]
@@ -210,8 +211,8 @@ func (q question) verifyCriterion(a llm.Criterion, proof Proof) (status, why str
 	return a.Status, ""
 }
 
-// leastWords returns how many words a quote needs. The first edition of the prompt did not state a
-// minimum: with it, only a proof can require one.
+// leastWords returns how many words a quote needs. The first edition of the prompt states no minimum, so
+// only a proof can require one there.
 func (q question) leastWords(proof Proof) int {
 	if q.earlier {
 		return proof.MinWords
@@ -271,8 +272,8 @@ func (q question) objectionFindings(objections []string) []validators.Finding {
 	return out
 }
 
-// findingsOn turns criteria into findings, with the model's words if there are any, and adds a
-// count of those beyond the limit.
+// findingsOn turns criteria into findings, with the model's words if there are any. Criteria beyond the
+// limit are only counted.
 func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []string) []validators.Finding {
 	var out []validators.Finding
 	for i, v := range verdicts[:min(len(verdicts), maxUnmet)] {
@@ -362,7 +363,7 @@ func truncateText(text string, limit int) string {
 	return strings.TrimSpace(text[:max(end, 0)]) + ellipsis
 }
 
-// clean also removes the marker and the nonce of the question.
+// clean is cleanText that also removes the question's marker and nonce.
 func (q question) clean(text string, limit int) string {
 	return cleanText(text, limit, q.marker, q.nonce)
 }

@@ -21,9 +21,9 @@ type Panel struct {
 	Weights []float64 `json:"weights,omitempty"`
 }
 
-// PanelRule selects which answers of a panel approve. Rejections by more than half, of the models or of
-// their weights, always reject, and anything between goes to a person. A model without an answer counts
-// toward the total, but for neither side.
+// PanelRule selects which answers of a panel approve. Rejections by more than half (of the models, or of
+// their weights) always reject; any other split goes to a person. A model without an answer counts toward
+// the total, but for neither side.
 type PanelRule string
 
 // The rules: all approve ("" too), more than half of the models, more than half of the weights.
@@ -186,8 +186,8 @@ type askedOf struct {
 	share int
 }
 
-// askCascade asks one stage after the other until one decides. It returns all opinions; accepted
-// reports that the last one decides. The error is the context's, or a bug.
+// askCascade asks the stages in order until one decides. It returns all opinions; accepted reports that the
+// last one decides. The error is the context's, or a bug.
 func (m *modelLayer) askCascade(ctx context.Context, c Case, began time.Time) (ops []Opinion, accepted bool, err error) {
 	for i, s := range c.Rubric.Cascade {
 		op, err := m.askMember(ctx, c, askedOf{s.Model, 0, true, began, len(c.Rubric.Cascade) - i + 1})
@@ -202,7 +202,7 @@ func (m *modelLayer) askCascade(ctx context.Context, c Case, began time.Time) (o
 	return ops, false, nil
 }
 
-// askMember asks one model as if there were no panel and no cascade.
+// askMember asks one model, ignoring panel and cascade.
 func (m *modelLayer) askMember(ctx context.Context, c Case, of askedOf) (Opinion, error) {
 	c.Rubric.Model, c.Rubric.Panel, c.Rubric.Cascade = of.model, nil, nil
 	asked := time.Now()
@@ -211,7 +211,7 @@ func (m *modelLayer) askMember(ctx context.Context, c Case, of askedOf) (Opinion
 	return op, err
 }
 
-// settleVotes returns the opinion that results from the answers, with each answer and the total cost.
+// settleVotes returns the opinion that follows from the answers. It records each vote and the total cost.
 // stages are the opinions of the cascade; if accepted, the last one decides.
 func settleVotes(r Rubric, stages []Opinion, accepted bool, ops []Opinion) Opinion {
 	var op Opinion

@@ -35,9 +35,9 @@ type Config struct {
 // Pipeline asks the layers in order. It holds no state of its own and is safe
 // for concurrent use.
 type Pipeline struct {
-	// plain and modelled are the lines, in order. All layers of one line give an opinion, and the first
-	// line that does not approve ends the process. modelled come after plain, for cases that ask for a
-	// model and have something to judge.
+	// plain and modelled hold groups of layers, called lines, in order. All layers of a line give an
+	// opinion; the first line that does not approve ends the process. modelled comes after plain, for cases
+	// that ask for a model and have something to judge.
 	plain, modelled [][]Layer
 	scripts         Layer
 	clock           func() time.Time
@@ -61,7 +61,7 @@ func New(cfg Config) (*Pipeline, error) {
 	p.plain = [][]Layer{
 		{transition{}},
 		{fields{cfg.Compiler}, schema{cfg.Compiler}},
-		// Fetched only for data of the right form, and before the scripts, which see it.
+		// Evidence is fetched only for data of the right form, and before the scripts, which see it.
 		{evidence{cfg.Fetcher, cfg.Clock}},
 		{rejection{}},
 		{p.scripts},
@@ -71,8 +71,8 @@ func New(cfg Config) (*Pipeline, error) {
 	return p, nil
 }
 
-// LoopGuard returns the number of refusals of the same question at which a person has to decide, and
-// how long a refusal counts; 0 if none are counted.
+// LoopGuard returns how many refusals of the same question send it to a person, and how long a refusal
+// counts. Both are 0 if none are counted.
 func (p *Pipeline) LoopGuard() (limit int, window time.Duration) {
 	for _, line := range p.modelled {
 		if m, ok := line[0].(*modelLayer); ok && m.Memory != nil && m.RefusalLimit > 0 {
@@ -175,8 +175,8 @@ func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *deli
 	return op, nil
 }
 
-// routeShadow finds the target of a move that shadow mode allows although a layer before the routes
-// rejected it. Validators are skipped, as in enforce mode they would not have run.
+// routeShadow finds the target of a move that a layer before the routes rejected and that shadow mode
+// allows. It skips the validators, which would not have run in enforce mode either.
 func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *deliberation) error {
 	asked := slices.ContainsFunc(h.opinions, func(op Opinion) bool { return op.Layer == LayerScript })
 	if c.Rubric.Mode != Shadow || len(c.Illegal) > 0 || len(c.Checks.Routes) == 0 || asked {
@@ -187,8 +187,8 @@ func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *deliberation) err
 	return err
 }
 
-// validate reports a case that cannot be judged. It prevents silent approvals: a missing document
-// looks empty to a script, and checks that no layer runs would pass.
+// validate reports a case that cannot be judged. This prevents silent approvals: a missing document looks
+// empty to a script, and a check that no layer runs never fails.
 func (c Case) validate() error {
 	if err := c.Rubric.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCase, err)
@@ -229,10 +229,9 @@ type Review struct {
 	By, Reason string
 }
 
-// Approve judges again a case that a person approves. Every deterministic layer runs again, and its
-// rejections stand: a person replaces the model and the policies about it, never the rules. The
-// content layer and the model are not asked, and evidence may be missing if policy lets a person
-// decide without it.
+// Approve judges a case again after a person approved it. Every deterministic layer runs again, and its
+// rejections stand: a person replaces the model and the policies about it, never the rules. The content
+// layer and the model are not asked, and evidence may be missing if policy lets a person decide without it.
 //
 // The verdict has AssuranceHuman and DecidedBy ByReviewer, or it is the rejection. The error
 // is as in Decide.
@@ -241,7 +240,7 @@ func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, err
 	if err != nil {
 		return Verdict{}, err
 	}
-	c.Rubric.Mode, h.rubric.Mode = Enforce, Enforce // a case under review is no trial
+	c.Rubric.Mode, h.rubric.Mode = Enforce, Enforce // shadow mode does not apply to a review
 	for _, line := range p.plain {
 		for _, layer := range line {
 			if _, err := p.weighLayer(ctx, layer, &c, &h); err != nil {

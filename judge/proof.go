@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Proof is what code requires of the quote with which a model calls a criterion met. The zero Proof
+// Proof is what code requires of the quote that a model gives for a criterion it calls met. The zero Proof
 // requires the default: DefaultMinWords words or a whole value, from any document.
 type Proof struct {
 	// Basis is optional. BasisEvidence requires a quote from the fetched evidence; without one the criterion
@@ -30,7 +30,7 @@ type Proof struct {
 	From string `json:"from,omitempty"`
 }
 
-// DefaultMinWords is the length of a clause: fewer words prove little, unless they are a whole value.
+// DefaultMinWords is about the length of a clause. Fewer words prove little, unless they are a whole value.
 const DefaultMinWords = 4
 
 // wholeValue asks a model to quote a whole value if no document has DefaultMinWords words.
@@ -135,7 +135,7 @@ func (p Proof) describe() string {
 	return strings.Join(demands, ", ")
 }
 
-// AskedCriteria returns the criteria with their proofs, as the model is asked.
+// AskedCriteria returns the criteria with their proofs, as they are put to the model.
 func (r Rubric) AskedCriteria() []string {
 	var out []string
 	for _, text := range r.Criteria {
@@ -152,7 +152,7 @@ func (p Proof) asked(text string) string {
 	return text
 }
 
-// missing explains why a quote that is in the documents proves nothing, "" if it does.
+// missing explains why a quote from the documents fails the proof, "" if it satisfies it.
 func (p Proof) missing(quote string, docs shown.Documents, leastWords int) string {
 	docs = p.sources(docs)
 	if from := p.source(); from != "" {
@@ -171,7 +171,7 @@ func (p Proof) missing(quote string, docs shown.Documents, leastWords int) strin
 	}
 	pattern, err := regexp.Compile(p.Pattern)
 	switch {
-	case err != nil: // the definition was rejected for it
+	case err != nil: // such a definition is rejected earlier
 		return "the pattern of its proof does not compile"
 	case !pattern.MatchString(quote):
 		return "its quote does not match " + p.Pattern
@@ -187,8 +187,8 @@ func (p Proof) unproven() string {
 	return llm.StatusCannotAssess
 }
 
-// countWords counts words: runs of letters and digits, which one sign may join (12.5, e-mail).
-// In scripts that are written without spaces, two signs count as a word.
+// countWords counts words: runs of letters and digits, which a single punctuation mark may join (12.5,
+// e-mail). In scripts without spaces, two characters count as a word.
 func countWords(s string) int {
 	words, dense, inWord, joiner := 0, 0, false, false
 	for _, r := range s {

@@ -10,9 +10,9 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// Validate reports every invalid setting: an unknown word, a MinConfidence outside 0..1, Samples
-// without a possible majority, an exemplar without a decision. Empty words mean their defaults.
-// Decide rejects a Case with an invalid Rubric.
+// Validate reports every invalid setting: an unknown keyword, a MinConfidence outside 0..1, Samples without
+// a possible majority, an exemplar without a decision. An empty keyword means its default. Decide rejects a
+// Case with an invalid Rubric.
 func (r Rubric) Validate() error {
 	var errs []error
 	if !(r.MinConfidence >= 0 && r.MinConfidence <= 1) {

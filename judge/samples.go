@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// samplesAtOnce limits the concurrent questions of one case, so that its samples do not use up
-// its caller's share of an endpoint.
+// samplesAtOnce limits the concurrent questions of one case, so that its samples do not use up the caller's
+// share of an endpoint.
 const samplesAtOnce = 2
 
 // askVotes asks each of the models, each with its own marker and nonce, and returns after all have
@@ -51,14 +51,14 @@ func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, bega
 	return ops, busy, nil
 }
 
-// combineVotes settles several answers: samples of one model, which must all approve, or those of a
-// panel under its rule. If more than half of all reject, the result is a rejection; anything between
-// cannot be assessed.
+// combineVotes settles several answers: samples of one model, which must all approve, or the votes of a
+// panel under its rule. If more than half reject, the result is a rejection. Any other split cannot be
+// assessed.
 //
 // A missing answer is not an approval. If all must approve, an unreadable answer makes the result
-// unreadable. An unavailable answer makes it unavailable only if all others approve: a doubt that a
-// model has expressed must not be lost because another call failed, or the policy for an unavailable
-// judge could allow the move.
+// unreadable. An unavailable answer makes it unavailable only if all others approve. Otherwise a failed
+// call would hide a doubt that another model expressed, and the policy for an unavailable judge could allow
+// the move.
 func combineVotes(r Rubric, ops []Opinion) Opinion {
 	if len(ops) == 1 {
 		return ops[0]
@@ -145,7 +145,7 @@ func averageMajority(majority, all []Opinion) Opinion {
 	return op.withSampleTotals(all, len(majority))
 }
 
-// withSampleTotals records the cost of all samples and the number that agree.
+// withSampleTotals records the total cost of all samples and how many agree.
 func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 	model := *op.Model
 	model.Samples, model.Agreeing = len(all), agreeing
@@ -178,7 +178,7 @@ func (a *ModelRecord) addCosts(all []Opinion) {
 	a.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
 }
 
-// sumSamples adds up the samples that made a call; nil if one of them is unknown.
+// sumSamples adds up a value over the samples that made a call; nil if one of them lacks it.
 func sumSamples[N int | float64](all []Opinion, of func(*ModelRecord) *N) *N {
 	var sum *N
 	for _, op := range all {

@@ -76,9 +76,9 @@ func readScriptReply(asked validators.Checks, candidates []Candidate, reply scri
 	return combineValidators(op, reply.Results), nil
 }
 
-// combineValidators combines the validators: all must agree, and each one that does not is reported.
-// Faults come before refusals: a caller that reads only the first finding must learn that the check
-// itself is broken.
+// combineValidators combines the results of the validators. All must agree; each one that does not is
+// reported. Faults come before refusals: a caller that reads only the first finding must learn that the
+// check itself is broken.
 func combineValidators(op Opinion, results []script.Result) Opinion {
 	var faults, refusals []validators.Finding
 	var reasons []string

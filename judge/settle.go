@@ -10,7 +10,7 @@ import (
 const noEvidence = 0.5
 
 type deliberation struct {
-	// opinions of the layers that gave one, in order.
+	// opinions are those of the layers that gave one, in order.
 	opinions []Opinion
 	rubric   Rubric // with defaults
 	// reviewPath is true if an escalation can reach a person.
@@ -24,9 +24,9 @@ type deliberation struct {
 // settle turns opinions into a verdict. It is pure, and the only place that applies thresholds,
 // required assurance and the policies for an unavailable judgement.
 //
-// First the opinions are combined into the proposal. Policy can only restrict it: it never turns
-// another outcome into an approval, and it keeps the confidence of the proposal, which only the
-// structural fallback lowers. The loop guard escalates a repeated refusal to a person.
+// First the opinions are combined into a proposal. Policy can only restrict it: no other outcome becomes an
+// approval, and only the structural fallback changes (lowers) the confidence. The loop guard escalates a
+// repeated refusal to a person.
 func settle(h deliberation) Verdict {
 	v := combineOpinions(h.opinions)
 	v.Mode, v.Target = h.rubric.Mode, h.target
@@ -67,8 +67,8 @@ func (h deliberation) isIllegal() bool {
 }
 
 // combineOpinions combines the opinions before any policy: one rejection rejects, else one escalation
-// escalates, else the move is approved. A rejection has the highest confidence of the opinions that
-// reject, any other outcome the lowest of all. A layer that an outage kept from judging is ignored.
+// escalates, else the move is approved. A rejection has the highest confidence of the opinions that reject,
+// any other outcome the lowest of all. A layer that could not judge because of an outage is ignored.
 func combineOpinions(opinions []Opinion) Verdict {
 	v := Verdict{Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Opinions: opinions}
 	spoke := make([]Opinion, 0, len(opinions))
@@ -80,7 +80,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 		}
 		op.Confidence = roundConfidence(op.Confidence) // 0.1 + 0.7 is 0.8
 		spoke = append(spoke, op)
-		if op.Layer != LayerContent { // finding no trap examines nothing else
+		if op.Layer != LayerContent { // finding no attack says nothing about the rest
 			v.Assurance = strongerAssurance(v.Assurance, op.Assurance)
 		}
 		v.Outcome = graverOutcome(v.Outcome, op.Outcome)
@@ -89,7 +89,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 		v.Evidence = append(v.Evidence, op.Evidence...)
 	}
 	v.Proposed = v.Outcome
-	// The opinion that settled it comes first, so that code and reasoning begin with it.
+	// The deciding opinion comes first, so that code and reasoning begin with it.
 	deciding := slices.DeleteFunc(spoke, func(op Opinion) bool { return op.Outcome != v.Outcome })
 	lead := findLeader(deciding, v.Outcome)
 	v.DecidedBy = LayerTransition
@@ -122,7 +122,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 	return v
 }
 
-// findLeader returns the index of the most certain rejection, or else of the least certain opinion;
+// findLeader returns the index of the most certain opinion for a rejection, else of the least certain one;
 // ties go to the layer that ranks later. It returns -1 without opinions.
 func findLeader(deciding []Opinion, outcome Outcome) int {
 	lead := -1
@@ -152,8 +152,8 @@ func (n LayerName) rank() int {
 	}, n)
 }
 
-// applyAvailability applies onJudgeUnavailable to an approval if the model was unavailable. The other
-// layers cannot replace a quote from the evidence.
+// applyAvailability applies onJudgeUnavailable to an approval if the model was unavailable. Other layers
+// cannot replace a required quote from the evidence.
 func (h deliberation) applyAvailability(v Verdict) Verdict {
 	why := h.findOutage()
 	if why == nil {
@@ -221,8 +221,8 @@ func (h deliberation) applyRequirements(v Verdict) Verdict {
 }
 
 // applyLoopGuard escalates a case to a person if the model answered it too often without an approval:
-// a caller that rewords until the judge gives in would succeed eventually. Only answers count, not an
-// approval that policy turned down. The opinion has the number of earlier refusals.
+// otherwise a caller could reword its request until the judge gives in. Approvals that policy turned down
+// do not count. The number of earlier refusals is in the opinion.
 func (h deliberation) applyLoopGuard(v Verdict) Verdict {
 	i := slices.IndexFunc(h.opinions, Opinion.isJudgement)
 	if i < 0 || h.opinions[i].Outcome == Approve {

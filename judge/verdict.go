@@ -16,7 +16,7 @@ const (
 	Escalate Outcome = "escalate"
 )
 
-// Assurance is the level of examination, weakest first.
+// Assurance says how thoroughly a case was examined.
 type Assurance string
 
 // The levels of assurance, in rising order.
@@ -115,7 +115,7 @@ type Opinion struct {
 	Fault bool `json:"fault,omitempty"`
 	// Trouble is set only by the model layer; Outcome is then Escalate.
 	Trouble Trouble `json:"trouble,omitempty"`
-	// RetryAfter is when trying again can help, with TroubleUnavailable and
+	// RetryAfter is how long to wait before a retry can help, with TroubleUnavailable and
 	// TroubleUnreadable; 0 if unknown.
 	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
 	// Route is the index of the chosen Candidate, set by the script layer if the case has routes.
@@ -154,7 +154,7 @@ type ModelRecord struct {
 	// does not exist.
 	Uncalibrated string `json:"uncalibrated,omitempty"`
 	Rung         string `json:"rung,omitempty"`
-	// Lenient is true if the answer was unmistakable but not in the requested form.
+	// Lenient is true if the answer was clear but not in the requested form.
 	Lenient bool `json:"lenient,omitempty"`
 	// Failure is the class of the failure (judge/llm.Class), "" if there was none; Detail describes
 	// it for the operator.
@@ -197,12 +197,12 @@ type CriterionVerdict struct {
 	// Evidence is the model's quote or pointer, truncated.
 	Evidence string `json:"evidence,omitempty"`
 	// Basis is the origin of the evidence: BasisEvidence if the gate fetched it, BasisClaim if the agent
-	// wrote it. "" without evidence that counts.
+	// wrote it. "" if no evidence counts.
 	Basis string `json:"basis,omitempty"`
 	// Why explains why code changed the status: the evidence is not in the data, or the model
 	// left the criterion out.
 	Why string `json:"why,omitempty"`
-	// Says is the model's own sentence on it, truncated; "" if it was not asked for one.
+	// Says is the model's own sentence about the criterion, truncated; "" if it was not asked for one.
 	Says string `json:"says,omitempty"`
 }
 
@@ -241,7 +241,7 @@ type Verdict struct {
 	Suggestions []string             `json:"suggestions,omitempty"`
 	// Warnings report problems that did not prevent the move (a low confidence without strictMode).
 	Warnings []string `json:"warnings,omitempty"`
-	// RetryAfter is when trying again can help, with CodeJudgeUnavailable and
+	// RetryAfter is how long to wait before a retry can help, with CodeJudgeUnavailable and
 	// CodeJudgeUnreadable; 0 if unknown.
 	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.

@@ -8,8 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// Limits on a model's opinion; a larger one is not a judgement but an attempt to fill
-// the record.
+// Limits on a model's opinion. A larger one counts as an attempt to fill the record, not as a judgement.
 const (
 	maxModelFindings = 64
 	maxModelText     = 32 << 10 // bytes, all strings together
@@ -48,7 +47,7 @@ func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 		}
 	}
 	if op.Trouble != TroubleNone {
-		// There is no judgement: whatever the layer wrote here, nothing was examined.
+		// Without a judgement nothing was examined, whatever the layer claims.
 		op.Confidence, op.Assurance = noEvidence, AssuranceNone
 	}
 	return op, nil
