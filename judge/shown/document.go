@@ -4,7 +4,7 @@
 //
 //   - A rendered document is one bounded line that cannot imitate a marker or hide text from a reader.
 //   - The same document always renders the same way.
-//   - Only text that the model really saw counts as a quote: no key, no mask, no note about a cut.
+//   - Only text that the model really saw counts as a quote: not a key, a mask or a truncation note.
 //
 // It is pure and takes time linear in the size of its input.
 package shown
@@ -43,17 +43,18 @@ type Document struct {
 	root document.JSON // parsed from Text
 }
 
-// The limits on containers before and after all tightening.
+// Limits of a rendered document: Render starts with the most* values and never goes below the fewest*
+// values.
 const (
 	mostItems    = 400
 	mostDepth    = 32
 	fewestItems  = 4
 	fewestRunes  = 16
-	cutNoteRunes = 32 // the approximate length of a note
+	cutNoteRunes = 32 // approximate length of a truncation note
 )
 
 // Render writes a document for a model: keys sorted, number literals kept, long strings and containers
-// cut with a note. It escapes every character that hides or reorders text or could imitate a marker.
+// truncated with a note. It escapes every character that hides or reorders text or could imitate a marker.
 // size limits the text in bytes: Render shortens everything until the text fits.
 func Render(name string, doc document.JSON, runes, size int) (Document, error) {
 	if doc.Kind() == 0 {
@@ -72,7 +73,8 @@ func Render(name string, doc document.JSON, runes, size int) (Document, error) {
 	}
 }
 
-// Without returns the document with fewer members to quote from; its Text is unchanged.
+// Without returns the document without the members for which leaveOut is true, so that they cannot be
+// quoted. Its Text is unchanged.
 func (d Document) Without(leaveOut func(name string) bool) Document {
 	var rest bytes.Buffer
 	for name, value := range d.root.Members() {
@@ -181,8 +183,8 @@ var cutNote = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\[truncated [0-9]{1,10} (?:chars|digits|items|members|value that is nested too deep)\]$`)
 })
 
-// splitNote returns the text before a note about a cut. A document may contain such a note of its
-// own; the rest of that text does not count as evidence either.
+// splitNote returns the text before a truncation note. If the document's own text ends in such a note, the
+// note does not count as evidence either.
 func splitNote(s string) (text string, isCut bool) {
 	if at := cutNote().FindStringIndex(s); at != nil {
 		return s[:at[0]], true

@@ -39,11 +39,10 @@ func (ds Documents) Within(path string) Documents {
 	return slices.DeleteFunc(out, func(d Document) bool { return d.root.Kind() == 0 })
 }
 
-// Contain reports whether evidence is in the documents: a verbatim quote from one value, or from
-// several as their JSON appears in the text. Runs of white space count as one space; no other
-// difference is allowed. A pointer, a key alone, punctuation, a note about a cut and a masked value
-// are not evidence. For long evidence only the beginning is searched for. If it is not found, why
-// explains the reason.
+// Contain reports whether evidence is in the documents: a verbatim quote from one value, or from several as
+// their JSON appears in the text. Runs of white space count as one space; no other difference is allowed. A
+// pointer, a key alone, punctuation, a truncation note and a masked value are not evidence. Only the
+// beginning of long evidence is searched for. If found is false, why gives the reason.
 func (ds Documents) Contain(evidence string) (found bool, why string) {
 	plain := trimLongQuote(collapseSpace(evidence))
 	inner := trimLongQuote(Unwrap(evidence))
@@ -88,8 +87,8 @@ func (ds Documents) WholeAt(quote string) (paths []string) {
 	return paths
 }
 
-// trimLongQuote returns the part of a quote that is searched for. A long quote loses its opening
-// quotation marks together with its end.
+// trimLongQuote returns the part of a quote that is searched for. If it cuts off the end of a long quote,
+// it removes the opening quotation marks, too.
 func trimLongQuote(s string) string {
 	r := []rune(s)
 	if len(r) <= maxQuote {
@@ -194,8 +193,8 @@ var member = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[{,\s]*"?([^":=]{1,100}?)"?\s*[:=]\s*(.+?)[},\s]*$`)
 })
 
-// cutMember splits a quote that names a key before the value; both are "" for any other quote. In a
-// path of keys, it uses the last key.
+// cutMember splits a quote that names a key before the value; both are "" for any other quote. From a path
+// of keys, it takes the last key.
 func cutMember(quote string) (key, value string) {
 	m := member().FindStringSubmatch(quote)
 	if m == nil {
@@ -224,8 +223,8 @@ func (ds Documents) cutName(quote string) []string {
 }
 
 // FindPointer looks up evidence as a JSON pointer (RFC 6901), with or without the name of the document
-// before it; after a # also as a URI fragment with percent signs. A string that points nowhere may still
-// be a quote: then both results are empty.
+// before it. After a #, it may also be a percent-encoded URI fragment. A string that points nowhere may
+// still be a quote; both results are then zero.
 func (ds Documents) FindPointer(evidence string) (found bool, why string) {
 	path, isFragment := strings.CutPrefix(evidence, "#")
 	if !strings.HasPrefix(path, "/") {
@@ -244,9 +243,9 @@ func (ds Documents) FindPointer(evidence string) (found bool, why string) {
 	return true, ""
 }
 
-// resolve follows a pointer: first in the document that it names, then in the data, then in the
-// documents before it. A pointer that names the evidence is followed only there: a field "evidence"
-// of the data was written by the agent.
+// resolve follows a pointer in the document that it names, then in the data, then in the earlier documents
+// from last to first. A pointer that names the evidence is followed only there: a field "evidence" of the
+// data was written by the agent.
 func (ds Documents) resolve(path string) document.JSON {
 	tokens := slices.Collect(document.Pointer(path).Tokens())
 	for _, d := range ds {

@@ -9,11 +9,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Models also quote several members as one piece, as the JSON appears in the prompt:
-// "count": 12, "ok": true. Such a quote is not a whole document, so document and quote are both
-// converted to tokens. A key then cannot be mistaken for a value, nor white space between tokens for
-// white space within them: every scalar is enclosed in two of these signs, which do not occur in a
-// text whose control characters have been collapsed.
+// Models also quote several members as one piece, as the JSON appears in the prompt: "count": 12, "ok":
+// true. Such a quote is not a whole document, so document and quote are both converted to tokens. Each
+// scalar is enclosed in two of these control characters, which cannot occur in collapsed text. A key then
+// cannot be mistaken for a value, nor white space between tokens for white space within them.
 const (
 	keyOpen, keyClose   = "\x01", "\x02"
 	textOpen, textClose = "\x03", "\x04"
@@ -56,8 +55,8 @@ func writeTokens(w *strings.Builder, v document.JSON) {
 	}
 }
 
-// containJSON reports whether a quote is a piece of the shown JSON with more than one token and at
-// least one value. It may begin and end within a string.
+// containJSON reports whether a quote is a piece of the shown JSON with more than one token and at least
+// one value. The quote may begin and end within a string.
 func (ds Documents) containJSON(quote string) bool {
 	if !strings.ContainsAny(quote, `"[{`) {
 		return false
@@ -78,9 +77,9 @@ func (ds Documents) containJSON(quote string) bool {
 	return false
 }
 
-// quoteForms converts a quote to tokens. It returns no form if the quote is not JSON or has no value
-// that counts as evidence, and two if its last string can be a key or a value. within means that
-// the beginning of its first string is missing.
+// quoteForms converts a quote to tokens. It returns no form if the quote is not JSON or has no value that
+// counts as evidence, and two forms if its last string can be a key or a value. within means that the
+// beginning of its first string is missing.
 func quoteForms(quote string, within bool) []string {
 	tokens, ok := splitTokens(quote)
 	if !ok || len(tokens) < 2 {
@@ -125,7 +124,7 @@ type token struct {
 	open bool // a string without an end
 }
 
-// enclose puts a string between its signs, except for a sign that the quote cut off.
+// enclose puts a string between its delimiters, without a delimiter that the quote cut off.
 func (t token) enclose(from, to string, head bool) string {
 	if head {
 		from = ""
