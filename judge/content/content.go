@@ -2,7 +2,7 @@
 // be shown.
 //
 //   - A trap is something that only an attack contains: characters that hide text, tokens of chat
-//     templates, our own markers, a verdict in our own form.
+//     templates, the prompt's own markers, a verdict in the judge's own form.
 //   - A flag is wording that honest text may contain too.
 //
 // If neither is found, that does not prove that the text is honest. Everything is deterministic and linear
@@ -45,8 +45,8 @@ const (
 
 // Report is the result of Examine.
 type Report struct {
-	// Traps are in text that the agent wrote, Fetched are traps in evidence: the agent may have written
-	// the output of a ticket or a test, and a person must decide whether it did.
+	// Traps are in text that the agent wrote. Fetched are traps in evidence: the agent may have written
+	// that text, too (in a ticket, or as test output), so a person must decide.
 	Traps, Fetched []validators.Finding
 	// Flags are words that may be meant to influence the judge.
 	Flags []validators.Finding
@@ -78,7 +78,7 @@ func appendFinding(all []validators.Finding, f validators.Finding) []validators.
 	return append(all, f)
 }
 
-// IsBlank reports whether the data has no values and the context has no value with content.
+// IsBlank reports whether the data has no values and no value of the context has content.
 func IsBlank(docs shown.Documents) bool {
 	values, _ := countValues(docs.Named(shown.Data))
 	_, speaks := countValues(docs.Named(shown.Context))
@@ -144,7 +144,7 @@ func (t text) examine() (trap, flag validators.Finding) {
 	return trap, flag
 }
 
-// A verdict in our own form within a string: its member approved, and one other member.
+// A verdict in the judge's own form within a string: the member approved or a status, and one other member.
 var (
 	verdictText   = compileOnce(`["']approved["']\s*:\s*(?:true|false)|["']status["']\s*:\s*["'](?:met|not_met|cannot_assess|contradicted|not_shown)["']`)
 	verdictBeside = compileOnce(`["'](?:criteria|confidence|violations|injection_suspected|evidence)["']\s*:`)
@@ -164,7 +164,7 @@ func findVerdict(d shown.Document) (at string, found bool) {
 	return "", false
 }
 
-// describeWords returns the finding for the words that were found.
+// describeWords returns the finding that quotes words.
 func describeWords(code, path, words string) validators.Finding {
 	words = strings.Join(strings.Fields(words), " ")
 	if r := []rune(words); len(r) > maxWords {

@@ -13,7 +13,7 @@ import (
 //go:embed rules.yaml
 var ruleSource []byte
 
-// rule is one pattern. It runs only on strings that contain one of its cues.
+// rule is one pattern. The pattern is tried only on strings that contain one of the cues.
 type rule struct {
 	id      string
 	cues    []string // lower case; at least one
@@ -27,7 +27,7 @@ type ruleBook struct{ refuse, flag []rule }
 var rules = sync.OnceValue(func() ruleBook {
 	doc, err := document.Parse("rules.yaml", ruleSource, document.Limits{Bytes: len(ruleSource)})
 	if err != nil {
-		panic(err) // it is part of the program
+		panic(err) // the rules are embedded
 	}
 	var parts []string
 	for _, m := range doc.Get("parts").Members {
