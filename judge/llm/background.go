@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// background manages the one background request (Request.Background) of a host. It gets a place only if one is
-// free, and is cancelled as soon as another request finds none.
+// background manages the one background request (Request.Background) of a host. The request gets a place
+// only if one is free, and is cancelled as soon as a request for a decision finds none.
 type background struct {
 	mu   sync.Mutex
 	stop context.CancelCauseFunc // nil if none is running
@@ -48,7 +48,7 @@ func (b *background) complete(ctx context.Context, next Completer, places *fairs
 	return reply, err
 }
 
-// acquire takes a place for a decision's question.
+// acquire takes a place for a decision's question. If none is free, it cancels the background request.
 func (b *background) acquire(ctx context.Context, places *fairshare.Queue, caller string) (release func(), err error) {
 	b.mu.Lock()
 	stop := b.stop

@@ -13,7 +13,8 @@ import (
 
 const completionsPath = "/chat/completions"
 
-// NormalizeBaseURL converts a base URL as users write it into the form to which /chat/completions is appended:
+// NormalizeBaseURL converts a base URL, as users write it, to the form to which /chat/completions is
+// appended:
 //
 //   - Surrounding spaces, trailing slashes and a final /chat/completions are removed.
 //   - A path that is then empty becomes the path of the host's API: /v1 for most hosts, /api/v1 for OpenRouter,
@@ -29,7 +30,7 @@ const completionsPath = "/chat/completions"
 //     those without a dot and those under .local, .internal and .home.arpa. Set private to allow http in any trusted
 //     network.
 //
-// Normalizing the result again does not change it.
+// The function is idempotent.
 func NormalizeBaseURL(raw string, private bool) (string, error) {
 	u, err := parseBaseURL(strings.TrimSpace(raw))
 	if err != nil {
@@ -129,8 +130,8 @@ func basePath(path string) string {
 	}
 }
 
-// isLoopback reports whether a host is this machine. It includes 0.0.0.0 and ::, which servers print for
-// themselves.
+// isLoopback reports whether a host is this machine. That includes 0.0.0.0 and ::, which servers print as
+// their own address.
 func isLoopback(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if addr, err := netip.ParseAddr(host); err == nil {

@@ -26,7 +26,7 @@ func withBill(next Completer) Completer {
 	})
 }
 
-// total returns nil for a sum with an unknown part, because unknown is not zero.
+// total returns nil for a sum with an unknown part: unknown does not mean zero.
 func (b *bill) total() (*Usage, *float64) {
 	switch {
 	case b.unknownUsage:

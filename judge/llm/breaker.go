@@ -61,8 +61,8 @@ func (b *breaker) noteCall(err error) {
 	}
 }
 
-// allowsRetry reports whether a retry may help. It does not after as many consecutive failures as open the
-// breaker, if they are more than one question alone can cause.
+// allowsRetry reports whether a retry may help. It returns false once there are as many consecutive
+// failures as open the breaker, and more than one question alone can cause.
 func (b *breaker) allowsRetry(cfg Config) bool {
 	return b.streak.Load() < int64(max(cfg.BreakerFailures, cfg.Retries+1))
 }
@@ -82,7 +82,7 @@ func (b *breaker) refusal(err error) *Error {
 	return fail
 }
 
-// withBreaker asks only while the breaker allows it.
+// withBreaker calls next only while the breaker allows it.
 func withBreaker(next Completer, b *breaker) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		state := b.state()
@@ -107,8 +107,8 @@ func withBreaker(next Completer, b *breaker) Completer {
 	})
 }
 
-// withSecondLook checks the breaker and the pause again after the wait for a place, because earlier calls may
-// have found the endpoint dead in the meantime.
+// withSecondLook checks the breaker and the pause again after waiting for a place, because earlier calls
+// may have found the endpoint dead in the meantime.
 func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if b.two.State() == gobreaker.StateOpen {
@@ -182,8 +182,8 @@ func (l *lateness) leave(caller string, err error) {
 	}
 }
 
-// isLate reports whether a request got no answer within its full time. A request that its question's deadline
-// cut short is not late.
+// isLate reports whether a request got no answer within its full time. A request cut short by the deadline
+// of its question is not late.
 func isLate(err error) bool {
 	fail := asError(err)
 	return fail != nil && fail.Class == ClassTimeout && (fail.whole || fail.Status != 0)

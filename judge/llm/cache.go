@@ -18,8 +18,8 @@ type cacheEntry struct {
 }
 
 // withCache caches answers and evicts the least recently used ones. Failures are never cached, because the
-// next attempt may succeed. A negative ttl disables the cache. (lru's own expiry needs a goroutine that cannot
-// be stopped.)
+// next attempt may succeed. A negative ttl disables the cache. (The lru package's own expiry needs a
+// goroutine that cannot be stopped.)
 func withCache(next Completer, first string, ttl time.Duration, entries int) Completer {
 	cache, err := lru.New[string, cacheEntry](entries)
 	if ttl < 0 || err != nil {
@@ -68,9 +68,10 @@ type sharedCall struct {
 	panicked any
 }
 
-// withSharing lets callers that ask the same question concurrently wait for one call. No caller owns the call:
-// it continues after the caller that started it leaves. It ends slightly before that caller's deadline, so
-// that the caller gets the call's own error. Callers that joined later then have time left and ask again.
+// withSharing lets callers that ask the same question concurrently wait for one call. No caller owns the
+// call: it continues after the caller that started it leaves. It ends slightly before the deadline of that
+// caller, so that the caller gets the call's own error. Callers that joined later still have time then, and
+// ask again.
 func withSharing(next Completer, limit time.Duration) Completer {
 	var calls singleflight.Group
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {

@@ -94,9 +94,9 @@ type cassetteRequest struct {
 
 type tryKey struct{}
 
-// WithTry marks a question that is asked for the n-th time, from 0, because there was no answer. A cassette
-// stores these requests separately, so that recordings with retries and recordings without retries both replay
-// as recorded.
+// WithTry marks the n-th attempt (from 0) at a question that got no answer. A cassette stores these
+// requests separately, so that recordings with retries and recordings without retries both replay as
+// recorded.
 func WithTry(ctx context.Context, n int) context.Context { return context.WithValue(ctx, tryKey{}, n) }
 
 // cassetteAnswer is a status with a body, or the class of a failure.

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// withChain asks the named model, and the fallbacks if it is unavailable. Any answer ends the chain, even a
-// rejection, and so does a failure that the case can cause. Otherwise callers could shop for a model that
-// approves.
+// withChain asks the named model, then the fallbacks while models are unavailable. Any answer ends the
+// chain, even a rejection. So does a failure that the case can cause. Otherwise callers could shop for a
+// model that approves.
 func withChain(models map[string]*backend, first string, fallbacks []string) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		req.Model = cmp.Or(req.Model, first)
@@ -47,8 +47,8 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 	})
 }
 
-// completeWithin leaves time for the models that follow. A model that hangs gets its share of the remaining
-// time, or up to three quarters if its timeout is longer than the share.
+// completeWithin leaves time for the models that follow. A model gets its share of the remaining time, or
+// its timeout if that is longer, but then at most three quarters.
 func (b *backend) completeWithin(parent context.Context, req Request, models int) (Reply, error) {
 	deadline, ok := parent.Deadline()
 	if !ok || models < 2 {
@@ -60,9 +60,9 @@ func (b *backend) completeWithin(parent context.Context, req Request, models int
 	return completeBefore(parent, b.stack, req, share, late)
 }
 
-// joinErrors returns one error for several. It prefers a failure that the case may have caused, then one that
-// is not an outage, then the first failure of a model that was asked. The message names the other models,
-// Calls is the sum, and RetryAfter is the earliest.
+// joinErrors returns one error for several. It prefers a failure that the case may have caused, then a busy
+// one, then the first failure of a model that was asked. The message names the other models, Calls is the
+// sum, and RetryAfter is the earliest.
 func joinErrors(all []*Error) *Error {
 	first := all[0]
 	for _, e := range all[1:] {
@@ -100,8 +100,8 @@ func errorWeight(e *Error) int {
 	return 1
 }
 
-// withDeadline limits the time of a whole question. Our own deadline is a failure of the endpoint; if the
-// caller ended its context, the context's error is returned unchanged.
+// withDeadline limits the time of a whole question. When the limit ends a question, that counts as a
+// failure of the endpoint. If the caller ended its context, the context's error is returned unchanged.
 func withDeadline(next Completer, limit time.Duration) Completer {
 	return CompleterFunc(func(parent context.Context, req Request) (Reply, error) {
 		if err := parent.Err(); err != nil {
@@ -121,8 +121,8 @@ func (r Request) timeOf(limit time.Duration) time.Duration {
 
 func (r Request) parts() time.Duration { return time.Duration(max(r.Share, 1)) }
 
-// completeBefore asks with our own time limit, whose error is late. If the caller ended its context, the
-// context's error is returned unchanged.
+// completeBefore asks with a time limit and returns late when it expires. If the caller ended its context,
+// the context's error is returned unchanged.
 func completeBefore(parent context.Context, next Completer, req Request, limit time.Duration, late *Error) (Reply, error) {
 	ctx, cancel := context.WithTimeoutCause(parent, limit, late)
 	defer cancel()
@@ -140,8 +140,8 @@ func deadlineError(limit time.Duration) *Error {
 	return &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v", limit)}
 }
 
-// withAttempt limits one request to timeout; 0 means the question's remaining time. A request without an
-// answer after whole is marked as late.
+// withAttempt limits one request to timeout; 0 means the question's remaining time. A request that times
+// out after at least whole is marked as such (Error.whole).
 func withAttempt(next Completer, timeout, whole time.Duration) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()

@@ -48,7 +48,7 @@ func plainText(body []byte) string {
 	return string(body)
 }
 
-// read understands the common formats: {"error": {...}}, {"error": "..."}, a list of these, {"message": ...},
+// read reads the common formats: {"error": {...}}, {"error": "..."}, a list of these, {"message": ...},
 // {"detail": ...}.
 func (c *complaint) read(v document.JSON) {
 	switch v.Kind() {
@@ -227,9 +227,9 @@ var refusals = []string{
 	"must be", "should be", "not allowed", "invalid", "not available", "no endpoints found", "only the default", "incompatible", "not implemented", "deprecated", "cannot be used", "not enabled", "requires --",
 }
 
-// mayRefuseForm reports whether a failure of another class may be about the form of the question, because its
-// text names a parameter, a schema, a grammar or a format. Servers word this in many ways, and some answer 404
-// or 500. Asking in another form shows whether it is.
+// mayRefuseForm reports whether a failure of another class may be about the form of the question, because
+// its text names a parameter, a schema, a grammar or a format. Servers word this in many ways, and some
+// answer 404 or 500. A request in another form settles it.
 func (c *complaint) mayRefuseForm(class Class) bool {
 	switch class {
 	case ClassRefusal:
@@ -294,8 +294,8 @@ func (c *complaint) summary() string {
 // maxRetryAfter limits the pause that an endpoint can ask for; some ask for days.
 const maxRetryAfter = time.Hour
 
-// retryAfter returns the pause that an endpoint asks for (RFC 9110, section 10.2.3: seconds or a date; some
-// send milliseconds in a separate header), or 0.
+// retryAfter returns the pause that an endpoint asks for, or 0. It is given in seconds or as a date (RFC
+// 9110, section 10.2.3); some endpoints send milliseconds in a separate header.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(header.Get("Retry-After-Ms")), 64); err == nil && ms > 0 {
 		return boundSeconds(ms / 1000)

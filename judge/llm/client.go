@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// Client asks models and handles all their failures. It is a stack of decorators, from the outside in:
+// Client asks models and handles all their failures. It is a stack of decorators, outermost first:
 //
 //	deadline > cache > shared calls > bill > chain of models >
 //	  attribution > quality latch > watch of outages > latches > breaker > lateness > retry > re-ask > negotiation >

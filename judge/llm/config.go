@@ -25,14 +25,15 @@ type Model struct {
 	BaseURL string
 	// APIKey is sent as a bearer token, unless it is "" (local servers).
 	APIKey string
-	// Rung fixes how the form of answers is enforced; "" means that the client finds out. If the endpoint does
-	// not support a fixed rung, the error is ClassConfig; the client never silently steps down.
+	// Rung fixes how the form of answers is enforced; "" means that the client negotiates it. If the
+	// endpoint does not support a fixed rung, the error is ClassConfig; the client never silently steps
+	// down.
 	Rung Rung
 	// Thinking is off, none, minimal, low, medium, high, xhigh, max, or auto. With auto or "", no thinking
 	// parameter is sent.
 	Thinking string
-	// Timeout limits one HTTP request; 0 means all the time that its question has. A shorter timeout leaves
-	// time for another request if one hangs.
+	// Timeout limits one HTTP request; 0 means all the remaining time of its question. A shorter timeout
+	// leaves time for another request if one hangs.
 	Timeout time.Duration
 	// PromptUSD and CompletionUSD are prices for a million tokens; nil means unknown.
 	PromptUSD, CompletionUSD *float64
@@ -46,7 +47,7 @@ type Config struct {
 	// Fallbacks are names of Models. They are asked in order if the requested model is unavailable.
 	Fallbacks []string
 
-	Deadline  time.Duration // limit for one Complete, whatever happens: 20 s, thinking 60 s
+	Deadline  time.Duration // hard limit for one Complete: 20 s, thinking 60 s
 	MaxCalls  int           // HTTP requests for a judgement to one model in one Complete: 3; negotiation may add at most 4 for each model
 	MaxTokens int           // limit for one answer: 1024, thinking 8192
 	MaxBody   int64         // limit for one HTTP answer, in bytes: 1 MiB
@@ -104,8 +105,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// wholeTime is how long a request must wait without an answer to count as late: half of the time that a
-// question leaves for its model, or the model's timeout if that is shorter.
+// wholeTime returns how long a request must go without an answer to count as late: half of the model's
+// share of the deadline, or the model's timeout if that is shorter.
 func (c Config) wholeTime(m Model) time.Duration {
 	whole := c.Deadline / time.Duration(2*(1+len(c.Fallbacks)))
 	if m.Timeout > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Limits on what is kept of an answer. Longer texts are cut; longer lists are rejected.
+// Limits on an answer. Longer texts are truncated; longer lists are rejected.
 const (
 	maxReasoning = 4000 // runes
 	maxNote      = 600
@@ -42,7 +42,7 @@ func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	return a, r.lenient, nil
 }
 
-// answerReader reads members and records the first mistake.
+// answerReader reads members and records the first error.
 type answerReader struct {
 	object  document.JSON
 	lenient bool
@@ -116,7 +116,7 @@ func (r *answerReader) readShare(key string) float64 {
 	return f + 0 // -0 becomes 0
 }
 
-// readTexts skips blank texts. If decides is set, a list must contain only texts.
+// readTexts skips blank texts. If decides is set, anything else than texts is an error.
 func (r *answerReader) readTexts(key string, decides bool) []string {
 	v := r.member(key)
 	var list []document.JSON

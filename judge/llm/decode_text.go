@@ -16,12 +16,12 @@ import (
 type choice struct {
 	finish  string
 	refusal string
-	// calls holds the arguments of calls of our tool. other is the number of calls of other tools. content is
-	// the text.
+	// calls holds the arguments of each call of the verdict tool, other counts calls of other tools, and
+	// content is the message's text.
 	calls   []string
 	other   int
 	content string
-	thought bool   // there is thinking in addition to the text
+	thought bool   // the message has thinking apart from the text
 	fail    *Error // the choice cannot be read at all
 }
 
@@ -47,7 +47,8 @@ func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	return answer, how, fail
 }
 
-// manners describes how an answer deviates from the form: lenient in any way, or picked out of a longer text.
+// manners describes how an answer deviates from the requested form: lenient means in any way, picked means
+// that it was taken from a longer text.
 type manners struct{ lenient, picked bool }
 
 func (c choice) parse(nonce string) (Answer, manners, *Error) {
@@ -59,7 +60,7 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 		found.lenient = found.lenient || len(c.calls) > 1
 		answer, how, fail := found.takeSingle()
 		if fail != nil {
-			fail.Err = nil // a call of the tool follows the form, whatever its arguments are
+			fail.Err = nil // a call of the tool follows the form, whatever its arguments
 		}
 		return answer, how, fail
 	}
@@ -123,7 +124,7 @@ func answerText(text string) string {
 		text = text[ends[len(ends)-1][1]:]
 	}
 	if begin := thinkBegin().FindStringIndex(text); begin != nil {
-		text = text[:begin[0]] // it has no end, so everything after it is thinking
+		text = text[:begin[0]] // without an end tag, everything after it is thinking
 	}
 	return strings.TrimSpace(text)
 }
@@ -188,7 +189,7 @@ func (f *candidates) add(text, nonce string) {
 	for _, raw := range objects {
 		v, err := parseJSON([]byte(raw))
 		if err != nil {
-			// It is unknown whether this was the verdict.
+			// This may have been the verdict.
 			f.fault = withoutVerdict("the answer holds something like JSON that cannot be read: " + cleanText(err.Error(), 80))
 			return
 		}
@@ -200,7 +201,7 @@ func (f *candidates) add(text, nonce string) {
 }
 
 // addVerdict reports whether an object is a verdict. If there is a nonce, the verdict must repeat it. The
-// exception is a rejection without criteria that is the whole answer: such endpoints have their own form and
+// exception is a rejection without criteria that is the whole answer: endpoints with their own answer form
 // were not asked for a nonce, and a rejection cannot approve anything.
 func (f *candidates) addVerdict(o document.JSON, nonce string, whole bool) bool {
 	if !looksLikeVerdict(o) {
@@ -210,7 +211,7 @@ func (f *candidates) addVerdict(o document.JSON, nonce string, whole bool) bool 
 		if o.Len() != 1 || !looksLikeVerdict(in) {
 			return false
 		}
-		o, f.lenient = in, true // wrapped once, often under the schema's name
+		o, f.lenient = in, true // wrapped in one object, often under the schema's name
 	}
 	answer, lenient, fail := readAnswer(o)
 	if nonce != "" {
@@ -255,8 +256,7 @@ type reading struct {
 	Answer Answer
 	// Lenient: unambiguous, but not in the requested form.
 	Lenient bool
-	// Picked: the verdict was picked out of a longer text. Without a nonce it may be a verdict that the model
-	// only quotes.
+	// Picked: the verdict was taken from a longer text. Without a nonce, the model may only be quoting it.
 	Picked bool
 	// Text is the answer to a dialogue; then there is no Answer.
 	Text               string
@@ -264,8 +264,8 @@ type reading struct {
 	Usage              *Usage
 }
 
-// Decode reads one recorded answer as the judge does. The second result is true if the answer was unambiguous
-// but not in the requested form. The error is an *Error.
+// Decode reads one recorded answer as the judge does. The second result is true if the answer was clear but
+// not in the requested form. The error is an *Error.
 func Decode(x Exchange) (Answer, bool, error) {
 	read, err := readExchange(x.Status, headerOf(x.Headers), []byte(x.Body), x.Nonce, time.Now())
 	if fail := asError(err); fail != nil {

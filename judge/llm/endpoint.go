@@ -89,11 +89,11 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 	case err != nil && (ctx.Err() != nil || res.StatusCode < 400):
 		return 0, nil, nil, transportError(ctx, err, e.base.Host)
 	}
-	// A truncated error body is sufficient, because the status counts.
+	// A truncated error body is good enough, because the status decides.
 	return res.StatusCode, res.Header, raw, nil
 }
 
-// signError adds the model, the endpoint and the calls to an error.
+// signError adds the model, the endpoint and the number of calls to an error.
 func (e *endpoint) signError(fail *Error, calls int) *Error {
 	return fail.withChange(func(signed *Error) {
 		if len(e.model.APIKey) >= leastSecret { // even if it does not look like a key
@@ -241,8 +241,8 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 	switch {
 	case !at.enforcesSchema():
 	case err == nil && read.Picked:
-		// Nothing ties the verdict to the question here. An endpoint that enforces the form would answer with
-		// nothing else, so the model may be quoting the data.
+		// Without a nonce, nothing ties the verdict to the question. An endpoint that enforced the form
+		// would send only the verdict, so the model may be quoting the data.
 		return reading{}, &Error{
 			Class: ClassMalformed, Message: "the model writes its thinking or other text before its verdict, although the endpoint took the form asked for",
 			Advice: "switch on the server's reasoning parser, or the thinking off (LLM_JUDGE_THINKING_MODE=off): it costs calls",
@@ -254,5 +254,5 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 	return read, err
 }
 
-// errNotHeld reports that an endpoint accepts a rung and ignores it.
+// errNotHeld reports that an endpoint accepts a rung but ignores it.
 var errNotHeld = errors.New("the endpoint does not hold to the form")

@@ -40,8 +40,8 @@ const (
 	ClassQuality     Class = "quality"      // not asked: most answers to this caller were unusable
 )
 
-// Traits describe how a Class is handled (research: the consensus of resilience4j, LiteLLM, openai-go and
-// Envoy; see docs/decisions).
+// Traits describes how a Class is handled. The handling follows the consensus of resilience4j, LiteLLM,
+// openai-go and Envoy (see docs/decisions).
 type Traits struct {
 	// Retry: the same model may be asked again after a wait.
 	Retry bool
@@ -52,7 +52,7 @@ type Traits struct {
 	// Failure counts as a failure for the circuit breaker, and Success as a success (the service is up). If
 	// neither is set, the result is not counted.
 	Failure, Success bool
-	// Poor counts for the quality latch.
+	// Poor: the failure counts for the quality latch.
 	Poor bool
 	// FromCase: the case or the caller may have caused the failure, so it must never allow a move.
 	FromCase bool
@@ -90,8 +90,8 @@ type Error struct {
 	// Err is the cause, or nil.
 	Err error
 
-	// otherwise is the class to use if no other form helps. It is set if only the text of the failure suggests
-	// ClassCapability.
+	// otherwise is the class to use if no other form works. It is set if only the text of the failure
+	// suggests ClassCapability.
 	otherwise Class
 	whole     bool // for ClassTimeout: the request had its full time
 }
@@ -169,8 +169,8 @@ func ClassOf(err error) Class {
 	return ""
 }
 
-// Traits returns the traits of the class. An unknown class has the most cautious ones: no retry, and the case
-// may be to blame.
+// Traits returns the traits of the class. An unknown class has the most cautious ones: no retry, and the
+// case may be the cause.
 func (c Class) Traits() Traits {
 	if t, ok := traits[c]; ok {
 		return t

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// dialect is the way in which an endpoint is configured to think.
+// dialect is the request parameter by which an endpoint configures thinking.
 type dialect string
 
 const (
@@ -20,7 +20,7 @@ const (
 	dialectEnableFlag dialect = "enable_thinking"
 )
 
-// host is what is known about an endpoint before the first call. A mistake here costs one call of negotiation,
+// host describes an endpoint as known before the first call. A mistake here costs one negotiation call,
 // never an answer.
 type host struct {
 	// name is a whole host name or, if it begins with a dot, a suffix.
@@ -98,7 +98,7 @@ func (h host) omittedParameters(m Model) []string {
 	return h.omit
 }
 
-// The thinking modes in addition to OpenAI's efforts.
+// Thinking modes that OpenAI's efforts do not include.
 const (
 	thinkingOff  = "off"
 	thinkingAuto = "auto"
@@ -173,7 +173,7 @@ func (h host) nearestEffort(want string) string {
 	at, best := slices.Index(efforts, want), ""
 	for e := range strings.FieldsSeq(h.efforts) {
 		if e == "none" && want != "none" {
-			continue // a little thinking must not become none
+			continue // never turn little thinking into none
 		}
 		if best == "" || effortDistance(e, at) < effortDistance(best, at) {
 			best = e
@@ -187,8 +187,8 @@ func effortDistance(effort string, at int) int {
 	return max(d, -d)
 }
 
-// lowerEffort returns the effort to try after one was rejected, or "". Models differ at the ends of the scale,
-// not in its middle.
+// lowerEffort returns the effort to try after effort was rejected, or "". Models differ only at the ends of
+// the scale.
 func lowerEffort(effort string) string {
 	switch effort {
 	case "none", "minimal":

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// rungs is the ladder, best first.
+// rungs are the rungs of the ladder, best first.
 var rungs = []Rung{RungJSONSchema, RungTool, RungJSONObject, RungPrompt}
 
 const (
 	// maxNegotiation is how many times one question may be repeated in another manner.
 	maxNegotiation = 4
-	// ladderTTL is how long a lesser manner is used before the best one is tried again, because endpoints get
-	// upgraded.
+	// ladderTTL is how long a lower manner is used before the best one is tried again, because endpoints
+	// get upgraded.
 	ladderTTL = 24 * time.Hour
 	// poorAnswers is the number of consecutive unusable answers after which a rung counts as accepted but
 	// ignored.
@@ -31,8 +31,8 @@ type Capabilities struct {
 	// Rung is the current rung. Fixed is true if it was configured.
 	Rung  Rung `json:"rung"`
 	Fixed bool `json:"fixed,omitempty"`
-	// Dropped lists the parameters that are not sent, because the endpoint rejected them or is known to.
-	// name=value is a rejected value.
+	// Dropped lists the parameters that are not sent, because the endpoint rejected them or is known to
+	// reject them. An entry name=value means that only this value was rejected.
 	Dropped []string `json:"dropped,omitempty"`
 	// Since is when the endpoint first answered in the current manner; zero if it has not yet.
 	Since time.Time `json:"since,omitzero"`
@@ -72,7 +72,7 @@ func (l *ladder) current() (manner, int) {
 	return l.manner, l.version
 }
 
-// set requires the lock.
+// set must be called with the lock held.
 func (l *ladder) set(m manner) {
 	l.manner, l.since, l.poor = m, time.Time{}, 0
 	l.version++
@@ -100,7 +100,7 @@ func (l *ladder) enter(ctx context.Context) (leads bool, err error) {
 	}
 }
 
-// isStale reports whether a lesser manner has been in use for ladderTTL.
+// isStale reports whether a lower manner has been in use for ladderTTL.
 func (l *ladder) isStale() bool {
 	return !l.since.IsZero() && time.Since(l.since) >= ladderTTL && !l.manner.equal(l.start)
 }
@@ -112,8 +112,9 @@ func (l *ladder) leave() {
 	l.busy = nil
 }
 
-// noteRefusal lowers the manner after a rejection, unless another caller has done so or is negotiating. The
-// caller then leads the negotiation until leave. ok is false if nothing is left to change.
+// noteRefusal lowers the manner after a rejection, unless another caller has done so or is negotiating. If
+// leads is true, the caller leads the negotiation until it calls leave. ok is false if nothing is left to
+// change.
 func (l *ladder) noteRefusal(version int, leading bool, lower func(manner) (manner, bool)) (leads, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +132,8 @@ func (l *ladder) noteRefusal(version int, leading bool, lower func(manner) (mann
 	return true, true
 }
 
-// guessInterval is the minimum time between two guesses: trials of another form for an endpoint that has never
-// answered and fails without a reason.
+// guessInterval is the minimum time between two guesses. A guess tries another form with an endpoint that
+// has never answered and fails without a reason.
 const guessInterval = time.Minute
 
 // guess lowers the manner by one rung for an endpoint that has never answered in it. If it returns true, the
@@ -196,13 +197,14 @@ func (l *ladder) noteAnswer(version int, err error) {
 	}
 }
 
-// wrapNegotiate finds out how the endpoint can be asked. If the endpoint rejects a parameter, the parameter is
-// dropped or the question is asked one rung lower. It is also asked one rung lower if the endpoint ignores the
-// rung and wraps its verdict in prose or thinking. Each attempt gets its own place and timeout.
+// wrapNegotiate finds a manner that the endpoint accepts. If the endpoint rejects a parameter, the
+// parameter is dropped or the question is asked one rung lower. It is also asked one rung lower if the
+// endpoint ignores the rung and wraps its verdict in prose or thinking. Each attempt gets its own place and
+// timeout.
 //
-// One caller negotiates while the others wait for the result. Slow and failing endpoints change nothing, with
-// one exception: if an endpoint answers 500 before it has ever answered, one other form is tried first,
-// because some reject a form in this way.
+// One caller negotiates while the others wait for the result. Slow and failing endpoints change nothing,
+// with one exception. If an endpoint that has never answered sends a 500, one other form is tried, because
+// some endpoints reject a form that way.
 func (e *endpoint) wrapNegotiate(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		leading, calls := false, 0
@@ -299,7 +301,7 @@ func (e *endpoint) lowerManner(at manner, param string) (manner, bool) {
 }
 
 // sentParameter returns the optional parameter that a rejection is about, or "" if it is about the rung or
-// unclear. Endpoints may name parts of parameters, and gateways their own versions of ours.
+// unclear. Endpoints may name a part of a parameter, and gateways their own name for it.
 func (e *endpoint) sentParameter(at manner, param string) string {
 	param, _, _ = strings.Cut(strings.ToLower(param), "[")
 	name, _, _ := strings.Cut(param, ".")

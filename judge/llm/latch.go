@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// latch remembers a failure that only a person can fix, and fails calls without a request. When its time is
-// over, one caller probes the endpoint; the others still get the failure.
+// latch remembers a failure that only a person can fix, and fails calls without a request. When it expires,
+// one caller probes the endpoint; the others still get the failure.
 type latch struct {
 	mu      sync.Mutex
 	fail    *Error // nil if there is none
@@ -19,7 +19,7 @@ type latch struct {
 	probing bool
 }
 
-// How long no calls are made: after ClassQuota, and after the other failures.
+// How long a latch blocks calls: after ClassQuota, and after the other failures.
 const (
 	quotaLatch  = 10 * time.Minute
 	configLatch = time.Minute
@@ -96,8 +96,8 @@ func withLatch(next Completer, l *latch) Completer {
 	})
 }
 
-// withGuard asks only for callers that enter admits. It passes to leave how the question ended and whether it
-// was a probe, even after a panic.
+// withGuard calls next only for callers that enter admits. When a question ends, it calls leave with the
+// error and whether it was a probe, even after a panic.
 func withGuard(next Completer, enter func(caller string) (probes bool, refusal *Error), leave func(caller string, probes bool, err error)) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (reply Reply, err error) {
 		probes, refusal := enter(req.Caller)
@@ -158,15 +158,16 @@ func withNotBefore(next Completer, g *notBefore) Completer {
 	})
 }
 
-// quality counts usable answers for each caller. It stops asking for a caller whose answers are mostly
-// unusable: its data may confuse the model, and each attempt costs money. Other callers are not affected.
+// quality counts usable answers for each caller. It stops asking the model for a caller whose answers are
+// mostly unusable: the data may confuse the model, and each attempt costs money. Other callers are not
+// affected.
 type quality struct {
 	mu      sync.Mutex
 	callers *callerMap[callerQuality]
 }
 
-// A caller is not served for qualityLatch if at least qualityShare of its last answers were unusable, of at
-// least qualityMin and at most qualityWindow answers.
+// A caller is blocked for qualityLatch if at least qualityShare of its recent answers were unusable. At
+// least qualityMin and at most qualityWindow answers count.
 const (
 	qualityShare  = 0.5
 	qualityMin    = 6

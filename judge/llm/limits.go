@@ -22,8 +22,7 @@ func withPlace(next Completer, places *fairshare.Queue, behind *background) Comp
 		if err == nil {
 			defer release()
 		}
-		// A place may become free at the very moment when the waiting requests run out of time, and a timer
-		// may fire late.
+		// A place may become free just as the waiting request runs out of time, and a timer may fire late.
 		deadline, limited := ctx.Deadline()
 		ended := ctx.Err() != nil
 		switch {
@@ -38,8 +37,8 @@ func withPlace(next Completer, places *fairshare.Queue, behind *background) Comp
 	})
 }
 
-// allowances limit each caller's requests and tokens in a minute at one host, so that no single caller reaches
-// the provider's limit. Requests without a caller are the gate's own and not limited.
+// allowances limits each caller's requests and tokens per minute at one host, so that no single caller uses
+// up the provider's limit. Requests without a caller are the gate's own and are not limited.
 type allowances struct {
 	mu      sync.Mutex
 	callers *callerMap[allowance]
@@ -96,7 +95,7 @@ func (c *allowance) spendTokens(now time.Time, tokens int) {
 	}
 }
 
-// bytesPerToken is used to estimate requests whose usage is not known (yet).
+// bytesPerToken is used to estimate the tokens of requests whose usage is unknown.
 const bytesPerToken = 4
 
 func withAllowance(next Completer, a *allowances) Completer {
@@ -135,8 +134,8 @@ func (r Request) size() int {
 	return n
 }
 
-// How long a caller counts as having contributed to a limit of an endpoint after the endpoint last worked for
-// it. Providers count requests and tokens by the minute, the hour or the day, and credit until it is paid.
+// How long a caller counts as having contributed to an endpoint's limit after the endpoint last worked for
+// it. Providers limit requests and tokens by the minute, the hour or the day, and credit until it is paid.
 const (
 	partInOverload = time.Minute
 	partInRate     = time.Hour

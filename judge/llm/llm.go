@@ -22,9 +22,8 @@ import (
 	"time"
 )
 
-// Completer asks a model once, from its caller's point of view. The error is an *Error, except that if the
-// caller ended its context, the context's error is returned unchanged (errors.Is context.Canceled or
-// DeadlineExceeded).
+// Completer asks a model once, as the caller sees it. The error is an *Error, unless the caller ended its
+// context: then the context's error is returned unchanged (errors.Is context.Canceled or DeadlineExceeded).
 type Completer interface {
 	Complete(ctx context.Context, req Request) (Reply, error)
 }
@@ -42,17 +41,17 @@ type Request struct {
 	Model string
 	// Alone disables the fallbacks for this request.
 	Alone bool
-	// Background gives way to other requests. The request runs only if a place is free and no other background
-	// request is running; otherwise it fails with ClassBusy. It also fails with ClassBusy if a normal request
-	// needs its place while it runs.
+	// Background makes the request yield to others. It runs only if a place is free and no other background
+	// request is running; otherwise it fails with ClassBusy. It also fails with ClassBusy if a normal
+	// request needs its place meanwhile.
 	Background bool
 	// Began, if not zero, is when the first question of the same decision was asked; all its questions share
 	// one deadline. If Share is above 1, the question gets 1/Share of the remaining time, which leaves time
 	// for later questions.
 	Began time.Time
 	Share int
-	// System and User are the two messages. System is the same for every case of a transition, so that
-	// providers can cache it.
+	// System and User are the two messages. System is the same for every case of a transition, so providers
+	// can cache it.
 	System, User string
 	// Dialogue, if not empty, is answered in plain text in Reply.Text. Nothing is judged, and System, User,
 	// Shape, Schema, Nonce and Check are ignored.
@@ -79,8 +78,8 @@ type Request struct {
 	Key string
 	// Keep, if not nil, reports whether an answer may be cached for later questions with this Key.
 	Keep func(Answer) bool
-	// Caller is the principal for whom the model is asked. The quality latch is separate for each caller: bad
-	// data of one caller must not lock out another.
+	// Caller is the principal for whom the model is asked. The quality latch is separate for each caller:
+	// bad data from one caller must not lock out another.
 	Caller string
 }
 
@@ -96,8 +95,8 @@ type Answer struct {
 	Approved   bool        `json:"approved"`
 	Confidence float64     `json:"confidence"`
 	Criteria   []Criterion `json:"criteria,omitempty"`
-	// NoCriteria is true if the answer has no member criteria and so judges the move as a whole, like answers
-	// of the Generic DFA server's judges.
+	// NoCriteria is true if the answer has no "criteria" member and so judges the move as a whole, as
+	// judges of the Generic DFA server do.
 	NoCriteria bool `json:"noCriteria,omitempty"`
 	// InjectionSuspected is true if the model suspects that the data tries to instruct it.
 	InjectionSuspected bool     `json:"injectionSuspected,omitempty"`
@@ -123,8 +122,8 @@ const (
 	StatusNotMet       = "not_met"
 	StatusCannotAssess = "cannot_assess"
 
-	// WordContradicted and WordNotShown are alternative words for StatusNotMet and StatusCannotAssess, which
-	// models do not confuse.
+	// WordContradicted and WordNotShown are other words for StatusNotMet and StatusCannotAssess that models
+	// do not confuse.
 	WordContradicted = "contradicted"
 	WordNotShown     = "not_shown"
 )
@@ -134,7 +133,7 @@ type Reply struct {
 	Answer Answer `json:"answer"`
 	// Text is the answer to a Request.Dialogue.
 	Text string `json:"text,omitempty"`
-	// Lenient is true if the answer was unambiguous but not in the requested form: fenced, wrapped in prose,
+	// Lenient is true if the answer was clear but not in the requested form: fenced, wrapped in prose,
 	// numbers as strings.
 	Lenient bool `json:"lenient,omitempty"`
 	// Model is the Name of the configured model that answered. Reported is the endpoint's name for it, and

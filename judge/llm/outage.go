@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Outage is a period in which a model is not asked, except for occasional probes. Its breaker is open, its
-// endpoint hangs, the endpoint wants a pause longer than a question can wait, or it fails in a way that only a
+// Outage is a period in which a model is not asked, except for occasional probes. Its breaker is open, or
+// its endpoint hangs, asks for a longer pause than a question can wait, or fails in a way that only a
 // person can fix.
 type Outage struct {
 	Model, Endpoint string

@@ -27,7 +27,8 @@ var keyPattern = sync.OnceValue(func() *regexp.Regexp {
 // secrets are keys in use. They are redacted even if they do not look like keys.
 type secrets []string
 
-// leastSecret is the length of the shortest key worth hiding: local servers get words such as "none".
+// leastSecret is the length of the shortest key worth hiding. Local servers often get a word such as "none"
+// as the key.
 const leastSecret = 8
 
 func secretsOf(req *http.Request) secrets {
@@ -64,7 +65,8 @@ func (s secrets) redact(text string) string {
 	return keyPattern().ReplaceAllString(text, "${1}"+redacted)
 }
 
-// redactAnswer changes only the secrets of an answer, because its format matters to readers.
+// redactAnswer redacts the secrets in an answer and leaves the rest as it is, because its format matters to
+// readers.
 func (s secrets) redactAnswer(raw []byte) []byte {
 	out := []byte(s.redact(string(raw)))
 	if json.Valid(raw) && !json.Valid(out) {

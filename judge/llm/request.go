@@ -24,7 +24,7 @@ const (
 	paramThinking         = "thinking"
 	paramTemplate         = "chat_template_kwargs"
 	paramEnableThinking   = "enable_thinking"
-	// Nearly all endpoints understand a word as the tool choice; some read an object as "auto".
+	// Nearly all endpoints accept a word as the tool choice; some treat an object as "auto".
 	choiceRequired = "required"
 	wordAsChoice   = "tool_choice=" + choiceRequired
 )
@@ -36,7 +36,7 @@ type wireRequest struct {
 	openai.ChatCompletionRequest
 	// Temperature is a pointer because 0 must be sent: without it, the endpoint chooses, usually 1.
 	Temperature *float32 `json:"temperature,omitempty"`
-	// MaxTokens is deprecated in go-openai, but most endpoints other than OpenAI know no other name.
+	// MaxTokens is deprecated in go-openai, but the only name that most other endpoints know.
 	MaxTokens      int            `json:"max_tokens,omitempty"`
 	Thinking       *wireThinking  `json:"thinking,omitempty"`
 	Reasoning      *wireReasoning `json:"reasoning,omitempty"`
@@ -150,7 +150,7 @@ func (e *endpoint) sendsParameter(at manner, param string) bool {
 	return ok
 }
 
-// manner is the way in which an endpoint is asked. It is immutable.
+// manner is the way in which an endpoint is asked: a rung and the parameters to leave out. It is immutable.
 type manner struct {
 	rung Rung
 	// refused lists the parameters not to send, sorted; name=value is a value not to send.

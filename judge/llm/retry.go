@@ -12,9 +12,9 @@ import (
 // "Exponential Backoff And Jitter"), or after the delay that the endpoint asks for. It never waits past the
 // deadline.
 //
-// All callers share a budget of retries that no endpoint asked for. So a failing endpoint does not get several
-// times the load of a working one, and a dead one gets none. A pause that another call caused is waited for
-// too, and does not count as a retry.
+// Retries that no endpoint asked for come from a budget that all callers share. So a failing endpoint does
+// not get several times the load of a working one, and a dead one gets no retries. withRetry also waits out
+// a pause that another call caused; that does not count as a retry.
 func withRetry(next Completer, cfg Config, b *breaker, budget *retryBudget, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		calls := &callBudget{left: cfg.MaxCalls}
@@ -100,7 +100,7 @@ func spendCall(ctx context.Context) *callBudget {
 
 const (
 	maxBackoff   = 2 * time.Second
-	retryShare   = 0.2 // retries for each call, over all callers …
+	retryShare   = 0.2 // retries per call, over all callers …
 	leastRetries = 3   // … and a minimum number of retries a minute
 )
 
@@ -114,7 +114,7 @@ type retryBudget struct {
 	before  int // calls in the previous minute
 }
 
-// startMinute requires the lock.
+// startMinute must be called with the lock held.
 func (b *retryBudget) startMinute() {
 	now := time.Now()
 	switch passed := now.Sub(b.since); {
@@ -143,8 +143,8 @@ func (b *retryBudget) take() bool {
 	return true
 }
 
-// withReask asks once more if an answer is unusable, and describes the problem in our own words: data that the
-// model quoted must not come back as an instruction.
+// withReask asks once more if an answer is unusable. It describes the problem in fixed words, because data
+// that the model quoted must not come back as an instruction.
 func withReask(next Completer, cfg Config, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		budget := spendCall(ctx)
@@ -168,7 +168,7 @@ func withReask(next Completer, cfg Config, count *counters) Completer {
 		reply.Calls += fail.Calls
 		if err != nil {
 			if second := asError(err); second != nil && second.Class == ClassShareSpent {
-				return Reply{}, fail // the first answer's failure is more informative than the refusal to ask again
+				return Reply{}, fail // the first answer's failure says more than the refusal to ask again
 			} else if second != nil {
 				return Reply{}, second.afterCalls(second.Calls + fail.Calls)
 			}

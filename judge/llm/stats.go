@@ -10,8 +10,8 @@ import (
 
 // Stats counts what a Client has done since it was created.
 type Stats struct {
-	// Questions counts calls of Complete. Replies and Errors count their results, except cancellation by the
-	// caller. Calls counts HTTP requests, including those for which no caller waited any longer.
+	// Questions counts calls of Complete. Replies and Errors count their results, except cancellation by
+	// the caller. Calls counts HTTP requests, including those that no caller was still waiting for.
 	Questions int           `json:"questions"`
 	Replies   int           `json:"replies"`
 	Errors    map[Class]int `json:"errors,omitempty"`

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// contextError returns the *Error of our own time limit if that ended the context, or else the context's own
+// contextError returns the *Error of the time limit that ended the context, or else the context's own
 // error. So a caller that cancelled is not mistaken for a slow endpoint.
 func contextError(ctx context.Context) error {
 	if ours, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
@@ -37,8 +37,8 @@ func transportError(ctx context.Context, err error, host string) error {
 	fail.Message, fail.Advice = describeTransport(err, host)
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-		// The transport's own time limits apply only until there is a connection, so the question cannot be
-		// the reason for the delay.
+		// The transport's own time limits apply only until a connection exists, so the question cannot be
+		// the cause of the delay.
 		fail.Message, fail.Advice = "no connection to "+host+" in time", "check that the endpoint runs and can be reached from here"
 	}
 	return fail
