@@ -37,9 +37,9 @@ func approveThought(q Question, confidence float64) Thought {
 	return Thought{Answer: a}
 }
 
-// Obedient answers exactly in the schema that it receives; for an unknown member, it answers with a text that
-// fails the test. When it approves, it quotes a whole member of the data, then of the context, for each
-// criterion in turn. If its approval is not accepted, no model's is.
+// Obedient answers exactly in the schema that it receives; for an unknown member, it answers with a text
+// that fails the test. When it approves, it quotes a whole member for each criterion in turn, first from
+// the data, then from the context. If its approval is not accepted, no model's would be.
 func Obedient(approves bool, reasoning string, suggestions ...string) Brain {
 	return func(q Question) Thought {
 		answer := map[string]any{}
@@ -128,7 +128,7 @@ func Liar(q Question) Thought {
 	return t
 }
 
-// statusWords maps statuses to the words of the edition that also asks for why.
+// statusWords maps statuses to the words of the prompt edition that also asks for a reason (why).
 var statusWords = map[string]string{llm.StatusNotMet: llm.WordContradicted, llm.StatusCannotAssess: llm.WordNotShown}
 
 // overallText formats the answer to the overall question, in which a suspected injection is a violation.

@@ -7,7 +7,7 @@
 //   - Bodies, statuses and headers are like those of the named providers.
 //   - A Provider honours the context of each request.
 //
-// It must never be imported by anything other than tests.
+// Only tests may import it.
 package llmtest
 
 import (

@@ -38,7 +38,8 @@ var (
 	nonceText     = regexp.MustCompile(`"nonce": ?"([^"]+)"`)
 )
 
-// parseQuestion extracts what it can find. Providers also answer requests that they do not fully understand.
+// parseQuestion extracts what it can find and ignores the rest, because providers also answer requests that
+// they do not fully understand.
 func parseQuestion(n int, path string, body []byte) Question {
 	q := Question{N: n, Path: path, Documents: map[string]string{}, Rung: llm.RungPrompt}
 	if json.Unmarshal(body, &q.Raw) != nil {
