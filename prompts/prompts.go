@@ -4,8 +4,8 @@
 //
 //   - The same input gives the same text.
 //   - A template never changes without its digest changing.
-//   - Text written by an agent is escaped, appears between markers that the agent could not know, and comes after all
-//     instructions, apart from the last line of TransitionV3.
+//   - Text written by an agent is escaped, appears between markers that the agent could not know, and comes
+//     after all instructions except the last line of TransitionV3.
 //   - Apart from the marker, the text before the documents is the same for every case of a transition.
 //
 // It knows nothing about judging. It must never read an environment variable, a clock or a file.
@@ -26,9 +26,9 @@ import (
 	"unicode"
 )
 
-// The editions of the prompt about the criteria of one move. TransitionV2 adds that the context can prove a
-// criterion, and how to judge a move without data. TransitionV3 adds the gate document, new status words with
-// a sentence of explanation before each, and a last line after the documents.
+// The editions of the prompt that asks about the criteria of one move. TransitionV2 adds that the context
+// can prove a criterion, and how to judge a move without data. TransitionV3 adds the gate document, new
+// status words, each preceded by a sentence of explanation, and a last line after the documents.
 const (
 	TransitionV1 = "transition/v1"
 	TransitionV2 = "transition/v2"
@@ -89,9 +89,9 @@ type Prompt struct {
 	Schema json.RawMessage
 }
 
-// The parts of the editions; some are shared. A change to a part changes the digest of every edition that uses
-// it, and invalidates all calibrations and recorded questions that are bound to the digest. Add a new edition
-// instead.
+// The parts of the editions; some are shared. Never change a part: add a new edition instead. A change
+// would change the digest of every edition that uses the part, and invalidate all calibrations and recorded
+// questions that are bound to the digest.
 var (
 	//go:embed transition_v1.system.txt
 	systemV1 string
@@ -141,7 +141,7 @@ var editions = map[string]func() *edition{
 // IDs returns the editions that ask about criteria, newest first.
 func IDs() []string { return []string{TransitionV3, TransitionV2, TransitionV1} }
 
-// Find returns the id of an edition of IDs, given the id or only its version, such as v2.
+// Find returns the id of an edition in IDs, given the id or just its version, such as v2.
 func Find(name string) (id string, err error) {
 	for _, id := range IDs() {
 		if name == id || name == path.Base(id) {
@@ -250,9 +250,9 @@ func singleLine(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// Hidden reports whether a character is invisible or changes how others appear: control and format characters
-// (zero-width, bidirectional), the whole tags block, variation selectors, fillers and other characters that
-// Unicode lets a renderer ignore, private use, noncharacters.
+// Hidden reports whether a character is invisible or changes how others appear. These are control and
+// format characters (zero-width, bidirectional), the whole tags block, variation selectors, private use and
+// noncharacters. They include fillers and other characters that Unicode lets a renderer ignore.
 func Hidden(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp, unicode.Variation_Selector,
 		unicode.Other_Default_Ignorable_Code_Point, unicode.Noncharacter_Code_Point) || r == '\u2800' // braille without dots
