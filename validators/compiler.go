@@ -49,7 +49,7 @@ type Options struct {
 	CacheBytes int
 }
 
-// Values of Problem.Part, in addition to the names of scripts.
+// Values of Problem.Part other than the names of scripts.
 const (
 	PartRequiredFields = "requiredFields"
 	PartSchema         = "schema"
@@ -81,7 +81,7 @@ func (p Problem) String() string {
 	return p.Part + ": " + p.Message
 }
 
-// Compiler turns Checks into Sets and caches them by content. It is safe for concurrent use.
+// Compiler compiles Checks into Sets and caches them by content. It is safe for concurrent use.
 //
 // It never parses a script in this process, nor a schema that could be harmful. These go to the sandbox: all
 // scripts, all schemas of untrusted owners, and those schemas of trusted owners that may be costly (see
@@ -91,8 +91,9 @@ type Compiler struct {
 	cache  cache
 }
 
-// NewCompiler returns a Compiler that sends scripts and schemas to runner. A nil runner means that there is no
-// sandbox: then this process applies schemas of trusted owners, and schemas of others only if they are simple.
+// NewCompiler returns a Compiler that sends scripts and schemas to runner. A nil runner means that there is
+// no sandbox. This process then applies all schemas of trusted owners, and schemas of others only if they
+// are simple.
 func NewCompiler(runner script.Runner, o Options) *Compiler {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = DefaultCacheBytes
@@ -262,8 +263,8 @@ func convertProblems(found []script.Problem) []Problem {
 	return out
 }
 
-// cache holds compiled checks. Every decision compiles its layers' checks, so a hit must be cheap. The key is
-// a fast hash, and get compares the entry's checks with the wanted ones.
+// cache holds compiled checks. Every decision compiles its layers' checks, so a hit must be cheap. The key
+// is therefore a fast hash, and get compares the entry's checks with the wanted ones.
 type cache struct {
 	seed maphash.Seed
 	kept *sharedcache.Cache[uint64, *entry]

@@ -13,8 +13,8 @@ import (
 // CodeRequiredField is the code of a Finding for a field that is absent, null or a blank string.
 const CodeRequiredField = "required_field"
 
-// field is a required field. A name that begins with a slash is a JSON pointer; any other is a dotted path. A
-// key that contains dots itself takes precedence over the path that the dots would spell.
+// field is a required field. A name that begins with a slash is a JSON pointer; any other is a dotted path.
+// A key that itself contains dots takes precedence over the path that the dots would spell.
 type field struct {
 	name string // as written
 	// tokens are the decoded tokens of a pointer; nil for a dotted path.

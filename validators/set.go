@@ -37,7 +37,7 @@ type Checks struct {
 	Routes []script.Script `json:"routes,omitempty"`
 }
 
-// Owner is the author of checks. Untrusted authors' code never runs unguarded in this process.
+// Owner is the author of checks. An untrusted author's code never runs unguarded in this process.
 type Owner = script.Owner
 
 // Finding is one objection: the problem, its location and the remedy. The messages of findings become a
@@ -55,7 +55,7 @@ type Finding struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// Codes of this package's findings, in addition to CodeRequiredField.
+// Codes of this package's findings other than CodeRequiredField.
 const (
 	// CodeSchema marks a violation of a JSON Schema.
 	CodeSchema = "schema"
