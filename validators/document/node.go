@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Node is one value of a document. A nil *Node is an absent value; its methods may be called.
+// Node is one value of a document. A nil *Node is an absent value; calling its methods is safe.
 type Node struct {
 	Kind Kind
 	// Text is a string's value, a number's literal (in JSON's grammar), or "true" or "false". It is "" for
@@ -123,8 +123,9 @@ func (n *Node) find(key string) int {
 	return slices.IndexFunc(n.Members, func(m Member) bool { return m.Key == key })
 }
 
-// Lines maps the JSON pointer of every value in the tree to the line of its key, or of the value itself if it
-// has no key. Keys are not shortened. Lines stops adding entries after about one million bytes of pointers.
+// Lines maps the JSON pointer of every value in the tree to the line of its key, or to the line of the
+// value if it has no key. Keys are not shortened. Lines stops adding entries after about one million bytes
+// of pointers.
 func (n *Node) Lines() map[string]int {
 	if n == nil {
 		return nil

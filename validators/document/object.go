@@ -22,7 +22,8 @@ type ObjectReader struct {
 	isKnown map[string]bool
 }
 
-// NewObject returns a reader of n. If n is not an object, that is the first issue, and the reader is empty.
+// NewObject returns a reader of n. If n is not an object, it reports that as the first issue, and the
+// reader is empty.
 func NewObject(n *Node) *ObjectReader {
 	root := &ObjectReader{report: &report{source: n.Source()}}
 	return root.Sub(n)

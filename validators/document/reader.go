@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// cell is one value or one member name of a JSON text. The cells of a value's contents follow it, in the order
-// of the text.
+// cell is one value or one member name of a JSON text. The cells of a value's contents follow the value's
+// own cell, in the order of the text.
 type cell struct {
 	start, end int32 // of the literal in the text, in bytes
 	next       int32 // index of the cell after this value and its contents
@@ -27,7 +27,7 @@ type reader struct {
 	lax      bool // see Limits.Lax
 	literals bool // see Limits.Literals
 	spaced   bool // white space was skipped
-	depth    int  // how much deeper objects and arrays may nest
+	depth    int  // how many more levels objects and arrays may nest
 	maxDepth int
 	// fault is the first problem, and at its byte offset. trail holds the tokens of the path to it, innermost
 	// first.
@@ -57,7 +57,7 @@ func readCells(src []byte, limits Limits, use func(*reader)) *Issue {
 	case use != nil:
 		use(r)
 	}
-	if cap(r.cells) <= 16<<10 { // let the garbage collector free a rare, very large one
+	if cap(r.cells) <= 16<<10 { // leave a rare, very large one to the garbage collector
 		r.text, r.trail, r.fault = nil, nil, nil
 		readers.Put(r)
 	}
@@ -265,8 +265,8 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// Constants for examining eight bytes of a string in one step. A byte needs a closer look if its high bit is
-// set, if it is below 0x20, or if it is a quote or a backslash.
+// Constants for scanning a string eight bytes at a time. The fast loop stops at a byte with the high bit
+// set, at a byte below 0x20, at a quote and at a backslash.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080

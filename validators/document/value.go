@@ -43,9 +43,9 @@ func (k Kind) String() string {
 	return "nothing"
 }
 
-// JSON is a value in a JSON text that has been read; its methods do not read the text again. The zero JSON is
-// an absent value; its methods may be called. JSON is immutable and safe for concurrent use, as long as the
-// text is not modified.
+// JSON is a value in a JSON text that has been read; its methods do not read the text again. The zero JSON
+// is an absent value, on which methods may be called. JSON is immutable and safe for concurrent use, as
+// long as the text is not modified.
 type JSON struct {
 	*tape
 	at int32
@@ -79,8 +79,8 @@ func ReadJSON(raw []byte, limits Limits) (JSON, error) {
 	return v, nil
 }
 
-// Known reads JSON that the program wrote or checked before. It accepts any size, and otherwise what
-// encoding/json accepts. Invalid JSON reads as an absent value.
+// Known reads JSON that the program wrote or checked before. It accepts any size, and apart from that
+// whatever encoding/json accepts. Invalid JSON reads as an absent value.
 func Known(raw []byte) JSON {
 	v, err := ReadJSON(raw, Limits{Bytes: len(raw) + 1, Depth: maxKnownDepth, Lax: true})
 	if err != nil {
@@ -110,7 +110,7 @@ func (v JSON) compact() JSON {
 }
 
 // Strict returns the value as if ReadJSON had read it alone, without reading it again. It returns false if
-// ReadJSON might reject it: because the value was read under laxer rules, or nests deeper than depth.
+// ReadJSON might reject the value, because it was read under laxer rules or nests deeper than depth.
 func (v JSON) Strict(depth int) (JSON, bool) {
 	if v.tape == nil || !v.strict || v.deeperThan(depth) {
 		return JSON{}, false

@@ -29,7 +29,7 @@ func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	if issue := refuseDirectives(src); issue != nil {
 		return nil, issue
 	}
-	tooDeep := false // stops the library at a depth that no acceptable document reaches
+	tooDeep := false // the library stops at a depth that no acceptable document reaches
 	guard := loaderlimits.New(loaderlimits.DepthFunc(func(depth int, _ *loaderlimits.DepthContext) error {
 		if tooDeep = depth > 2*limits.Depth+16; tooDeep {
 			return errDepth
@@ -124,10 +124,10 @@ const (
 	literalNumber = "YAML reads this as a number and JSON does not; write it as a plain decimal, or put it in quotes"
 )
 
-// flattener writes the library's tree as JSON text. It stops in mid-text at the first thing that JSON cannot
-// express, so that the reader fails there and knows the path.
+// flattener writes the library's tree as JSON text. At the first thing that JSON cannot express it stops in
+// the middle of the text, so that the reader fails there and knows the path.
 type flattener struct {
-	src          []byte // read up to offset, which is at line and column
+	src          []byte // read up to offset, whose position is line and column
 	offset       int
 	line, column int
 	text         []byte
@@ -138,7 +138,7 @@ type flattener struct {
 // place maps the offset of a value or key in the JSON text to its line and column in the YAML text.
 type place struct{ offset, line, column int }
 
-// refuse breaks off the JSON text. It returns false so that callers can return it.
+// refuse makes the JSON text invalid at this point. It returns false so that callers can return it.
 func (f *flattener) refuse(format string, args ...any) bool {
 	f.fault = &Issue{Rule: RuleUnsupported, Message: fmt.Sprintf(format, args...)}
 	f.text = append(f.text, '!')
@@ -186,7 +186,7 @@ func (f *flattener) firstByte(v *yaml.Node) byte {
 	return f.src[f.offset]
 }
 
-// writeValue writes one value. It returns false if it broke off.
+// writeValue writes one value. It returns false if it stopped early.
 func (f *flattener) writeValue(v *yaml.Node) bool {
 	if !f.beginNode(v) {
 		return false
@@ -250,8 +250,8 @@ func (f *flattener) writeKey(v *yaml.Node) bool {
 	return true
 }
 
-// resolveScalar returns a scalar as JSON, by the core schema of YAML 1.2; the library follows YAML 1.1 in
-// part. The kind is 0 for a number that has no form in JSON.
+// resolveScalar returns a scalar as JSON, by the core schema of YAML 1.2. The library cannot be used for
+// that: it partly follows YAML 1.1. The kind is 0 for a number that has no form in JSON.
 func resolveScalar(v *yaml.Node) (literal []byte, kind Kind) {
 	if v.Style == 0 {
 		switch v.Value {
