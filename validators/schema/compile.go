@@ -46,7 +46,7 @@ const (
 	maxText     = 200
 )
 
-// checkDocument rejects schemas that must not reach the library.
+// checkDocument rejects schemas that must not be passed to the library.
 func checkDocument(doc document.JSON) *CompileError {
 	if path, found := findHugeNumber(doc); found {
 		return &CompileError{Path: path, Message: fmt.Sprintf("this number's exponent is beyond %d", maxExponent)}

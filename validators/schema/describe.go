@@ -108,8 +108,8 @@ func (r report) describeDependent(e *jsonschema.ValidationError, s *jsonschema.S
 	emit(v)
 }
 
-// describeDemand states what a keyword requires, and what was found if that does not reveal the value. Only
-// counts and indices are taken from text, the library's message.
+// describeDemand states what a keyword requires, and what was found if that does not reveal the value. From
+// text, the library's message, it takes only counts and indices.
 func describeDemand(s *jsonschema.Schema, keyword string, value document.JSON, text string) string {
 	switch keyword {
 	case "":
@@ -179,7 +179,7 @@ func suggestFix(s *jsonschema.Schema, keyword string, value document.JSON, subje
 	return ""
 }
 
-// suggestTypeFix covers values that were only encoded wrongly.
+// suggestTypeFix returns the fix for a value that only has the wrong JSON type.
 func suggestTypeFix(types []string, value document.JSON, subject string) string {
 	wants := func(any ...string) bool {
 		return slices.ContainsFunc(any, func(t string) bool { return slices.Contains(types, t) })

@@ -8,8 +8,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// index maps the absolute locations that the library's errors carry to parts of a compiled schema. Messages
-// are built from that part and from types and lengths. The library's own messages quote the document and are
+// index maps the absolute locations in the library's errors to the parts of a compiled schema. Messages are
+// built from these parts, and from types and lengths. The library's own messages quote the document and are
 // never shown.
 type index map[string]*jsonschema.Schema
 
@@ -93,7 +93,7 @@ func loadMetaIndex(ve *jsonschema.ValidationError) index {
 	ix := index{}
 	c := jsonschema.NewCompiler()
 	c.LoadURL = func(url string) (io.ReadCloser, error) { return nil, &outsideError{url} }
-	if s, err := c.Compile(url); err == nil { // all possible ones are built in
+	if s, err := c.Compile(url); err == nil { // all possible meta-schemas are built in
 		ix.add(s)
 	}
 	metaIndexes.Store(url, ix)

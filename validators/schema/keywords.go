@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The keywords of all drafts, grouped by their values: one schema (items can also be a list), schemas by name,
-// lists of schemas, or no schema.
+// The keywords of all drafts, grouped by the form of their value: one schema (items can also be a list),
+// schemas by name, a list of schemas, or no schema.
 var (
 	schemaKeywords = []string{
 		"additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames",
@@ -26,7 +26,7 @@ var (
 		"type", "uniqueItems", "writeOnly",
 	}
 	knownKeywords = slices.Concat(schemaKeywords, namedKeywords, listKeywords, otherKeywords)
-	// annotations are keys that other tools read. They are neither keywords nor mistakes.
+	// annotations are keys that other tools use. They are neither keywords nor mistakes.
 	annotations = []string{"comment", "example", "id", "note"}
 )
 

@@ -77,9 +77,9 @@ func Compile(raw json.RawMessage) (out *Schema, err error) {
 // document.
 var ErrUnapplied = errors.New("the schema could not be applied")
 
-// Validate checks a document. It returns at most MaxViolations violations and an entry that counts the rest.
-// The document must not contain duplicate keys (callers reject them earlier); otherwise it is undefined which
-// value counts. The error wraps ErrUnapplied.
+// Validate checks a document. It returns at most MaxViolations violations and an entry that counts the
+// rest. The document must not contain duplicate keys (callers reject them earlier); otherwise it is
+// undefined which value is checked. The error wraps ErrUnapplied.
 func (s *Schema) Validate(doc document.JSON) (out []Violation, err error) {
 	if doc.Kind() == 0 {
 		return nil, fmt.Errorf("%w: the document is not JSON", ErrUnapplied)

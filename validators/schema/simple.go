@@ -10,8 +10,8 @@ import (
 // references holds the keywords that point to another schema.
 var references = map[string]bool{"$ref": true, "$dynamicRef": true, "$recursiveRef": true}
 
-// place is the part of a value to which a keyword applies its schemas. Keywords without a place contain no
-// schema (enum, const, default, examples, ...), or are unknown and not applied.
+// place is the part of a value to which a keyword applies its schemas. Keywords without a place have no
+// schema in their value (enum, const, default, examples, ...), or are unknown and not applied.
 type place uint8
 
 const (
@@ -45,10 +45,10 @@ const (
 // process.
 func Simple(raw json.RawMessage) bool { return FindCost(raw) == "" }
 
-// FindCost returns why a schema is not [Simple], as a clause that begins with "it", or "" if it is. A simple
-// schema has no recursive or dynamic reference, no long list of constants and, with references followed, at
-// most simpleLoad schemas for any one value. The analysis is syntactic, so it may reject a harmless schema.
-// Invalid JSON is not simple.
+// FindCost returns why a schema is not [Simple], as a clause that begins with "it", or "" if it is. A
+// simple schema has no recursive or dynamic reference and no long list of constants. With references
+// followed, it applies at most simpleLoad schemas to any one value. The analysis is syntactic, so it may
+// reject a harmless schema. Invalid JSON is not simple.
 func FindCost(raw json.RawMessage) string {
 	doc, err := readJSON(raw)
 	if err != nil {
@@ -68,7 +68,7 @@ func FindCost(raw json.RawMessage) string {
 	return a.why
 }
 
-// load counts the visits that a schema causes: to the value itself, and to any one value below it.
+// load counts how often a schema visits the value itself (here), and any one value below it (below).
 type load struct{ here, below int }
 
 // analysis computes the load of a schema. It analyses each reference target only once, so its time is linear
@@ -78,7 +78,7 @@ type analysis struct {
 	id    string
 	known map[string]load
 	open  map[string]bool // the targets that are being analysed
-	why   string          // the first reason against the schema
+	why   string          // the first reason why the schema is not simple
 }
 
 // refuse records a reason, unless there is one already.

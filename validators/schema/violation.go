@@ -17,8 +17,8 @@ const MaxViolations = 20
 
 // Violation is one way in which a document violates a schema.
 type Violation struct {
-	// Path is a JSON pointer into the document; "" is the whole document. For a missing or forbidden key, it
-	// is the pointer of that key.
+	// Path is a JSON pointer into the document; "" is the whole document. For a missing or forbidden key,
+	// it points to that key.
 	Path string `json:"path"`
 	// Keyword is the schema keyword that failed, such as "minLength".
 	Keyword string `json:"keyword"`
@@ -37,7 +37,7 @@ type report struct {
 	doc   document.JSON
 }
 
-// maxCollected limits the violations that are collected before they are sorted and cut.
+// maxCollected limits the violations that are collected before they are sorted and truncated.
 const maxCollected = 1000
 
 func (r report) listViolations(ve *jsonschema.ValidationError) []Violation {
@@ -165,7 +165,8 @@ func (r report) failsByType(branch *jsonschema.ValidationError, location string)
 // maxWays limits how many alternatives a message lists.
 const maxWays = 4
 
-// describeAlternatives lists the alternatives for a value that matches none of them or too many.
+// describeAlternatives lists the alternatives for a value that matches none of them, or more than one of a
+// oneOf.
 func (r report) describeAlternatives(e *jsonschema.ValidationError, keyword string) string {
 	which := "at least one"
 	if keyword == "oneOf" {
