@@ -49,7 +49,7 @@ type Case struct {
 	Then string `json:"then,omitempty"`
 }
 
-// Part is a text and its number of repetitions; in JSON, a list of both.
+// Part is a text and how often it is repeated; in JSON, a list of both.
 type Part struct {
 	Text  string
 	Count int
@@ -171,8 +171,8 @@ func (c *Case) Text() string {
 	return b.String()
 }
 
-// RunCases runs the cases in sequence, each with its own owner, and calls each, unless nil, with each report.
-// The error is a failure of the sandbox itself, or ctx's; a failing case is only reported.
+// RunCases runs the cases in sequence, each with its own owner. It calls each, unless nil, with every
+// report. The error is a failure of the sandbox itself, or ctx's; a failing case is only reported.
 func (p *Pool) RunCases(ctx context.Context, cases []Case, each func(CaseReport)) (CaseSummary, error) {
 	began := time.Now()
 	var sum CaseSummary
@@ -196,7 +196,7 @@ func (p *Pool) RunCases(ctx context.Context, cases []Case, each func(CaseReport)
 
 func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, error) {
 	report := CaseReport{Name: c.Name, Class: c.Class, Must: c.Must}
-	s := Script{Name: c.Name, Kind: c.Kind, Source: c.Text()} // assembling 50 MB must not count as the sandbox's time
+	s := Script{Name: c.Name, Kind: c.Kind, Source: c.Text()} // assemble first: 50 MB of parts must not count as sandbox time
 	began := time.Now()
 	r, err := p.runOne(ctx, c, owner, s)
 	report.Took = document.Milliseconds(time.Since(began))

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Config configures a Pool. A zero field means its default. The defaults withstand every hostile script known
-// to us on a two-core machine.
+// Config configures a Pool. A zero field means its default. The defaults withstand every known hostile
+// script on a two-core machine.
 type Config struct {
 	// WorkerPath is the binary that is started as a worker; its main begins with worker.Main(). Default: the
 	// running program.
 	WorkerPath string
 	// Workers is the maximum number of worker processes that evaluate scripts, 1..256. They start on first
-	// use. Default 3: one caller can keep two processors busy, and there is still a free worker for another.
+	// use. Default 3: one caller can keep two processors busy and still leave a worker for another caller.
 	Workers int
 	// PerCaller is how many workers one caller may use concurrently, 1..Workers. Default: all but one.
 	PerCaller int
@@ -57,8 +57,8 @@ type Config struct {
 	MaxScripts int
 	// Recycle is the number of calls after which a worker is replaced. Default 10000.
 	Recycle int
-	// ScriptStrikes and OwnerStrikes limit how many workers one script, or all scripts of one owner, may cost
-	// within StrikeWindow. At the limit the script, or the owner, is quarantined for QuarantineFor.
+	// ScriptStrikes and OwnerStrikes limit how many workers one script, or all scripts of one owner, may
+	// kill within StrikeWindow. At the limit the script, or the owner, is quarantined for QuarantineFor.
 	//
 	// If the owner is trusted or is not the caller, strikes count against the caller whose data caused them.
 	// Those scripts are then not run for that caller, for CallerQuarantineFor. Defaults 3, 10, 10min, 1h,
@@ -70,7 +70,7 @@ type Config struct {
 	IdleTime, LastIdleTime time.Duration
 	// Warm makes NewPool start the first worker in the background.
 	Warm bool
-	// Logger receives missing protections and lost workers. Default: slog.Default().
+	// Logger logs missing protections and lost workers. Default: slog.Default().
 	Logger *slog.Logger
 	// Now is the clock for quarantine, and the clock that scripts see if Batch.Now is zero. Default: time.Now.
 	Now func() time.Time
@@ -152,8 +152,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// workerPath returns the configured path or that of the running program. On Linux it is the kernel's link,
-// which survives an upgrade of the file, so both ends of the protocol are the same build.
+// workerPath returns the configured path or that of the running program. On Linux it is the kernel's link
+// (/proc/self/exe), which survives an upgrade of the file, so both ends of the protocol are the same build.
 func workerPath(configured string) (string, error) {
 	if configured != "" {
 		return configured, nil

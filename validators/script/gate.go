@@ -17,8 +17,8 @@ var ErrInput = errors.New("script input rejected")
 const maxNesting = 64
 
 // checkSource checks a source without parsing it. It returns the problem, or "" if the source may go to a
-// worker. Parsing in this process would not be safe: 21 bytes can make a JavaScript compiler allocate until it
-// is killed.
+// worker. Parsing in this process would be unsafe: 21 bytes can make a JavaScript compiler allocate until
+// the process is killed.
 func checkSource(s Script, maxSource, maxSchema int) string {
 	if s.Kind == Schema {
 		maxSource = maxSchema
@@ -42,7 +42,7 @@ func checkSource(s Script, maxSource, maxSchema int) string {
 }
 
 // countBracketDepth returns the maximum nesting of brackets. It does not recognise strings, comments or
-// regular expressions, so brackets in them count too. It stops simple attacks early; the limit on length
+// regular expressions, so brackets in them count too. It stops simple attacks early; the length limit
 // bounds crafted ones.
 func countBracketDepth(source string) int {
 	depth, most := 0, 0

@@ -22,8 +22,8 @@ type job struct {
 	route     int // index of the route that was true, or -1
 	fault     int // index of the route that failed, or -1
 	began     time.Time
-	since     time.Time     // when the worker began the time that counts as spent
-	spent     time.Duration // in workers, without waiting for them
+	since     time.Time     // start of the time that counts as spent
+	spent     time.Duration // time in workers, without the wait for them
 	request   Request
 	asked     []int // indices of the scripts in request, in its order
 	reached   int   // how many of asked have an outcome or were skipped
@@ -40,8 +40,8 @@ type scriptState struct {
 	retried      bool        // it has been retried after a timeout
 }
 
-// newJob returns the job of a batch. It decides the scripts that need no worker: rejected and quarantined
-// ones. The error is a *QuarantineError if the caller is quarantined.
+// newJob returns the job of a batch. It records the outcomes of scripts that need no worker: rejected and
+// quarantined ones. The error is a *QuarantineError if the caller is quarantined.
 func (p *Pool) newJob(op Op, b Batch) (*job, error) {
 	j := &job{pool: p, caller: b.Caller, offender: findOffender(b.Caller, b.Owner), op: op, route: -1, fault: -1, began: time.Now()}
 	if b.Schema != nil {
@@ -111,8 +111,8 @@ func (j *job) addRoutes() bool {
 	return j.request.Routes > before
 }
 
-// maxPerTrip is how many scripts, apart from the schema, one trip to a worker may cover: as many as end within
-// Total if each uses up its time. So no caller holds a worker for long.
+// maxPerTrip is how many scripts, apart from the schema, one trip to a worker may cover: as many as fit
+// into Total if each uses up its time. So no caller keeps a worker for long.
 func (p *Pool) maxPerTrip() int { return max(1, int(p.cfg.Total/p.cfg.Soft)) }
 
 func (j *job) addScript(i int) {
@@ -161,7 +161,8 @@ func (j *job) acceptOutcome(o *Outcome) {
 }
 
 // allowRetry reports whether a script that ran out of time may run once more. It may if the worker reports
-// that the machine was late, or if the script ended in time before, so the machine was probably late.
+// that the machine was slow, or if the script ended in time before, so that the machine is the likely
+// cause.
 func (j *job) allowRetry(i int, late bool) bool {
 	if !late && (j.op != OpRun || !j.pool.proven.Contains(j.pool.quarantine.hashScript(j.scripts[i]))) {
 		return false
@@ -179,7 +180,7 @@ func (j *job) allowRetry(i int, late bool) bool {
 func (j *job) findRunningScript() int {
 	at := j.reached
 	if j.route >= 0 {
-		at = max(at, j.request.Routes) // routes after the true one do not run
+		at = max(at, j.request.Routes) // routes after the one that was true do not run
 	}
 	if at >= len(j.asked) {
 		return -1
@@ -199,7 +200,7 @@ func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 		code = Memory
 	case garbled:
 		code = Internal
-	case crashed: // one crash may be chance; a second one at the same script is its fault
+	case crashed: // one crash may be chance; a second crash in the same script is its fault
 		if i >= 0 && j.crashedAt == i+1 {
 			code = Internal
 		}
@@ -212,7 +213,7 @@ func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 		j.pool.stats.add(&j.pool.stats.Retries, 1)
 		return nil
 	}
-	// Checks are rare, and a definition's rejection is remembered for long. A single kill may have been the
+	// Checks are rare, and the rejection of a definition is remembered for long. A single kill may be the
 	// machine's fault, so the first one is forgiven.
 	if code == Timeout && j.allowRetry(i, j.op == OpCheck) {
 		return nil
@@ -225,8 +226,8 @@ func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 	return nil
 }
 
-// expireOverdue ends the remaining scripts with Timeout if the batch has used up its time. It reports whether
-// it has.
+// expireOverdue reports whether the batch has used up its time. If so, it ends the remaining scripts with
+// Timeout.
 func (j *job) expireOverdue() bool {
 	if j.spent < j.pool.cfg.Total {
 		return false

@@ -32,7 +32,7 @@ const (
 	outOfTime              // killed: a script passed the hard limit
 	cancelled              // killed: the caller's context ended
 	discarded              // killed: recycled, or the pool closed
-	outOfMemory            // exited, or the runtime ended it, for lack of memory
+	outOfMemory            // exited for lack of memory, or the Go runtime ended it
 	garbled                // killed: it sent something other than the expected message
 	crashed                // exited for an unknown reason
 	vanished               // killed by something outside this program
@@ -42,7 +42,7 @@ func (c exitReason) String() string {
 	return [...]string{"alive", "out of time", "cancelled", "discarded", "out of memory", "garbled", "crashed", "vanished"}[c]
 }
 
-// process is one worker. Only the goroutine that holds it may call its methods, except kill.
+// process is one worker. Only the goroutine that has leased it may call its methods, except kill.
 type process struct {
 	cmd        *exec.Cmd
 	in, out    *os.File
@@ -56,7 +56,7 @@ type process struct {
 	reads      bool // it answers OpRead
 	unhardened []string
 
-	lastOutput string       // the end of its output when it died
+	lastOutput string       // what it printed when it died
 	killed     atomic.Int32 // an exitReason; only the first one is stored
 	exited     chan struct{}
 	timer      *time.Timer
@@ -89,8 +89,8 @@ func startProcess(ctx context.Context, path, name string, setup Setup, limit tim
 	return p, nil
 }
 
-// spawnProcess starts the process with three pipes and nothing else of ours: no environment, no other
-// descriptor, and its own process group.
+// spawnProcess starts the process with three pipes, in its own process group. It inherits nothing else: no
+// environment and no other descriptor.
 func spawnProcess(path, name string) (*process, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
@@ -166,7 +166,7 @@ func (p *process) send(ctx context.Context, q *Request, limit time.Duration) (st
 	}
 	p.timer.Reset(limit)
 	stop = func() {
-		// The timer may have fired before its last Reset; killed reveals that.
+		// The timer may have fired before its last Reset; killed then says so.
 		if inTime := p.timer.Stop(); !calledOff() || !inTime || exitReason(p.killed.Load()) != alive {
 			p.leaving = true // otherwise the next script would be charged for its death
 		}
@@ -235,9 +235,9 @@ func (p *process) kill(why exitReason) {
 	}
 }
 
-// awaitExit waits for the process to exit and returns the reason: ours if we killed it, otherwise the one that
-// its exit status implies. A process that closed its pipes but is still running is killed with the reason
-// lingers.
+// awaitExit waits for the process to exit and returns the reason: the one given to kill, if any, or else
+// the one that its exit status implies. A process that closed its pipes but is still running is killed with
+// the reason lingers.
 func (p *process) awaitExit(lingers exitReason) exitReason {
 	select {
 	case <-p.exited: // its own exit status is more precise

@@ -32,8 +32,8 @@ func isFault(state *os.ProcessState) bool {
 	return false
 }
 
-// widenPipe enlarges a pipe so that a request of typical size can be written without waiting for the worker to
-// read. Errors are ignored: the pipe then keeps its 64 KiB.
+// widenPipe enlarges a pipe, so that a request of typical size can be written before the worker reads it.
+// Errors are ignored: the pipe then keeps its 64 KiB.
 func widenPipe(pipe *os.File) {
 	const setPipeSize, size = 1031, 256 << 10 // F_SETPIPE_SZ
 	raw, err := pipe.SyscallConn()

@@ -20,10 +20,10 @@ type quarantine struct {
 	records map[strikeKey]*record
 }
 
-// offender is charged for a lost worker. It is the owner of the script, or the caller if the owner is trusted.
-// If an untrusted owner's script is called by someone else, which an operator can allow, it is the pair of
-// both: neither can have the script quarantined for others. So no caller can get another owner's script
-// quarantined by copying it or by feeding it data.
+// offender is charged for a lost worker. It is the owner of the script, or the caller if the owner is
+// trusted. An operator can allow others to call an untrusted owner's script. The offender is then the pair
+// of owner and caller, so that neither can have the script quarantined for others. No caller can get
+// another owner's script quarantined by copying it or by feeding it data.
 type offender struct {
 	owner  string // "" for all trusted owners
 	caller string // "" if only the owner is charged
@@ -53,7 +53,7 @@ func (p offender) logAttr() slog.Attr {
 	return slog.Group("", slog.String("owner", p.owner), slog.String("caller", p.caller))
 }
 
-// strikeKey is an offender and one script, or all its scripts.
+// strikeKey identifies one script of an offender, or all of them.
 type strikeKey struct {
 	offender
 	script uint64 // keyed hash of kind and source; 0 means all scripts

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// This file contains the workers' second task: to read an untrusted document with a function that the worker's
-// program provides. Neither this package nor package worker knows the format.
+// This file contains the workers' second task: reading an untrusted document with a function that the
+// worker's program provides. Neither this package nor package worker knows the format.
 
 var (
 	// ErrTooCostly reports that a document took more time or memory than Config.Read and Config.WorkerMemory
@@ -48,9 +48,10 @@ func (r *Report) Decode(content []byte) (err error) {
 	return err
 }
 
-// Read sends a request to a worker's reader and returns its answer. It uses the workers that are reserved for
-// checks. Callers must not trust the answer: it was made from untrusted input, by a process that the input may
-// have taken over. The error wraps ErrUnavailable, ErrInput, ErrTooCostly or ErrNoReader, or is ctx's.
+// Read sends a request to a worker's reader and returns its answer. It uses the workers that are reserved
+// for checks. Callers must not trust the answer: it comes from untrusted input, through a process that the
+// input may have taken over. The error wraps ErrUnavailable, ErrInput, ErrTooCostly or ErrNoReader, or is
+// ctx's.
 func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte, error) {
 	if len(request) > p.cfg.MaxInput {
 		return nil, fmt.Errorf("%w: the request has %d bytes, more than the %d allowed", ErrInput, len(request), p.cfg.MaxInput)

@@ -2,7 +2,8 @@
 //
 // It is the host half of the sandbox. It promises:
 //
-//   - No script can make this process hang, crash, grow or read a file, or influence the next call.
+//   - No script can make this process hang, crash, grow or read a file. No script can influence the next
+//     call.
 //   - Any result other than a valid answer blocks the transition (fail closed).
 //
 // It must never parse or interpret a script itself; only package worker contains an interpreter. After cheap
@@ -39,8 +40,8 @@ import (
 // nothing about the script. Everything that a script can cause is a Result.
 var ErrUnavailable = errors.New("script sandbox unavailable")
 
-// QuarantineError reports that another owner's script does not run for this caller, because the caller's data
-// killed workers in it. It wraps ErrUnavailable.
+// QuarantineError reports that another owner's script does not run for this caller, because the caller's
+// data made it kill workers. It wraps ErrUnavailable.
 type QuarantineError struct {
 	RetryAfter time.Duration // above 0
 }
@@ -85,9 +86,9 @@ type Owner struct {
 	Trusted bool
 }
 
-// Batch is everything that one transition needs from the sandbox, in one round trip: the schema; then, if the
-// document conforms, the routes in order until one is true, and all validators. Every script gets a fresh
-// runtime. The schema's time does not count toward the scripts' limit.
+// Batch is everything that one transition needs from the sandbox, in one round trip. The schema is applied
+// first; if the document conforms, the routes run in order until one is true, and then all validators.
+// Every script gets a fresh runtime. The schema's time does not count toward the scripts' limit.
 type Batch struct {
 	// Caller is the calling principal. Callers share the workers fairly, and are charged for what their data
 	// does to a trusted owner's scripts.

@@ -10,7 +10,7 @@ import (
 // Stats are counts since the Pool was created. All values only grow, except Waiting and Workers.
 type Stats struct {
 	Calls       uint64        // batches, checks and documents
-	Trips       uint64        // requests sent to workers; one for each call without faults
+	Trips       uint64        // requests sent to workers; a call without faults needs one
 	Scripts     uint64        // outcomes received
 	Timeouts    uint64        // scripts interrupted at the soft limit
 	Memory      uint64        // scripts interrupted at the memory limit

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on the text that a script may return, in UTF-16 units or list entries. Longer strings are cut;
-// further entries are dropped.
+// Limits on the text that a script may return, in UTF-16 units or list entries. Longer strings are
+// truncated; further entries are dropped.
 const (
 	MaxReason  = 2048
 	MaxNote    = 300 // one violation or suggestion, and an error quoted in a Detail

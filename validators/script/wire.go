@@ -17,9 +17,9 @@ import (
 // by raw documents. Each end treats the other as hostile: lengths are checked before use, and a message must
 // be consumed to its last byte.
 
-// Names of worker processes. They are argument zero, by which worker.Main recognises that it was started as a
-// worker, and appear in process lists. A process named WorkerName never reads documents, so its program can
-// skip the initialisation of the reader.
+// Names of worker processes. They are argument zero, which tells worker.Main that it was started as a
+// worker, and they appear in process lists. A process named WorkerName never reads documents, so its
+// program can skip the initialisation of the reader.
 const (
 	WorkerName  = "gavel-script-worker" // runs scripts and schemas
 	CheckerName = "gavel-check-worker"  // checks registrations, and reads documents
@@ -34,8 +34,8 @@ func IsWorker(args []string) bool {
 // build.
 const Version = 4
 
-// MaxReplyFrame limits one message from a worker, in bytes. It suffices for a schema's violations at full
-// length, even if JSON needs six bytes for each unit.
+// MaxReplyFrame limits one message from a worker, in bytes. It is large enough for a schema's violations at
+// full length, even if JSON needs six bytes for each unit.
 const MaxReplyFrame = 256 << 10
 
 // maxHello limits the frames exchanged at start, in bytes.
@@ -91,7 +91,7 @@ type Request struct {
 	// if a Condition fails, or if no Condition is true.
 	Routes  int
 	Sources []Source
-	// Console returns the scripts' console output with their outcomes.
+	// Console makes the worker return the scripts' console output with their outcomes.
 	Console bool `json:",omitempty"`
 	// Data, Context, Evidence and Call are JSON objects. If empty, the first three mean {}, and Call means
 	// none. Document is the JSON document to which a Schema is applied; if empty, it means {}. All follow the
@@ -110,7 +110,7 @@ type Outcome struct {
 	// Leaving reports that the worker exits after this message, even if scripts are left.
 	Leaving bool
 	// Late is true for a Timeout if the script used much less processor time than its limit, so that the
-	// machine is to blame.
+	// machine is the cause.
 	Late bool
 	Result
 	// Objections are a schema's Violations.

@@ -19,7 +19,7 @@ var errClosed = errors.New("the pool is closed")
 type workerSet struct {
 	queue   *fairshare.Queue
 	name    string // of its processes
-	size    int    // target number of workers; one more is kept as a spare after a script has killed one
+	size    int    // target number of workers; after a script has killed one, one more is kept as a spare
 	mu      sync.Mutex
 	idle    []*process // most recently used last
 	count   int        // processes, idle and leased
@@ -181,15 +181,15 @@ func (p *Pool) warmUp(l *workerSet) {
 	})
 }
 
-// startWorker starts a worker. The wait counts as the caller's time: ctx limits it.
+// startWorker starts a worker. The start counts toward the caller's time, which ctx limits.
 func (p *Pool) startWorker(ctx context.Context, l *workerSet) (*process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
 	w, err := startProcess(ctx, p.path, l.name, p.setup, p.cfg.Start, p.stats.recordMemory)
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
-		// The process ended before its greeting. That can be a brief lack of processes or memory, so try
-		// again; a program that is not a worker fails again.
+		// The process ended before its greeting. The cause may be a brief lack of processes or memory, so
+		// try again. A program that is not a worker fails again.
 		w, err = startProcess(ctx, p.path, l.name, p.setup, p.cfg.Start, p.stats.recordMemory)
 	}
 	switch {
