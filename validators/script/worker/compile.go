@@ -113,7 +113,7 @@ func inspectValidator(e ast.Expression) (params int, detail string) {
 		if f.Async || f.Generator {
 			return 0, wantSync
 		}
-		return len(inputs), "" // its body may use arguments
+		return len(inputs), "" // its body may access all arguments through "arguments"
 	case *ast.ArrowFunctionLiteral:
 		if f.Async {
 			return 0, wantSync
@@ -157,7 +157,7 @@ func syntaxFault(s script.Source, err error) *script.Outcome {
 		at := compilerError.File.Position(compilerError.Offset)
 		o.Line, o.Column = max(at.Line-1, 1), at.Column
 	}
-	// A position after the text is that of the bracket that parseOne added.
+	// A position after the text is the bracket that parseOne added.
 	if lines := 1 + strings.Count(strings.TrimRight(s.Text, " \t\r\n"), "\n"); o.Line > lines {
 		o.Line, o.Column = lines, 0
 		message = "unexpected end: a bracket, brace or quote is not closed"

@@ -113,8 +113,8 @@ func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bo
 	return list, true
 }
 
-// getOwn reads a property of the object itself, or returns nil if it has none. An inherited property was not
-// returned by the script and may have been planted in a prototype.
+// getOwn reads a property of the object itself, or returns nil if it has none. The script did not return an
+// inherited property; it may have been planted in a prototype.
 func (r *resultReader) getOwn(object *goja.Object, name string) goja.Value {
 	v := object.Get(name)
 	if v == nil {
@@ -142,9 +142,9 @@ func readBool(v goja.Value) (value, ok bool) {
 	return v.ToBoolean(), true
 }
 
-// readTruth reads valid like a condition in JavaScript, without running code of the script, because scripts
-// return data.x && data.x.length > 3, or data.mail.match(/@/). It rejects values that are hardly meant as an
-// answer: an absent value, a symbol, a function that was not called, a promise.
+// readTruth reads valid as a JavaScript condition would, without running code of the script. Scripts return
+// such values: data.x && data.x.length > 3, or data.mail.match(/@/). It rejects values that are unlikely to
+// be meant as an answer: an absent value, a symbol, a function that was not called, a promise.
 func readTruth(v goja.Value) (value, ok bool) {
 	switch v := v.(type) {
 	case nil, *goja.Symbol:
@@ -156,8 +156,8 @@ func readTruth(v goja.Value) (value, ok bool) {
 	return v.ToBoolean(), true
 }
 
-// isUnsaid reports whether an optional value counts as absent: it is undefined, null, false, empty or just
-// true, as cond && 'text' and ok || 'text' can produce.
+// isUnsaid reports whether an optional value counts as absent: undefined, null, a boolean, or an empty
+// value, as cond && 'text' and ok || 'text' can produce.
 func isUnsaid(v goja.Value) bool {
 	if _, isObject := v.(*goja.Object); isObject {
 		return false
@@ -223,7 +223,7 @@ func describeValue(v goja.Value) string {
 func (r *resultReader) convertFault(x any) script.Outcome {
 	switch err := x.(type) {
 	case *goja.InterruptedError:
-		if err.Value() == errHeap { //nolint:errorlint // the very value that the watchdog passed
+		if err.Value() == errHeap { //nolint:errorlint // the same value that the watchdog passed
 			return newFault(script.Memory, "")
 		}
 		return newFault(script.Timeout, "")

@@ -26,9 +26,9 @@ var (
 	errHeap = errors.New("memory limit")
 )
 
-// limitRegexps limits the backtracking regular expression engine, which ignores interrupts. A match that is
-// abandoned reads as "no match", which must never become a verdict. So its limit is longer than the soft
-// limit: when it takes effect, the whole script has run out of time.
+// limitRegexps limits the backtracking regular expression engine, which ignores interrupts. An abandoned
+// match reads as "no match", which must never become a verdict. So the limit is longer than the soft limit:
+// when it takes effect, the whole script has already run out of time.
 func limitRegexps(setup script.Setup) {
 	regexp2.SetTimeoutCheckPeriod(5 * time.Millisecond)
 	regexp2.DefaultMatchTimeout = setup.Soft + 10*time.Millisecond
@@ -48,7 +48,7 @@ func newEvaluator(setup script.Setup) *evaluator {
 // mustRecycle reports whether the process has grown and should be replaced.
 func (e *evaluator) mustRecycle() bool { return e.watch.recycle.Load() }
 
-// warmUp triggers initialisation on first use, before the protections would block it.
+// warmUp triggers all initialisation that happens on first use, before the protections would block it.
 func (e *evaluator) warmUp() {
 	time.Sleep(time.Microsecond) // the runtime opens its poller for the first timer
 	q := script.Request{Op: script.OpRun, Data: []byte(`{"a":["x",1]}`)}
@@ -78,7 +78,7 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	}
 	vm := goja.New()
 	vm.SetMaxCallStackSize(maxCalls)
-	vm.SetParserOptions(parser.WithDisableSourceMaps) // for eval: a source map is a file name
+	vm.SetParserOptions(parser.WithDisableSourceMaps) // also for eval: a source map would name a file
 	now := time.Unix(0, q.Now).UTC()
 	vm.SetTimeSource(func() time.Time { return now })
 	var random *rand.Rand
@@ -211,8 +211,8 @@ func (e *evaluator) runProgram(vm *goja.Runtime, p *program, kind script.Kind, a
 	return f(goja.Undefined(), args...)
 }
 
-// isStarved reports whether a script that exceeded its limit used so much less processor time that the machine
-// is to blame. Scripts cannot sleep or wait, so they use all the time that they get.
+// isStarved reports whether a script that exceeded its limit used so much less processor time that the
+// machine is the cause. Scripts cannot sleep or wait, so they use all the time that they get.
 func isStarved(used, limit time.Duration) bool {
 	return used > 0 && used < limit*3/4
 }

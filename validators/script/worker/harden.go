@@ -12,7 +12,7 @@ const (
 	protectJob      = "job_object"
 )
 
-// applyProtections gives up every right that evaluating scripts does not need, and returns the names of
+// applyProtections gives up every privilege that evaluating scripts does not need, and returns the names of
 // unavailable protections. It is called once, after everything that needs a descriptor or a file has been
 // initialised. A failure is reported but never fatal, because the process boundary remains.
 func applyProtections(setup script.Setup) (missing []string) {

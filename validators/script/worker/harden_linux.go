@@ -68,7 +68,8 @@ func applyLandlock(script.Setup) error {
 	return nil
 }
 
-// newRuleset creates a landlock ruleset that handles everything that this kernel supports.
+// newRuleset creates a landlock ruleset that restricts everything that this kernel can restrict, except
+// signals.
 func newRuleset() (fd int, err error) {
 	version, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e != 0 {

@@ -1,10 +1,11 @@
-// Package worker is the inside of the sandbox: a process that compiles and runs untrusted scripts one after
-// the other, and that the host may kill at any time.
+// Package worker is the inside of the sandbox: a process that compiles and runs untrusted scripts one at a
+// time. The host may kill it at any time.
 //
 // It promises:
 //
 //   - Each script starts in a fresh runtime with the clock, the random source and the time zone of its request.
-//   - Results of scripts are not trusted: they are read by a fixed contract, and anything else is a fault.
+//   - Results of scripts are not trusted: they are read by a fixed contract, and any other result is a
+//     fault.
 //
 // It is the only package that contains a JavaScript interpreter. It must never be used in a process that has
 // anything to lose; [Main] is its only entry point.

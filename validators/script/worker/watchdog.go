@@ -36,7 +36,7 @@ type run struct {
 	limit int64
 }
 
-// origin lets monotonic time fit in an atomic integer.
+// origin is the zero of monotonic times, so that they fit in an atomic integer.
 var origin = time.Now()
 
 func newWatchdog(setup script.Setup) *watchdog {
@@ -98,7 +98,7 @@ func (w *watchdog) loop() {
 	}
 }
 
-// release returns the memory of a burst of scripts to the system; the runtime would take minutes.
+// release returns the memory of a burst of scripts to the system. The Go runtime alone would take minutes.
 func (w *watchdog) release() {
 	const worth = 8 << 20
 	left := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
