@@ -43,8 +43,8 @@ type Document struct {
 	root document.JSON // parsed from Text
 }
 
-// Limits of a rendered document: Render starts with the most* values and never goes below the fewest*
-// values.
+// Render starts with mostItems and mostDepth. It halves the limits on strings and containers until the text
+// fits, and gives up below fewestRunes and fewestItems.
 const (
 	mostItems    = 400
 	mostDepth    = 32
