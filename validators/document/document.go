@@ -16,8 +16,8 @@
 //   - [Parse] reads a JSON or YAML document into a tree of [Node].
 //   - [NewObject] reads such a tree key by key and collects every mistake. For an unknown key it suggests the nearest
 //     known one.
-//   - [ReadJSON] reads JSON once: members, elements, pointers, comparison and the canonical form work on
-//     the [JSON] that it returns. [CheckJSON] only checks.
+//   - [ReadJSON] reads JSON once: members, elements, pointers, comparison and the canonical form work on the [JSON] that
+//     it returns. [CheckJSON] only checks.
 //   - [Builder] writes JSON that need not be read again.
 //   - [Canonical] writes JSON in the canonical form of RFC 8785, for hashing.
 //   - [Pointer] is a JSON pointer (RFC 6901).

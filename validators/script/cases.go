@@ -196,7 +196,7 @@ func (p *Pool) RunCases(ctx context.Context, cases []Case, each func(CaseReport)
 
 func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, error) {
 	report := CaseReport{Name: c.Name, Class: c.Class, Must: c.Must}
-	s := Script{Name: c.Name, Kind: c.Kind, Source: c.Text()} // assemble first: 50 MB of parts must not count as sandbox time
+	s := Script{Name: c.Name, Kind: c.Kind, Source: c.Text()} // assembling 50 MB must not count as sandbox time
 	began := time.Now()
 	r, err := p.runOne(ctx, c, owner, s)
 	report.Took = document.Milliseconds(time.Since(began))
