@@ -107,9 +107,8 @@ const (
 	MethodIsotonic CalibrationMethod = "isotonic"
 )
 
-// Platt is a sigmoid over the log-odds of the stated confidence r (Platt 1999, "Probabilistic Outputs
-// for Support Vector Machines"), in the paper's notation, where a negative A means that a higher r
-// is better:
+// Platt is a sigmoid over the log-odds of the stated confidence r (Platt 1999, "Probabilistic Outputs for
+// Support Vector Machines"). In the paper's notation, a negative A means that a higher r is better:
 //
 //	c = 1 / (1 + exp(A*logit(r) + B)), r held between 0.001 and 0.999
 //

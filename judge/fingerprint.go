@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Fingerprint reduces an action's data to the part that superficial edits do not change: strings in NFKC
-// and lower case with letters and digits only, together with keys and other values. The order of keys and
+// Fingerprint reduces an action's data to the part that superficial edits do not change. Strings are in
+// NFKC and lower case, with letters and digits only; keys and other values are kept. The order of keys and
 // the notation of numbers do not matter. It returns the text to digest, not a digest, because only the
 // caller has the key. Data that is not JSON is returned unchanged.
 func Fingerprint(data []byte) []byte {

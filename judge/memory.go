@@ -117,9 +117,8 @@ func (m *modelLayer) recallPast(ctx context.Context, c Case) (caseHistory, error
 // BoundFor is how long a refusal of the model prevents an approval by the structural fallback.
 const BoundFor = 24 * time.Hour
 
-// bindFallback replaces an opinion that would leave the decision to the structural fallback with
-// the model's recorded refusal, so that a rejected case is not approved while the model is
-// unavailable.
+// bindFallback replaces an opinion that would leave the decision to the structural fallback by the model's
+// recorded refusal, if there is one. So a rejected case is not approved while the model is unavailable.
 func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock func() time.Time) (Opinion, error) {
 	if memory == nil || c.Bound == "" || !op.Trouble.isExternal() {
 		return op, nil

@@ -69,8 +69,8 @@ type modelLayer struct {
 	budget *budget
 }
 
-// NewModel returns the layer that asks a model about each criterion, or one overall question if the
-// rubric has none. The error names what is missing in the config.
+// NewModel returns the layer that asks a model about each criterion, or one overall question if the rubric
+// has none. The error names the missing or invalid setting.
 //
 // With criteria, the layer approves only if every one of them is met, with evidence that is present in
 // the shown documents. Failures are reported in three ways:

@@ -32,8 +32,7 @@ type Config struct {
 	Clock func() time.Time
 }
 
-// Pipeline asks the layers in order. It holds no state of its own and is safe
-// for concurrent use.
+// Pipeline asks the layers in order. Apart from its layers, it is stateless. It is safe for concurrent use.
 type Pipeline struct {
 	// plain and modelled hold groups of layers, called lines, in order. All layers of a line give an
 	// opinion; the first line that does not approve ends the process. modelled comes after plain, for cases

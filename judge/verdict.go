@@ -101,7 +101,7 @@ type Opinion struct {
 	Layer LayerName `json:"layer"`
 	// Outcome "" means that the layer had nothing to check.
 	Outcome Outcome `json:"outcome"`
-	// Confidence is 0..1: how certain the layer is of its outcome, with regard to what it examined.
+	// Confidence is 0..1: how certain the layer is of its outcome, for the part that it examined.
 	Confidence float64 `json:"confidence"`
 	// Assurance is the level that this layer's examination reaches.
 	Assurance   Assurance            `json:"assurance"`
@@ -221,12 +221,13 @@ type Verdict struct {
 	// Applied is true if the move may happen: the outcome is Approve, or the mode is Shadow and legality
 	// and routing allow it.
 	Applied bool `json:"applied"`
-	// Code is the machine code of a refusal or escalation: that of the first finding, or one set by
+	// Code is the machine code of a refusal or escalation: the code of the first finding, or one set by
 	// policy. Empty for an approval.
 	Code string `json:"code,omitempty"`
 	// Target is the state that the action leads to, "" if none was determined.
 	Target string `json:"target,omitempty"`
-	// Confidence is 0..1, that of the least certain layer.
+	// Confidence is 0..1: the lowest of all layers or, if a layer rejects, the highest of those that
+	// reject.
 	Confidence float64   `json:"confidence"`
 	Assurance  Assurance `json:"assurance"`
 	DecidedBy  LayerName `json:"decidedBy"`

@@ -146,8 +146,8 @@ func textSize(op Opinion) int {
 	return n
 }
 
-// scrubOpinion passes every text through scrub, so that nothing sensitive reaches the agent or the
-// record. It does not modify the layer's own slices.
+// scrubOpinion passes every text through scrub, so that nothing sensitive reaches the agent or the record.
+// Of the layer's own slices, it modifies only Flags.
 func scrubOpinion(op Opinion, scrub func(string) string) Opinion {
 	if scrub == nil {
 		return op
