@@ -17,9 +17,10 @@ const completionsPath = "/chat/completions"
 // appended:
 //
 //   - Surrounding spaces, trailing slashes and a final /chat/completions are removed.
-//   - A path that is then empty becomes the path of the host's API: /v1 for most hosts, /api/v1 for OpenRouter,
-//     /openai/v1 for Groq and Azure OpenAI, /v1beta/openai for Gemini, none for DeepSeek. If the host is unknown and
-//     the whole path was /chat/completions, that path stays, for APIs without /v1. Any other path is kept.
+//   - A path that is then empty becomes the path of the host's API. That is /v1 for most hosts, /api/v1 for
+//     OpenRouter, /openai/v1 for Groq and Azure OpenAI, /v1beta/openai for Gemini, none for DeepSeek. If
+//     the host is unknown and the whole path was /chat/completions, that path stays, for APIs without /v1.
+//     Any other path is kept.
 //   - Without a scheme, the URL gets https, or http for this machine (localhost, 127.0.0.1, ::1, 0.0.0.0).
 //
 // It fails in these cases; the error never contains the URL:

@@ -54,9 +54,9 @@ const (
 // Cassette is a Doer that records exchanges in a file and replays them. The file maps hashes of requests to
 // answers, one JSON object on each line.
 //
-// The hash covers the method, the path, the body (as canonical JSON) and how many times the same request was
-// made before: the n-th identical request gets the n-th recorded answer. Failures without an answer are
-// recorded as their class; cancellation by the caller is not recorded.
+// The hash covers the method, the path, the body (as canonical JSON) and how many times the same request
+// was made before. So the n-th identical request gets the n-th recorded answer. Failures without an answer
+// are recorded as their class; cancellation by the caller is not recorded.
 //
 // The file never contains request headers. Text that looks like a key, and the key of the request itself, are
 // redacted before anything is written. A Cassette is safe for concurrent use.

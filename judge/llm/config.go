@@ -105,8 +105,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// wholeTime returns how long a request must go without an answer to count as late: half of the model's
-// share of the deadline, or the model's timeout if that is shorter.
+// wholeTime returns how long a request must go without an answer to count as late. It is half of the
+// model's share of the deadline, or the model's timeout if that is shorter.
 func (c Config) wholeTime(m Model) time.Duration {
 	whole := c.Deadline / time.Duration(2*(1+len(c.Fallbacks)))
 	if m.Timeout > 0 {

@@ -24,9 +24,10 @@ func Marshal(v any) ([]byte, error) {
 // checked documents, so it may nest deeper than they do.
 const maxCanonicalDepth = 1000
 
-// Canonical writes a JSON value in the canonical form of RFC 8785: no white space, keys sorted by their UTF-16
-// code units, strings escaped as little as possible, numbers as ECMAScript prints them (1.0 and 1e0 become 1).
-// Two texts have the same canonical form if and only if they have the same value.
+// Canonical writes a JSON value in the canonical form of RFC 8785: no white space, keys sorted by their
+// UTF-16 code units, and strings escaped as little as possible. Numbers are written as ECMAScript prints
+// them (1.0 and 1e0 become 1). Two texts have the same canonical form if and only if they have the same
+// value.
 //
 // It applies the rules of CheckJSON except for size and depth (here 1000). The number rule makes the form
 // lossless: every accepted number equals the shortest decimal form of its float64. The error is an *Issue.

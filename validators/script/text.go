@@ -16,9 +16,9 @@ const (
 	maxViolations = 21
 )
 
-// Clean makes an untrusted string safe to store and show as data: valid UTF-8, at most limit UTF-16 units, and
-// without control characters that could rewrite a terminal, a log or the reading order (C0, C1, bidirectional
-// and invisible formatting). Newlines and tabs become spaces.
+// Clean makes an untrusted string safe to store and show as data: valid UTF-8 of at most limit UTF-16
+// units. It removes characters that could rewrite a terminal, a log or the reading order (C0, C1,
+// bidirectional and invisible formatting). Newlines and tabs become spaces.
 func Clean(s string, limit int) string {
 	if isClean(s, limit) {
 		return s
