@@ -26,7 +26,7 @@ var (
 	// ErrWrongStoreKey means that the secrets are sealed with another key.
 	ErrWrongStoreKey = errors.New("the secrets of this database are sealed with a key other than the given one")
 	// ErrNoSecrets means that the secrets were never created.
-	ErrNoSecrets = errors.New("the database has no secrets of gavel yet")
+	ErrNoSecrets = errors.New("the database has no gavel secrets yet")
 	// ErrLostSecrets means that the database has records, but its secrets are gone.
 	ErrLostSecrets = errors.New("the database has records, but their secrets are gone")
 )

@@ -226,7 +226,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"a definition":         {gavel.Config{Definitions: []string{bad}}, "", "bad.yaml"},
 		"a missing definition": {gavel.Config{Definitions: []string{"nowhere.yaml"}}, "", "nowhere.yaml"},
 		"a folder as store":    {gavel.Config{Store: dir}, gavel.PartStore, filepath.Base(dir)},
-		"no driver":            {gavel.Config{Store: "postgres://db/gavel"}, gavel.PartStore, "no driver for such a database"},
+		"no driver":            {gavel.Config{Store: "postgres://db/gavel"}, gavel.PartStore, "no driver for this kind of database"},
 		"a key that is none":   {gavel.Config{Store: filepath.Join(bad, "gavel.db")}, gavel.PartKey, "bad.yaml"},
 		"a model":              {gavel.Config{Model: func(judge.Memory) (judge.Layer, error) { return nil, worn }}, gavel.PartModel, "worn out"},
 		"the engine":           {gavel.Config{Configure: func(c *engine.Config) { c.Digester = nil }}, "", "Digester"},

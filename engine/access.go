@@ -79,7 +79,7 @@ func Authorize(p Principal, op Right) error {
 			hint(fmt.Sprintf("Roles that may: %s.", joinWords(allowed[op])))
 	}
 	if p.Workflows != "" && wholeStore[op] {
-		return newError(CodeForbidden, "", "To %s affects every workflow, but the caller has access to only some.", op).
+		return newError(CodeForbidden, "", "Permission to %s covers every workflow, but the caller has access to only some.", op).
 			hint("Use a credential that is not limited to some workflows.")
 	}
 	return nil

@@ -59,7 +59,7 @@ func (b *BulkRead) Resume(ctx context.Context) error {
 		b.release, b.began = release, time.Now()
 		return nil
 	case errors.Is(err, fairshare.ErrBusy):
-		return newError(CodeBusy, "", "Too many of your lists, searches and statistics are waiting to be read.").
+		return newError(CodeBusy, "", "Too many of your lists, searches and statistics are queued.").
 			hint("Wait for the answers to earlier ones, then try again.").because(err)
 	default:
 		return StoreError("read", err)

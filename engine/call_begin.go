@@ -257,9 +257,9 @@ func (e *Engine) FindCall(ctx context.Context, p Principal, id, key string) (cal
 	ev, err := e.cfg.Store.ByKey(ctx, scopeKey(p, rightCall, id, key))
 	switch {
 	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return "", StoreError("look the idempotency key up", err)
+		return "", StoreError("look up the idempotency key", err)
 	case err != nil || ev.Call == nil || ev.Call.ID == "" || ev.Kind == record.Refused:
-		return "", newError(CodeUnknownCall, "/idempotencyKey", "No call of yours on this instance was begun with the key %.80q.", key)
+		return "", newError(CodeUnknownCall, "/idempotencyKey", "You began no call on this instance with the key %.80q.", key)
 	}
 	return ev.Call.ID, nil
 }
@@ -314,7 +314,7 @@ func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) 
 	}
 	for _, c := range inst.Facts.Calls {
 		if c.IsOpen() {
-			out := newError(CodeCallOpen, "", "The call %s of %s is open until %s; nothing else moves the instance meanwhile.", c.ID, c.Gate, formatTime(c.Deadline)).
+			out := newError(CodeCallOpen, "", "The call %s of %s is open until %s; until it ends, nothing else can move the instance.", c.ID, c.Gate, formatTime(c.Deadline)).
 				hint("Wait for its answer, then look at the status.").at(inst.position())
 			out.RetryAfter = max(time.Second, c.Deadline.Sub(e.Now()))
 			return out
@@ -338,8 +338,8 @@ func (i instance) findHold() *workflow.Hold {
 }
 
 func (i instance) gatedAction(action, tool string) *Error {
-	return newError(CodeGatedAction, "", "The action %q is performed by a call of %s, and by nothing else.", action, tool).
-		hint("Call that tool; judge.validate says whether the action would be approved.").at(i.position())
+	return newError(CodeGatedAction, "", "The action %q can be performed only by a call of %s.", action, tool).
+		hint("Call that tool; judge.validate shows whether the action would be approved.").at(i.position())
 }
 
 // findGate returns the public name of the tool whose gate performs an action, "" for none.
@@ -369,7 +369,7 @@ func describeOpenCalls(calls []workflow.OpenCall) string {
 	if len(open) == 0 {
 		return ""
 	}
-	return "Open: " + strings.Join(open, ", ") + "; nothing else moves the instance meanwhile."
+	return "Open: " + strings.Join(open, ", ") + "; until then nothing else can move the instance."
 }
 
 // emptyData is the data of an action that takes none.

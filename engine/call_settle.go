@@ -49,7 +49,7 @@ func (e *Engine) settleCall(ctx context.Context, inst instance, req SettleReques
 		return SettleResult{}, err
 	}
 	if called.Call == nil || called.Principal != inst.by.ID && inst.by.Role != RoleOperator {
-		return SettleResult{}, newError(CodeUnknownCall, "/callId", "There is no call %.80q of yours on this instance.", req.CallID).
+		return SettleResult{}, newError(CodeUnknownCall, "/callId", "You made no call %.80q on this instance.", req.CallID).
 			hint("Settle only calls that were begun, as the principal that began them.")
 	}
 	at := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == req.CallID })
@@ -73,7 +73,7 @@ func (e *Engine) settleCall(ctx context.Context, inst instance, req SettleReques
 	}
 	s.data, s.badData = readDocument("data", req.Data, e.cfg.Limits.Data)
 	if !s.open.IsOpen() {
-		s.end = &record.Review{ID: s.open.Review, Status: record.ReviewStale, Reason: "The answer came after the deadline, and says what happened."}
+		s.end = &record.Review{ID: s.open.Review, Status: record.ReviewStale, Reason: "A late answer settled the call."}
 		if s.row, err = e.findCallReview(ctx, inst.Instance, s.open); err != nil {
 			return SettleResult{}, err
 		}
@@ -281,11 +281,11 @@ func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, 
 	open := r.Facts.Calls[at]
 	switch {
 	case r.row.IsStep() && (r.by.ID == open.Principal || r.by.ID == r.Owner):
-		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "The run acts for you, so what became of its call is not yours to say.", Hint: "Leave the review to another reviewer."}
+		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "The run acts for you, so you may not decide whether its call happened.", Hint: "Leave the review to another reviewer."}
 	case r.by.ID == open.Principal, r.by.ID == r.Owner:
 		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "You made this call yourself, or own the instance.", Hint: "Leave it to another reviewer."}
 	case r.req.Channel == record.ChannelClient:
-		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "What became of a call is not said through the agent's own client.", Hint: "Use the command line, or a reviewer's own client."}
+		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "A review of a call cannot be resolved through the agent's own client.", Hint: "Use the command line, or a reviewer's own client."}
 	}
 	called, _, err := e.findCallEvents(ctx, r.ID, open.ID)
 	if err != nil {

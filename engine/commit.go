@@ -46,7 +46,7 @@ func (c change) cause() record.Event {
 type alreadyParkedError struct{ review string }
 
 func (p *alreadyParkedError) Error() string {
-	return "review " + p.review + " waits for the same already"
+	return "review " + p.review + " is already open for the same request"
 }
 
 // errReviewClosed reports that a review has ended since it was loaded.
@@ -188,7 +188,7 @@ func (past history) endReviews(ctx context.Context, inst record.Instance, do cha
 					return nil, nil, &alreadyParkedError{open.ID}
 				}
 			}
-			err = end(open, record.Review{Status: record.ReviewSuperseded, Reason: "The same action was asked for with other data."})
+			err = end(open, record.Review{Status: record.ReviewSuperseded, Reason: "The same action was requested with other data."})
 		case ev.Kind.Revises():
 			err = end(open, record.Review{Status: record.ReviewStale, Reason: describeOvertaking(ev)})
 		}

@@ -98,13 +98,13 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 func checkDecide(req *DecideRequest, limits Limits) (document.JSON, error) {
 	switch {
 	case (req.Workflow == "") == (len(req.Definition) == 0):
-		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/workflow", Message: "Give either a workflow's name or a definition.", Hint: "workflow names one that is stored; definition is one that comes with the request."}
+		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/workflow", Message: "Give either a workflow's name or a definition.", Hint: "workflow is the name of a stored definition; definition is the text of one."}
 	case len(req.Definition) > 0 && req.Version != 0:
 		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A definition that comes with the request has no version.", Hint: "Leave the version out."}
 	case req.Version < 0:
 		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
 	case req.State == "":
-		return document.JSON{}, MissingField("state", "The state that the action would be performed in.")
+		return document.JSON{}, MissingField("state", "The state in which the action would be performed.")
 	case req.Action == "":
 		return document.JSON{}, MissingField("action", "An action of that state.")
 	case len(req.Key) > limits.Key:
@@ -124,8 +124,8 @@ func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req Decide
 		return e.loadNamed(ctx, p, req.Workflow, req.Version)
 	}
 	if !slices.Contains(allowed[RightDefine], p.Role) {
-		return definition{}, newError(CodeForbidden, "/definition", "The role %q may not bring a definition of its own.", p.Role).
-			hint("Give the name of a workflow that is defined.")
+		return definition{}, newError(CodeForbidden, "/definition", "The role %q may not send a definition.", p.Role).
+			hint("Give the name of a defined workflow.")
 	}
 	d, _, err := e.ExamineDefinition(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
 	if err != nil {
@@ -173,29 +173,29 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 func claimsContext(p Principal) bool { return p.Role != RoleOperator }
 
 func notChecked(p Principal, d *workflow.Definition, req DecideRequest, target string) []Unchecked {
-	out := []Unchecked{{"state", fmt.Sprintf("Whether anything is in the state %q now is the caller's to know.", req.State)}}
+	out := []Unchecked{{"state", fmt.Sprintf("Only the caller knows whether anything is in the state %q now.", req.State)}}
 	add := func(when bool, what, why string) {
 		if when {
 			out = append(out, Unchecked{what, why})
 		}
 	}
-	add(len(d.MustPassThrough[target]) > 0, "mustPassThrough", fmt.Sprintf("Which states were visited before %q is not known without an instance.", target))
+	add(len(d.MustPassThrough[target]) > 0, "mustPassThrough", fmt.Sprintf("The states visited before %q are unknown without an instance.", target))
 	freezes := false
 	for _, s := range d.States {
 		for _, t := range s.Transitions {
 			freezes = freezes || len(t.Freezes) > 0
 		}
 	}
-	add(freezes, "freezes", "Which fields earlier transitions froze is not known without an instance.")
+	add(freezes, "freezes", "The fields that earlier transitions froze are unknown without an instance.")
 	t := d.States[req.State].Transitions[req.Action]
 	if t == nil {
 		return out
 	}
-	add(len(t.NotBy) > 0, "notBy", "Who performed earlier actions is not known without an instance.")
-	add(len(t.Evidence) > 0, "evidence", "Only sources that do no more than look were asked.")
+	add(len(t.NotBy) > 0, "notBy", "The principals that performed earlier actions are unknown without an instance.")
+	add(len(t.Evidence) > 0, "evidence", "Only read-only sources were queried.")
 	for _, e := range t.Evidence {
 		add(claimsContext(p) && e.UsesContext(), "evidence",
-			fmt.Sprintf("The evidence %q is asked for with fields of the context, which no instance vouches for, so it was not fetched.", e.Name))
+			fmt.Sprintf("The evidence %q was not fetched: its query uses fields of the context, which no instance confirms.", e.Name))
 	}
 	return out
 }

@@ -21,7 +21,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		return DefineResult{}, err
 	}
 	if isRecorder(p.ID) {
-		return DefineResult{}, newError(CodeForbidden, "", "The principal %q is gavel's own.", p.ID).hint("Use another name for the credential.")
+		return DefineResult{}, newError(CodeForbidden, "", "The principal %q is reserved for gavel.", p.ID).hint("Use another name for the credential.")
 	}
 	return e.define(ctx, p, req)
 }
@@ -101,9 +101,9 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 // notYourRecord returns the rejection of a name that a recorder's workflow has or would have.
 func notYourRecord(s store.Definition) error {
 	if isRecorder(s.Owner) {
-		return newError(CodeForbidden, "/name", "The workflow %q is the record of runs; only gavel defines it.", s.Name).hint("Define it under another name.")
+		return newError(CodeForbidden, "/name", "The workflow %q records runs; only gavel may define it.", s.Name).hint("Define it under another name.")
 	}
-	return newError(CodeForbidden, "/name", "The runs would be recorded as the workflow %q, which an operator has defined.", s.Name).hint("Rename what runs, or that workflow.")
+	return newError(CodeForbidden, "/name", "The runs would be recorded as the workflow %q, which an operator has defined.", s.Name).hint("Give the runs another name, or rename that workflow.")
 }
 
 func notYourDefinition(s store.Definition) error {

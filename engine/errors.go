@@ -99,9 +99,9 @@ var Codes = []CodeInfo{
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeUntrustedRules, "A definition or judge configuration in the store differs from its sealed form, so none is used; nothing was decided or recorded.", "Ask the operator to run gavel verify, which names the change.", false},
 	{CodeValuesDestroyed, "The key of the instance's sensitive values was destroyed, so it cannot move and gets no new ones.", "Start a new instance; the remaining history can still be read and verified.", false},
-	{CodeValuesUnreadable, "A sensitive value in the store cannot be decrypted: it belongs to another key, or was changed or moved. Nothing was decided or recorded.", "Ask the operator to look in the log, which names the value.", false},
+	{CodeValuesUnreadable, "A sensitive value in the store cannot be decrypted: it belongs to another key, or was changed or moved. Nothing was decided or recorded.", "Ask the operator to check the log, which names the value.", false},
 	{CodeCancelled, "The caller cancelled the request or its deadline passed before the decision was recorded.", "Check the status before trying again, or use an idempotency key.", true},
-	{CodeInternal, "A defect of the program; the details are in its log.", "Report it with the log line.", false},
+	{CodeInternal, "A bug in gavel; the details are in its log.", "Report it with the log line.", false},
 }
 
 // Error is an error with a code, a message and what to do next.

@@ -156,7 +156,7 @@ func unknownWorkflow(name string, version int) *Error {
 	if version > 0 {
 		out = newError(CodeUnknownWorkflow, "", "There is no version %d of a workflow %q.", version, name)
 	}
-	return out.hint("List the definitions to see what there is, or define it first.").because(store.ErrNotFound)
+	return out.hint("List the definitions, or define it first.").because(store.ErrNotFound)
 }
 
 // noWorkflow returns the error for an unknown workflow, and suggests the nearest definition that the

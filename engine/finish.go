@@ -75,7 +75,7 @@ func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (Fi
 		},
 		permit: func(_ context.Context, inst instance) error {
 			if p.Role != RoleOperator && p.ID != inst.Owner {
-				return newError(CodeForbidden, "", "The instance belongs to another principal.").hint("Its owner asks whether it may end, or an operator.")
+				return newError(CodeForbidden, "", "The instance belongs to another principal.").hint("Only its owner or an operator may ask whether the agent may end.")
 			}
 			return nil
 		},
@@ -104,7 +104,7 @@ func (e *Engine) finish(ctx context.Context, s stop) (FinishResult, error) {
 	}
 	switch {
 	case waits != nil && waits.EndedEarly:
-		return s.allow("A person is told that the agent ends early.", waits), nil
+		return s.allow("A person is notified that the agent ends early.", waits), nil
 	case waits != nil && !s.Facts.HasOpenCall():
 		return s.allow(fmt.Sprintf("The review %s waits for a person.", waits.ID), waits), nil
 	case s.Facts.Stops.Accepted:
@@ -129,9 +129,9 @@ func (s stop) findEnd() string {
 	case slices.Contains(s.States, s.State):
 		return fmt.Sprintf("The instance is in %q.", s.State)
 	case s.Status != record.Running:
-		return fmt.Sprintf("The instance has ended in %q, and nothing can be done about it.", s.State)
+		return fmt.Sprintf("The instance has ended in %q and can no longer move.", s.State)
 	case len(s.listSteps()) == 0:
-		return fmt.Sprintf("The instance is in %q, where only others can go on.", s.State)
+		return fmt.Sprintf("The instance is in %q, where only others can act.", s.State)
 	}
 	return ""
 }
@@ -198,7 +198,7 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 		return FinishResult{}, err
 	}
 	if s.instance = w.next; w.opens != nil {
-		return s.allow("A person is told that the agent ends early. "+why.Message, e.summarizeReview(*w.opens)), nil
+		return s.allow("A person is notified that the agent ends early. "+why.Message, e.summarizeReview(*w.opens)), nil
 	}
 	return FinishResult{Position: s.position(), Reason: why.Message, Hint: why.Hint, Next: next, Refused: s.Facts.Stops.CountIn(s.Session)}, nil
 }
@@ -241,7 +241,7 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (out validators
 		out.Hint = fmt.Sprintf("The call %s of %s is open until %s: wait for its answer.", c.ID, c.Gate, formatTime(c.Deadline))
 		return out, "", nil
 	case s.takenOver:
-		out.Hint = "An operator has taken the workflow's name over: cancel the instance, or ask an operator to migrate it."
+		out.Hint = "An operator has taken over the workflow's name: cancel the instance, or ask an operator to migrate it."
 		return out, "", nil
 	case len(goals) == 0:
 		out.Hint = fmt.Sprintf("Version %d of the workflow has no such state: tell the operator.", s.Version)
@@ -262,7 +262,7 @@ func (e *Engine) describeStep(s stop, action string) string {
 		return "None of the agent's actions leads there: tell the operator."
 	}
 	if tool := e.findGate(s.Workflow, action); tool != "" {
-		return fmt.Sprintf("Next: %q of %s, which a call of %s performs.", action, s.ID, tool)
+		return fmt.Sprintf("Next: %q of %s, performed by calling %s.", action, s.ID, tool)
 	}
 	takes := s.def.DescribeActions(s.State, []string{action}, s.Context, s.overlays)[0]
 	if len(takes.Requires) == 0 {
@@ -311,9 +311,9 @@ func (e *Engine) replayFinish(ctx context.Context, now instance, ev record.Event
 // resolveStop records a person's decision on an agent that ended early: approve accepts the early end,
 // reject means that it has to continue. The instance does not move.
 func (e *Engine) resolveStop(ctx context.Context, r reviewCase) (ResolveResult, error) {
-	message, code := "The agent may stay away; the instance stays where it is.", ""
+	message, code := "The early end is accepted; the instance does not move.", ""
 	if r.req.Decision == judge.Reject {
-		message, code = "The agent reads the reason when it comes back or wants to end again.", judge.CodeReviewRejected
+		message, code = "The agent gets the reason when it resumes or tries to end again.", judge.CodeReviewRejected
 	}
 	return e.finishReview(ctx, r, newReviewEnd(r), e.newReviewDecision(r, newReviewerVerdict(r, code, r.req.Reason)), message)
 }

@@ -74,11 +74,11 @@ func TestAStopIsRefusedUntilItIsLetThrough(t *testing.T) {
 	b.moved(agent, id, "test", `{"log":"ok"}`, "tested")
 	b.mayNotEnd(id, 1, `"merge"`) // a move resets the count
 	b.mayNotEnd(id, 2)
-	early := b.mayEnd(id, "A person is told")
+	early := b.mayEnd(id, "A person is notified")
 	if early.Review == nil || !early.Review.EndedEarly || early.Review.Status != record.ReviewOpen || early.Review.RequestedBy != agent.ID || early.Refused != 2 {
 		t.Fatalf("the review: %+v", early.Review)
 	}
-	if again := b.mayEnd(id, "A person is told"); again.Review == nil || again.Review.ID != early.Review.ID {
+	if again := b.mayEnd(id, "A person is notified"); again.Review == nil || again.Review.ID != early.Review.ID {
 		t.Errorf("asked again: %+v", again)
 	}
 	if n := len(b.events(id)); n != 6 {
@@ -173,7 +173,7 @@ func TestAnAgentThatCanDoNothingMayEnd(t *testing.T) {
 
 	others := tested()
 	b.moved(reviewer, others, "sign", `{}`, "signed")
-	b.mayEnd(others, "only others can go on") // the agent tested it, and so may not veto
+	b.mayEnd(others, "only others can act") // the agent tested it, and so may not veto
 
 	dropped := tested()
 	b.moved(agent, dropped, "drop", `{}`, "dropped")
@@ -258,7 +258,7 @@ func TestAPersonSaysWhetherTheAgentMayStayAway(t *testing.T) {
 	}
 	b.mayNotEnd(id, 1, `A person sent the agent back: "Run the tests."`, `"test"`)
 	b.mayNotEnd(id, 2)
-	if again := b.mayEnd(id, "A person is told"); again.Review.ID == review {
+	if again := b.mayEnd(id, "A person is notified"); again.Review.ID == review {
 		t.Error("a review that was resolved is shown as open")
 	}
 	status, err := b.Status(t.Context(), agent, id)

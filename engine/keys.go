@@ -60,7 +60,7 @@ func (e *Engine) findAnswer(ctx context.Context, p Principal, m mutation, key *r
 	case errors.Is(err, store.ErrNotFound):
 		return now, record.Event{}, nil
 	case err != nil:
-		return now, ev, StoreError("look the idempotency key up", err)
+		return now, ev, StoreError("look up the idempotency key", err)
 	case ev.Key == nil || ev.Key.Request != key.Request:
 		return now, ev, newError(CodeKeyReused, "/idempotencyKey", "This idempotency key was used before with another request.").
 			hint("Use a new key for a new request; repeat the old request exactly to get its answer again.")

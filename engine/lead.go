@@ -66,13 +66,13 @@ func takeLease(ctx context.Context, db store.Store, job, owner string, wait time
 		case err == nil:
 			return lease, nil
 		case !errors.Is(err, store.ErrLeaseTaken):
-			return lease, StoreError("say which process does this", err)
+			return lease, StoreError("take the job's lease", err)
 		case time.Now().Add(pause).After(until):
 			return lease, err //nolint:wrapcheck // an error of the interface
 		}
 		select {
 		case <-ctx.Done():
-			return lease, StoreError("say which process does this", ctx.Err())
+			return lease, StoreError("take the job's lease", ctx.Err())
 		case <-time.After(pause):
 		}
 	}

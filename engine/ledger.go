@@ -305,7 +305,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored 
 // store.
 func (w *waiters) lockCounts(ctx context.Context, p Principal, what string) (release func(), err error) {
 	if release, _ = w.acquire(ctx.Done(), what+" "+p.ID); release == nil {
-		return nil, StoreError("count what you have", ctx.Err())
+		return nil, StoreError("check your quota", ctx.Err())
 	}
 	return release, nil
 }

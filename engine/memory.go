@@ -172,18 +172,18 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusa
 	}
 	n, err := e.cfg.Store.ClearRefusals(ctx, store.RefusalQuery{Principal: req.Principal, Workflow: req.Workflow, Action: req.Action, Instance: req.ID})
 	if err != nil {
-		return ClearRefusalsResult{}, StoreError("forget refusals", err)
+		return ClearRefusalsResult{}, StoreError("clear the refusals", err)
 	}
 	released, err := e.releaseReviews(ctx, p, req)
 	if err != nil {
 		return ClearRefusalsResult{}, err
 	}
-	out := ClearRefusalsResult{Forgotten: n, Released: released, Message: "There was no refusal to forget."}
+	out := ClearRefusalsResult{Forgotten: n, Released: released, Message: "There were no refusals to clear."}
 	if n > 0 {
-		out.Message = fmt.Sprintf("%s forgotten; the model may be asked again.", countOfThings(n, "refusal"))
+		out.Message = fmt.Sprintf("%s cleared; the model may be asked again.", countOfThings(n, "refusal"))
 	}
 	if released > 0 {
-		out.Message += fmt.Sprintf(" %s that waited because of them: request the action again.", countOfThings(released, "review")+" closed")
+		out.Message += fmt.Sprintf(" %s that only the loop guard had opened; request the action again.", countOfThings(released, "review")+" closed")
 	}
 	return out, nil
 }

@@ -97,7 +97,7 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 	if err != nil {
 		return MigrateResult{}, err
 	}
-	if err := refuseRecord(to, "have a version"); err != nil {
+	if err := refuseRecord(to, "change its version"); err != nil {
 		return MigrateResult{}, err
 	}
 	if err := e.checkMigrate(ctx, req, to); err != nil {
@@ -117,7 +117,7 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 func (lib *library) checkMigrate(ctx context.Context, req MigrateRequest, to definition) error {
 	switch {
 	case req.FromVersion < 0 || req.ToVersion < 0:
-		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out: any version is migrated, to the newest."}
+		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out to migrate from any version to the newest."}
 	case req.FromVersion == to.stored.Version:
 		return &Error{Code: CodeInvalidArgument, Path: "/fromVersion", Message: fmt.Sprintf("Both versions are %d.", req.FromVersion), Hint: "Give two versions, or leave them out."}
 	}

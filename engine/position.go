@@ -117,7 +117,7 @@ func (i instance) place() Position {
 		pos.Outcome = s.Outcome
 	}
 	if pos.Progress = describeProgress(pos); i.takenOver && i.Status == record.Running {
-		pos.Progress = fmt.Sprintf("Stopped in %q after %s: an operator has taken the workflow's name over. Cancel it, or ask an operator to migrate it.", pos.State, countChanges(pos.Revision-1))
+		pos.Progress = fmt.Sprintf("Stopped in %q after %s: an operator has taken over the workflow's name. Cancel it, or ask an operator to migrate it.", pos.State, countChanges(pos.Revision-1))
 	}
 	if open := describeOpenCalls(i.Facts.Calls); open != "" {
 		pos.Progress = fmt.Sprintf("In %q after %s. %s", pos.State, countChanges(pos.Revision-1), open)
@@ -268,7 +268,7 @@ func suggestionsOf(v judge.Verdict) []string {
 // The generic suggestions, for decisions without any of their own.
 const (
 	waitForPerson     = "Wait for the person who decides this, or choose another action; asking again with the same data changes nothing."
-	correctViolations = "Correct what the violations name and ask again, or choose another action."
+	correctViolations = "Fix the violations and ask again, or choose another action."
 )
 
 // IsUsualSuggestion reports whether a suggestion is a generic one, used because the decision had none of its own.

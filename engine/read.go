@@ -88,7 +88,7 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequ
 	case inst.Status == record.Cancelled:
 		out.Reason = "The instance was cancelled."
 	case inst.takenOver:
-		out.Reason = fmt.Sprintf("The instance has version %d of %q, which is not a version of the operator who owns the name now.", inst.Version, inst.Workflow)
+		out.Reason = fmt.Sprintf("The instance has version %d of %q, an agent's version of a name that an operator now owns.", inst.Version, inst.Workflow)
 	case len(req.States) > 0 && !slices.Contains(req.States, inst.State):
 		out.Reason = fmt.Sprintf("The instance is in %q; this needs %s.", inst.State, strings.Join(req.States, " or "))
 	case len(illegal) > 0:

@@ -109,7 +109,7 @@ func (past history) findRun(ctx context.Context, p Principal, req RunRequest) (b
 	case err != nil:
 		return false, StoreError("load the run", err)
 	case inst.Workflow != req.Workflow || inst.Owner != p.ID:
-		return false, newError(CodeKeyReused, "/run", "The id %q is another run's.", req.Run).hint("Use a new id for a new run.")
+		return false, newError(CodeKeyReused, "/run", "The id %q belongs to another run.", req.Run).hint("Use a new id for a new run.")
 	}
 	return true, nil
 }
@@ -122,7 +122,7 @@ func (e *Engine) decideByRules(ctx context.Context, c *judge.Case, p Principal) 
 	case err != nil:
 		return v, judgeError(err)
 	case !v.Applied:
-		return v, newError(CodeConflict, "", "What the run did cannot be recorded: %s", v.Reasoning)
+		return v, newError(CodeConflict, "", "The run cannot be recorded: %s", v.Reasoning)
 	}
 	return v, nil
 }
@@ -314,7 +314,7 @@ func (e *Recorder) AskStep(ctx context.Context, q StepQuestion) (review string, 
 			return "", nil, err
 		}
 	}
-	return "", nil, StoreError("ask what became of a step", ctx.Err())
+	return "", nil, StoreError("open the review of a step", ctx.Err())
 }
 
 // findStepAnswer returns a person's answer about a call, nil if there is none.
@@ -401,11 +401,11 @@ func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.Op
 func nextStepOfRun(s ReviewSummary) string {
 	switch isInput := s.Kind == reviewOfInput; {
 	case s.Status == record.ReviewStale && isInput:
-		return "The run has ended, and nobody waits for the input."
+		return "The run has ended, so the input is no longer needed."
 	case s.Status == record.ReviewStale:
 		return "The run has ended, so no answer is needed. Whether the step happened is not known."
 	case s.Status == record.ReviewOpen && isInput:
-		return "The server that a step calls asks for input, and the run waits: approve with it as the output, reject to decline, or give up. What it asks for is in the context, under waiting."
+		return "The server that a step calls asks for input, and the run waits: approve with it as the output, reject to decline, or give up. The request is in the context, under waiting."
 	case isInput && s.Decision == judge.Approve:
 		return "A person gave the input."
 	case isInput && s.Decision == judge.Reject:
@@ -415,7 +415,7 @@ func nextStepOfRun(s ReviewSummary) string {
 	case s.Decision == judge.Approve:
 		return "A person found that the step happened."
 	case s.Decision == GiveUp:
-		return "A person gave the step up: it failed."
+		return "A person gave up the step, so it failed."
 	default:
 		return "A person found that the step did not happen, and the run made it again."
 	}

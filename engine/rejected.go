@@ -140,5 +140,5 @@ func (e *Engine) findReviewView(ctx context.Context, p Principal, id string) (*R
 func (e *Engine) reopenReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	end := record.Review{ID: r.row.ID, Status: record.ReviewReopened, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
 	do := change{event: e.reviewEvent(r.by, r.row, end), reopens: &r.row, end: end}
-	return e.commitReview(ctx, r, do, "Reopened; the same may be asked for again, and a person decides it anew.")
+	return e.commitReview(ctx, r, do, "Reopened; the same request may be made again, and a person will decide it.")
 }

@@ -70,12 +70,12 @@ func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay fu
 }
 
 func allReserved(b budget) error {
-	code, what := CodeWorkerTimeSpent, "time of the sandbox"
+	code, what := CodeWorkerTimeSpent, "sandbox time"
 	if b == budgetTokens {
-		code, what = CodeModelTokensSpent, "tokens of models"
+		code, what = CodeModelTokensSpent, "model tokens"
 	}
 	return &Error{
-		Code: code, RetryAfter: time.Second, Message: "Your requests in flight may take all " + what + " that you have left within the hour.",
+		Code: code, RetryAfter: time.Second, Message: "Your requests in flight may use up all " + what + " that you have left within the hour.",
 		Hint: "Wait for their answers, then try again.",
 	}
 }

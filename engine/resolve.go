@@ -81,7 +81,7 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	case !slices.Contains([]judge.Outcome{judge.Approve, judge.Reject, Reopen, GiveUp}, req.Decision):
 		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("The decision must be approve or reject, reopen for a rejected review, or give-up for the review of a step; got %.40q.", req.Decision), Hint: "There is no default."}
 	case req.Reason == "":
-		return MissingField("reason", "One sentence: it is recorded, and the caller that asked for the move reads it.")
+		return MissingField("reason", "One sentence. It is recorded, and shown to the caller that requested the move.")
 	case req.Channel == record.ChannelClient && !e.cfg.ClientReviews:
 		return &Error{Code: CodeForbidden, Message: "Reviews through the agent's own client are not allowed here.", Hint: "Use the command line, or a reviewer's own client."}
 	}
@@ -181,7 +181,7 @@ func mayResolve(r reviewCase) error {
 	case p.ID == r.Owner:
 		return forbidden("You own this instance.")
 	case r.req.Channel == record.ChannelClient && asked.Decision.Rubric.Risk == judge.RiskHigh:
-		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is of high risk; it is not decided through the agent's own client.", asked.Action), Hint: "Use the command line, or a reviewer's own client."}
+		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is high-risk and cannot be decided through the agent's own client.", asked.Action), Hint: "Use the command line, or a reviewer's own client."}
 	case t == nil:
 		return nil // the layers report that the action no longer exists
 	}
@@ -256,7 +256,7 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 		return e.grantCall(ctx, r, v)
 	}
 	if tool := e.findGate(inst.Workflow, r.row.Action); tool != "" {
-		return e.voidReview(ctx, r, fmt.Sprintf("The action is performed by a call of %s now.", tool), &v)
+		return e.voidReview(ctx, r, fmt.Sprintf("The action is now performed by a call of %s.", tool), &v)
 	}
 	end := newReviewEnd(r)
 	ev := e.decisionEvent(judgement{instance: inst, question: c, verdict: v}, record.Advanced)

@@ -160,7 +160,7 @@ func TestReviewAttacks(t *testing.T) {
 			id := b.start(agent, "risky", `{}`).ID
 			parked := b.parked(agent, id, "release", `{"why":"a"}`)
 			_, err := b.clients().Resolve(b.t.Context(), rita, engine.ResolveRequest{ID: parked.ID, Decision: judge.Approve, Reason: "x", Channel: record.ChannelClient})
-			if e := wantCode(b.t, err, engine.CodeForbidden); !strings.Contains(e.Message, "high risk") {
+			if e := wantCode(b.t, err, engine.CodeForbidden); !strings.Contains(e.Message, "high-risk") {
 				b.t.Error(e.Message)
 			}
 		},

@@ -173,7 +173,7 @@ func reviewCursor(text string) (*store.ReviewCursor, error) {
 	rank, id, ok := strings.Cut(text, ".")
 	n, err := strconv.Atoi(rank)
 	if !ok || err != nil {
-		return nil, &Error{Code: CodeInvalidArgument, Path: "/cursor", Message: "The cursor is not one that a list returned.", Hint: "Use nextCursor of the page before, or leave it out."}
+		return nil, &Error{Code: CodeInvalidArgument, Path: "/cursor", Message: "The cursor was not returned by a list.", Hint: "Use nextCursor of the previous page, or leave it out."}
 	}
 	return &store.ReviewCursor{Rank: n, ID: id}, nil
 }

@@ -57,7 +57,7 @@ func newSealedRule(r store.Rule, was record.RuleSeal) SealedRule {
 	case was.Place != now.Place:
 		out.Wrong = fmt.Sprintf("it is at place %d instead of %d of the chain", was.Place, now.Place)
 	case was != now:
-		out.Wrong = "its seal is not that of this content, this place and this key"
+		out.Wrong = "its seal does not match its content, place and key"
 	}
 	return out
 }

@@ -166,20 +166,20 @@ func (e *Engine) checkQuery(q store.DecisionQuery) error {
 	}
 	for field, c := range map[string]*float64{"minConfidence": q.MinConfidence, "maxConfidence": q.MaxConfidence} {
 		if c != nil && !(*c >= 0 && *c <= 1) { // also rejects NaN
-			return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The %s is from 0 to 1, not %v.", field, *c), Hint: "Leave it out for any."}
+			return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("%s must be from 0 to 1, not %v.", field, *c), Hint: "Leave it out for any."}
 		}
 	}
 	switch {
 	case q.MinConfidence != nil && q.MaxConfidence != nil && *q.MinConfidence > *q.MaxConfidence:
-		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "The least confidence is above the greatest.", Hint: "Swap them."}
+		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "minConfidence is greater than maxConfidence.", Hint: "Swap them."}
 	case !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until):
-		return &Error{Code: CodeInvalidArgument, Path: "/since", Message: "The time to begin at is not before the time to end at.", Hint: "Swap them."}
+		return &Error{Code: CodeInvalidArgument, Path: "/since", Message: "since is not before until.", Hint: "Swap them."}
 	}
 	if err := e.CheckText("text", q.Text); err != nil {
 		return err
 	}
 	if q.Empty() { // the ranges themselves are valid
-		return &Error{Code: CodeInvalidArgument, Path: "/text", Message: "There is no word in the text to look for.", Hint: "Give letters, digits or symbols such as emoji; punctuation is not looked for."}
+		return &Error{Code: CodeInvalidArgument, Path: "/text", Message: "The search text contains no word.", Hint: "Give letters, digits or symbols such as emoji; punctuation is ignored."}
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func decisionCursor(text string) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 {
 		return n, nil
 	}
-	return 0, &Error{Code: CodeInvalidArgument, Path: "/cursor", Message: "The cursor is not one that a search returned.", Hint: "Use nextCursor of the page before, or leave it out."}
+	return 0, &Error{Code: CodeInvalidArgument, Path: "/cursor", Message: "The cursor was not returned by a search.", Hint: "Use nextCursor of the previous page, or leave it out."}
 }
 
 // StatisticsRequest asks for statistics about decisions.

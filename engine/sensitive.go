@@ -97,7 +97,7 @@ func valuesError(err error) *Error {
 		return valuesDestroyed().because(err)
 	case errors.Is(err, values.ErrUnreadable):
 		return newError(CodeValuesUnreadable, "", "A sensitive value in the store cannot be decrypted with the present key.").
-			hint("Ask the operator to look in the log, which names the value, and to run gavel verify, which names the change.").because(err)
+			hint("Ask the operator to check the log, which names the value, and to run gavel verify, which names the change.").because(err)
 	}
 	return nil
 }

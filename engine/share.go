@@ -51,7 +51,7 @@ func (l *ledger) share(ctx context.Context, principal string) error {
 		for b, n := range send {
 			a.unsent[b] += n
 		}
-		return StoreError("count what you have used", err)
+		return StoreError("update your quota usage", err)
 	}
 	for b, c := range counts {
 		a.spent[b] = max(0, c.N+a.unsent[b])

@@ -109,11 +109,11 @@ func (i instance) nothingToUndo(op Right, line record.UndoHistory) *Error {
 	case op == RightRedo:
 		out.Message, out.Hint = "There is no undone move to redo.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
 	case line.MigratedAt() > 0:
-		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", i.Version)
+		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and earlier moves cannot be undone.", i.Version)
 	case i.Seq > undoReach:
-		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; no older one is undone.", undoReach)
+		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; older moves cannot be undone.", undoReach)
 	case line.FirstRevision() > 1:
-		out.Message = "There is no move to undo: the history before was removed."
+		out.Message = "There is no move to undo: the earlier history was removed."
 	}
 	return out
 }

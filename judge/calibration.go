@@ -163,7 +163,7 @@ func (c Calibration) validate(path string) error {
 		wrong("criteriaDigest", "is empty; a calibration holds for one set of criteria only")
 	}
 	if c.N < 1 {
-		wrong("n", "is %d; say on how many labelled cases it was fitted, at least 1", c.N)
+		wrong("n", "is %d; set it to the number of labelled cases in the fit, at least 1", c.N)
 	}
 	if c.Approvals != nil {
 		errs = append(errs, c.Approvals.validate(path+".approvals"))
@@ -190,7 +190,7 @@ func (c Calibration) validate(path string) error {
 func (p Platt) validate(path string) error {
 	switch {
 	case !isFinite(p.A) || !isFinite(p.B):
-		return fmt.Errorf("%s: a is %v and b is %v; both must be numbers", path, p.A, p.B)
+		return fmt.Errorf("%s: a is %v and b is %v; both must be finite numbers", path, p.A, p.B)
 	case p.A > 0:
 		return fmt.Errorf("%s.a: is %v; above 0 the model would be trusted less the surer it is (in 1/(1+exp(a*logit(r)+b)) a must not be above 0)", path, p.A)
 	}
@@ -199,7 +199,7 @@ func (p Platt) validate(path string) error {
 
 func (i Isotonic) validate(path string) error {
 	if len(i.X) == 0 || len(i.X) != len(i.Y) {
-		return fmt.Errorf("%s: x has %d values and y has %d; they must be as many, and at least one", path, len(i.X), len(i.Y))
+		return fmt.Errorf("%s: x has %d values and y has %d; give both the same number of values, at least one", path, len(i.X), len(i.Y))
 	}
 	for at := range i.X {
 		x, y := i.X[at], i.Y[at]

@@ -252,7 +252,7 @@ func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 		}
 		f := validators.Finding{
 			Code: CodeEvidenceMissing, Message: joinSentences(fmt.Sprintf("The evidence %q could not be fetched (%s).", e.Name, e.Failure), capitalizeDetail(e.Detail)),
-			Hint: "The move needs it. Fix what keeps it from being fetched, or tell the operator, and perform the action again.",
+			Hint: "The move requires it. Fix the cause, or tell the operator, then perform the action again.",
 		}
 		to := Escalate
 		switch {

@@ -164,7 +164,7 @@ func (r faultRow) hold(t *testing.T) {
 	case r.evidence && v.Outcome == judge.Approve:
 		t.Errorf("%s: approved without the evidence that its criterion takes", name)
 	case fromCase && v.Outcome == judge.Approve && !judged:
-		t.Errorf("%s: approved although the answer was unreadable", name)
+		t.Errorf("%s: approved although the receiver answered with status unreadable", name)
 	case !judged && v.Outcome == judge.Approve && (!v.Degraded || v.DecidedBy != judge.ByFallback || v.Confidence > 0.5):
 		t.Errorf("%s: approved without saying that no model judged: %+v", name, v)
 	case v.Outcome == judge.Escalate && !r.review:

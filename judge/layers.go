@@ -114,7 +114,7 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	}
 	report, err := l.check(ctx, c, set)
 	if err != nil {
-		return Opinion{}, fmt.Errorf("judge: look at the data: %w", err)
+		return Opinion{}, fmt.Errorf("judge: check the data: %w", err)
 	}
 	op := structuralOpinion(LayerSchema, report.Findings)
 	op.Fault, op.Sandbox = report.Fault, report.Unhardened
@@ -166,7 +166,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		}
 		findings = append(findings, set.CheckFields(c.Merged)...)
 		if report, err = set.CheckSchema(ctx, c.caller(), c.Merged); err != nil {
-			return Opinion{}, fmt.Errorf("judge: look at the context: %w", err)
+			return Opinion{}, fmt.Errorf("judge: check the context: %w", err)
 		}
 		findings = append(findings, report.Findings...)
 	}
@@ -234,7 +234,7 @@ func blankOpinion(criteria []string) Opinion {
 	op := Opinion{Layer: LayerContent, Outcome: Reject, Confidence: 1, Assurance: AssuranceStructural}
 	for _, text := range criteria[:min(len(criteria), maxUnmet)] {
 		op.Findings = append(op.Findings, validators.Finding{
-			Code: CodeCriterionNotMet, Message: joinSentences("Not met: "+cleanText(text, maxPhrase), "There are no data, context or evidence that could show it."),
+			Code: CodeCriterionNotMet, Message: joinSentences("Not met: "+cleanText(text, maxPhrase), "There is no data, context or evidence that could show it."),
 		})
 	}
 	op.Reasoning = joinFindings(op.Findings)

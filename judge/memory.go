@@ -135,7 +135,7 @@ func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock 
 		return op, nil
 	}
 	refusal := repeatRefusal(*recalled.Opinion)
-	refusal.Reasoning = joinSentences(troubleMessage(op.Trouble), "It rejected this before, and that holds until the data, the context or the evidence changes.", refusal.Reasoning)
+	refusal.Reasoning = joinSentences(troubleMessage(op.Trouble), "It rejected this before; the rejection stands until the data, the context or the evidence changes.", refusal.Reasoning)
 	return refusal, nil
 }
 

@@ -219,7 +219,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion,
 	}
 	q, err := askQuestion(asked, m.promptFor(c.Rubric), marker, nonce)
 	if err != nil {
-		return Opinion{}, fmt.Errorf("judge: write the question for the model: %w", err)
+		return Opinion{}, fmt.Errorf("judge: render the question for the model: %w", err)
 	}
 	model := ModelRecord{
 		Model: c.Rubric.Model, PromptID: q.prompt.ID, PromptDigest: q.prompt.Digest,
@@ -443,7 +443,7 @@ func busyWith(err error) error {
 func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Class == "" {
-		model.Failure, model.Detail = string(llm.ClassMalformed), "the Completer failed with an error that is not its own kind"
+		model.Failure, model.Detail = string(llm.ClassMalformed), "the Completer returned an error that is not an *llm.Error"
 		return noJudgement(TroubleUnreadable, "", model)
 	}
 	model.Model = cmp.Or(e.Model, model.Model)

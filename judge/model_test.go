@@ -340,7 +340,7 @@ func TestModelChecksAnswers(t *testing.T) {
 	}
 	bad = approving(ids)
 	bad.Approved = false
-	if err := check(bad); err == nil || !strings.Contains(err.Error(), "refuses and answers met") {
+	if err := check(bad); err == nil || !strings.Contains(err.Error(), "refuses but answers met") {
 		t.Errorf("not approved, all met: %v", err)
 	}
 }

@@ -35,7 +35,7 @@ const (
 // contradiction.
 func findContradiction(q question, a llm.Answer) error {
 	if !(a.Confidence >= 0 && a.Confidence <= 1) {
-		return errors.New("the model states a confidence that is not from 0 to 1")
+		return errors.New("the model states a confidence outside 0 to 1")
 	}
 	if len(a.Criteria) > 2*len(q.criteria)+maxStrays {
 		return fmt.Errorf("the model gives %d answers to %d criteria", len(a.Criteria), len(q.criteria))
@@ -53,17 +53,17 @@ func findContradiction(q question, a llm.Answer) error {
 	allMet := !overall && !slices.ContainsFunc(q.criteria, func(c prompts.Criterion) bool { return !met[idOf(c.ID)] })
 	switch {
 	case overall && a.Approved && q.clean(a.Reasoning, maxWords) == "":
-		return errors.New("the model approves and gives no reasoning")
+		return errors.New("the model approves but gives no reasoning")
 	case a.Approved && len(notMet) > 0:
 		word := llm.StatusNotMet
 		if q.gated {
 			word = llm.WordContradicted
 		}
-		return fmt.Errorf("the model approves and answers %s to %s", word, cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
+		return fmt.Errorf("the model approves but answers %s to %s", word, cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
 	case a.Approved && len(a.Violations) > 0:
-		return errors.New("the model approves and lists violations")
+		return errors.New("the model approves but lists violations")
 	case !a.Approved && allMet && len(notMet) == 0 && !a.InjectionSuspected:
-		return errors.New("the model refuses and answers met to every criterion")
+		return errors.New("the model refuses but answers met to every criterion")
 	}
 	return nil
 }

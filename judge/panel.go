@@ -134,7 +134,7 @@ func (p *Panel) Validate() error {
 	}
 	switch {
 	case p.Rule != RuleWeighted && p.Weights != nil:
-		errs = append(errs, fmt.Errorf("panel.weights count only with rule %q", RuleWeighted))
+		errs = append(errs, fmt.Errorf("panel.weights apply only with rule %q; remove them or set that rule", RuleWeighted))
 	case p.Rule == RuleWeighted && len(p.Weights) != len(p.Models):
 		errs = append(errs, fmt.Errorf("panel.weights has %d numbers for %d models; give one for each", len(p.Weights), len(p.Models)))
 	}

@@ -156,7 +156,7 @@ func TestPanelValidate(t *testing.T) {
 		{Panel{Models: []string{"a", "a"}}, "twice"},
 		{Panel{Models: []string{"a", ""}}, "empty"},
 		{Panel{Models: []string{"a", "b"}, Rule: "most"}, "unknown"},
-		{Panel{Models: []string{"a", "b"}, Weights: []float64{1, 2}}, "count only with"},
+		{Panel{Models: []string{"a", "b"}, Weights: []float64{1, 2}}, "apply only with"},
 		{Panel{Models: []string{"a", "b"}, Rule: RuleWeighted}, "0 numbers for 2"},
 		{Panel{Models: []string{"a", "b"}, Rule: RuleWeighted, Weights: []float64{1, 0}}, "above 0"},
 	} {

@@ -38,7 +38,7 @@ func TestProof(t *testing.T) {
 		{"members with their keys", Proof{}, `"passed":"all tests passed: 12 of 12","result":"two`, llm.StatusMet, ""},
 		{"three words", Proof{}, "Compared table 1", llm.StatusCannotAssess, "its quote has 3 of the 4 required words"},
 		{"three characters", Proof{}, "Com", llm.StatusCannotAssess, "its quote has 1 of the 4 required words"},
-		{"a pointer", Proof{}, "/data/comments", llm.StatusCannotAssess, "a pointer alone shows nothing; it takes a quote"},
+		{"a pointer", Proof{}, "/data/comments", llm.StatusCannotAssess, "a pointer alone proves nothing; quote the text"},
 		{"a short field, quoted whole", Proof{}, "two words", llm.StatusMet, ""},
 		{"a short field, with its key", Proof{}, `"result":"two words"`, llm.StatusMet, ""},
 		{"a value that is no text, with its key", Proof{}, `"ok": true`, llm.StatusMet, ""},

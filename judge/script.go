@@ -97,7 +97,7 @@ func combineValidators(op Opinion, results []script.Result) Opinion {
 			found := refusalFindings(r)
 			refusal = max(refusal, r.Confidence)
 			refusals = append(refusals, found...)
-			reasons = append(reasons, fmt.Sprintf("The validator %s refuses this: %s", r.Name, found[0].Message))
+			reasons = append(reasons, fmt.Sprintf("The validator %s rejects this: %s", r.Name, found[0].Message))
 			op.Suggestions = appendMissing(op.Suggestions, r.Suggestions)
 		}
 		op.Assurance = AssuranceValidators

@@ -126,7 +126,7 @@ func recordFlawOf(a *ModelRecord) string {
 	case !(a.Stated >= 0 && a.Stated <= 1):
 		return fmt.Sprintf("states the confidence %v, which is not 0 to 1", a.Stated)
 	case a.CostUSD != nil && !(*a.CostUSD >= 0 && *a.CostUSD <= math.MaxFloat64):
-		return fmt.Sprintf("costs %v, which is no price", *a.CostUSD)
+		return fmt.Sprintf("costs %v, which is not a valid price", *a.CostUSD)
 	case a.Calls < 0 || a.Refusals < 0 || a.RefusalLimit < 0 || a.Samples < 0 || a.Agreeing < 0:
 		return "counts below zero"
 	case size > maxRecordText:

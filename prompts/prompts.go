@@ -148,7 +148,7 @@ func Find(name string) (id string, err error) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("there is no prompt %.40q; known: %s", name, strings.Join(IDs(), ", "))
+	return "", fmt.Errorf("unknown prompt %.40q; use one of %s", name, strings.Join(IDs(), ", "))
 }
 
 // Digest returns the Digest of the Prompts that Render creates for an id, or "" for an unknown id.

@@ -173,7 +173,7 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 		set.schema, err = schema.Compile(raw)
 		return newSchemaProblems(err), nil, nil
 	case c.runner == nil:
-		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox, and none is configured: " + schema.FindCost(raw)}}, nil, nil
+		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox, but none is configured: " + schema.FindCost(raw)}}, nil, nil
 	}
 	source := script.Script{Name: PartSchema, Kind: script.Schema, Source: string(raw)}
 	found, err := c.runner.Check(ctx, caller, set.owner, []script.Script{source})

@@ -408,7 +408,7 @@ func TestDoubtIsAReview(t *testing.T) {
 				t.Errorf("%s, %v", view.Context, err)
 			}
 			req := engine.ResolveRequest{ID: review.ID, Decision: tc.decision, Output: json.RawMessage(tc.output), Reason: "The bank says so."}
-			if _, err := e.Resolve(ctx, engine.Principal{ID: "a", Role: engine.RoleReviewer}, req); engine.CodeOf(err) != engine.CodeForbidden || !strings.Contains(err.Error(), "The run acts for you, so what became of its call is not yours to say. Leave the review to another reviewer.") {
+			if _, err := e.Resolve(ctx, engine.Principal{ID: "a", Role: engine.RoleReviewer}, req); engine.CodeOf(err) != engine.CodeForbidden || !strings.Contains(err.Error(), "The run acts for you, so you may not decide whether its call happened. Leave the review to another reviewer.") {
 				t.Errorf("the run's own principal: %v", err)
 			}
 			if _, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Reject, Output: json.RawMessage(`1`), Reason: "No."}); engine.CodeOf(err) != engine.CodeInvalidArgument {

@@ -98,8 +98,8 @@ func TestChainsThatCannotRun(t *testing.T) {
 		says               string
 	}{
 		{"a server that is not there", ready, "postgres://gavel:" + canaryPassword + "@127.0.0.1:1/gavel", term.ExitUnknown, "cannot run chains over postgres://gavel@127.0.0.1:1/gavel: the database cannot be reached"},
-		{"no right to create", ready, withPassword(t, server.NewDatabase(t), "pauper"), term.ExitUsage, `the user may not make the schema "gavel_chains"`},
-		{"not let into the other database", ready, inAs("pauper", `CREATE SCHEMA gavel_chains AUTHORIZATION pauper`), term.ExitUsage, `the user is not let into another database of the server, "postgres": permission denied for database "postgres"`},
+		{"no right to create", ready, withPassword(t, server.NewDatabase(t), "pauper"), term.ExitUsage, `the user may not create the schema "gavel_chains"`},
+		{"not let into the other database", ready, inAs("pauper", `CREATE SCHEMA gavel_chains AUTHORIZATION pauper`), term.ExitUsage, `the user may not connect to another database of the server, "postgres": permission denied for database "postgres"`},
 		{"tables of another program", ready, in(`CREATE SCHEMA gavel_chains`, `CREATE TABLE gavel_chains.things ()`), term.ExitUsage, `the schema "gavel_chains" has tables of another program`},
 		{"newer tables", ready, in(`CREATE SCHEMA gavel_chains`, `CREATE TABLE gavel_chains.dbos_migrations (version bigint)`, `INSERT INTO gavel_chains.dbos_migrations VALUES (9999)`), term.ExitUsage, "the tables of runs have version 9999, but this program supports"},
 		{"a URL that cannot be read", ready, "postgres://gavel:" + canaryPassword + "/x@127.0.0.1/gavel", term.ExitUsage, "cannot be used"},

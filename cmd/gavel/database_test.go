@@ -90,15 +90,15 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 		{"tables of another program", in(`CREATE SCHEMA gavel`, `CREATE TABLE gavel.things ()`), "init", term.ExitUsage, `the schema "gavel" has tables of another program`, "a database of its own"},
 		{"another schema", in(`CREATE SCHEMA gavel`, `COMMENT ON SCHEMA gavel IS 'gavel store, schema 99'`), "serve", term.ExitUsage, "schema 99, this program reads 1", "use the gavel version that wrote it"},
 		{"a copy that was not finished", in(`CREATE SCHEMA gavel`, `COMMENT ON SCHEMA gavel IS 'gavel store, unfinished copy, schema 1'`), look, term.ExitUsage, "was not finished; run gavel store copy again", ""},
-		{"no store", withPassword(t, empty, "gavel"), "serve", term.ExitUsage, "there is no store of gavel in the database", "gavel store init"},
+		{"no store", withPassword(t, empty, "gavel"), "serve", term.ExitUsage, "the database contains no gavel store", "gavel store init"},
 		{"secrets that were changed", inStore(`UPDATE gavel.entries SET body = substr(body, 1, 10)`), "serve", term.ExitUnknown, "cannot open its secrets: the store is damaged: they are truncated", "from a dump"},
 		{"secrets that are gone", inStore(`DELETE FROM gavel.entries`, `UPDATE gavel.counter SET last = 1`), "init", term.ExitUsage, "the database has records, but their secrets are gone", "from a dump"},
-		{"a server that is not there", "postgres://gavel:" + canaryPassword + "@127.0.0.1:1/gavel", look, term.ExitUnknown, "connection refused", "is the server there"},
+		{"a server that is not there", "postgres://gavel:" + canaryPassword + "@127.0.0.1:1/gavel", look, term.ExitUnknown, "connection refused", "check that the server is running"},
 		{"a server that only reads", inStore(`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET default_transaction_read_only = on'; END $$`), "serve", term.ExitUnknown, "read only connection", "does it take writes"},
 		{"a URL that cannot be read", "postgres://gavel:" + canaryPassword + "/x@" + host, look, term.ExitUsage, "cannot be used: it cannot be read", "postgres://USER@HOST/DATABASE"},
 		{"a port that is none", "postgres://gavel:" + canaryPassword + "@127.0.0.1:99999/gavel", look, term.ExitUsage, "the URL of the database cannot be used: its port, or PGPORT, is not a number from 1 to 65535", "docs/postgres.md"},
 		{"a password with colons", "postgres://gavel:" + canaryPassword + ":x@127.0.0.1:1/gavel", look, term.ExitUnknown, "connection refused", ""},
-		{"a setting that is none", withPassword(t, ready, "gavel") + "?sslmode=" + canaryPassword, look, term.ExitUsage, "the URL of the database cannot be used: its sslmode, or PGSSLMODE, is none of disable, allow, prefer, require, verify-ca and verify-full", "docs/postgres.md"},
+		{"a setting that is none", withPassword(t, ready, "gavel") + "?sslmode=" + canaryPassword, look, term.ExitUsage, "the URL of the database cannot be used: its sslmode, or PGSSLMODE, must be disable, allow, prefer, require, verify-ca or verify-full", "docs/postgres.md"},
 		{"a password among the settings", "postgres://locked@" + host + "?password=" + canaryPassword, look, term.ExitUsage, "password authentication failed", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

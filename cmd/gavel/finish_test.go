@@ -51,7 +51,7 @@ func TestAnEarlyEndIsShown(t *testing.T) {
 	shows("escalated (end)", "instances", "timeline", started.ID)
 	shows("The agent ended early, after 1 refused stop.", "instances", "history", started.ID)
 	shows("reviews\n", "instances", "show", started.ID)
-	shows("The agent reads", "review", "reject", review, "--reason", "Write the summary.")
+	shows("The agent gets", "review", "reject", review, "--reason", "Write the summary.")
 	shows("rejected by", "review", "list", "--status", "rejected")
 	shows("reviewer", "instances", "history", started.ID)
 	shows("4 events", "verify")

@@ -35,7 +35,7 @@ func TestChangedExposure(t *testing.T) {
 		{"logLevel: debug\n", "", ""},
 		{"expose: {workflows: [render]}\n", "the changed section is in force", "render"},
 		{"expose: {workflows: [render, release.v2]}\n", "the changed section is in force", "release_v2 render"},
-		{"expose: {tagKey: mcp}\n", `\"tagKey\" is half a filter, so nothing is exposed; add \"tagValue\"`, ""},
+		{"expose: {tagKey: mcp}\n", `\"tagKey\" alone is an incomplete filter, so nothing is exposed; add \"tagValue\"`, ""},
 		{"expose: {prefix: re}\n", `the workflows release.v2 and release_v2 would have the same tool name \"release_v2\"`, ""},
 		{"expose: {prefix: ren}\n", "the changed section is in force", "render"},
 		{"store: memory\n", "the changed section is in force", ""},

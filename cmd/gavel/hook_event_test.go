@@ -43,7 +43,7 @@ func TestHookEventUnreadable(t *testing.T) {
 	for name, c := range map[string]struct{ event, says string }{
 		"an unknown form":   {`{"event":"tool"}`, "hook_event_name is missing"},
 		"an unknown event":  {string(claudeEvent(dir, "PreTeleport", nil)), `unknown hook event "PreTeleport"`},
-		"20 MB":             {strings.Replace(push, "git push", "git push "+strings.Repeat("x", 20<<20), 1), "it has more than 16 MiB"},
+		"20 MB":             {strings.Replace(push, "git push", "git push "+strings.Repeat("x", 20<<20), 1), "the input is larger than 16 MiB"},
 		"a duplicate key":   {strings.Replace(push, `"tool_name":`, `"tool_name":"Read","tool_name":`, 1), `duplicate key "tool_name"`},
 		"a number as id":    {strings.Replace(push, `"toolu_1"`, `7`, 1), "tool_use_id must be a string"},
 		"a number: session": {strings.Replace(push, `"session_id":"7d3c"`, `"session_id":7`, 1), "session_id must be a string"},
@@ -64,7 +64,7 @@ func TestHookEventWithoutPerson(t *testing.T) {
 	event := claudeTool(dir, "PreToolUse", "toolu_1", "RunEverything", map[string]any{"command": "git push"})
 	for attended, says := range map[string][]string{
 		"1": {`"permissionDecision":"ask"`, "RunEverything"},
-		"0": {`"permissionDecision":"deny"`, "RunEverything", "No person is in this session"},
+		"0": {`"permissionDecision":"deny"`, "RunEverything", "This session has no person to ask"},
 	} {
 		t.Setenv("CLAUDE_CODE_SESSION_ATTENDED", attended)
 		out, _, _ := answerHere(t, bytes.NewReader(event), "claude-code", "--config", filepath.Join(dir, "gavel.yaml"))

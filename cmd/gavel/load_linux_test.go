@@ -215,7 +215,7 @@ func (c *loadClient) send(kind, method, path, body string, tool ...string) (obje
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
-		c.failed("%s %s: the answer was cut off: %v", c.face, kind, err)
+		c.failed("%s %s: the receiver answered with status cut off: %v", c.face, kind, err)
 		return nil, err
 	}
 	if res.StatusCode == http.StatusServiceUnavailable && c.over.Load() {

@@ -194,7 +194,7 @@ func TestHostileHTTP(t *testing.T) {
 	names := map[string]bool{}
 	for _, h := range cases {
 		if names[h.name] {
-			t.Errorf("%s is there twice", h.name)
+			t.Errorf("%s is listed twice", h.name)
 		}
 		names[h.name] = true
 		statuses, bodies := a.throw(h.request, max(h.answers, 1)+1)

@@ -153,7 +153,7 @@ func TestReloadOfSettings(t *testing.T) {
 
 	put(t, file, base+"quotas: {instances: 1, definitions: 1}\nserve: {maxConns: 7}\n")
 	s.sees("key=quotas.instances value=1")
-	s.sees(`level=WARN msg="a changed setting takes effect at the next start" key=serve.maxConns`)
+	s.sees(`level=WARN msg="a changed setting takes effect only after a restart" key=serve.maxConns`)
 	status, problem := s.ask(s.agent, http.MethodPost, "/v1/instances", `{"type":"guarded"}`)
 	if status != http.StatusConflict || problem["code"] != "too_many_instances" {
 		t.Errorf("%d %v", status, problem)

@@ -154,7 +154,7 @@ func TestAnOutageIsSeen(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	s.stop()
-	if log := s.stderr.String(); strings.Count(log, "the model is paused") != 1 || strings.Contains(log, "a component fails") {
+	if log := s.stderr.String(); strings.Count(log, "the model is paused") != 1 || strings.Contains(log, "a component has failed") {
 		t.Errorf("%s", log)
 	}
 }

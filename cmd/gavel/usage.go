@@ -97,8 +97,8 @@ func (commands) Help() string {
     gavel lint flows/*.json            check them first
 
 gavel help COMMAND prints the full help of a command. Settings can also come from the environment (--log-level is GAVEL_LOG_LEVEL) and from a file (--config).
-Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
-3 could not find out.`
+Exit codes: 0 success, 1 the check failed, 2 wrong usage or configuration,
+3 the result is unknown.`
 }
 
 // negative matches negative numbers, which kong would parse as short flags.

@@ -39,8 +39,8 @@ func (a *Auditor) Anchor(ctx context.Context, p engine.Principal) (AnchorResult,
 	}
 	if a.signer == nil {
 		return AnchorResult{}, &engine.Error{
-			Code: engine.CodeUnavailable, Message: "No key to sign anchors with is configured.",
-			Hint: "Make one with gavel anchor keygen, keep it away from the store, and give it with --anchor-key.",
+			Code: engine.CodeUnavailable, Message: "No signing key for anchors is configured.",
+			Hint: "Create one with gavel anchor keygen, keep it away from the store, and pass it with --anchor-key.",
 		}
 	}
 	var result AnchorResult

@@ -453,7 +453,7 @@ func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
 	}
 	return &engine.Error{
 		Code: engine.CodeUnavailable, Message: "This store is anchored: a removal that is not signed with the anchor key looks like tampering.",
-		Hint: "Give the key with --anchor-key or in GAVEL_ANCHOR_KEY.",
+		Hint: "Pass the key with --anchor-key or in GAVEL_ANCHOR_KEY.",
 	}
 }
 

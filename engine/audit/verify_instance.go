@@ -158,7 +158,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 		case err != nil:
 			return engine.StoreError("be verified", err)
 		case s.ID != h.row.ID || s.Revision < 1 || s.Revision > revision:
-			h.addProblem(BreakRow, 0, "a snapshot at or below revision %d is of revision %d of %s", revision, s.Revision, s.ID)
+			h.addProblem(BreakRow, 0, "the snapshot stored at or below revision %d belongs to revision %d of %s", revision, s.Revision, s.ID)
 			return nil
 		case s.Seq < 1 || s.Seq >= above: // the order must match their seqs, or a snapshot could hide another
 			h.addProblem(BreakRow, 0, "the snapshot of revision %d has the impossible event number %d", s.Revision, s.Seq)
@@ -243,7 +243,7 @@ func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 	next, err := record.Fold(h.inst, e, func(revision int64) (record.Instance, error) { return h.loadRevision(ctx, revision) })
 	if err != nil {
 		h.folding = false
-		h.addProblem(BreakEdited, e.Seq, "it cannot have happened: %v", err)
+		h.addProblem(BreakEdited, e.Seq, "the event is not possible here: %v", err)
 		return
 	}
 	h.inst = next

@@ -85,7 +85,7 @@ func New(e Engine, caller Caller, gates ...Gate) (*Gates, error) {
 			return nil, fmt.Errorf("mcpgate: the gate of the tool %q needs a state and a tool that has no other gate", gate.Tool)
 		}
 		if len(gate.Steps) > 0 && gate.Success != "" {
-			return nil, fmt.Errorf("mcpgate: the gate of the tool %q has steps, so its handler performs %q as the last step", gate.Tool, gate.Success)
+			return nil, fmt.Errorf("mcpgate: the gate of the tool %q has Steps, so Success must be empty: its handler performs %q as the last step", gate.Tool, gate.Success)
 		}
 		if gate.Timeout <= 0 {
 			gate.Timeout = DefaultTimeout
@@ -134,7 +134,7 @@ func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		p, id, begun, err := g.begin(ctx, gate, req)
 		switch {
 		case err != nil:
-			return mcp.NewToolResultError(fmt.Sprintf("UNDECIDED: %s was not called, because the check of whether it may be called failed: %v", gate.Tool, err)), nil
+			return mcp.NewToolResultError(fmt.Sprintf("UNDECIDED: %s was not called, because gavel could not check whether it may be called: %v", gate.Tool, err)), nil
 		case begun.Answer != engine.CallGo:
 			return mcp.NewToolResultError(gate.explain(begun)), nil
 		}
@@ -232,7 +232,7 @@ func encodeArguments(req mcp.CallToolRequest) (json.RawMessage, error) {
 func (g Gate) explain(r engine.CallResult) string {
 	switch r.Answer {
 	case engine.CallParked:
-		return fmt.Sprintf("PARKED: %s was not called: a person has to decide it first%s. Make the same call again once it is approved.", g.Tool, describeReview(r.Review))
+		return fmt.Sprintf("PARKED: %s was not called: a person must decide it first%s. Make the same call again once it is approved.", g.Tool, describeReview(r.Review))
 	case engine.CallKnown:
 		switch r.Outcome {
 		case "":
@@ -304,7 +304,7 @@ func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.id == "" {
-		return fmt.Sprintf("Not all steps of %s were recorded."+end, c.gate.Tool)
+		return fmt.Sprintf("Some steps of %s were not recorded."+end, c.gate.Tool)
 	}
 	ctx = context.WithoutCancel(ctx) // the handler has run, so the call must be settled
 	r := engine.SettleRequest{ID: c.instance, CallID: c.id, Outcome: outcome}
@@ -318,7 +318,7 @@ func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req 
 	settled, err := c.gates.engine.SettleCall(ctx, c.principal, r)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("%s was carried out, but that is not recorded: %v."+end, c.gate.Tool, err)
+		return fmt.Sprintf("%s ran, but its outcome was not recorded: %v."+end, c.gate.Tool, err)
 	case settled.Action == "" || settled.Moved:
 		return ""
 	case dataErr != nil:

@@ -99,7 +99,7 @@ func checkCalled(f workflow.Facts, e Event, at int) error {
 	case e.Status == Cancelled:
 		return newIllegalStep("event %d begins a call of a cancelled instance", e.Seq)
 	case c.Repeats != (at >= 0):
-		return newIllegalStep("event %d begins call %s twice, or repeats one that is not known", e.Seq, c.ID)
+		return newIllegalStep("event %d begins call %s twice, or repeats an unknown call", e.Seq, c.ID)
 	case !c.Repeats && (unknown || e.Review != nil):
 		return newIllegalStep("event %d begins a call of %q while the outcome of another is unknown", e.Seq, c.Gate)
 	case c.Repeats && (f.Calls[at].IsOpen() || f.Calls[at].Gate != c.Gate || f.Calls[at].Arguments != c.Arguments || !closesCallReview(f.Calls[at], e)):
@@ -118,9 +118,9 @@ func checkSettled(f workflow.Facts, e Event, at int) error {
 	case c.Outcome == CallUnknown && (!f.Calls[at].IsOpen() || e.Review == nil || e.Review.ID == "" || e.Review.Status != ReviewOpen):
 		return newIllegalStep("event %d settles call %s as unknown, twice or without a review", e.Seq, c.ID)
 	case c.Outcome != CallUnknown && f.Calls[at].IsOpen() != (e.Review == nil):
-		return newIllegalStep("event %d settles call %s, and its review does not fit", e.Seq, c.ID)
+		return newIllegalStep("event %d settles call %s, but its review does not match", e.Seq, c.ID)
 	case c.Outcome != CallUnknown && e.Review != nil && !closesCallReview(f.Calls[at], e):
-		return newIllegalStep("event %d settles call %s, and leaves its review open", e.Seq, c.ID)
+		return newIllegalStep("event %d settles call %s, but leaves its review open", e.Seq, c.ID)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (c *Chain) Add(e Event) error {
 	case e.Revision < c.revision || e.Revision > c.revision+1:
 		return broken("its revision goes from %d to %d", c.revision, e.Revision)
 	case e.PrevHash != c.head:
-		return broken("its previous hash is not that of the event before")
+		return broken("its previous hash is not the hash of the previous event")
 	}
 	schema, body := e.seal.schema, e.seal.body
 	if body == nil {

@@ -70,7 +70,7 @@ func NewSigner(text string) (*Signer, error) {
 		return newSigner(pemName, key)
 	}
 	if _, err := note.NewSigner(text); err != nil {
-		return nil, fmt.Errorf("%w: %w; a private key is PEM, or one whole line %sNAME+ID+KEY", ErrSigningKey, err, privateLabel)
+		return nil, fmt.Errorf("%w: %w; a private key is PEM, or one complete line %sNAME+ID+KEY", ErrSigningKey, err, privateLabel)
 	}
 	// The library has checked the form PRIVATE+KEY+name+id+base64(algorithm, seed).
 	parts := strings.SplitN(text, "+", 5)
@@ -110,7 +110,7 @@ func NewVerifier(text string) (*Verifier, error) {
 	}
 	verifier, err := note.NewVerifier(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; a public key is PEM, or one whole line NAME+ID+KEY", ErrSigningKey, err)
+		return nil, fmt.Errorf("%w: %w; a public key is PEM, or one complete line NAME+ID+KEY", ErrSigningKey, err)
 	}
 	return &Verifier{verifier, text}, nil
 }
@@ -182,7 +182,7 @@ func ReadNoteText(signed string) (string, error) {
 	}
 	for _, s := range unverified.Note.UnverifiedSigs {
 		if raw, err := base64.StdEncoding.DecodeString(s.Base64); err != nil || len(raw) < shortestSignature {
-			return "", fmt.Errorf("%w: a signature that was cut short", ErrNote)
+			return "", fmt.Errorf("%w: truncated signature", ErrNote)
 		}
 	}
 	return unverified.Note.Text, nil

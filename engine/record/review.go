@@ -124,7 +124,7 @@ func checkReview(open []workflow.OpenReview, e Event) error {
 	}
 	switch {
 	case e.Kind.Revises() && len(open) > 0:
-		return newIllegalStep("event %d (%s) past %d open reviews", e.Seq, e.Kind, len(open))
+		return newIllegalStep("event %d (%s) would move past %d open reviews", e.Seq, e.Kind, len(open))
 	case e.Review == nil:
 		if e.Kind == Escalated || e.Kind == Reviewed {
 			return newIllegalStep("event %d (%s) names no review", e.Seq, e.Kind)
@@ -136,7 +136,7 @@ func checkReview(open []workflow.OpenReview, e Event) error {
 			return newIllegalStep("event %d opens a second review of %q", e.Seq, e.Action)
 		}
 		if e.Review.Status != ReviewOpen || e.Review.Digest == "" {
-			return newIllegalStep("event %d opens a review that is %s, or bound to nothing", e.Seq, e.Review.Status)
+			return newIllegalStep("event %d opens a review that is %s or has no digest", e.Seq, e.Review.Status)
 		}
 	case e.Kind == Reviewed && e.Review.Status == ReviewReopened:
 		if at >= 0 || e.Review.By == "" || e.Review.Resolution != "" {
@@ -154,7 +154,7 @@ func checkReview(open []workflow.OpenReview, e Event) error {
 		}
 	case e.Kind == Advanced:
 		if e.Review.Status != ReviewResolved || e.Review.Resolution != judge.Approve || e.Review.By == "" {
-			return newIllegalStep("event %d moves by a review that was not approved", e.Seq)
+			return newIllegalStep("event %d uses a review that was not approved", e.Seq)
 		}
 	default:
 		return newIllegalStep("a %s event with a review", e.Kind)

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrRule reports a definition or a judge configuration that differs from its seal.
-var ErrRule = errors.New("not as it was sealed")
+var ErrRule = errors.New("differs from its seal")
 
 // RuleSeal links a rule (a version of a definition, or a revision of a judge configuration) into the
 // single chain of all rules of a store. The zero value means that the rule was never sealed.

@@ -213,9 +213,9 @@ func checkOrder(prev Instance, e Event) error {
 	changes := moves || e.Kind == Cancelling
 	switch {
 	case e.Workflow != prev.Workflow, e.Kind != Migrated && (e.Version != prev.Version || e.DefinitionHash != prev.DefinitionHash):
-		return newIllegalStep("event %d is of %s version %d, the instance of %s version %d", e.Seq, e.Workflow, e.Version, prev.Workflow, prev.Version)
+		return newIllegalStep("event %d is for %s version %d, but the instance is at %s version %d", e.Seq, e.Workflow, e.Version, prev.Workflow, prev.Version)
 	case e.From != prev.State:
-		return newIllegalStep("event %d (%s) goes from %q, the instance is in %q", e.Seq, e.Kind, e.From, prev.State)
+		return newIllegalStep("event %d (%s) starts from %q, but the instance is in %q", e.Seq, e.Kind, e.From, prev.State)
 	case !moves && e.To != prev.State:
 		return newIllegalStep("event %d (%s) cannot move to %q", e.Seq, e.Kind, e.To)
 	case !changes && e.Status != prev.Status:
@@ -250,17 +250,17 @@ func checkContent(e Event) error {
 	case e.Kind == Escalated && e.Decision.Outcome != judge.Escalate:
 		return newIllegalStep("an escalated event whose decision is %s", e.Decision.Outcome)
 	case (e.Kind == Checkpointed) != (e.Checkpoint != nil):
-		return newIllegalStep("a %s event and its checkpoint do not go together", e.Kind)
+		return newIllegalStep("a %s event with a missing or unexpected checkpoint", e.Kind)
 	case e.Kind.isRestore() != (e.Rollback != nil):
-		return newIllegalStep("a %s event and its rollback do not go together", e.Kind)
+		return newIllegalStep("a %s event with a missing or unexpected rollback", e.Kind)
 	case (e.Kind == Migrated) != (e.Migration != nil):
-		return newIllegalStep("a %s event and its migration do not go together", e.Kind)
+		return newIllegalStep("a %s event with a missing or unexpected migration", e.Kind)
 	case brought != (e.Import != nil) && e.Kind != Checkpointed: // a checkpoint may be imported too
-		return newIllegalStep("a %s event and its import do not go together", e.Kind)
+		return newIllegalStep("a %s event with a missing or unexpected import", e.Kind)
 	case e.Kind != Started && e.Subject != "":
 		return newIllegalStep("a %s event with a subject", e.Kind)
 	case (e.Kind == Truncated) != (e.Truncation != nil):
-		return newIllegalStep("a %s event and its truncation do not go together", e.Kind)
+		return newIllegalStep("a %s event with a missing or unexpected truncation", e.Kind)
 	case e.Truncation != nil && (e.Truncation.UpTo < 1 || e.Truncation.UpTo >= e.Seq || len(e.Truncation.Hash) != 64 || e.Truncation.Count < 1):
 		return newIllegalStep("event %d removes %d events up to %d", e.Seq, e.Truncation.Count, e.Truncation.UpTo)
 	case e.Checkpoint != nil && (e.Checkpoint.ID == "" || e.Checkpoint.Revision != e.Revision || e.Checkpoint.State != e.To):

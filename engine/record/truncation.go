@@ -16,7 +16,7 @@ func NewChainFrom(floor Instance) Chain {
 func VerifyEvent(e Event) error {
 	alone := Chain{instance: e.Instance, seq: e.Seq - 1, revision: e.Revision, head: e.PrevHash}
 	if e.Seq < 1 {
-		return &BrokenError{Instance: e.Instance, Seq: e.Seq, How: "an event is numbered from 1"}
+		return &BrokenError{Instance: e.Instance, Seq: e.Seq, How: "events are numbered from 1"}
 	}
 	return alone.Add(e)
 }
@@ -93,7 +93,7 @@ func CheckAppend(expect int64, events []Event, next Instance) error {
 		case e.seal.body == nil || e.Hash == "":
 			return newIllegalStep("event %d of instance %s is not sealed", e.Seq, e.Instance)
 		case e.Instance != next.ID || e.Seq != expect+1+int64(i):
-			return newIllegalStep("event %d of instance %s in place of event %d of %s", e.Seq, e.Instance, expect+1+int64(i), next.ID)
+			return newIllegalStep("event %d of instance %s where event %d of %s is expected", e.Seq, e.Instance, expect+1+int64(i), next.ID)
 		case i > 0 && e.PrevHash != events[i-1].Hash:
 			return newIllegalStep("event %d of instance %s does not follow the one before", e.Seq, e.Instance)
 		case len(e.seal.body) > MaxEvent:
@@ -103,7 +103,7 @@ func CheckAppend(expect int64, events []Event, next Instance) error {
 	last := events[len(events)-1]
 	switch {
 	case next.Seq != last.Seq || next.Revision != last.Revision || next.Head != last.Hash:
-		return newIllegalStep("instance %s is at %d, its last event at %d", next.ID, next.Seq, last.Seq)
+		return newIllegalStep("instance %s has seq %d, but its last event has %d", next.ID, next.Seq, last.Seq)
 	case len(next.Context) > MaxContext:
 		return fmt.Errorf("%w: a context of %d bytes; the limit is %d", ErrTooLarge, len(next.Context), MaxContext)
 	}

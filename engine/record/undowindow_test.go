@@ -20,7 +20,7 @@ func TestTheEndOfAHistoryIsEnough(t *testing.T) {
 				got, known := find(part)
 				want, found := find(whole)
 				if known && (!found || got.Before != want.Before || got.Event.Revision != want.Event.Revision || (got.Event.Call == nil) != (want.Event.Call == nil)) {
-					t.Fatalf("from event %d the last %s is of revision %d, want %d", first, name, got.Event.Revision, want.Event.Revision)
+					t.Fatalf("from event %d the last %s belongs to revision %d, want %d", first, name, got.Event.Revision, want.Event.Revision)
 				}
 			}
 			for revision := part.FirstRevision(); !part.IsIncomplete() && revision > 0 && revision <= events[len(events)-1].Revision; revision++ {

@@ -134,7 +134,7 @@ func (r *runner) runAll() error {
 	r.compareDecision(want, started.Position, started.Decision)
 	if started.ID == "" {
 		if len(r.test.Steps) > 0 && len(r.report.Problems) == 0 {
-			r.addProblem(r.test.Line, "the start was refused, so the steps cannot be taken")
+			r.addProblem(r.test.Line, "the start was refused, so the steps did not run")
 		}
 		return nil
 	}
@@ -218,16 +218,16 @@ func (r *runner) compareDecision(want Expect, pos engine.Position, d engine.Deci
 		r.addProblem(want.Line, "expected %s, got %s by %s%s", want.Outcome, d.Outcome, d.DecidedBy, why)
 	}
 	if want.State != "" && want.State != pos.State {
-		r.addProblem(want.Line, "expected the state %q, it is %q%s", want.State, pos.State, why)
+		r.addProblem(want.Line, "expected the state %q, got %q%s", want.State, pos.State, why)
 	}
 	if want.Complete != nil && *want.Complete != pos.Complete {
-		r.addProblem(want.Line, "expected complete to be %v, it is %v", *want.Complete, pos.Complete)
+		r.addProblem(want.Line, "expected complete to be %v, got %v", *want.Complete, pos.Complete)
 	}
 	if want.DecidedBy != "" && want.DecidedBy != d.DecidedBy {
 		r.addProblem(want.Line, "expected the decision by %q, got %q", want.DecidedBy, d.DecidedBy)
 	}
 	if want.Assurance != "" && want.Assurance != d.Assurance {
-		r.addProblem(want.Line, "expected the assurance %q, it is %q", want.Assurance, d.Assurance)
+		r.addProblem(want.Line, "expected the assurance %q, got %q", want.Assurance, d.Assurance)
 	}
 	got := findingCodes(d.Findings)
 	for _, code := range want.Codes {
@@ -262,7 +262,7 @@ func (r *runner) compareContext(want Expect, id string) error {
 		case !ok:
 			r.addProblem(want.Line, "expected %q in the context, it is missing", key)
 		case !document.Known(keys[key]).Equal(document.Known(got)):
-			r.addProblem(want.Line, "expected %q in the context to be %s, it is %s", key, keys[key], got)
+			r.addProblem(want.Line, "expected %q in the context to be %s, got %s", key, keys[key], got)
 		}
 	}
 	return nil

@@ -124,7 +124,7 @@ func Parse(path string, doc []byte) (File, error) {
 	_ = o.String("$schema") // for editors
 	items := o.Items("tests")
 	if n := o.Value("tests"); n != nil && n.Kind == document.Array && len(items) == 0 {
-		o.Fail(n, "a file of tests has at least one")
+		o.Fail(n, "a test file needs at least one test")
 	}
 	names := map[string]bool{}
 	for _, item := range items {
@@ -165,7 +165,7 @@ func readStep(o *document.ObjectReader, line int) Step {
 	case s.Review == nil:
 		o.Require("action")
 	case o.Has("action"):
-		o.Fail(o.Value("review"), "a step is an action or a review; make them two steps")
+		o.Fail(o.Value("review"), "a step is either an action or a review; split it into two steps")
 	}
 	o.Require("expect")
 	if o.Has("evidence") {
@@ -225,7 +225,7 @@ func readModel(o *document.ObjectReader) *Model {
 	if c := m.FloatPtr("confidence"); c != nil {
 		out.Confidence = *c
 		if !(*c >= 0 && *c <= 1) {
-			m.Fail(m.Value("confidence"), "confidence is 0 to 1")
+			m.Fail(m.Value("confidence"), "confidence must be 0 to 1")
 		}
 	}
 	if m.Node() != nil && out.Outcome == "" && !out.Unavailable {
@@ -242,7 +242,7 @@ func readExpect(o *document.ObjectReader, line int) Expect {
 		Codes: o.OneOrMore("codes"), Says: o.String("says"), Context: readObject(o, "context"),
 	}
 	if n := o.Node(); n != nil && len(n.Members) == 0 {
-		o.Fail(n, "nothing is expected here; give at least an outcome or a state")
+		o.Fail(n, "expect is empty; give at least an outcome or a state")
 	}
 	o.Unknown()
 	return e
@@ -284,7 +284,7 @@ func coverageCase(r Report, least float64) junit.Case {
 	c := junit.Case{Name: "coverage", Class: r.Workflow, File: r.Path, Line: 1, Time: formatSeconds(0)}
 	if made := r.Coverage.Transitions; made.Percent() < least {
 		c.Failure = &junit.Words{
-			Message: fmt.Sprintf("%.0f %% of the transitions were made, %v %% are asked for", made.Percent(), least),
+			Message: fmt.Sprintf("%.0f %% of the transitions were made, but %v %% are required", made.Percent(), least),
 			Text:    "not made: " + strings.Join(made.Missing, ", "),
 		}
 	}

@@ -160,7 +160,7 @@ func TestParseRefuses(t *testing.T) {
 		"no tests":              {"workflow: w\ntests: []\n", "at least one"},
 		"twice":                 {"workflow: w\ntests:\n- {name: a, steps: []}\n- {name: a, steps: []}\n", "duplicate test name"},
 		"no expectation":        {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x}\n", "expect"},
-		"an empty one":          {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {}}\n", "nothing is expected"},
+		"an empty one":          {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {}}\n", "expect is empty"},
 		"unknown outcome":       {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {outcome: ok}}\n", "approve"},
 		"model of nothing":      {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, model: {}, expect: {state: b}}\n", "outcome"},
 		"too sure a model":      {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, model: {outcome: approve, confidence: 2}, expect: {state: b}}\n", "0 to 1"},

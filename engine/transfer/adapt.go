@@ -53,7 +53,7 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 	if d.Name != out.Name {
 		renamed := []workflow.Issue{{
 			Rule: "value", Severity: workflow.SeverityWarning, Path: "/name",
-			Message: fmt.Sprintf("a workflow cannot be called %.200q here: it is imported as %q", out.Name, d.Name),
+			Message: fmt.Sprintf("%.200q is not a valid workflow name: it is imported as %q", out.Name, d.Name),
 		}}
 		workflow.Relocate(renamed, in.File, in.Document)
 		changes = append(renamed, changes...)

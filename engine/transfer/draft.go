@@ -124,7 +124,7 @@ func (d *draft) noteCalls() {
 		d.addNote("the call %.80q of %.80q was not settled, and this store does not track it: find out whether it happened before calling the tool again", id, gateOf[id])
 	}
 	if len(gates) > 0 {
-		d.addNote("calls that were made before do not count toward maxCalls here (%.200q)", strings.Join(gates, ", "))
+		d.addNote("calls made before the import do not count toward maxCalls (%.200q)", strings.Join(gates, ", "))
 	}
 }
 
@@ -141,7 +141,7 @@ func (d *draft) addStart(counts bool) error {
 		}
 	}
 	if len(d.in.Lines) == 0 {
-		d.addNote("there is no history, only the present state")
+		d.addNote("no history, only the present state")
 	} else if len(context) > 0 {
 		d.addNote("the log has no start: the start context holds the fields that no line sets (%s)", nameMembers(context))
 	}
@@ -154,7 +154,7 @@ func (d *draft) addLine(line Line, counts bool) error {
 		at: fmt.Sprintf("%s:%d", d.in.Log, line.Number), line: line.Number, hash: line.Hash, time: line.Time, counts: counts, kind: line.Kind, call: line.Call,
 	}
 	if line.To == "" {
-		return fmt.Errorf("%s: it does not name the state that it led to", from.at)
+		return fmt.Errorf("%s: the resulting state is missing", from.at)
 	}
 	ev := record.Event{Kind: record.Imported, Action: line.Action, To: line.To, Status: d.statusIn(line.To, line.Cancelled), Patch: line.Data}
 	if line.From != "" && line.From != d.inst.State && d.inst.Seq > 0 {
@@ -285,7 +285,7 @@ func (d *draft) addEvent(ev record.Event, from source) error {
 		return fmt.Errorf("%s: %w: a context of %d bytes; the limit is %d", from.at, record.ErrTooLarge, n, most)
 	}
 	if d.bytes += len(ev.Patch); d.bytes > MaxBytes {
-		return fmt.Errorf("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", from.at, MaxBytes)
+		return fmt.Errorf("%s: the changes up to this line exceed the limit of %d bytes for one instance", from.at, MaxBytes)
 	}
 	d.events, d.inst, d.time = append(d.events, sealed), next, sealed.Time
 	return nil

@@ -77,8 +77,8 @@ func Export(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 		}
 		if name != "" && name != inst.Workflow {
 			return Exported{}, &engine.Error{
-				Code: engine.CodeInvalidArgument, Path: "/workflow", Message: fmt.Sprintf("The instance %s is of the workflow %q, not of %q.", inst.ID, inst.Workflow, name),
-				Hint: "Give one of the two.",
+				Code: engine.CodeInvalidArgument, Path: "/workflow", Message: fmt.Sprintf("The instance %s belongs to the workflow %q, not to %q.", inst.ID, inst.Workflow, name),
+				Hint: "Give only one of the two.",
 			}
 		}
 		name, one = inst.Workflow, &inst

@@ -217,7 +217,7 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 		return ImportReport{}, err
 	}
 	if req.Source == "" {
-		return ImportReport{}, engine.MissingField("source", "Name the folder or program that the histories come from.")
+		return ImportReport{}, engine.MissingField("source", "Set it to the folder or program that the histories come from.")
 	}
 	req.Owner = cmp.Or(req.Owner, p.ID)
 	owner := p
@@ -366,15 +366,15 @@ func (im *importer) findDefinition(ctx context.Context, in Instance) (version, e
 		if v := im.versions[versionKey{name: in.Workflow}]; v.def != nil {
 			return v, nil
 		}
-		return version{}, fmt.Errorf("its definition %s was refused; fix it and import again", refused.File)
+		return version{}, fmt.Errorf("its definition %s was rejected; fix it and import again", refused.File)
 	}
 	v, err := im.findVersion(ctx, in.Workflow, in.DefinitionHash)
 	switch {
 	case err != nil || v.def != nil:
 	case in.DefinitionHash != "":
-		err = fmt.Errorf("the version of %q that it had (%.19s...) is neither in the folder nor in the store", in.Workflow, in.DefinitionHash)
+		err = fmt.Errorf("its version of %q (%.19s...) is neither in the folder nor in the store", in.Workflow, in.DefinitionHash)
 	default:
-		err = fmt.Errorf("there is no definition %q, neither in the folder nor in the store", in.Workflow)
+		err = fmt.Errorf("the definition %q is neither in the folder nor in the store", in.Workflow)
 	}
 	return v, err
 }
@@ -390,14 +390,14 @@ func isKeptID(id string) bool { return len(id) <= maxImportID && keptID().MatchS
 // importInstance writes the whole history of an instance and sets the result in out.
 func (im *importer) importInstance(ctx context.Context, in Instance, out *InstanceReport) error {
 	if !isKeptID(in.ID) {
-		return fmt.Errorf("the id %.80q cannot be kept: an id has letters, digits, '_', '-' and single dots, and at most %d bytes", in.ID, maxImportID)
+		return fmt.Errorf("the id %.80q is not valid: use letters, digits, '_', '-' and single dots, at most %d bytes", in.ID, maxImportID)
 	}
 	v, err := im.findDefinition(ctx, in)
 	if err != nil {
 		return err
 	}
 	if _, known := v.def.States[in.State]; !known {
-		return fmt.Errorf("it is in %.80q, which is no state of %s", in.State, v.def.Name)
+		return fmt.Errorf("its state %.80q is not a state of %s", in.State, v.def.Name)
 	}
 	switch _, err := im.db.Load(ctx, in.ID); {
 	case err == nil:

@@ -38,7 +38,7 @@ import (
 // Errors of a Keyring; check them with errors.Is.
 var (
 	// ErrUnreadable: a sealed value cannot be opened: wrong key, wrong position, or incomplete.
-	ErrUnreadable = errors.New("a sealed value does not open")
+	ErrUnreadable = errors.New("a sealed value cannot be opened")
 	// ErrDamagedKey is an ErrUnreadable: a data key does not unwrap although its wrapping key is right.
 	ErrDamagedKey = fmt.Errorf("%w: its data key is damaged", ErrUnreadable)
 	// ErrDestroyed: the instance's key was destroyed, so nothing can be sealed for it.
@@ -147,7 +147,7 @@ func (w wrapper) seal(key []byte, row *store.DataKey) {
 
 func (w wrapper) open(row store.DataKey) ([]byte, error) {
 	if row.Under != w.id {
-		return nil, fmt.Errorf("%w: data key %d of %s is wrapped with the key %q, and this one is %q", ErrUnreadable, row.Number, row.Instance, row.Under, w.id)
+		return nil, fmt.Errorf("%w: data key %d of %s is wrapped with the key %q, but the configured key is %q", ErrUnreadable, row.Number, row.Instance, row.Under, w.id)
 	}
 	key, err := w.cipher.Open(nil, nil, row.Wrapped, bindKey(row))
 	if err != nil || len(key) != keySize {
@@ -267,13 +267,13 @@ func splitSealed(text string) (key int, seq int64, sealed []byte, err error) {
 	number, rest, whole := strings.Cut(rest, ":")
 	event, rest, also := strings.Cut(rest, ":")
 	if !ok || !whole || !also {
-		return 0, 0, nil, fmt.Errorf("%w: it is not of a form that is known here", ErrUnreadable)
+		return 0, 0, nil, fmt.Errorf("%w: unknown form", ErrUnreadable)
 	}
 	key, keyErr := strconv.Atoi(number)
 	seq, seqErr := strconv.ParseInt(event, 10, 64)
 	sealed, err = encoding.DecodeString(rest)
 	if keyErr != nil || seqErr != nil || err != nil || key < 1 {
-		return 0, 0, nil, fmt.Errorf("%w: it is not whole", ErrUnreadable)
+		return 0, 0, nil, fmt.Errorf("%w: it is incomplete or malformed", ErrUnreadable)
 	}
 	return key, seq, sealed, nil
 }
@@ -343,7 +343,7 @@ func (o *opener) openValue(ctx context.Context, pointer, text string) (json.RawM
 	case err != nil:
 		return nil, err
 	case o.at.seq != 0 && seq != o.at.seq:
-		return nil, fmt.Errorf("%w: it is of event %d, not of %d", ErrUnreadable, seq, o.at.seq)
+		return nil, fmt.Errorf("%w: it belongs to event %d, not to event %d", ErrUnreadable, seq, o.at.seq)
 	case o.key == nil || o.key.row.Number != number:
 		o.key, err = o.k.find(ctx, o.at.instance, number)
 	}
@@ -360,7 +360,7 @@ func (o *opener) openValue(ctx context.Context, pointer, text string) (json.RawM
 	at.seq = seq
 	value, err := o.key.cipher.Open(nil, nil, sealed, at.bind(pointer))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it was changed, or is of another place", ErrUnreadable)
+		return nil, fmt.Errorf("%w: it was changed, or belongs to another position", ErrUnreadable)
 	}
 	return value, nil
 }

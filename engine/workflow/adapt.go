@@ -37,8 +37,8 @@ func Adapt(source string, doc []byte) (adapted []byte, changes []Issue) {
 			actions = append(actions, action, m.Key+"."+action)
 		}
 	}
-	a.dropUnknownChecks(root.Get("stateValidators"), root.Get("states").Keys(), "the checks of the unknown state %s are left out")
-	a.dropUnknownChecks(root.Get("transitionValidators"), actions, "the validator of the unknown action %s is left out")
+	a.dropUnknownChecks(root.Get("stateValidators"), root.Get("states").Keys(), "the checks of the unknown state %s are removed")
+	a.dropUnknownChecks(root.Get("transitionValidators"), actions, "the validator of the unknown action %s is removed")
 	if len(a.edits) == 0 {
 		return doc, nil
 	}
@@ -124,13 +124,13 @@ func (a *adapter) dropUnknownKeys(n *document.Node, g *objectGrammar) {
 		onlyDescribes := m.Key == "comment" && m.Value.Kind != document.String || m.Key == "tags" && !isStringMap(m.Value)
 		switch {
 		case isKnown && (onlyDescribes || m.Value.Kind == document.Null && !slices.Contains(g.required, m.Key)):
-			a.change("type", m.Value.Path(), removeMember(n, m.Key), "%s is left out: it has another type here", quoteName(m.Key))
+			a.change("type", m.Value.Path(), removeMember(n, m.Key), "%s is removed: it has a different type here", quoteName(m.Key))
 		case !isKnown && notSupported[m.Key] == "" && document.Suggest(m.Key, known) == "":
 			unknown = append(unknown, m.Key)
 		}
 	}
 	if len(unknown) > 0 {
-		a.change("unknown-key", n.Get(unknown[0]).Path(), removeMember(n, unknown...), "unknown keys are left out: %s", quoteNames(unknown))
+		a.change("unknown-key", n.Get(unknown[0]).Path(), removeMember(n, unknown...), "unknown keys are removed: %s", quoteNames(unknown))
 	}
 }
 

@@ -59,7 +59,7 @@ var (
 // AddStateKey adds a key to the format of definitions. Call it from an init function.
 func AddStateKey(k StateKey) {
 	if slices.Contains(stateObject.listKeys(), k.Name) {
-		panic(fmt.Sprintf("states have a key %q already", k.Name))
+		panic(fmt.Sprintf("states already have a key %q", k.Name))
 	}
 	addedKeys, addedRules, Codes = append(addedKeys, k), append(addedRules, k.Rules...), append(Codes, k.Codes...)
 	stateObject.keys = append(stateObject.keys, ObjectKey{k.Name, k.Doc, `{"$ref":"#/$defs/` + k.Name + `"}`})

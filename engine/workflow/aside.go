@@ -96,7 +96,7 @@ func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 const maxWhy = 300
 
 func refusingScript(why string) string {
-	reason := fmt.Sprintf("An import has set this action aside, because the definition is not valid (%.*s). Ask an operator to correct it.", maxWhy, why)
+	reason := fmt.Sprintf("This action is disabled because the imported definition is not valid (%.*s). Ask an operator to fix it.", maxWhy, why)
 	return "() => ({ valid: false, reason: " + quoteJSON(reason) + " })"
 }
 

@@ -41,7 +41,7 @@ func (d *Definition) FindCallObstacles(r CallRule, state, ended string, f Facts,
 	case !slices.Contains(r.States, state):
 		return []validators.Finding{{
 			Code:    CodeCallState,
-			Message: fmt.Sprintf("%s may be called in the state %s; the instance is in %s.", r.Gate, quoteNames(r.States), quoteName(state)),
+			Message: fmt.Sprintf("%s may be called only in the state %s, but the instance is in %s.", r.Gate, quoteNames(r.States), quoteName(state)),
 			Hint:    fmt.Sprintf("Bring the instance there first; possible now: %s.", quoteNames(d.NextActions(state, ""))),
 		}}
 	}

@@ -435,6 +435,6 @@ var Codes = []CodeInfo{
 	{CodeCallUnknown, "It is unknown whether an earlier call of the tool happened.", "Wait until a person decides that in its review."},
 	{CodeCallUnsettled, "Another call is open; the instance cannot move until it ends.", "Wait for its answer."},
 	{CodeGateMisfit, "The gate names a state or an action that the instance's version of the workflow does not have.", "Tell the operator."},
-	{CodeNotFinished, "The agent wants to end, and the instance is not in a state in which it may.", "Take the step that the finding names."},
+	{CodeNotFinished, "The agent wants to end, but the instance is not in a state in which it may.", "Take the step that the finding names."},
 	{CodeFrozenField, "The data would change a field that an earlier transition froze.", "Leave the field out, or send its current value."},
 }

@@ -240,7 +240,7 @@ func (p *parser) parseRetention(o *document.ObjectReader) Retention {
 	}
 	r := Retention{Events: p.parseDuration(c, "events", maxDuration)}
 	if r.Events != 0 && r.Events < MinRetention {
-		p.rejectValue(c.Value("events"), "events must be at least 7d, the time for which every history is kept whole")
+		p.rejectValue(c.Value("events"), "events must be at least 7d, the minimum time for which every complete history is kept")
 		r.Events = 0
 	}
 	return r

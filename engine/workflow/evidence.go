@@ -322,7 +322,7 @@ func checkEvidenceArguments(s *linter) {
 				s.addIssue(path+"/arguments", "%s takes %s, which no transition freezes, so the caller of an earlier action chooses the lookup; let an earlier transition freeze %s",
 					quoteName(e.Name), r, pointer)
 			case r.Root == "data" && !slices.Contains(t.RequiredFields, r.Tokens[0]) && len(t.Schema) == 0:
-				s.addIssue(path+"/arguments", "%s takes %s, which nothing requires; add %q to requiredFields",
+				s.addIssue(path+"/arguments", "%s uses %s, which nothing requires; add %q to requiredFields",
 					quoteName(e.Name), r, r.Tokens[0])
 			}
 		}

@@ -68,7 +68,7 @@ var documentObject = objectGrammar{
 		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * matches every key or element.", aPointers},
 		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
 		{"retention", "How long the records of an instance are kept after it has ended. Only in definitions owned by an operator. Absent: forever.", `{"$ref":"#/$defs/retention"}`},
-		{"access", "Who deals with an instance: shared is every agent with the right to the workflow. Only in definitions owned by an operator. Absent: the agent that started it.", `{"enum":["shared"]}`},
+		{"access", "Who may read and move an instance: shared means every agent with the right to the workflow. Only in definitions owned by an operator. Absent: the agent that started it.", `{"enum":["shared"]}`},
 		{"agents", "What agents may do with this definition, if an operator owns it, beyond following it.", `{"$ref":"#/$defs/agents"}`},
 		{"$schema", "The schema that editors check this document against; nothing reads it.", anyString},
 	},
@@ -99,7 +99,7 @@ var transitionObject = objectGrammar{
 		{"notBy", "An action, or several, whose performer may not perform this one on the same instance.", `{"anyOf":[` + aLabel + `,{"type":"array","items":` + aLabel + `}]}`},
 		{"writes", "The top-level keys of context that the action may set. Absent: any that is not frozen.", strList},
 		{"freezes", "JSON pointers to fields that no one may change after this transition.", aPointers},
-		{"reference", "What data that meet the criteria look like, shown to the model.", `{"type":"string","maxLength":4000}`},
+		{"reference", "An example of data that meets the criteria, shown to the model.", `{"type":"string","maxLength":4000}`},
 		{"exemplars", "At most three decided cases, shown to the model.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/exemplar"}}`},
 		{"evidence", "Facts that the gate fetches itself before it decides, instead of trusting the data. Only in definitions owned by an operator.", `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/evidence"}}`},
 	}, settingKeys...),
@@ -170,10 +170,10 @@ var settingKeys = []ObjectKey{
 
 var panelObject = objectGrammar{
 	name: "panel",
-	doc:  "Several models that judge the same move, each by itself. One that does not answer counts for neither side.",
+	doc:  "Several models that judge the same move independently. A model that does not answer counts for neither side.",
 	keys: []ObjectKey{
 		{"models", "The names of two to nine models that an operator configured.", `{"type":"array","minItems":2,"maxItems":9,"uniqueItems":true,"items":{"type":"string","minLength":1}}`},
-		{"rule", "Which approvals approve: all (the default), majority (more than half of the models), or weighted (more than half of the weights). More than half against reject; anything between goes to a person.", `{"enum":["all","majority","weighted"]}`},
+		{"rule", "Which approvals are needed: all (the default), majority (more than half of the models), or weighted (more than half of the weights). More than half against it rejects; anything in between goes to a person.", `{"enum":["all","majority","weighted"]}`},
 		{"weights", "With weighted: a number above 0 for each model, in their order.", `{"type":"array","items":{"type":"number","exclusiveMinimum":0,"maximum":1000}}`},
 	},
 	required: []string{"models"},
@@ -226,7 +226,7 @@ var proofObject = objectGrammar{
 	keys: []ObjectKey{
 		{"minWords", "Minimum number of words, 1 to 50. Default 4.", `{"type":"integer","minimum":1,"maximum":50}`},
 		{"figure", "true demands a digit in it.", aBoolean},
-		{"pattern", "A regular expression (RE2) that it matches.", `{"type":"string","minLength":1,"maxLength":500}`},
+		{"pattern", "A regular expression (RE2) that it must match.", `{"type":"string","minLength":1,"maxLength":500}`},
 		{"from", "Its source: data, context, evidence, or a JSON pointer into one, such as /data/comments.", `{"type":"string","pattern":"^(data|context|evidence|/(data|context|evidence)/.+)$"}`},
 	},
 }
@@ -242,10 +242,10 @@ var fileObject = objectGrammar{
 
 var agentsObject = objectGrammar{
 	name: "agents",
-	doc:  "What agents may do with an operator's definition. Moves with an effect outside stay the operator's to take back.",
+	doc:  "What agents may do with an operator's definition. Only the operator can take back moves with external effects.",
 	keys: []ObjectKey{
 		{"rollback", "They may roll back, undo and redo moves of their own instances. Default: false.", aBoolean},
-		{"redefine", "They may define new versions, which everybody's new instances follow. Default: false.", aBoolean},
+		{"redefine", "They may define new versions, which all new instances follow. Default: false.", aBoolean},
 		{"configureJudge", "How they may change the judge of their own instances: tighten (the default), set (enabled, strictMode, minConfidence and useLLM freely), or none.", `{"enum":["none","set","tighten"]}`},
 	},
 }

@@ -60,7 +60,7 @@ func listParseRules() []Rule {
 		{ID: "number", Doc: "A number would change when read as a 64-bit float."},
 		{ID: "depth", Doc: "Objects and arrays are nested too deep."},
 		{ID: "size", Doc: "The definition, one of its scripts or the list of issues is too long."},
-		{ID: "file", Doc: "A file that the definition names cannot be read, or a file is named where only an operator who loads from disk may."},
+		{ID: "file", Doc: "A file that the definition names cannot be read, or the definition was not loaded from disk by an operator and must not name files."},
 		{ID: "unsupported", Doc: "The document uses a part of YAML that JSON cannot express."},
 		{ID: "unknown-key", Doc: "A key is not part of the format."},
 		{ID: "not-supported", Doc: "A key names a feature of other judges that this one does not have."},
@@ -397,7 +397,7 @@ func (d *Definition) ListSchemas(owner validators.Owner) []SchemaPlace {
 		}
 		place := SchemaPlace{Path: part.schema, Line: d.FindLine(part.schema), Why: validators.FindSandboxing(owner, part.checks.Schema)}
 		if place.Sandbox = place.Why != ""; !place.Sandbox {
-			place.Why = "it takes time in proportion to the data"
+			place.Why = "its running time is proportional to the data"
 		}
 		out = append(out, place)
 	}

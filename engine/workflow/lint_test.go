@@ -95,7 +95,7 @@ var lintCases = []struct {
 	{name: "reference, exemplars and samples of a transition", doc: machine("", "", `"reference":"r","exemplars":[{"data":{},"outcome":"reject"}],"prompt":"v1","samples":3`, "", ""), issues: "criteria-without-llm /states/a/transitions/go/reference 4, criteria-without-llm /states/a/transitions/go/exemplars 4, criteria-without-llm /states/a/transitions/go/prompt 4, criteria-without-llm /states/a/transitions/go/samples 4"},
 	{name: "criteria of all", doc: machine(`"judgeConfig":{"criteria":["c"]}`, "", "", "", ""), issues: "criteria-without-llm /judgeConfig/criteria 2"},
 	{name: "criteria of all, asked by one", doc: machine(`"judgeConfig":{"criteria":["c"]}`, "", `"useLLM":true`, "", ""), models: []string{"m"}},
-	{name: "a criterion for evidence that nothing fetches", doc: machine("", "", `"useLLM":true,"criteria":[{"text":"the tests passed","basis":"evidence"}]`, "", ""), models: []string{"m"}, issues: "never-approves /states/a/transitions/go/criteria 4", says: "fetches none"},
+	{name: "a criterion for evidence that nothing fetches", doc: machine("", "", `"useLLM":true,"criteria":[{"text":"the tests passed","basis":"evidence"}]`, "", ""), models: []string{"m"}, issues: "never-approves /states/a/transitions/go/criteria 4", says: "fetches no evidence"},
 	{name: "bar above an uncalibrated model", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"strictMode":true,"minConfidence":0.9}`, "", "", "", ""), models: []string{"m"}, issues: "never-approves /judgeConfig/minConfidence 2", says: "0.892"},
 	{name: "an outage with a criterion for evidence", doc: machine("", "", `"useLLM":true,"criteria":[{"text":"the tests passed","basis":"evidence"}],"evidence":[{"name":"ci","source":"ci"}]`, "", ""), models: []string{"m"}, sources: []string{"ci"}, operator: true, issues: "outage-refuses /states/a/transitions/go/criteria 4", says: "refused (judge_unavailable)"},
 	{name: "its outage goes to a person", doc: machine("", "", `"useLLM":true,"onJudgeUnavailable":"escalate","criteria":[{"text":"the tests passed","basis":"evidence"}],"evidence":[{"name":"ci","source":"ci"}]`, "", ""), models: []string{"m"}, sources: []string{"ci"}, operator: true},
@@ -296,7 +296,7 @@ func TestListSchemas(t *testing.T) {
 	d := parse(t, machine(`"inputSchema":{"uniqueItems":true}`, "", `"schema":{"properties":{"a":{"$ref":"#"}}}`, "", ""))
 	for trusted, want := range map[bool][]workflow.SchemaPlace{
 		true: {
-			{Path: "/inputSchema", Line: 2, Why: "it takes time in proportion to the data"},
+			{Path: "/inputSchema", Line: 2, Why: "its running time is proportional to the data"},
 			{Path: "/states/a/transitions/go/schema", Line: 4, Sandbox: true, Why: `it refers to itself at "/properties/a/$ref"`},
 		},
 		false: {

@@ -373,7 +373,7 @@ func (p *parser) parsePanel(o *document.ObjectReader) *judge.Panel {
 	}
 	for _, other := range []string{"model", "samples"} {
 		if o.Has(other) {
-			p.rejectValue(o.Value(other), "a panel judges instead of %s; remove one of the two", other)
+			p.rejectValue(o.Value(other), "a panel replaces %s; remove one of the two", other)
 		}
 	}
 	return panel
@@ -533,7 +533,7 @@ func (p *parser) parseProof(c *document.ObjectReader) judge.Proof {
 		}
 	}
 	if _, err := regexp.Compile(out.Pattern); err != nil {
-		p.rejectValue(o.Value("pattern"), "the pattern is no regular expression (RE2): %v", err)
+		p.rejectValue(o.Value("pattern"), "the pattern is not a valid regular expression (RE2): %v", err)
 	} else if len(out.Pattern) > maxProofPattern {
 		p.rejectValue(o.Value("pattern"), "the pattern has %d bytes; at most %d are allowed", len(out.Pattern), maxProofPattern)
 	}

@@ -29,7 +29,7 @@ func checkProofs(s *linter) {
 				}
 			}
 			if !r.Proofs[text].CanMeet(boundFields(t.Schema, quoted), field == "") {
-				s.addIssue(s.settingPath(from, t, "criteria"), "no value of %s that the schema allows has the quote that %s takes: it is never met; demand less, or allow longer values", quoteNames(quoted), quoteName(text))
+				s.addIssue(s.settingPath(from, t, "criteria"), "no value of %s that the schema allows contains the quote that %s demands, so the criterion is never met; demand less, or allow longer values", quoteNames(quoted), quoteName(text))
 			}
 		}
 	})

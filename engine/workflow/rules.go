@@ -58,7 +58,7 @@ func listCompileRules() [4]Rule {
 		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", reportProblems(badSchema)},
 		{"script-invalid", SeverityError, "A validator or condition does not compile, or does not end within its limits on {}.", reportProblems(badScript)},
 		{"field-invalid", SeverityError, "A required field is not a key, dotted name or JSON pointer.", reportProblems(badField)},
-		{"script-throws", SeverityWarning, "A script gives no answer on data with the required fields alone, or on {} where none is required.", reportProblems(throwingScript)},
+		{"script-throws", SeverityWarning, "A script gives no answer for data with only the required fields, or for {} if none is required.", reportProblems(throwingScript)},
 	}
 }
 
@@ -449,7 +449,7 @@ func checkOutage(s *linter) {
 		text := r.EvidenceOnly()
 		if r.Enabled && r.UseLLM && r.OnJudgeUnavailable == judge.UnavailableStructural && text != "" && len(t.Evidence) > 0 {
 			s.addIssue(s.settingPath(from, t, "criteria"),
-				"while no model can be asked such a move is refused (judge_unavailable), because only a quote from fetched evidence meets %s; with \"escalate\" a person decides", quoteName(text))
+				"while no model is available, such a move is refused (judge_unavailable), because only a quote from fetched evidence meets %s; with \"escalate\" a person decides", quoteName(text))
 		}
 	})
 }
@@ -458,7 +458,7 @@ func checkApprovable(s *linter) {
 	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
 		asks := r.Enabled && r.UseLLM
 		if text := r.EvidenceOnly(); asks && text != "" && len(t.Evidence) == 0 {
-			s.addIssue(s.settingPath(from, t, "criteria"), "only a quote from fetched evidence proves %s, and this transition fetches none: it is never met; add \"evidence\"", quoteName(text))
+			s.addIssue(s.settingPath(from, t, "criteria"), "this transition fetches no evidence, but only a quote from fetched evidence proves %s: the criterion is never met; add \"evidence\"", quoteName(text))
 		}
 		if best := r.BestTogether(); asks && r.StrictMode && r.MinConfidence > best && len(r.Cascade) == 0 {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
@@ -521,7 +521,7 @@ func checkRequiredWritable(s *linter) {
 		for i, name := range t.RequiredFields {
 			if !writes[firstField(name)] && !writes[name] {
 				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), "requiredFields", strconv.Itoa(i)),
-					"%s is required and %s may not be written: no data can satisfy both; add it to writes", quoteName(name), quoteName(firstField(name)))
+					"%s is required, but %s may not be written: no data can satisfy both; add it to writes", quoteName(name), quoteName(firstField(name)))
 			}
 		}
 	})
@@ -536,7 +536,7 @@ func checkFieldReads(s *linter) {
 		s.visitScripts(from, t, func(path, source string) {
 			for _, name := range s.findUnguardedReads(source) {
 				if !slices.Contains(promised, name) {
-					s.addIssue(path, "the script reads data.%s, which nothing requires: without it the script sees undefined; add it to requiredFields or write data.%s?.", name, name)
+					s.addIssue(path, "the script reads data.%s, which nothing requires: if it is absent, the script sees undefined; add it to requiredFields or write data.%s?.", name, name)
 				}
 			}
 		})

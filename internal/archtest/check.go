@@ -38,7 +38,7 @@ func Check(f File) []string {
 	}
 	var out []string
 	if !f.Test && f.Lines > maxLines {
-		out = append(out, fmt.Sprintf("%s: %d lines; more than %d is two things in one file", f.Path, f.Lines, maxLines))
+		out = append(out, fmt.Sprintf("%s: %d lines; split it: the limit is %d", f.Path, f.Lines, maxLines))
 	}
 	if f.External {
 		return out
@@ -71,7 +71,7 @@ func checkOwn(f File, law Package, rel string) []string {
 	if f.Test && isSupportFor(rel, law) {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: %s may not import %s: calls run the other way, or past each other", f.Path, f.Package, rel)}
+	return []string{fmt.Sprintf("%s: %s may not import %s: the import law does not list it", f.Path, f.Package, rel)}
 }
 
 // isSupportFor reports whether rel is test support code that gives the tests of law's package no dependency that the

@@ -187,7 +187,7 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	}
 	subject := claimTexts(claims[j.issuer.SubjectClaim])
 	if len(subject) != 1 || subject[0] == "" || !isReadable(subject[0]) {
-		return Identity{}, fmt.Errorf("the claim %q names no one", j.issuer.SubjectClaim)
+		return Identity{}, fmt.Errorf("the claim %q does not name a subject", j.issuer.SubjectClaim)
 	}
 	id := Identity{
 		Principal: engine.Principal{ID: j.issuer.Name + ":" + subject[0], Role: j.role(claims)},

@@ -85,7 +85,7 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 			break
 		}
 	}
-	return nil, errors.New("no key of the issuer signed the token")
+	return nil, errors.New("the token was not signed with any key of the issuer")
 }
 
 // isAccessToken checks the type of a token (RFC 8725, 3.11): at+jwt (RFC 9068), JWT or, as many issuers omit it,

@@ -70,9 +70,9 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	isEvent := g.options.IsEvent != nil && g.options.IsEvent(r)
 	switch {
 	case err == nil && isEvent && !id.MayPostEvents():
-		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This credential may not post events. Make a token for them: gavel hook install CLIENT --server URL, or gavel token create NAME --hooks FOLDER.")
+		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This credential may not post events. Create a token for them: gavel hook install CLIENT --server URL, or gavel token create NAME --hooks FOLDER.")
 	case err == nil && !isEvent && id.Events != "":
-		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This token may post events and do nothing else. Use another token (gavel token create).")
+		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This token may only post events. Use another token (gavel token create).")
 	case err == nil:
 		again := func(ctx context.Context) error {
 			_, err := g.authenticator.Authenticate(ctx, bearer)

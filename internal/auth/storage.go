@@ -276,7 +276,7 @@ func (d *tokensInDatabase) take(l look) {
 func (d *tokensInDatabase) decode(body []byte) (map[string]Token, error) {
 	const where = "the entry of the tokens in the database"
 	if len(body) < sha256.Size || !hmac.Equal(body[:sha256.Size], d.mac(body[sha256.Size:])) {
-		return nil, errors.New(where + " is not as gavel wrote it: restore the database, or DELETE FROM gavel.entries WHERE name = 'tokens' and make new tokens")
+		return nil, errors.New(where + " was changed, or was written with another key: restore the database, or DELETE FROM gavel.entries WHERE name = 'tokens' and create new tokens")
 	}
 	return decodeTokens(where, body[sha256.Size:])
 }

@@ -135,7 +135,7 @@ func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
 	}
 	random := make([]byte, 8+32)
 	if _, err := rand.Read(random); err != nil {
-		return "", Token{}, fmt.Errorf("no random numbers: %w", err)
+		return "", Token{}, fmt.Errorf("cannot read random numbers: %w", err)
 	}
 	id := hex.EncodeToString(random[:8])
 	bearer = "gvl_" + id + "_" + base64.RawURLEncoding.EncodeToString(random[8:])

@@ -89,7 +89,7 @@ func (p parameter) check(value document.JSON) string {
 	case p.pattern == nil:
 		return ""
 	case !isScalar:
-		return "has a pattern, so it must be a text, a number or a boolean"
+		return "has a pattern, so it must be a string, a number or a boolean"
 	case !p.pattern.MatchString(text):
 		return "does not match the pattern that the source declares"
 	default:
@@ -117,7 +117,7 @@ func templateValues(given document.JSON) (values map[string]string, problem stri
 	for name, value := range given.Sorted() {
 		text, ok := scalarText(value)
 		if !ok {
-			return nil, fmt.Sprintf("the argument %q is not a text, a number or a boolean", name)
+			return nil, fmt.Sprintf("the argument %q is not a string, a number or a boolean", name)
 		}
 		if strings.ContainsFunc(text, unicode.IsControl) {
 			return nil, fmt.Sprintf("the argument %q contains a control character", name)

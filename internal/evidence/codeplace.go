@@ -51,7 +51,7 @@ func inCode(words []string, t template, patterned bool) string {
 	for at, word := range words {
 		name := programName(word)
 		if relays().MatchString(name) && !patterned {
-			return fmt.Sprintf("%q hands its arguments to a shell; declare a pattern that excludes shell syntax", name)
+			return fmt.Sprintf("%q passes its arguments to a shell; declare a pattern that excludes shell syntax", name)
 		}
 		i := slices.IndexFunc(runners(), func(r runner) bool { return r.names.MatchString(name) })
 		if i < 0 {

@@ -82,7 +82,7 @@ func (c *compiler) compile(s Source) *source {
 	var used []string
 	switch {
 	case s.countKinds() != 1:
-		c.fail("", `a source has one of "command", "http" and "upstream"`)
+		c.fail("", `a source needs exactly one of "command", "http" and "upstream"`)
 		return out
 	case s.Upstream != nil:
 		out.kind = c.tool(s)
@@ -95,7 +95,7 @@ func (c *compiler) compile(s Source) *source {
 		if out.kind = k; s.Background {
 			out.kind = c.background(s, k)
 		} else if s.Tree != "" {
-			c.fail("/tree", `"tree" is for commands with background: true`)
+			c.fail("/tree", `"tree" applies only to commands with background: true`)
 		}
 	}
 	c.checkUsage(s.Arguments, used)
@@ -152,7 +152,7 @@ func (c *compiler) checkUsage(declared map[string]Argument, used []string) {
 func (c *compiler) rejectForeignKeys(what string, keys map[string]bool) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if keys[key] {
-			c.fail("/"+key, "%q is for %s", key, what)
+			c.fail("/"+key, "%q applies only to %s", key, what)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (c *compiler) address(s Source) (*address, []string) {
 		return out, nil
 	}
 	if t.scheme == "http" && !s.PrivateNetwork {
-		c.fail("/http", "http:// can be read in transit; use https://, or set privateNetwork: true")
+		c.fail("/http", "http:// is not encrypted; use https://, or set privateNetwork: true")
 	}
 	t.patterned = map[string]bool{}
 	for name, a := range s.Arguments {

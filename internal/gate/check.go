@@ -28,7 +28,7 @@ func (c Config) Check(definitions map[string]*workflow.Definition, all bool) err
 		}
 		faults = append(faults, g.check(d)...)
 		if g.Start && !slices.Contains(g.States, d.InitialState) {
-			faults = append(faults, g.issue("start", "the workflow %s begins in %q, in which %s cannot be called; let the gate of a tool that can be start it", d.Name, d.InitialState, g.Tool))
+			faults = append(faults, g.issue("start", "the workflow %s begins in %q, in which %s cannot be called; set start on the gate of a tool that can be called there", d.Name, d.InitialState, g.Tool))
 		}
 	}
 	if len(faults) == 0 {
@@ -111,7 +111,7 @@ func (g Gate) check(d *workflow.Definition) (faults document.Errors) {
 			fail(at, "the workflow %s has no state %q%s", d.Name, name, suggestName(name, d.StateNames))
 			continue
 		case s.Final:
-			fail(at, "the state %q is final, and nothing can be called there", name)
+			fail(at, "the state %q is final, so no tool can be called in it", name)
 			continue
 		case g.Action == "":
 			after = append(after, name)
@@ -194,7 +194,7 @@ func (c Config) CheckTools(servers []string, tools func(server string) (definiti
 		case g.Subject == nil:
 			for name := range tool.Get("inputSchema").Get("properties").Members() {
 				if strings.EqualFold(name.Text(), Handle) {
-					faults = append(faults, g.issue("tool", "the tool has an argument %q of its own, which is how a call names its workflow, so it cannot have a gate", name.Text()))
+					faults = append(faults, g.issue("tool", "the tool has its own argument %q, which gavel needs to identify the workflow, so the tool cannot have a gate", name.Text()))
 				}
 			}
 		}

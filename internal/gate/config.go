@@ -47,13 +47,13 @@ func ParseConfig(section *document.Node) (Config, error) {
 // checkSame returns the problem of adding g if its tool already has a gate, or "".
 func (c Config) checkSame(g Gate) string {
 	if other := c.Of(g.Tool); g.Builtin == "" && other != nil && g.Tool != "" {
-		return fmt.Sprintf("the tool %q has a gate already, at line %d; a tool has one", g.Tool, other.node.Line)
+		return fmt.Sprintf("the tool %q already has a gate at line %d; remove one of them", g.Tool, other.node.Line)
 	}
 	for _, other := range c.Gates {
 		switch {
 		case g.Builtin == "" || other.Builtin != g.Builtin:
 		case other.Tool == g.Tool, g.Tool == g.Builtin, other.Tool == g.Builtin:
-			return fmt.Sprintf("%s has a gate already, at line %d; give each a \"name\" of its own", g.Builtin, other.node.Line)
+			return fmt.Sprintf("%s already has a gate at line %d; give each its own \"name\"", g.Builtin, other.node.Line)
 		}
 	}
 	return ""
@@ -106,12 +106,12 @@ func checkGate(o *document.ObjectReader, g Gate) {
 	switch {
 	case g.Builtin != "":
 	case strings.HasPrefix(g.Tool, "builtin"):
-		o.Fail(o.Value("tool"), "there is no builtin tool %q; known are %s", g.Tool, strings.Join(sortedKeys(whenKeys), ", "))
+		o.Fail(o.Value("tool"), "unknown builtin tool %q; use one of %s", g.Tool, strings.Join(sortedKeys(whenKeys), ", "))
 	case !ok || server == "" || tool == "":
-		o.Fail(o.Value("tool"), "a tool is named as clients know it, SERVER__TOOL; gavel upstream list prints the names")
+		o.Fail(o.Value("tool"), "write the name that clients use, SERVER__TOOL; gavel upstream list prints the names")
 	}
 	if !workflow.IsName(g.Workflow) {
-		o.Fail(o.Value("workflow"), "workflow is the name of a definition")
+		o.Fail(o.Value("workflow"), "workflow must be the name of a definition")
 	}
 	if len(g.States) == 0 {
 		o.Fail(o.Value("states"), "name at least one state in which the tool may be called")
@@ -121,9 +121,9 @@ func checkGate(o *document.ObjectReader, g Gate) {
 			o.Fail(o.Value(key), "%s", why)
 		}
 	}
-	without("data", g.Action == "", `data is what "action" is performed with, and there is no action`)
-	without("result", g.Success == "" && g.Error == "", `result is what "success" and "error" are performed with, and there is neither`)
-	without("start", g.Start && g.Subject == nil && g.Builtin == "", `start needs "subject": only by it a call finds the workflow that an earlier one began`)
+	without("data", g.Action == "", `"data" needs "action", which is performed with it`)
+	without("result", g.Success == "" && g.Error == "", `"result" needs "success" or "error", which are performed with it`)
+	without("start", g.Start && g.Subject == nil && g.Builtin == "", `start needs "subject", by which later calls find the workflow that the first call started`)
 	if g.Subject != nil && !g.Subject.refers() {
 		o.Fail(o.Value("subject"), "the subject refers to no argument, so all calls would share one workflow; write {{arguments.NAME}}")
 	}
@@ -134,12 +134,12 @@ func readBindings(o *document.ObjectReader, g *Gate) {
 		b := engine.Binding{Argument: m.Key, Field: m.Value.Text}
 		switch {
 		case m.Value.Kind != document.String:
-			o.Fail(m.Value, "bind names for each argument the frozen field that it must equal, both as JSON pointers: {/path: /plan/path}")
+			o.Fail(m.Value, "bind maps each argument to the frozen field that it must equal, both as JSON pointers: {/path: /plan/path}")
 			continue
 		case !isPlace(b.Argument):
-			o.Fail(m.Value, "%q is no JSON pointer to an argument; write /%s", b.Argument, strings.TrimPrefix(b.Argument, "/"))
+			o.Fail(m.Value, "%q is not a JSON pointer to an argument; write /%s", b.Argument, strings.TrimPrefix(b.Argument, "/"))
 		case !isPlace(b.Field):
-			o.Fail(m.Value, "%q is no JSON pointer to a field; write /%s", b.Field, strings.TrimPrefix(b.Field, "/"))
+			o.Fail(m.Value, "%q is not a JSON pointer to a field; write /%s", b.Field, strings.TrimPrefix(b.Field, "/"))
 		}
 		g.Bind = append(g.Bind, b)
 	}

@@ -75,16 +75,16 @@ func TestWhatIsRefused(t *testing.T) {
 		{"an object", "gates: {}", `gavel.yaml:1:8: /gates: expected an array of gates: "- {tool: SERVER__TOOL, workflow: NAME, states: [STATE]}"`},
 		{"an unknown key", "gates:\n  - {" + fine + ", acton: deploy}", `gavel.yaml:2:65: /gates/0/acton: unknown key "acton"; did you mean "action"?`},
 		{"a missing key", "gates:\n  - {tool: ops__deploy, workflow: release}", `gavel.yaml:2:5: /gates/0: missing key "states"`},
-		{"two of a tool", "gates:\n  - {" + fine + "}\n  - {" + fine + "}", `gavel.yaml:3:12: /gates/1/tool: the tool "ops__deploy" has a gate already, at line 2; a tool has one`},
-		{"no server", "gates: [{tool: deploy, workflow: release, states: [validated]}]", `gavel.yaml:1:16: /gates/0/tool: a tool is named as clients know it, SERVER__TOOL; gavel upstream list prints the names`},
+		{"two of a tool", "gates:\n  - {" + fine + "}\n  - {" + fine + "}", `gavel.yaml:3:12: /gates/1/tool: the tool "ops__deploy" already has a gate at line 2; remove one of them`},
+		{"no server", "gates: [{tool: deploy, workflow: release, states: [validated]}]", `gavel.yaml:1:16: /gates/0/tool: write the name that clients use, SERVER__TOOL; gavel upstream list prints the names`},
 		{"no state", "gates: [{tool: ops__deploy, workflow: release, states: []}]", `/gates/0/states: name at least one state in which the tool may be called`},
 		{"an unknown state", "gates:\n  - {tool: ops__deploy, workflow: release, states: [validated, aproved]}", `gavel.yaml:2:64: /gates/0/states/1: the workflow release has no state "aproved"; did you mean "approved"?`},
-		{"a final state", "gates: [{tool: ops__deploy, workflow: release, states: deployed}]", `/gates/0/states: the state "deployed" is final, and nothing can be called there`},
+		{"a final state", "gates: [{tool: ops__deploy, workflow: release, states: deployed}]", `/gates/0/states: the state "deployed" is final, so no tool can be called in it`},
 		{"an unknown action", "gates: [{" + fine + ", action: deploi}]", `/gates/0/action: the state "validated" of the workflow release has no action "deploi"; did you mean "deploy"?`},
 		{"an unknown end", "gates: [{" + fine + ", action: deploy, success: deploy}]", `/gates/0/success: after the call the workflow release is in the state "deploying", which has no action "deploy"; did you mean "deployed"?`},
 		{"an end that a model judges", "gates: [{tool: ops__v, workflow: release, states: [ready], action: check, success: judged}]", `/gates/0/success: the action "judged" in the state "validating" asks a model, but the call is already done; only fields, schemas and scripts may judge it`},
 		{"bind to what may change", "gates: [{" + fine + ", bind: {/plan: /plam}}]", `/gates/0/bind/~1plan: no transition of the workflow release freezes /plam, so it may change after it was approved; add it to a transition's freezes; did you mean "/plan"?`},
-		{"bind to no pointer", "gates: [{" + fine + ", bind: {plan: /plan}}]", `/gates/0/bind/plan: "plan" is no JSON pointer to an argument; write /plan`},
+		{"bind to no pointer", "gates: [{" + fine + ", bind: {plan: /plan}}]", `/gates/0/bind/plan: "plan" is not a JSON pointer to an argument; write /plan`},
 		{"arguments of no size", "gates: [{" + fine + ", maxArguments: 0}]", `/gates/0/maxArguments: maxArguments is a number of bytes from 1 to 1048576; without it, that many are allowed`},
 		{"no maximum", "gates: [{" + fine + ", maxCalls: 0}]", `/gates/0/maxCalls: maxCalls is a number from 1 to 1000000; without it, any number of calls is allowed`},
 		{"a reference to nothing", "gates: [{" + fine + ", action: deploy, data: {a: '{{data.x}}'}}]", `/gates/0/data/a: {{data.x}} is not a reference: write {{arguments.field}}, {{principal.field}}, with dots between the names of nested fields`},
@@ -93,31 +93,31 @@ func TestWhatIsRefused(t *testing.T) {
 		{"one subject for all", "gates: [{" + fine + ", subject: all}]", `/gates/0/subject: the subject refers to no argument, so all calls would share one workflow; write {{arguments.NAME}}`},
 		{"data for nothing", "gates: [{" + fine + ", data: {}}]", `/gates/0/data: data is what "action" is performed with, and there is no action`},
 		{"a result for nothing", "gates: [{" + fine + ", result: {}}]", `/gates/0/result: result is what "success" and "error" are performed with, and there is neither`},
-		{"start elsewhere", "gates: [{" + fine + ", subject: '{{arguments.x}}', start: true}]", `/gates/0/start: the workflow release begins in "idle", in which ops__deploy cannot be called; let the gate of a tool that can be start it`},
-		{"start without subject", "gates: [{" + fine + ", start: true}]", `/gates/0/start: start needs "subject": only by it a call finds the workflow that an earlier one began`},
+		{"start elsewhere", "gates: [{" + fine + ", subject: '{{arguments.x}}', start: true}]", `/gates/0/start: the workflow release begins in "idle", in which ops__deploy cannot be called; set start on the gate of a tool that can be called there`},
+		{"start without subject", "gates: [{" + fine + ", start: true}]", `/gates/0/start: start needs "subject", by which later calls find the workflow that the first call started`},
 		{"a builtin tool", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, start: true, when: [{program: git, args: [push], path: 'a/**', host: x.org}]}]", ""},
-		{"a builtin tool twice", "gates:\n  - {tool: 'builtin:edit', workflow: release, states: idle}\n  - {tool: 'builtin:edit', name: a, workflow: release, states: idle}", `gavel.yaml:3:12: /gates/1/tool: builtin:edit has a gate already, at line 2; give each a "name" of its own`},
-		{"two of a name", "gates:\n  - {tool: 'builtin:edit', name: a, workflow: release, states: idle}\n  - {tool: 'builtin:edit', name: a, workflow: release, states: idle}", `builtin:edit has a gate already, at line 2; give each a "name" of its own`},
+		{"a builtin tool twice", "gates:\n  - {tool: 'builtin:edit', workflow: release, states: idle}\n  - {tool: 'builtin:edit', name: a, workflow: release, states: idle}", `gavel.yaml:3:12: /gates/1/tool: builtin:edit already has a gate at line 2; give each its own "name"`},
+		{"two of a name", "gates:\n  - {tool: 'builtin:edit', name: a, workflow: release, states: idle}\n  - {tool: 'builtin:edit', name: a, workflow: release, states: idle}", `builtin:edit already has a gate at line 2; give each its own "name"`},
 		{"two names", "gates:\n  - {tool: 'builtin:edit', name: a, workflow: release, states: idle}\n  - {tool: 'builtin:edit', name: b-2, workflow: release, states: idle}", ""},
-		{"no builtin tool", "gates: [{tool: 'builtin:sell', workflow: release, states: idle}]", `there is no builtin tool "builtin:sell"; known are builtin:edit, builtin:fetch, builtin:read, builtin:shell`},
-		{"a name with spaces", "gates: [{tool: 'builtin:edit', name: a b, workflow: release, states: idle}]", `/gates/0/name: a name has 1 to 40 small letters, digits and single hyphens`},
-		{"a name for another's tool", "gates: [{" + fine + ", name: a}]", `/gates/0/name: "name" is for gates on builtin:edit, builtin:fetch, builtin:read, builtin:shell; a gate on another server's tool reads the tool's arguments`},
+		{"no builtin tool", "gates: [{tool: 'builtin:sell', workflow: release, states: idle}]", `unknown builtin tool "builtin:sell"; use one of builtin:edit, builtin:fetch, builtin:read, builtin:shell`},
+		{"a name with spaces", "gates: [{tool: 'builtin:edit', name: a b, workflow: release, states: idle}]", `/gates/0/name: a name must have 1 to 40 lowercase letters, digits and single hyphens`},
+		{"a name for another's tool", "gates: [{" + fine + ", name: a}]", `/gates/0/name: "name" applies only to gates on builtin:edit, builtin:fetch, builtin:read, builtin:shell; a gate on another server's tool reads the tool's arguments`},
 		{"a subject of a builtin tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, subject: '{{arguments.a}}'}]", `/gates/0/subject: a gate on a builtin tool has no "subject": which workflow it belongs to follows from the folder or the session; see hooks.instance`},
 		{"a list of a builtin tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, list: legal}]", `/gates/0/list: a gate on a builtin tool has no "list": the client lists its own tools`},
 		{"an entry of another tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{host: a}]}]", `/gates/0/when/0/host: an entry for builtin:edit has "path", and no "host"`},
-		{"an entry without anything", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{}]}]", `/gates/0/when/0: an entry names "program", "args", "path", "host"`},
+		{"an entry without anything", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{}]}]", `/gates/0/when/0: an entry needs at least one of "program", "args", "path", "host"`},
 		{"an unknown key of an entry", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{programm: git}]}]", `/gates/0/when/0/programm: unknown key "programm"; did you mean "program"?`},
-		{"no entry", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: []}]", `/gates/0/when: "when" has at least one entry; without the key, the gate is about every use of builtin:shell`},
-		{"no argument", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{args: []}]}]", `/gates/0/when/0/args: "args" names at least one`},
-		{"arguments in one text", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{program: git, args: push --force}]}]", `/gates/0/when/0/args: an argument is a word: write each as an item, [push, origin]`},
+		{"no entry", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: []}]", `/gates/0/when: "when" needs at least one entry; without the key, the gate covers every use of builtin:shell`},
+		{"no argument", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{args: []}]}]", `/gates/0/when/0/args: "args" needs at least one value`},
+		{"arguments in one text", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{program: git, args: push --force}]}]", `/gates/0/when/0/args: an argument must be one word; write each as an item, [push, origin]`},
 		{"a program with a folder", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{program: [rm, /bin/rm]}]}]", `/gates/0/when/0/program/1: a program is named without its folder and without arguments; write the arguments as "args"`},
 		{"a host with a scheme", "gates: [{tool: 'builtin:fetch', workflow: release, states: idle, when: [{host: 'https://x.org'}]}]", `/gates/0/when/0/host: a host is a name such as example.com or *.example.com`},
 		{"a pattern that leaves", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: a/../../b}]}]", `/gates/0/when/0/path: a pattern has no "..": it begins at the project's folder, / or ~/`},
 		{"a pattern of another's home", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: ~bob/a}]}]", `only ~/ is supported`},
-		{"a negated pattern", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: '!a'}]}]", `a pattern cannot be negated; name the paths that the gate is about`},
+		{"a negated pattern", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: '!a'}]}]", `a pattern cannot be negated; name the paths that the gate covers`},
 		{"a broken pattern", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: 'a[b'}]}]", `the pattern cannot be read: a bracket is not closed, or it ends with a backslash`},
 		{"a slash in braces", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: '{a/b,c}'}]}]", `the pattern has a / in braces; write a pattern for each`},
-		{"a builtin tool's start elsewhere", "gates: [{tool: 'builtin:edit', workflow: release, states: ready, start: true}]", `/gates/0/start: the workflow release begins in "idle", in which builtin:edit cannot be called; let the gate of a tool that can be start it`},
+		{"a builtin tool's start elsewhere", "gates: [{tool: 'builtin:edit', workflow: release, states: ready, start: true}]", `/gates/0/start: the workflow release begins in "idle", in which builtin:edit cannot be called; set start on the gate of a tool that can be called there`},
 		{"a way of listing", "gates: [{" + fine + ", list: never}]", `/gates/0/list: "list" must be one of "always", "legal"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestHooks(t *testing.T) {
 		{"finish: {workflow: release, states: []}", `/hooks/finish/states: name at least one state in which the agent may stop`},
 		{"finish: {workflow: relase, states: deployed}", `/hooks/finish/workflow: no operator has defined the workflow "relase"; did you mean "release"?`},
 		{"finish: {workflow: release, states: [idle, deployd]}", `/hooks/finish/states/1: the workflow release has no state "deployd"; did you mean "deployed"?`},
-		{"finish: {workflow: release, states: lost}", `/hooks/finish/states: nothing leads to the state "lost" of the workflow release, so no session could stop there`},
+		{"finish: {workflow: release, states: lost}", `/hooks/finish/states: no transition leads to the state "lost" of the workflow release, so no session could stop there`},
 		{"finish: {workflow: release, states: deployed, attempts: 0}", `/hooks/finish/attempts: attempts is a number from 1 to 100: how often an agent is kept from stopping; without it, 3`},
 		{"finish: {workflow: release, states: deployed, start: 'yes'}", `/hooks/finish/start: `},
 		{"finish: 1", `/hooks/finish: `},
@@ -192,7 +192,7 @@ func TestTools(t *testing.T) {
 		{"{tool: op__deploy, workflow: w, states: s}", `there is no upstream "op"; did you mean "ops"?`},
 		{"{tool: ops__deplo, workflow: w, states: s}", `the upstream "ops" has no pinned tool "ops__deplo"; did you mean "ops__deploy"?`},
 		{"{tool: ops__deploy, workflow: w, states: s, subject: '{{arguments.a}}'}", ""},
-		{"{tool: ops__deploy, workflow: w, states: s}", `the tool has an argument "WorkflowID" of its own, which is how a call names its workflow, so it cannot have a gate`},
+		{"{tool: ops__deploy, workflow: w, states: s}", `the tool has its own argument "WorkflowID" , which gavel needs to identify the workflow, so the tool cannot have a gate`},
 	} {
 		err := mustParse(t, "gates: ["+c.gate+"]").CheckTools([]string{"new", "ops"}, tools)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), ": "+c.want) {
@@ -230,8 +230,8 @@ func TestTemplates(t *testing.T) {
 		{"repo {{arguments.n}}", "repo 90071992547409931234", ""},
 		{"{{arguments.n}}", "90071992547409931234", ""},
 		{"{{arguments.path}} {{principal.id}}", `"a/b" "an\"n"`, ""},
-		{"{{arguments.nothing}}", "", "The arguments must say which w the call belongs to: arguments.nothing has to be a text or a number."},
-		{"{{arguments.deep}}", "", "The arguments must say which w the call belongs to: arguments.deep has to be a text or a number."},
+		{"{{arguments.nothing}}", "", "The arguments must say which w the call belongs to: arguments.nothing must be a string or a number."},
+		{"{{arguments.deep}}", "", "The arguments must say which w the call belongs to: arguments.deep must be a string or a number."},
 	} {
 		cfg := mustParse(t, "gates: [{tool: a__b, workflow: w, states: s, subject: '"+c.subject+"'}]")
 		if got, problem := cfg.Gates[0].SubjectOf(v); got != c.want || problem != c.problem {
@@ -282,7 +282,7 @@ func TestRefusals(t *testing.T) {
 		{"ops__deploy", "validating", record.Running, "", "", "Next: perform the action judged.", nil, []string{"judged"}},
 		{"ops__deploy", "error", record.Running, "", "", "Next: call ops__reset.", []string{"ops__reset"}, nil},
 		{"ops__reset", "idle", record.Running, "", `ops__reset needs the state "error"; the workflow release (wf-1) is in "idle".`, "From here no action leads there: cancel it and begin another one, or ask an operator.", []string{"ops__authenticate"}, nil},
-		{"ops__deploy", "deployed", record.Complete, "", `ops__deploy needs the state "validated" or "approved"; the workflow release (wf-1) has ended in "deployed".`, "Begin another one with workflow.start.", nil, nil},
+		{"ops__deploy", "deployed", record.Complete, "", `ops__deploy needs the state "validated" or "approved"; the workflow release (wf-1) has ended in "deployed".`, "Start another one with workflow.start.", nil, nil},
 	} {
 		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: c.status}
 		r := cfg.Refuse(*cfg.Of(c.tool), d, at, engine.RoleAgent, func(tool string) bool { return tool != c.deny })
@@ -318,7 +318,7 @@ func TestRefusalsOfAgentsOwnTools(t *testing.T) {
 		{"builtin:shell login", "error", "`gh|glab auth login` needs", "Next: fetch `a.org` or `b.org`."},
 		{"builtin:read keys", "ready", "`~/.ssh/**` needs the state", "Next: perform the action check."},
 		{"builtin:shell deploy", "ready", "", "Next: perform the action check."},
-		{"builtin:shell deploy", "deployed", "`make deploy` or `git push` (of x.org) or lines about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) has ended in \"deployed\".", "Ask an operator to release it, if it has to be done again."},
+		{"builtin:shell deploy", "deployed", "`make deploy` or `git push` (of x.org) or lines about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) has ended in \"deployed\".", "If it has to be done again, ask an operator to release it."},
 	} {
 		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: record.Running}
 		if c.state == "deployed" {
@@ -329,7 +329,7 @@ func TestRefusalsOfAgentsOwnTools(t *testing.T) {
 			t.Errorf("%s in %s: %+v", c.tool, c.state, r)
 		}
 	}
-	if got := cfg.Of("builtin:edit all").RefuseParked().Message; got != "No file was edited: a person has to decide it first." {
+	if got := cfg.Of("builtin:edit all").RefuseParked().Message; got != "No file was edited: a person has to decide first." {
 		t.Error(got)
 	}
 	if got := cfg.Of("builtin:shell login").RefuseKnown("").Message; got != "`gh|glab auth login` was not run again: the same call has not been answered yet." {

@@ -36,7 +36,7 @@ func (u Use) fitGlob(glob, pattern string, below bool) (f fit) {
 			case !strings.ContainsAny(full, `*?[{\`) && !slices.Contains(name, "**") && partsIntersect(name, wanted, false):
 				f = f.or(u.anyPath([]Path{{Name: full, Roots: p.Roots}}, []string{pattern}, false))
 			case partsIntersect(name, wanted, below):
-				f = f.or(unknownBecause("The pattern `%s` may name a file that the gate is about. Write the names.", glob))
+				f = f.or(unknownBecause("The pattern `%s` may match a file that the gate covers. Write the file names.", glob))
 			}
 		}
 	}

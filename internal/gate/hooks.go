@@ -92,7 +92,7 @@ func readFinish(o *document.ObjectReader) *Finish {
 	switch {
 	case !o.Has("workflow") || !o.Has("states"): // reported by Require
 	case !workflow.IsName(f.Workflow):
-		o.Fail(o.Value("workflow"), "workflow is the name of a definition")
+		o.Fail(o.Value("workflow"), "workflow must be the name of a definition")
 	case len(f.States) == 0:
 		o.Fail(o.Value("states"), "name at least one state in which the agent may stop")
 	}
@@ -128,7 +128,7 @@ func (h Hooks) Check(definitions map[string]*workflow.Definition, all bool) erro
 			case d.States[name] == nil:
 				fail(at, "the workflow %s has no state %q%s", d.Name, name, suggestName(name, d.StateNames))
 			case !slices.Contains(reached, name):
-				fail(at, "nothing leads to the state %q of the workflow %s, so no session could stop there", name, d.Name)
+				fail(at, "no transition leads to the state %q of the workflow %s, so no session could stop there", name, d.Name)
 			}
 		}
 	}

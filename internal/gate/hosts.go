@@ -45,7 +45,7 @@ func fitHosts(c shell.Command, hosts []string) (f fit) {
 			_, address, isURL := strings.Cut(text, "://")
 			switch {
 			case !word.Known && !word.Pattern && (fetches || isURL):
-				f = f.or(unknownBecause("It cannot be seen which host %s names. Write the address.", sayWord(word)))
+				f = f.or(unknownBecause("The host that %s names is not known. Write the address itself.", sayWord(word)))
 			case isURL && matchURL("any://"+address, hosts), !isURL && matchBareHost(text, hosts, fetches):
 				f = f.or(fits)
 			}

@@ -41,9 +41,9 @@ func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role 
 	held := g.Subject != nil || g.Builtin != "" // a subject gets a new workflow only once this one is released
 	if at.Status != record.Running {
 		r.Message += fmt.Sprintf("has ended in %q.", at.State)
-		r.Hint = "Begin another one with workflow.start."
+		r.Hint = "Start another one with workflow.start."
 		if held {
-			r.Hint = "Ask an operator to release it, if it has to be done again."
+			r.Hint = "If it has to be done again, ask an operator to release it."
 		}
 		return r
 	}
@@ -53,7 +53,7 @@ func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role 
 	if r.Hint == "" {
 		r.Hint = noWay
 		if !held && len(r.Tools)+len(r.Actions) > 0 {
-			r.Hint = "From here no action leads there: cancel it and begin another one, or ask an operator."
+			r.Hint = "No action leads there from here: cancel it and start another one, or ask an operator."
 		}
 	}
 	return r
@@ -70,7 +70,7 @@ func (c Config) NextStep(states []string, d *workflow.Definition, at engine.Posi
 	return cmp.Or(text, noWay), own
 }
 
-const noWay = "From here no action leads there: ask an operator."
+const noWay = "No action leads there from here: ask an operator."
 
 // describeWay returns the first step on the way to one of the given states, or "" if none leads there. own reports
 // whether the caller can take it.

@@ -282,12 +282,12 @@ func (u Use) fitWord(word shell.Word, patterns []string, below bool) (f fit) {
 		}
 		return f
 	case !word.Known:
-		return unknownBecause("It cannot be seen which file %s names. Write its name.", sayWord(word))
+		return unknownBecause("The file that %s names is not known. Write its name.", sayWord(word))
 	}
 	for _, p := range u.PathsOf(word.Text) {
 		f = f.or(u.anyPath([]Path{p}, patterns, false))
 		if below && p.Below && f.no() && u.anyPath([]Path{p}, patterns, true).yes {
-			f = unknownBecause("The folder `%s` may contain files that the gate is about. Name the files.", word.Text)
+			f = unknownBecause("The folder `%s` may contain files that the gate covers. Name the files.", word.Text)
 		}
 	}
 	return f
@@ -403,7 +403,7 @@ func fitArgs(c shell.Command, patterns []string) fit {
 	case len(patterns) == 0:
 		return fits
 	case open != "":
-		return unknownBecause("It cannot be seen what %s is to `%s`. Write it out.", open, programOf(c))
+		return unknownBecause("The value of %s, an argument of `%s`, is not known. Write it out.", open, programOf(c))
 	}
 	return fit{}
 }

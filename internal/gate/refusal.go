@@ -26,8 +26,8 @@ func FindInstance(ctx context.Context, e Subjects, p engine.Principal, workflow,
 		return at, nil, err
 	case !start:
 		return at, &Refusal{
-			Message: fmt.Sprintf("%s needs a workflow %s about %q, and there is none.", tool, workflow, subject),
-			Hint:    fmt.Sprintf("Begin it first with workflow.start: type %q, subject %q.", workflow, subject),
+			Message: fmt.Sprintf("%s needs a workflow %s for %q, but there is none.", tool, workflow, subject),
+			Hint:    fmt.Sprintf("Start it first with workflow.start: type %q, subject %q.", workflow, subject),
 		}, nil
 	}
 	started, err := e.Start(ctx, p, engine.StartRequest{Type: workflow, Subject: subject})
@@ -76,7 +76,7 @@ func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Defin
 // RefuseParked refuses a call that a person must decide first.
 func (g Gate) RefuseParked() Refusal {
 	return Refusal{
-		Message: g.wording().not() + ": a person has to decide it first.",
+		Message: g.wording().not() + ": a person has to decide first.",
 		Hint:    "Make the same call again once the review is approved; workflow.status shows it.",
 	}
 }

@@ -156,14 +156,14 @@ func (g Gate) SubjectOf(v Values) (subject, problem string) {
 	found := document.Known(filled)
 	switch {
 	case !ok || found.Kind() == document.Object || found.Kind() == document.Array || found.Kind() == document.Null:
-		return "", fmt.Sprintf("The arguments must say which %s the call belongs to: %s has to be a text or a number.", g.Workflow, g.Subject.names())
+		return "", fmt.Sprintf("The arguments must say which %s the call belongs to: %s must be a string or a number.", g.Workflow, g.Subject.names())
 	case found.Kind() == document.String:
 		subject = found.Text()
 	default:
 		subject = string(found.Raw())
 	}
 	if subject == "" || len(subject) > maxSubject {
-		return "", fmt.Sprintf("The arguments must say which %s the call belongs to: %s has to have 1 to %d bytes.", g.Workflow, g.Subject.names(), maxSubject)
+		return "", fmt.Sprintf("The arguments must say which %s the call belongs to: %s must have 1 to %d bytes.", g.Workflow, g.Subject.names(), maxSubject)
 	}
 	return subject, ""
 }

@@ -47,7 +47,7 @@ func readBuiltin(o *document.ObjectReader, g *Gate) {
 	if keys == nil {
 		for _, key := range []string{"name", "when", "unknown"} {
 			if o.Has(key) && g.Tool != "" {
-				o.Fail(o.Value(key), "%q is for gates on %s; a gate on another server's tool reads the tool's arguments", key, strings.Join(sortedKeys(whenKeys), ", "))
+				o.Fail(o.Value(key), "%q applies only to gates on %s; a gate on another server's tool reads the tool's arguments", key, strings.Join(sortedKeys(whenKeys), ", "))
 			}
 		}
 		return
@@ -55,7 +55,7 @@ func readBuiltin(o *document.ObjectReader, g *Gate) {
 	g.Builtin = g.Tool
 	if o.Has("name") {
 		if !isGateName(name) {
-			o.Fail(o.Value("name"), "a name has 1 to %d small letters, digits and single hyphens", maxGateName)
+			o.Fail(o.Value("name"), "a name must have 1 to %d lowercase letters, digits and single hyphens", maxGateName)
 		}
 		g.Tool += " " + name
 	}
@@ -68,7 +68,7 @@ func readBuiltin(o *document.ObjectReader, g *Gate) {
 		}
 	}
 	if o.Has("when") && len(entries) == 0 {
-		o.Fail(o.Value("when"), `"when" has at least one entry; without the key, the gate is about every use of %s`, g.Builtin)
+		o.Fail(o.Value("when"), `"when" needs at least one entry; without the key, the gate covers every use of %s`, g.Builtin)
 	}
 	for _, n := range entries {
 		g.When = append(g.When, readWhen(o.Sub(n), g.Builtin, keys))
@@ -82,12 +82,12 @@ func readWhen(o *document.ObjectReader, builtin string, keys []string) (w When) 
 			continue
 		}
 		if !slices.Contains(keys, key) {
-			o.Fail(o.Value(key), "an entry for %s has %s, and no %q", builtin, quoteWords(keys), key)
+			o.Fail(o.Value(key), "an entry for %s may have %s, but not %q", builtin, quoteWords(keys), key)
 			continue
 		}
 		*list = o.OneOrMore(key)
 		if n := o.Value(key); len(*list) == 0 && (n.Kind == document.String || n.Kind == document.Array) {
-			o.Fail(n, "%q names at least one", key)
+			o.Fail(n, "%q needs at least one value", key)
 		}
 		for i, text := range *list {
 			n := o.Value(key)
@@ -100,7 +100,7 @@ func readWhen(o *document.ObjectReader, builtin string, keys []string) (w When) 
 		}
 	}
 	if node := o.Node(); node != nil && node.Kind == document.Object && len(node.Members) == 0 {
-		o.Fail(node, "an entry names %s", quoteWords(keys))
+		o.Fail(node, "an entry needs at least one of %s", quoteWords(keys))
 	}
 	o.Unknown()
 	for i, p := range w.Paths {
@@ -116,9 +116,9 @@ func readWhen(o *document.ObjectReader, builtin string, keys []string) (w When) 
 func checkPattern(key, text string) string {
 	switch {
 	case strings.TrimSpace(text) == "" || text != strings.TrimSpace(text):
-		return "a pattern is a text without spaces around it"
+		return "a pattern must not be empty or have spaces around it"
 	case key == "args" && strings.ContainsAny(text, " \t"):
-		return "an argument is a word: write each as an item, [push, origin]"
+		return "an argument must be one word; write each as an item, [push, origin]"
 	case key == "program" && strings.ContainsAny(text, `/\ `):
 		return "a program is named without its folder and without arguments; write the arguments as \"args\""
 	case key == "host" && (strings.ContainsAny(text, "/:@ ") || !isASCII(text)):
@@ -126,13 +126,13 @@ func checkPattern(key, text string) string {
 	case key != "path":
 		return ""
 	case strings.HasPrefix(text, "!"):
-		return "a pattern cannot be negated; name the paths that the gate is about"
+		return "a pattern cannot be negated; name the paths that the gate covers"
 	case slices.Contains(strings.Split(text, "/"), ".."):
 		return "a pattern has no \"..\": it begins at the project's folder, / or ~/"
 	case strings.HasPrefix(text, "~") && text != "~" && !strings.HasPrefix(text, "~/"):
 		return "only ~/ is supported, the home of the agent's user; write an absolute path"
 	case !doublestar.ValidatePattern(text):
-		return "the pattern cannot be read: a bracket is not closed, or it ends with a backslash"
+		return "invalid pattern: a bracket is not closed, or it ends with a backslash"
 	case bracesHaveSlash(text):
 		return "the pattern has a / in braces; write a pattern for each"
 	default:

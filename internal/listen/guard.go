@@ -197,7 +197,7 @@ func LoopbackOnly(next http.Handler) http.Handler {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
 		switch {
 		case err != nil || !from.Addr().Unmap().IsLoopback() || !local.hostAllowed(r):
-			WriteProblem(w, http.StatusForbidden, badHost.Code, "Only this machine may call, by a loopback name.")
+			WriteProblem(w, http.StatusForbidden, badHost.Code, "Only this machine may call this server, and only by a loopback name.")
 		case !local.originAllowed(r):
 			WriteProblem(w, http.StatusForbidden, badOrigin.Code, "This web page may not call this server.")
 		default:

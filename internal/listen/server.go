@@ -193,7 +193,7 @@ func (s *Server) drain(srv *http.Server, cut func()) error {
 	select {
 	case <-finished:
 	case <-time.After(linger):
-		s.cfg.Logger.Warn("ended without waiting for requests that ignore their cancellation")
+		s.cfg.Logger.Warn("shut down without waiting for requests that ignore their cancellation")
 	}
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

@@ -56,11 +56,11 @@ func expandPattern(pattern string, inFolder func(dir string) ([]string, error)) 
 	case err == nil:
 		return []string{filepath.Clean(pattern)}, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, term.UnknownErrorf("", "cannot look at %s: %w", pattern, err)
+		return nil, term.UnknownErrorf("", "cannot read %s: %w", pattern, err)
 	}
 	matches, err := filepath.Glob(pattern)
 	if err != nil {
-		return nil, term.UsageErrorf(`in a pattern, * stands for any part of a name, ? for one character, [ab] for one of those`, "%s is not a pattern: %w", pattern, err)
+		return nil, term.UsageErrorf(`in a pattern, * matches any part of a name, ? one character, [ab] one of those characters`, "invalid pattern %s: %w", pattern, err)
 	}
 	var files []string
 	for _, path := range matches {

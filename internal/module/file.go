@@ -33,7 +33,7 @@ func WriteWhole(path string, write func(io.Writer) error) (err error) {
 		return term.UsageErrorf("choose a place that you can write to", "cannot write %s: %w", path, err)
 	}
 	if err := record.SyncDir(dir); err != nil {
-		return fmt.Errorf("make %s last: %w", path, err)
+		return fmt.Errorf("sync the folder of %s: %w", path, err)
 	}
 	return nil
 }
@@ -42,7 +42,7 @@ func WriteWhole(path string, write func(io.Writer) error) (err error) {
 func LocateFile(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return "", term.UnknownErrorf("", "cannot tell where this is: %w", err)
+		return "", term.UnknownErrorf("", "cannot find the absolute path: %w", err)
 	}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 		path = filepath.Join(dir, filepath.Base(path))

@@ -387,7 +387,7 @@ func (f *Field) reportMistake(want string, v document.JSON, noun Noun) error {
 	case v.Kind() == document.Number && (f.Kind == Integer || f.Kind == Number):
 		is = fmt.Sprintf("%.40s", v.Raw())
 	}
-	return Wrong(f.nameAs(noun), fmt.Sprintf("The %s %q must be %s, is %s.", noun, f.nameAs(noun), want, is), hint)
+	return Wrong(f.nameAs(noun), fmt.Sprintf("The %s %q must be %s, but is %s.", noun, f.nameAs(noun), want, is), hint)
 }
 
 // assign sets the field. Parts of a document are not assigned.

@@ -79,11 +79,11 @@ func New(t testing.TB) *Server {
 	t.Helper()
 	bin := findBinaries()
 	if bin == "" {
-		t.Skip("there is no initdb here, and this test needs a server of its own")
+		t.Skip("initdb is not installed, and this test needs its own server")
 	}
 	s, err := start(bin)
 	if err != nil {
-		t.Fatal("a PostgreSQL of the test's own: ", err)
+		t.Fatal("start a PostgreSQL server for this test: ", err)
 	}
 	t.Cleanup(s.Stop)
 	return s

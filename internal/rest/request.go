@@ -124,7 +124,7 @@ func textOf(v reflect.Value) (string, bool) {
 	case reflect.Bool:
 		return strconv.FormatBool(v.Bool()), true
 	default:
-		panic(fmt.Sprintf("rest: no text is a %s", v.Type())) // a programming error, found by the first test of the type
+		panic(fmt.Sprintf("rest: cannot format a %s as text", v.Type())) // a programming error, found by the first test of the type
 	}
 }
 

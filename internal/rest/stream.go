@@ -147,7 +147,7 @@ func (s *stream) wait(ctx context.Context, changed <-chan struct{}) bool {
 			return false
 		case <-listen.Draining(ctx):
 			quiet.Stop()
-			_ = s.send(": the server is about to end\n\n") // the stream ends in any case
+			_ = s.send(": the server is shutting down\n\n") // the stream ends in any case
 			return false
 		case <-changed:
 			quiet.Stop()

@@ -36,7 +36,7 @@ func Read(line string) (s Script) {
 	}
 	defer func() { // a panic caused by hostile text must make the line unknown
 		if p := recover(); p != nil {
-			r.refuse(0, "a fault of the reader: %v", p)
+			r.refuse(0, "internal error while reading the line: %v", p)
 		}
 		s = r.script
 	}()
@@ -127,7 +127,7 @@ func (r *reader) step(length int) bool {
 	r.steps += 1 + length/64
 	tooLong := r.steps/clockEvery > before/clockEvery && time.Since(r.began) > maxTime
 	if tooLong || r.steps > maxSteps || len(r.script.Commands) > maxCommands {
-		r.refuse(0, "the line runs more than can be followed; run its parts one by one")
+		r.refuse(0, "the line runs more commands than gavel follows; run its parts one by one")
 	}
 	return !r.exhausted
 }
@@ -191,7 +191,7 @@ type shallow struct {
 }
 
 var (
-	errDeep = errors.New("it nests too deep; run its parts one by one")
+	errDeep = errors.New("it nests too deeply; run its parts one by one")
 	errSlow = errors.New("it takes too long; run its parts one by one")
 )
 

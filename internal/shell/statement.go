@@ -167,7 +167,7 @@ func (r *reader) readCommand(cmd syntax.Command) {
 	case *syntax.TestClause, *syntax.ArithmCmd, *syntax.LetClause:
 		r.walk(c)
 	default:
-		r.unknown(int(cmd.Pos().Offset()), "", "a kind of command that is not known")
+		r.unknown(int(cmd.Pos().Offset()), "", "gavel does not know this kind of command; write it in another way")
 	}
 }
 

@@ -131,7 +131,7 @@ func (h *Health) probe(ctx context.Context) Report {
 		switch was := last.Name != "" && !last.OK; {
 		case !last.Since.IsZero() || !rep.Parts[i].Since.IsZero(): // a PartError, which the part's owner logs
 		case !ok && !was:
-			h.log.Error("a component fails", "part", p.Name, "error", errs[i])
+			h.log.Error("a component has failed", "part", p.Name, "error", errs[i])
 		case ok && was:
 			h.log.Warn("a component works again", "part", p.Name)
 		}

@@ -117,7 +117,7 @@ func (c *clientFile) convert(key string, server document.JSON) {
 	name := serverNameOf(key, c.taken)
 	switch {
 	case isGavel(command, server.Get("args")):
-		c.note("%s is gavel itself, and stays with the client", key)
+		c.note("%s is gavel itself; it stays with the client", key)
 		return
 	case string(server.Get("disabled").Raw()) == "true":
 		c.note("%s is disabled, and is left out", key)
@@ -126,10 +126,10 @@ func (c *clientFile) convert(key string, server document.JSON) {
 		c.note("%s has neither a command nor a url, and is left out", key)
 		return
 	case command == "" && (server.Get("type").Is("sse") || strings.HasSuffix(address, "/sse")):
-		c.note("%s speaks the transport SSE of 2024, which gavel does not, and is left out", key)
+		c.note("%s uses the HTTP+SSE transport of 2024, which gavel does not support; it is left out", key)
 		return
 	case name != key:
-		c.note("%s is called %s here", key, name)
+		c.note("%s is named %s here", key, name)
 	}
 	fmt.Fprintf(&c.b, "  %s:\n", name)
 	if command == "" {
@@ -201,7 +201,7 @@ func (c *clientFile) writeCommand(name, command string, server document.JSON) {
 	variables := []string{`"PATH"`, `"HOME"`, `"TMPDIR"`, `"LANG"`}
 	for variable := range server.Get("env").Members() {
 		variables = append(variables, quoteJSON(variable.Text()))
-		c.note("%s needs the variable %s in gavel's environment, as the client's file has it", name, variable.Text())
+		c.note("%s needs the variable %s in gavel's environment, with the value from the client's file", name, variable.Text())
 	}
 	if file := server.Get("envFile").Text(); file != "" {
 		c.note("%s needs the variables of the file %s in gavel's environment, and their names in environment", name, file)

@@ -133,7 +133,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 		case !isServerName(m.Key):
 			o.Fail(m.Value, "the name of an upstream is 1 to %d letters and digits with single dashes between them, and begins with a letter", maxServerName)
 		case twice:
-			o.Fail(m.Value, "the name differs from %q in case only; clients would mix them up", other)
+			o.Fail(m.Value, "the name differs from %q only in case; rename one, because clients could mix them up", other)
 		}
 		names[strings.ToLower(m.Key)] = m.Key
 	}
@@ -227,13 +227,13 @@ func checkServer(s Server, fail func(pointer, format string, args ...any), looku
 	foreign := func(what string, keys map[string]bool) {
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			if keys[key] {
-				fail("/"+key, "%q is for %s", key, what)
+				fail("/"+key, "%q applies only to %s", key, what)
 			}
 		}
 	}
 	switch {
 	case (s.Command != nil) == (s.URL != ""):
-		fail("", `an upstream has either "command" or "url"`)
+		fail("", `an upstream needs either "command" or "url"`)
 	case s.URL != "":
 		foreign("commands", map[string]bool{"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil})
 		checkURL(s, fail, lookup)
@@ -271,7 +271,7 @@ func checkURL(s Server, fail func(pointer, format string, args ...any), lookup f
 		return
 	}
 	if u.Scheme == "http" && !s.PrivateNetwork {
-		fail("/url", "http:// can be read in transit; use https://, or set privateNetwork: true")
+		fail("/url", "http:// is not encrypted; use https://, or set privateNetwork: true")
 	}
 	egress.RedirectHosts(u.Host, u.Scheme, s.Hosts, func(i int, message string) { fail(fmt.Sprintf("/hosts/%d", i), "%s", message) })
 }

@@ -101,7 +101,7 @@ func codeOf(err error) Code {
 }
 
 func unknownItem(req Request) *Error {
-	return newError(CodeUnknown, req.Upstream, "List what there is.", "There is no such %s.", req.Kind)
+	return newError(CodeUnknown, req.Upstream, "List the available items.", "There is no such %s.", req.Kind)
 }
 
 // find returns the pinned item for a request. For a resource that is not pinned, it returns a template that matches.
@@ -150,10 +150,10 @@ func isOfTemplate(template, uri string) bool {
 
 func (s *server) drifted(d Difference) *Error {
 	why := map[string]string{
-		changeAdded: "is not pinned", changeRemoved: "is no longer there", changeTwice: "is there twice",
-		changeChanged: "is not as it was pinned (" + strings.Join(d.Members, ", ") + ")",
+		changeAdded: "is not pinned", changeRemoved: "no longer exists", changeTwice: "is listed twice",
+		changeChanged: "differs from its pin (" + strings.Join(d.Members, ", ") + ")",
 	}[d.Change]
-	return newError(CodeDrifted, s.name, "An operator compares with gavel upstream diff and accepts with gavel upstream pin.", "The %s %q of the server %s.", d.Kind, d.Name, why)
+	return newError(CodeDrifted, s.name, "Ask an operator to compare it with gavel upstream diff and accept it with gavel upstream pin.", "The %s %q of the server %s.", d.Kind, d.Name, why)
 }
 
 // readParams checks the caller's params. It returns the params for the upstream, with _meta unchanged, and the data
@@ -174,7 +174,7 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 		return nil, nil, invalid("The params are not an object.")
 	}
 	if err := checkKeys(v, true); err != nil {
-		return nil, nil, invalid("The params can be read in two ways: %v.", err)
+		return nil, nil, invalid("The params are ambiguous: %v.", err)
 	}
 	if err := checkCase(v, "name", "uri", "ref", "arguments", "argument", "_meta", "requestState", "inputResponses"); err != nil {
 		return nil, nil, invalid("%v.", err)
@@ -353,9 +353,9 @@ func (s *server) explain(err error) error {
 	if !ok {
 		failure = &linkError{code: CodeProtocol, text: err.Error(), err: err}
 	}
-	hint := "Try again later; an operator looks with gavel upstream test " + s.name + "."
+	hint := "Try again later; an operator can check with gavel upstream test " + s.name + "."
 	if failure.mayHaveRun {
-		hint = "It may have been done: find out before you ask again."
+		hint = "The request may have taken effect: find out before you repeat it."
 	}
 	s.manager.opts.Logger.Warn("a call to an upstream failed", "upstream", s.name, "code", string(failure.code), "why", failure.text,
 		"cause", maskSecrets(fmt.Sprint(cmp.Or(failure.err, error(failure))), s.secrets))

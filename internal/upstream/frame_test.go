@@ -137,7 +137,7 @@ func TestSecondAnswerIsDropped(t *testing.T) {
 // An answer with an id that was never used fails the oldest pending call immediately, and quotes the answer. A late
 // answer fails none.
 func TestUnmatchedAnswer(t *testing.T) {
-	const said = "an answer that it sent matches no call: "
+	const said = "the server sent an answer that matches no call: "
 	long := `{"jsonrpc":"2.0","result":{"s":"` + strings.Repeat("a", 500) + `"}}`
 	for line, want := range map[string]string{
 		`{"jsonrpc":"2.0","id":"x-1","result":{"n":1}}`:           "9: " + said + `{"jsonrpc":"2.0","id":"x-1","result":{"n":1}}`,

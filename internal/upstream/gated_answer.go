@@ -79,7 +79,7 @@ func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.Call
 			e.Standing = &at
 		}
 		if outcome == engine.CallUnknown {
-			e.Hint = "The call may have been done: the tool is not called again until a person has decided."
+			e.Hint = "The call may have taken effect; the tool is not called again until a person decides."
 		}
 		return Reply{}, e
 	case f.failure != nil:
@@ -88,7 +88,7 @@ func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.Call
 	var note string
 	switch {
 	case err != nil:
-		note = "The tool was called, but gavel could not record how it ended. Do not call it again: a person has to look at it."
+		note = "The tool was called, but gavel could not record how it ended. Do not call it again: a person has to check it."
 	default:
 		note = gate.DescribeAfter(r)
 	}

@@ -25,7 +25,7 @@ func (m *Manager) isOpenTo(p engine.Principal, g gate.Gate) bool {
 	return slices.ContainsFunc(g.States, func(state string) bool {
 		r, err := e.Instances(ctx, p, engine.InstancesRequest{Workflow: g.Workflow, State: state, Status: record.Running, Limit: 1})
 		if err != nil {
-			m.opts.Logger.Warn("it could not be found out whether a tool may be called, so it is not listed", "tool", g.Tool, "cause", err.Error())
+			m.opts.Logger.Warn("gavel cannot determine whether a tool may be called, so it is not listed", "tool", g.Tool, "cause", err.Error())
 		}
 		return err == nil && r.Count > 0
 	})

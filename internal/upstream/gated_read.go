@@ -43,7 +43,7 @@ func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request
 		}
 		handle := arguments.Get(gate.Handle)
 		if c.instance = handle.Text(); c.instance == "" {
-			return nil, newError(CodeInvalid, req.Upstream, "Begin one with workflow.start, or find yours with workflow.instances.",
+			return nil, newError(CodeInvalid, req.Upstream, "Start one with workflow.start, or find yours with workflow.instances.",
 				"The argument %s is missing: %s", gate.Handle, c.gate.DescribeHandle())
 		}
 		arguments = readChecked(rewriteMembers(arguments.Raw(), map[string]json.RawMessage{gate.Handle: nil}))
@@ -68,7 +68,7 @@ func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request
 func (m *Manager) findInstance(ctx context.Context, c *gatedCall) error {
 	e := m.opts.Engine()
 	if e == nil {
-		return newError(CodeUnavailable, c.Upstream, "Call it where gavel serves.", "Nothing here can judge a call of %s.", c.item.Public)
+		return newError(CodeUnavailable, c.Upstream, "Call it through a running gavel server.", "This process cannot judge a call of %s.", c.item.Public)
 	}
 	if c.instance == "" {
 		at, err := findSubject(ctx, e, c)

@@ -249,23 +249,23 @@ func TestNothingIsSent(t *testing.T) {
 		want         string // message and hint
 		begun        int
 	}{
-		"no handle":                   {tool: "fails", code: upstream.CodeInvalid, want: "The argument workflowId is missing: The id of the workflow release that the call belongs to, as workflow.start returned it. Begin one with workflow.start, or find yours with workflow.instances."},
+		"no handle":                   {tool: "fails", code: upstream.CodeInvalid, want: "The argument workflowId is missing: The id of the workflow release that the call belongs to, as workflow.start returned it. Start one with workflow.start, or find yours with workflow.instances."},
 		"a handle twice":              {tool: "fails", params: `{"arguments":{"workflowId":"wf-1","workflowId":"wf-2"}}`, code: upstream.CodeInvalid, want: `The params can be read in two ways: duplicate key "workflowId"; keep one. Correct the arguments.`},
 		"a handle in another case":    {tool: "fails", params: `{"arguments":{"workflowid":"wf-1"}}`, code: upstream.CodeInvalid, want: `the key "workflowid" must be written "workflowId". Correct the arguments.`},
 		"an argument in another case": {tool: "echo", params: `{"arguments":{"workflowId":"wf-1","Text":"b"}}`, code: upstream.CodeInvalid, want: `the key "Text" must be written "text". Correct the arguments.`},
 		"duplicate keys":              {tool: "echo", params: `{"arguments":{"workflowId":"wf-1","text":"a","text":"b"}}`, code: upstream.CodeInvalid, want: `The params can be read in two ways: duplicate key "text"; keep one. Correct the arguments.`},
 		"invalid UTF-8":               {tool: "echo", params: "{\"arguments\":{\"workflowId\":\"wf-1\",\"text\":\"\xff\"}}", code: upstream.CodeInvalid, want: "The params are not JSON in valid UTF-8, or too long: /arguments/text: these bytes are not valid UTF-8 (line 1, column 43). Correct the arguments."},
 		"somebody else's handle":      {tool: "fails", params: `{"arguments":{"workflowId":"wf-other"}}`, code: upstream.Code(engine.CodeUnknownInstance), want: "There is no such instance. "},
-		"another workflow's handle":   {tool: "fails", params: `{"arguments":{"workflowId":"wf-foreign"}}`, code: upstream.CodeGateClosed, want: "a__fails belongs to the workflow release, and wf-foreign is of the workflow mine. Send the id of a workflow release that an operator defined."},
-		"a definition of an agent":    {tool: "fails", engine: &fakeEngine{foreign: true}, params: `{"arguments":{"workflowId":"wf-1"}}`, code: upstream.CodeGateClosed, want: "a__fails belongs to the workflow release, and wf-1 is of the workflow release. Send the id of a workflow release that an operator defined."},
+		"another workflow's handle":   {tool: "fails", params: `{"arguments":{"workflowId":"wf-foreign"}}`, code: upstream.CodeGateClosed, want: "a__fails belongs to the workflow release, and wf-foreign belongs to the workflow mine. Send the id of a workflow release that an operator defined."},
+		"a definition of an agent":    {tool: "fails", engine: &fakeEngine{foreign: true}, params: `{"arguments":{"workflowId":"wf-1"}}`, code: upstream.CodeGateClosed, want: "a__fails belongs to the workflow release, and wf-1 belongs to the workflow release. Send the id of a workflow release that an operator defined."},
 		"an older version":            {tool: "fails", engine: &fakeEngine{text: "{name: release, initialState: ready, states: {ready: {transitions: {go: ready}}}}"}, params: `{"arguments":{"workflowId":"wf-1"}}`, code: upstream.CodeGateClosed, want: "The gate of a__fails does not fit version 3 of the workflow release, which wf-1 follows. Ask an operator to migrate it, or begin another one."},
-		"a call id of one's own":      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"},"_meta":{"io.github.gavel-mcp/callId":"x"}}`, code: upstream.CodeInvalid, want: "The member io.github.gavel-mcp/callId of _meta is gavel's own. Correct the arguments."},
+		"a call id of one's own":      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"},"_meta":{"io.github.gavel-mcp/callId":"x"}}`, code: upstream.CodeInvalid, want: "The member io.github.gavel-mcp/callId of _meta is reserved for gavel. Correct the arguments."},
 		"a key that is no text":       {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"},"_meta":{"gavel/idempotencyKey":7}}`, code: upstream.CodeInvalid, want: "The idempotency key, gavel/idempotencyKey of _meta, is a number. Correct the arguments."},
 		"a requestState of one's own": {tool: "question", params: `{"arguments":{"workflowId":"wf-1"},"requestState":"eyJ4Ijox"}`, code: upstream.CodeInvalid, want: "The requestState is not one that gavel issued for these arguments, or gavel was restarted and had its store in memory. Ask again without it."},
 		"another state":               {tool: "noise", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused}}, begun: 1, code: upstream.CodeGateClosed, want: `a__noise needs the state "later"; the workflow release (wf-1) is in "ready". From here no action leads there: cancel it and begin another one, or ask an operator.`},
 		"judged":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Decision: engine.Decision{Violations: []string{"/text is not the approved one."}, Suggestions: []string{"Send it."}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: /text is not the approved one. Send it."},
 		"used up":                     {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Position: engine.Position{State: "ready"}, Decision: engine.Decision{Code: workflow.CodeCallLimit, Violations: []string{"It was called."}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: It was called. Fix the call, or continue with a possible action."},
-		"parked":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallParked, Review: &engine.ReviewSummary{}}}, begun: 1, code: upstream.CodeCallParked, want: "a__fails was not called: a person has to decide it first. Make the same call again once the review is approved; workflow.status shows it."},
+		"parked":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallParked, Review: &engine.ReviewSummary{}}}, begun: 1, code: upstream.CodeCallParked, want: "a__fails was not called: a person has to decide first. Make the same call again once the review is approved; workflow.status shows it."},
 		"known":                       {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallKnown}}, begun: 1, code: upstream.CodeCallRepeated, want: "a__fails was not called again: the same call has not been answered yet. Wait for its answer; workflow.status shows until when."},
 		"known to end":                {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallKnown, Outcome: engine.CallUnknown}}, begun: 1, code: upstream.CodeCallRepeated, want: "a__fails was not called again: it is unknown whether the same call happened. A person has to decide first; workflow.status shows the review."},
 		"undecided":                   {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{err: &engine.Error{Code: engine.CodeCallOpen, Message: "A call is open.", Hint: "Wait."}}, begun: 1, code: upstream.Code(engine.CodeCallOpen), want: "A call is open. Wait."},
@@ -435,9 +435,9 @@ func TestGatedSubject(t *testing.T) {
 		code         upstream.Code
 		want         string
 	}{
-		{"fails", `{"arguments":{"about":"new"}}`, false, upstream.CodeGateClosed, `a__fails needs a workflow release about "new", and there is none. Begin it first with workflow.start: type "release", subject "new".`},
-		{"fails", `{"arguments":{"about":{}}}`, false, upstream.CodeInvalid, "The arguments must say which release the call belongs to: arguments.about has to be a text or a number. Correct the arguments."},
-		{"fails", `{"arguments":{"About":"new"}}`, false, upstream.CodeInvalid, "The arguments must say which release the call belongs to: arguments.about has to be a text or a number. Correct the arguments."},
+		{"fails", `{"arguments":{"about":"new"}}`, false, upstream.CodeGateClosed, `a__fails needs a workflow release about "new", but there is none. Start it first with workflow.start: type "release", subject "new".`},
+		{"fails", `{"arguments":{"about":{}}}`, false, upstream.CodeInvalid, "The arguments must say which release the call belongs to: arguments.about must be a string or a number. Correct the arguments."},
+		{"fails", `{"arguments":{"About":"new"}}`, false, upstream.CodeInvalid, "The arguments must say which release the call belongs to: arguments.about must be a string or a number. Correct the arguments."},
 		{"question", `{"arguments":{"about":"new"}}`, true, upstream.CodeCallRefused, "a__question was not called: the workflow release could not begin: /owner is missing. Send it."},
 	} {
 		e.startRefused = c.refuses
@@ -475,7 +475,7 @@ func TestGatedSubject(t *testing.T) {
 // For a server that is pinned on first use, gavel cannot check the name in a gate.
 func TestGatesWarn(t *testing.T) {
 	m := openGated(t, &fakeEngine{}, ", pinning: first-use", "- {tool: a__ehco, workflow: release, states: [ready]}")
-	const want = `whether the upstream "a" has the tool "a__ehco", which has a gate, is not known before its first session: a slip of the pen leaves the tool without one`
+	const want = `whether the upstream "a" has the tool "a__ehco"is not known before its first session; if the gate has a typo in the name, the tool runs without a gate`
 	if got := m.Warnings(); !slices.Contains(got, want) {
 		t.Errorf("warned of %q", got)
 	}

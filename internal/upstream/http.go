@@ -162,7 +162,7 @@ func (l *httpLink) readAnswer(from io.Reader, id string) error {
 		return errAnswerTooLong
 	}
 	if err != nil {
-		return &linkError{code: CodeLost, text: "the connection broke in the answer", mayHaveRun: true, err: err}
+		return &linkError{code: CodeLost, text: "the connection broke while the answer was read", mayHaveRun: true, err: err}
 	}
 	f, err := parseFrame(body)
 	if wrong, ok := errors.AsType[*answerError](err); ok {
@@ -266,7 +266,7 @@ func (l *httpLink) exchange(ctx context.Context, method string, body []byte, hea
 		next, err := at.Parse(location)
 		switch {
 		case response.StatusCode != http.StatusTemporaryRedirect && response.StatusCode != http.StatusPermanentRedirect:
-			return nil, false, &redirectError{fmt.Sprintf("the server redirects with status %d, which would lose the request; set its new url", response.StatusCode)}
+			return nil, false, &redirectError{fmt.Sprintf("the server redirects with status %d, which would drop the request body; set its new url", response.StatusCode)}
 		case err != nil || next.User != nil || next.Scheme != "https" && next.Scheme != "http":
 			return nil, false, &redirectError{"the server redirects to an address that is not allowed"}
 		case at.Scheme == "https" && next.Scheme == "http":

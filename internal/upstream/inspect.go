@@ -83,7 +83,7 @@ func (r *Report) leaveOutTwins() {
 	r.Items = slices.DeleteFunc(r.Items, func(i Item) bool {
 		twins := count[publicKey(i)] > 1
 		if twins {
-			r.Notes = append(r.Notes, Note{Kind: i.Kind, Name: i.Name, LeftOut: true, Reason: fmt.Sprintf("clients would know two by the name %q", i.Public)})
+			r.Notes = append(r.Notes, Note{Kind: i.Kind, Name: i.Name, LeftOut: true, Reason: fmt.Sprintf("two items would have the public name %q", i.Public)})
 		}
 		return twins
 	})

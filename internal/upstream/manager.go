@@ -207,7 +207,7 @@ func (m *Manager) Warnings() []string {
 	for _, name := range m.Upstreams() {
 		s := m.servers[name]
 		if _, pinned := m.opts.Pins.Of(name); !pinned && s.Pinning == PinningFile {
-			out = append(out, fmt.Sprintf("nothing of the upstream %q is listed before it is pinned: gavel upstream pin %s", name, name))
+			out = append(out, fmt.Sprintf("no item of the upstream %q is listed until it is pinned: run gavel upstream pin %s", name, name))
 		}
 		if s.Pinning == PinningFirstUse {
 			out = append(out, fmt.Sprintf("the upstream %q is pinned on first use: its items are trusted at each start of gavel", name))
@@ -218,7 +218,7 @@ func (m *Manager) Warnings() []string {
 	}
 	for _, g := range m.gates() {
 		if s := m.servers[g.Upstream()]; s != nil && s.Pinning == PinningFirstUse {
-			out = append(out, fmt.Sprintf("whether the upstream %q has the tool %q, which has a gate, is not known before its first session: a slip of the pen leaves the tool without one", s.name, g.Tool))
+			out = append(out, fmt.Sprintf("whether the upstream %q has the gated tool %q is not known before its first session; if the gate has a typo in the name, the tool runs without a gate", s.name, g.Tool))
 		}
 	}
 	return out

@@ -167,7 +167,7 @@ func readItem(server string, kind Kind, raw json.RawMessage) (item Item, repaire
 	}
 	fixed, repaired, err := repairDefinition(kind, v)
 	if !bytes.Equal(whole, raw) {
-		repaired = append(repaired, "it has escapes of half characters")
+		repaired = append(repaired, "it has escapes of unpaired surrogates")
 	}
 	return Item{Upstream: server, Kind: kind, Name: name, Public: publicName(server, kind, name), Raw: bytes.Clone(fixed)}, repaired, err
 }
@@ -231,7 +231,7 @@ func checkItems(server string, items []Item) error {
 	for _, item := range items {
 		at := place{item.Kind, item.Public}
 		if other, twice := seen[at]; twice && other == item.Name {
-			return fmt.Errorf("the upstream %q has two of the %s %q", server, item.Kind, item.Name)
+			return fmt.Errorf("the upstream %q lists the %s %q twice", server, item.Kind, item.Name)
 		} else if twice {
 			return fmt.Errorf("the %ss %q and %q of the upstream %q would both be called %q", item.Kind, other, item.Name, server, item.Public)
 		}

@@ -63,7 +63,7 @@ func repairDefinition(kind Kind, v document.JSON) (json.RawMessage, []string, er
 		replace["inputSchema"] = r.repairSchema("inputSchema", document.JSON{})
 	}
 	if (kind == KindResource || kind == KindTemplate) && v.Get("name").Kind() != document.String {
-		r.note("it has no name, and gets its %s for one", nameKey(kind))
+		r.note("it has no name; its %s is used instead", nameKey(kind))
 		replace["name"] = v.Get(nameKey(kind)).Raw()
 	}
 	if uri := v.Get("uri").Text(); kind == KindResource && strings.IndexFunc(uri, unicode.IsSpace) >= 0 {
@@ -208,7 +208,7 @@ func (r *repairs) repairSchema(path string, v document.JSON) json.RawMessage {
 	switch of := v.Get("type"); {
 	case of.Is("object"):
 	case of.Kind() == 0, of.Kind() == document.Null, slices.ContainsFunc(listElements(of), func(e document.JSON) bool { return e.Is("object") }):
-		r.note(`%s has not the type "object"`, path)
+		r.note(`%s does not have the type "object"`, path)
 		replace["type"] = json.RawMessage(`"object"`)
 	default:
 		r.refuse(`%s has the type %s, not "object"`, path, shortenText(string(of.Raw()), nil))
@@ -223,7 +223,7 @@ func (r *repairs) repairSchema(path string, v document.JSON) json.RawMessage {
 func (r *repairs) repairKeywords(path string, v document.JSON) map[string]json.RawMessage {
 	replace := r.dropNulls(path, v, "const", "default", "example")
 	if !isOf(v, "$schema", isText) && v.Get("$schema").Kind() != document.Null {
-		r.note("%s.$schema is no string", path)
+		r.note("%s.$schema is not a string", path)
 		replace["$schema"] = nil
 	}
 	if required := v.Get("required"); required.Kind() != document.Null && !isOf(v, "required", isListOf(isText)) {

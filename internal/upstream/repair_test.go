@@ -98,7 +98,7 @@ func pages(t testing.TB, by map[string]string) string {
 // A list ends without a further cursor, with a note if the end was odd. Each tool is listed once.
 func TestPages(t *testing.T) {
 	const one, two = `{"tools":[{"name":"a","inputSchema":{"type":"object"}},{"name":"b","inputSchema":{"type":"object"}}]`, `{"tools":[{"name":"b","inputSchema":{"type":"object"}},{"name":"c","inputSchema":{"type":"object"}}]`
-	const odd = "the tools: the list ends at a nextCursor that is empty or was there before"
+	const odd = "the tools: the list ends at a nextCursor that is empty or repeated"
 	for name, c := range map[string]struct {
 		pages       map[string]string
 		items, want string // want is notes, or the error
@@ -111,8 +111,8 @@ func TestPages(t *testing.T) {
 		"a number":      {map[string]string{"": one + `,"nextCursor":7}`}, "", "nextCursor of the answer to tools/list is a number, not a string: 7"},
 		"no list":       {map[string]string{"": `{"tools":{"a":{}}}`}, "", "tools of the answer to tools/list is an object, not a list"},
 		"null list":     {map[string]string{"": `{"tools":null}`}, "", ""},
-		"twins":         {map[string]string{"": `{"tools":[{"name":"a.b"},{"name":"a_b"},{"name":"c","inputSchema":{"type":"object"}}]}`}, "c", `clients would know two by the name "web__a_b"`},
-		"two of a name": {map[string]string{"": `{"tools":[{"name":"a","title":"1"},{"name":"a","title":"2"},{"name":"c","inputSchema":{"type":"object"}}]}`}, "c", `clients would know two by the name "web__a"`},
+		"twins":         {map[string]string{"": `{"tools":[{"name":"a.b"},{"name":"a_b"},{"name":"c","inputSchema":{"type":"object"}}]}`}, "c", `two items would have the public name "web__a_b"`},
+		"two of a name": {map[string]string{"": `{"tools":[{"name":"a","title":"1"},{"name":"a","title":"2"},{"name":"c","inputSchema":{"type":"object"}}]}`}, "c", `two items would have the public name "web__a"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := open(t, "  web: "+over(pages(t, c.pages), ""), upstream.Options{})

@@ -126,7 +126,7 @@ func (s *server) tryRun(f func()) bool {
 }
 
 // errClosing is the failure of calls while the Manager closes.
-var errClosing = &linkError{code: CodeUnavailable, text: "gavel is ending"}
+var errClosing = &linkError{code: CodeUnavailable, text: "gavel is shutting down"}
 
 // acquire returns a principal's session, starting one if necessary. Callers must call release when done with it.
 func (s *server) acquire(ctx context.Context, p engine.Principal) (ses *session, release func(), err error) {
@@ -152,7 +152,7 @@ func (s *server) acquire(ctx context.Context, p engine.Principal) (ses *session,
 		case wait > 0:
 			err = &linkError{code: CodeUnavailable, text: "the server has failed several times in a row", retryAfter: wait}
 		case len(s.sessions) >= maxSessions:
-			err = &linkError{code: CodeBusy, text: "as many sessions as there may be are open"}
+			err = &linkError{code: CodeBusy, text: "the maximum number of sessions is open"}
 		}
 		if err != nil {
 			s.mu.Unlock()

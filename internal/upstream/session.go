@@ -115,7 +115,7 @@ func (s *session) hasIssued(id string) bool {
 
 // newUnmatched returns the failure for an answer that matches no request of the session.
 func (s *session) newUnmatched(line []byte) *linkError {
-	return &linkError{code: CodeProtocol, text: "an answer that it sent matches no call" + prefixWords(shortenText(string(line), s.server.secrets)), mayHaveRun: true}
+	return &linkError{code: CodeProtocol, text: "the server sent an answer that matches no call" + prefixWords(shortenText(string(line), s.server.secrets)), mayHaveRun: true}
 }
 
 // maxQuoted limits how much of a server's own text is quoted, in bytes.
@@ -241,7 +241,7 @@ func (s *session) request(ctx context.Context, method mcp.MCPMethod, params json
 	}
 	v := readChecked(f.result)
 	if v.Kind() != document.Object || checkKeys(v, false) != nil {
-		return document.JSON{}, &linkError{code: CodeProtocol, text: fmt.Sprintf("the answer to %s is not an object that reads in one way only", method)}
+		return document.JSON{}, &linkError{code: CodeProtocol, text: fmt.Sprintf("the answer to %s is not an object, or is ambiguous", method)}
 	}
 	return v, nil
 }
@@ -274,7 +274,7 @@ func (s *session) open(ctx context.Context) error {
 		return err
 	}
 	if !slices.ContainsFunc(listElements(v.Get("supportedVersions")), func(version document.JSON) bool { return version.Is(ModernVersion) }) {
-		return &linkError{code: CodeProtocol, text: "the server speaks no version of MCP that gavel does"}
+		return &linkError{code: CodeProtocol, text: "the server has no MCP version in common with gavel"}
 	}
 	s.capabilities, s.info = v.Get("capabilities"), v.Get("_meta").Get(mcp.MetaKeyServerInfo)
 	return nil
@@ -307,7 +307,7 @@ func (s *session) initialize(ctx context.Context) error {
 	}
 	version := v.Get("protocolVersion").Text()
 	if version == ModernVersion || !slices.Contains(mcp.ValidProtocolVersions, version) {
-		return &linkError{code: CodeProtocol, text: "the server speaks no version of MCP that gavel does"}
+		return &linkError{code: CodeProtocol, text: "the server has no MCP version in common with gavel"}
 	}
 	s.version, s.capabilities, s.info = version, v.Get("capabilities"), v.Get("serverInfo")
 	return s.link.send(ctx, message{method: "notifications/initialized"})
@@ -374,7 +374,7 @@ func (s *session) list(ctx context.Context, kind Kind) (items []Item, notes []No
 		case cursor.Kind() != document.String:
 			return nil, nil, &linkError{code: CodeProtocol, text: fmt.Sprintf("nextCursor of the answer to %s is %s, not a string: %s", how.method, cursor.Kind(), shortenText(string(cursor.Raw()), nil))}
 		case cursors[cursor.Text()]:
-			return items, append(notes, Note{Kind: kind, Reason: "the list ends at a nextCursor that is empty or was there before"}), nil
+			return items, append(notes, Note{Kind: kind, Reason: "the list ends at a nextCursor that is empty or repeated"}), nil
 		}
 		cursors[cursor.Text()] = true
 		params = rewriteMembers(json.RawMessage(`{}`), map[string]json.RawMessage{"cursor": cursor.Raw()})

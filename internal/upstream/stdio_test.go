@@ -117,7 +117,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	for tool, want := range map[string]string{
 		"deep":            `The server "a" gave no answer: the answer cannot be read: objects and arrays are nested more than 500 deep.`,
 		"deep at the end": `The server "a" gave no answer: the answer cannot be read: objects and arrays are nested more than 500 deep.`,
-		"stray":           `The server "a" gave no answer: an answer that it sent matches no call: {"jsonrpc":"2.0","id":99999,"result":{"content":[]}}.`,
+		"stray":           `The server "a" gave no answer: the server sent an answer that matches no call: {"jsonrpc":"2.0","id":99999,"result":{"content":[]}}.`,
 		"both":            `The server "a" gave no answer: the answer has both a result and an error.`,
 		"NaN":             `The server "a" gave no answer: the answer cannot be read: expected a JSON value.`,
 	} {
@@ -206,7 +206,7 @@ func TestDrift(t *testing.T) {
 		t.Errorf("listed were %s, and are %s", before, after)
 	}
 	for tool, says := range map[string]string{
-		"echo": "is not as it was pinned (description)", "added": "is not pinned", "task": "is no longer there", "renamed": "is not pinned", "rpcerr": "is there twice",
+		"echo": "has changed pinned (description)", "added": "is not pinned", "task": "no longer exists", "renamed": "is not pinned", "rpcerr": "is listed twice",
 	} {
 		_, err := call(t.Context(), m, "a", tool, "")
 		wantCode(t, err, upstream.CodeDrifted, false)

@@ -65,7 +65,7 @@ func Examine(docs shown.Documents) Report {
 			*traps, r.Flags = appendFinding(*traps, trap), appendFinding(r.Flags, flag)
 		}
 		if at, found := findVerdict(d); found {
-			*traps = appendFinding(*traps, describeWords(CodeVerdict, at, `"approved" beside "criteria"`))
+			*traps = appendFinding(*traps, describeWords(CodeVerdict, at, `"approved" next to "criteria"`))
 		}
 	}
 	return r

@@ -274,12 +274,12 @@ func (c *Comparison) conclude(before, after Counts) {
 	lost := max(c.Unpaired-before.Excluded-after.Excluded, 0)
 	c.Compared = c.Pairs > 0 && float64(lost) <= *c.Options.MaxFailures*float64(before.Cases)
 	c.Notes = []string{
-		"Regression: McNemar's exact test, one-sided, on false approvals or on exactly right outcomes. A difference that is not significant is not the same as none.",
+		"Regression: McNemar's exact test, one-sided, on false approvals or on exactly right outcomes. A difference that is not significant does not prove that there is none.",
 		fmt.Sprintf("%d pairs in %d groups; McNemar's test and the bootstrap count a group as one draw. %d of %d cases have no pair.", c.Pairs, c.Groups, c.Unpaired, before.Cases),
 		fmt.Sprintf("Unreadable answers: %d before, %d after: %s.", before.Unreadable, after.Unreadable, unreadableWords(c.Options.Unreadable)),
 	}
 	if !c.Compared {
-		c.NotCompared = fmt.Sprintf("%d of %d cases have no outcome of both judges", c.Unpaired, before.Cases)
+		c.NotCompared = fmt.Sprintf("%d of %d cases lack an outcome of at least one judge", c.Unpaired, before.Cases)
 		c.Says = "not compared: " + c.NotCompared
 		return
 	}

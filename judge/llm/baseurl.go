@@ -38,7 +38,7 @@ func NormalizeBaseURL(raw string, private bool) (string, error) {
 		return "", fmt.Errorf("base URL: %w", err)
 	}
 	if u.Scheme == "http" && !private && !isLoopback(u.Hostname()) && !isPrivate(u.Hostname()) {
-		return "", fmt.Errorf("base URL: http to %s would show prompts and key to everyone in between; use https, or allow http if the network can be trusted", u.Host)
+		return "", fmt.Errorf("base URL: http to %s would expose prompts and key to everyone in between; use https, or allow http if the network can be trusted", u.Host)
 	}
 	path := basePath(u.EscapedPath())
 	if h := hostOf(u); path == "" {
@@ -69,7 +69,7 @@ func parseBaseURL(raw string) (*url.URL, error) {
 	}
 	authority, _, _ := strings.Cut(rest, "/")
 	if strings.Contains(authority, "@") {
-		return nil, errors.New("it carries a user or password (before @); drop it, and put the key into the setting for the key")
+		return nil, errors.New("it contains a user or password (before @); remove it, and put the key into the setting for the key")
 	}
 	scheme = strings.ToLower(scheme)
 	if scheme != "" && scheme != "http" && scheme != "https" {

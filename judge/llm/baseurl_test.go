@@ -29,7 +29,7 @@ func ExampleNormalizeBaseURL() {
 	// https://api.openai.com/v1
 	// http://localhost:11434/v1
 	// https://openrouter.ai/api/v1
-	// base URL: it carries a user or password (before @); drop it, and put the key into the setting for the key
+	// base URL: it contains a user or password (before @); remove it, and put the key into the setting for the key
 }
 
 func TestNormalizeBaseURL(t *testing.T) {

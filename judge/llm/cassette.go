@@ -43,7 +43,7 @@ var cassetteFlags = map[CassetteMode]int{
 }
 
 // ErrCassetteMiss reports a request that is not in the cassette.
-var ErrCassetteMiss = errors.New("the cassette does not hold this request")
+var ErrCassetteMiss = errors.New("the cassette does not contain this request")
 
 const (
 	cassetteVersion = 1
@@ -220,7 +220,7 @@ func (c *Cassette) find(req *http.Request, q cassetteRequest) (*http.Response, e
 	}
 	return nil, &Error{
 		Class: ClassConfig, Err: ErrCassetteMiss,
-		Message: fmt.Sprintf("the cassette holds %d answers to %s, and this request came %d times", n, q.describe(), n+1),
+		Message: fmt.Sprintf("the cassette has %d answers to %s, but this is request number %d", n, q.describe(), n+1),
 		Advice:  "if the prompt, the model or a setting was meant to change, record the missing answers (mode record-missing)",
 	}
 }

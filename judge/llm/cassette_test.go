@@ -128,7 +128,7 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 	for range 2 {
 		_, err := post(t, play, `{"model":"m","a":1}`)
-		if !errors.Is(err, ErrCassetteMiss) || ClassOf(err) != ClassConfig || !strings.Contains(err.Error(), "holds 2 answers to POST /v1/chat/completions (m), and this request came 3 times") {
+		if !errors.Is(err, ErrCassetteMiss) || ClassOf(err) != ClassConfig || !strings.Contains(err.Error(), "holds 2 answers to POST /v1/chat/completions (m), but this is request number 3 times") {
 			t.Errorf("the third time: %v, want a miss that says so", err)
 		}
 	}

@@ -16,7 +16,7 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 		req.Model = cmp.Or(req.Model, first)
 		model, ok := models[req.Model]
 		if !ok {
-			return Reply{}, &Error{Class: ClassConfig, Message: fmt.Sprintf("no model named %.60q is configured", req.Model), Advice: "name a model that is configured, or none"}
+			return Reply{}, &Error{Class: ClassConfig, Message: fmt.Sprintf("no model named %.60q is configured", req.Model), Advice: "name a configured model, or none for the default"}
 		}
 		line := []*backend{model}
 		for _, name := range fallbacks {

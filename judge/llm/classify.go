@@ -129,7 +129,7 @@ const adviseModel = "check LLM_JUDGE_MODEL: the endpoint does not know this mode
 
 // adviseForm is for an endpoint that fails without stating clearly whether the form of the question is the
 // cause.
-const adviseForm = "look into the endpoint's log for the reason; if only the form of the question makes it fail, set --llm-structured to tool, json_object or prompt"
+const adviseForm = "check the endpoint's log for the reason; if only the form of the question makes it fail, set --llm-structured to tool, json_object or prompt"
 
 func (c *complaint) newError(status int, header http.Header, now time.Time) *Error {
 	e := &Error{Status: status, RetryAfter: retryAfter(header, now)}

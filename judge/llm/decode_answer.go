@@ -97,7 +97,7 @@ func (r *answerReader) readShare(key string) float64 {
 		literal = string(v.Raw())
 	case document.String:
 		if !decimal().MatchString(v.Text()) {
-			r.refuse("%q is no number", key)
+			r.refuse("%q is not a number", key)
 			return 0
 		}
 		literal, r.lenient = v.Text(), true
@@ -105,7 +105,7 @@ func (r *answerReader) readShare(key string) float64 {
 		r.refuse("%q is missing", key)
 		return 0
 	default:
-		r.refuse("%q is no number", key)
+		r.refuse("%q is not a number", key)
 		return 0
 	}
 	f, err := strconv.ParseFloat(literal, 64)
@@ -127,7 +127,7 @@ func (r *answerReader) readTexts(key string, decides bool) []string {
 		list, r.lenient = []document.JSON{v}, true
 	case !isList || v.Len() > maxNotes:
 		if decides || isList {
-			r.refuse("%q is no list of at most %d texts", key, maxNotes)
+			r.refuse("%q is not a list of at most %d strings", key, maxNotes)
 		}
 		r.lenient = true
 		return nil
@@ -139,7 +139,7 @@ func (r *answerReader) readTexts(key string, decides bool) []string {
 	for _, item := range list {
 		isText := item.Kind() == document.String
 		if !isText && decides {
-			r.refuse("%q holds something that is no text", key)
+			r.refuse("%q has an item that is not a string", key)
 		}
 		r.lenient = r.lenient || !isText
 		if s := item.Text(); strings.TrimSpace(s) != "" {
@@ -162,13 +162,13 @@ func (r *answerReader) readCriteria() []Criterion {
 		return nil
 	}
 	if v.Kind() != document.Array || v.Len() > maxCriteria {
-		r.refuse("\"criteria\" is no list of at most %d criteria", maxCriteria)
+		r.refuse("\"criteria\" is not a list of at most %d criteria", maxCriteria)
 		return nil
 	}
 	out := make([]Criterion, 0, v.Len())
 	for _, o := range v.Elements() {
 		if o.Kind() != document.Object {
-			r.refuse("\"criteria\" holds something that is no object")
+			r.refuse("\"criteria\" has an item that is not an object")
 			return nil
 		}
 		c := r.readCriterion(o)
@@ -177,7 +177,7 @@ func (r *answerReader) readCriteria() []Criterion {
 			if other.ID == c.ID {
 				twice = true
 				if other != c {
-					r.refuse("the criterion %q is there twice", c.ID)
+					r.refuse("duplicate criterion %q with different answers", c.ID)
 				}
 			}
 		}
@@ -205,7 +205,7 @@ func (r *answerReader) readCriterion(o document.JSON) Criterion {
 		c.Evidence = truncateQuote(evidence.Text(), maxEvidence)
 	case 0:
 	default:
-		in.refuse("the evidence for %q is no text", c.ID)
+		in.refuse("the evidence for %q is not a string", c.ID)
 	}
 	if why := in.member("why"); why.Kind() == document.String {
 		c.Why = cleanText(why.Text(), maxNote)
@@ -223,7 +223,7 @@ func (r *answerReader) readCriterion(o document.JSON) Criterion {
 	case 0:
 		r.lenient = true
 	default:
-		in.refuse("the status of %q is no text", c.ID)
+		in.refuse("the status of %q is not a string", c.ID)
 	}
 	if in.wrong != "" {
 		r.refuse("%s", in.wrong)

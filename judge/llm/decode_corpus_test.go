@@ -75,7 +75,7 @@ func decodeAll(t *testing.T, cases []completionCase) {
 	names := map[string]bool{}
 	for _, c := range cases {
 		if names[c.Name] {
-			t.Errorf("%s is there twice", c.Name)
+			t.Errorf("%s is listed twice", c.Name)
 		}
 		names[c.Name] = true
 		t.Run(c.Name, func(t *testing.T) { c.check(t) })

@@ -72,7 +72,7 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 		fail := &Error{Class: ClassEmpty, Message: "the model answered nothing"}
 		if c.thought || strings.TrimSpace(c.content) != "" {
 			fail.Message = "the model answered nothing but its thinking, which is not read"
-			fail.Advice = "switch its thinking off (LLM_JUDGE_THINKING_MODE=off), or the server's reasoning parser if that takes the verdict for thinking"
+			fail.Advice = "turn its thinking off (LLM_JUDGE_THINKING_MODE=off); or turn off the server's reasoning parser if it mistakes the verdict for thinking"
 		}
 		return Answer{}, manners{}, fail
 	}
@@ -182,7 +182,7 @@ func (f *candidates) add(text, nonce string) {
 	f.lenient, f.picked = true, true
 	objects, unended := objectsIn(text)
 	if unended {
-		f.fault = withoutVerdict("the answer holds JSON that does not end")
+		f.fault = withoutVerdict("the answer has unterminated JSON")
 		return
 	}
 	taken := false
@@ -190,13 +190,13 @@ func (f *candidates) add(text, nonce string) {
 		v, err := parseJSON([]byte(raw))
 		if err != nil {
 			// This may have been the verdict.
-			f.fault = withoutVerdict("the answer holds something like JSON that cannot be read: " + cleanText(err.Error(), 80))
+			f.fault = withoutVerdict("the answer has invalid JSON: " + cleanText(err.Error(), 80))
 			return
 		}
 		taken = f.addVerdict(v, nonce, false) || taken
 	}
 	if !taken && f.fault == nil {
-		f.fault = withoutVerdict("the answer holds no verdict")
+		f.fault = withoutVerdict("the answer has no verdict")
 	}
 }
 
@@ -242,12 +242,12 @@ func (f *candidates) takeSingle() (Answer, manners, *Error) {
 	}
 	for _, a := range f.answers[1:] {
 		if !a.equal(f.answers[0]) {
-			return Answer{}, manners{}, &Error{Class: ClassAmbiguous, Message: "the answer holds several verdicts that differ"}
+			return Answer{}, manners{}, &Error{Class: ClassAmbiguous, Message: "the answer has several different verdicts"}
 		}
 	}
 	a := f.answers[0]
 	if a.Approved && len(a.Violations) > 0 {
-		return Answer{}, manners{}, &Error{Class: ClassInconsistent, Message: "the answer approves and lists violations"}
+		return Answer{}, manners{}, &Error{Class: ClassInconsistent, Message: "the answer approves but lists violations"}
 	}
 	return a, manners{f.lenient || len(f.answers) > 1, f.picked}, nil
 }
@@ -300,7 +300,7 @@ func readExchange(status int, header http.Header, body []byte, nonce string, now
 			return reading{}, fail
 		}
 		if i > 0 && !answer.equal(read.Answer) {
-			return reading{}, &Error{Class: ClassAmbiguous, Message: "the endpoint gave several answers that differ", Usage: env.usage}
+			return reading{}, &Error{Class: ClassAmbiguous, Message: "the endpoint gave several different answers", Usage: env.usage}
 		}
 		read.Answer, read.Lenient, read.Picked = answer, read.Lenient || how.lenient || i > 0, read.Picked || how.picked
 	}
@@ -352,7 +352,7 @@ func getMember(o document.JSON, key string) (value document.JSON, err error) {
 		case is == key && value.Kind() == 0:
 			value = v
 		case is == key:
-			return document.JSON{}, fmt.Errorf("%q is there twice", key)
+			return document.JSON{}, fmt.Errorf("duplicate key %q", key)
 		case strings.EqualFold(is, key):
 			return document.JSON{}, fmt.Errorf("%q is written as %q", key, cleanText(is, 40))
 		}

@@ -37,17 +37,17 @@ func newEndpoint(m Model, cfg Config) (*endpoint, error) {
 	}
 	base, err := url.Parse(normal)
 	if err != nil {
-		return nil, fmt.Errorf("model %q: base URL: it is no URL", m.Name)
+		return nil, fmt.Errorf("model %q: base URL: it is not a URL", m.Name)
 	}
 	if err := ValidThinking(m.Thinking); err != nil {
 		return nil, fmt.Errorf("model %q: %w", m.Name, err)
 	}
 	if m.Rung != "" && !slices.Contains(rungs, m.Rung) {
-		return nil, fmt.Errorf("model %q: rung %q is not known; use json_schema, tool, json_object or prompt, or none to find out", m.Name, m.Rung)
+		return nil, fmt.Errorf("model %q: unknown rung %q; use json_schema, tool, json_object or prompt, or leave it out to negotiate", m.Name, m.Rung)
 	}
 	m.APIKey = strings.TrimSpace(m.APIKey) // key files end in a line break
 	if strings.ContainsFunc(m.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, fmt.Errorf("model %q: the API key contains a space, a line break or another character that no key has", m.Name)
+		return nil, fmt.Errorf("model %q: the API key contains a space, a line break or another invalid character", m.Name)
 	}
 	e := &endpoint{model: m, base: base, host: hostOf(base), doer: cfg.Doer, maxTokens: cfg.tokensFor(m), maxBody: cfg.MaxBody}
 	e.ladder = newLadder(manner{rung: e.host.startFor(m)}.without(e.host.omittedParameters(m)...), m.Rung != "")
@@ -120,7 +120,7 @@ func (m Model) costOf(u *Usage) *float64 {
 }
 
 func redirectError(req *http.Request, res *http.Response) *Error {
-	fail := &Error{Class: ClassConfig, Status: res.StatusCode, Message: "the endpoint redirects without saying where to"}
+	fail := &Error{Class: ClassConfig, Status: res.StatusCode, Message: "the endpoint redirects without a target"}
 	to, err := res.Location()
 	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
 		fail.Advice = "check the base URL"
@@ -244,8 +244,8 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 		// Without a nonce, nothing ties the verdict to the question. An endpoint that enforced the form
 		// would send only the verdict, so the model may be quoting the data.
 		return reading{}, &Error{
-			Class: ClassMalformed, Message: "the model writes its thinking or other text before its verdict, although the endpoint took the form asked for",
-			Advice: "switch on the server's reasoning parser, or the thinking off (LLM_JUDGE_THINKING_MODE=off): it costs calls",
+			Class: ClassMalformed, Message: "the model writes its thinking or other text before its verdict, although the endpoint accepted the requested form",
+			Advice: "turn on the server's reasoning parser, or turn the thinking off (LLM_JUDGE_THINKING_MODE=off): the extra text costs calls",
 			Usage:  read.Usage, Err: errNotHeld,
 		}
 	case at.rung == RungTool && errors.Is(err, errNoVerdict):
@@ -255,4 +255,4 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 }
 
 // errNotHeld reports that an endpoint accepts a rung but ignores it.
-var errNotHeld = errors.New("the endpoint does not hold to the form")
+var errNotHeld = errors.New("the endpoint ignores the requested form")

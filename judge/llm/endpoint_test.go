@@ -233,8 +233,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	cases := []struct{ name, location, want, not string }{
 		{"elsewhere", other.URL + "/v1/chat/completions?key=hunter2", other.URL + "/v1", "hunter2"},
 		{"to another path", "/openai/v1/chat/completions", "/openai/v1", "completions"},
-		{"to nothing", "", "without saying", "LLM_BASE_URL"},
-		{"to a script", "javascript:alert(1)", "without saying", "javascript"},
+		{"to nothing", "", "without a target", "LLM_BASE_URL"},
+		{"to a script", "javascript:alert(1)", "without a target", "javascript"},
 	}
 	for _, c := range cases {
 		for _, status := range []int{301, 302, 307, 308} {

@@ -175,7 +175,7 @@ func notJSON(header http.Header, body []byte) (message, advice string) {
 	case coding != "":
 		return "the endpoint compresses its answer in a way that was not asked for: " + quoteForeign(coding), adviseCompression
 	case strings.HasPrefix(head, "\x1f\x8b"):
-		return "the endpoint answers with gzip and does not say so", adviseCompression
+		return "the endpoint answers with gzip without declaring it", adviseCompression
 	case len(body) == 0:
 		return "the endpoint answered with an empty body", wrongAPI
 	case strings.HasPrefix(head, "<"):

@@ -276,8 +276,8 @@ func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
 		final.Advice = "ask again: the settings found so far are kept"
 	case e.ladder.fixed && at.rung != RungPrompt:
 		final.Class = ClassConfig
-		final.Message = fmt.Sprintf("the endpoint does not take %s, to which the model %q is fixed: %s", at.rung, e.model.Name, fail.Message)
-		final.Advice = "fix another rung (json_schema, tool, json_object, prompt), or none so that one is found"
+		final.Message = fmt.Sprintf("the endpoint rejects %s, the fixed rung of the model %q: %s", at.rung, e.model.Name, fail.Message)
+		final.Advice = "set another rung (json_schema, tool, json_object, prompt), or none to negotiate one"
 	default:
 		final.Advice = "no parameter is left to drop; choose another model or endpoint"
 	}

@@ -97,7 +97,7 @@ func describeTransport(err error, host string) (message, advice string) {
 		return "there is no route to " + host, "check the network of this machine"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return host + " broke the connection off", ""
+		return host + " closed the connection", ""
 	}
 	return "the connection to " + host + " failed", "check that the endpoint runs and can be reached from here"
 }

@@ -57,7 +57,7 @@ func (ds Documents) Contain(evidence string) (found bool, why string) {
 		return true, ""
 	}
 	if found, why = ds.FindPointer(inner); found {
-		return false, "a pointer alone shows nothing; it takes a quote"
+		return false, "a pointer alone proves nothing; quote the text"
 	} else if why != "" {
 		return false, why
 	}
@@ -238,7 +238,7 @@ func (ds Documents) FindPointer(evidence string) (found bool, why string) {
 	case v.Kind() == 0:
 		return false, ""
 	case !hasContent(v):
-		return false, "what " + path + " points at is empty or was cut away"
+		return false, "what " + path + " points to is empty or was truncated"
 	}
 	return true, ""
 }

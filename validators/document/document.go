@@ -164,7 +164,7 @@ func checkText(src []byte) *Issue {
 			}
 			switch {
 			case r == 0x85 || r == 0x2028 || r == 0x2029:
-				return refuse(i, RuleUnsupported, "some readers of YAML take U+0085, U+2028 and U+2029 for line breaks; escape it in a double-quoted string")
+				return refuse(i, RuleUnsupported, "some YAML readers treat U+0085, U+2028 and U+2029 as line breaks; escape it in a double-quoted string")
 			case r < 0xA0 || r == 0xFFFE || r == 0xFFFF:
 				return refuse(i, RuleSyntax, "a control character must be escaped in a double-quoted string")
 			}

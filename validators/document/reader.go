@@ -250,7 +250,7 @@ func (r *reader) describeExpected(what string) string {
 	case r.text[r.pos] == '\'':
 		return "expected " + what + ", got a single quote; put strings in double quotes"
 	case r.text[r.pos] == '/' || r.text[r.pos] == '#':
-		return "expected " + what + ", got a comment; JSON has none"
+		return "expected " + what + ", got a comment; remove it, because JSON has no comments"
 	case r.pos > 0 && strings.IndexByte("}]", r.text[r.pos]) >= 0 && strings.HasSuffix(strings.TrimRight(string(r.text[:r.pos]), " \t\r\n"), ","):
 		return "trailing comma before a closing bracket; remove it"
 	}
@@ -337,7 +337,7 @@ func (r *reader) readEscape(i int) int {
 		return 2
 	case 'u':
 	default:
-		return refuse(RuleSyntax, "this escape is not one of JSON's")
+		return refuse(RuleSyntax, "JSON does not have this escape")
 	}
 	ch := parseHex(r.text[i+2:])
 	switch {
@@ -352,7 +352,7 @@ func (r *reader) readEscape(i int) int {
 	case decodePair(r.text[i+6:], ch) != utf8.RuneError:
 		return 12
 	}
-	return refuse(RuleUTF8, "half of a surrogate pair is no character; write both halves, or the character itself")
+	return refuse(RuleUTF8, "half of a surrogate pair is not a character; write both halves, or the character itself")
 }
 
 // decodePair returns the character of a surrogate pair: first and the escape at the beginning of after. It

@@ -47,7 +47,7 @@ func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 		return nil, describeSyntax(src, err, tooDeep, limits)
 	}
 	if err := loader.Load(&second); err == nil {
-		return nil, &Issue{Rule: RuleUnsupported, Line: second.Line, Column: second.Column, Message: "there is a second document; one file holds one"}
+		return nil, &Issue{Rule: RuleUnsupported, Line: second.Line, Column: second.Column, Message: "a second document begins here; put each document in its own file"}
 	} else if !errors.Is(err, io.EOF) {
 		return nil, describeSyntax(src, err, tooDeep, limits)
 	}
@@ -98,7 +98,7 @@ func describeSyntax(src []byte, err error, tooDeep bool, limits Limits) *Issue {
 		issue.Rule, issue.Message = RuleDepth, depthMessage(limits.Depth)
 		issue.Line, issue.Column = known.Mark.Line, known.Mark.Column
 	case isIndentedByTab(src, known.Mark.Line):
-		issue.Message = "a tab cannot indent YAML; use spaces"
+		issue.Message = "YAML must not be indented with tabs; use spaces"
 		issue.Line, issue.Column = known.Mark.Line, known.Mark.Column
 	case known.Stage == yaml.ComposerStage: // aliases are the only names that the composer looks up
 		issue.Rule, issue.Message = RuleUnsupported, aliasMessage
@@ -121,7 +121,7 @@ const (
 	aliasMessage  = "aliases (*name) are not supported; write out the value, or put the text in quotes"
 	mergeMessage  = "merge keys (<<) are not supported; write out the keys"
 	tagMessage    = "tags (!name) are not supported; put the text in quotes if it is one"
-	literalNumber = "YAML reads this as a number and JSON does not; write it as a plain decimal, or put it in quotes"
+	literalNumber = "this is a number in YAML but not in JSON; write it as a plain decimal, or put it in quotes"
 )
 
 // flattener writes the library's tree as JSON text. At the first thing that JSON cannot express it stops in

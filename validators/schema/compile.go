@@ -60,7 +60,7 @@ func checkDocument(doc document.JSON) *CompileError {
 		if named := doc.Get("$schema"); named.Kind() == document.String && !isKnownDialect(named.Text()) {
 			return &CompileError{
 				Path:    "/$schema",
-				Message: fmt.Sprintf("the dialect %q is not known and nothing is loaded from the network; leave $schema out for draft 2020-12, or name 2019-09, draft-07, draft-06 or draft-04 as https://json-schema.org does", clipText(named.Text(), maxText)),
+				Message: fmt.Sprintf("unknown dialect %q; nothing is loaded from the network; leave $schema out for draft 2020-12, or name 2019-09, draft-07, draft-06 or draft-04 as https://json-schema.org does", clipText(named.Text(), maxText)),
 			}
 		}
 	default:

@@ -160,7 +160,7 @@ func describeDemand(s *jsonschema.Schema, keyword string, value document.JSON, t
 	case "contentEncoding":
 		return "must be encoded as " + clipText(s.ContentEncoding, maxKey)
 	case "contentMediaType":
-		return "must hold " + clipText(s.ContentMediaType, maxKey)
+		return "must contain " + clipText(s.ContentMediaType, maxKey)
 	}
 	return "does not satisfy " + quoteName(clipText(keyword, maxKey))
 }
@@ -190,7 +190,7 @@ func suggestTypeFix(types []string, value document.JSON, subject string) string 
 		case wants("integer", "number", "boolean"):
 			return "Write " + subject + " without quotes."
 		case wants("object", "array") && strings.ContainsAny(value.Text(), "[{"):
-			return "Send " + subject + " as JSON, not as a string that holds JSON."
+			return "Send " + subject + " as JSON, not as a string of JSON."
 		}
 	case document.Number:
 		switch {

@@ -41,7 +41,7 @@ func TestViolations(t *testing.T) {
 		{"types", `{"properties":{"n":{"type":["string","null"]}}}`, `{"n":4711}`, []string{`/n type: "/n" must be string or null, is number (Write "/n" in quotes.)`}},
 		{"fraction", `{"type":"integer"}`, `4711.5`, []string{` type: the document must be integer, is number (Write the document as a whole number.)`}},
 		{"1.0 is an integer", `{"type":"integer"}`, `1.0`, nil},
-		{"JSON in a string", `{"properties":{"o":{"type":"object"}}}`, `{"o":"{}"}`, []string{`/o type: "/o" must be object, is string (Send "/o" as JSON, not as a string that holds JSON.)`}},
+		{"JSON in a string", `{"properties":{"o":{"type":"object"}}}`, `{"o":"{}"}`, []string{`/o type: "/o" must be object, is string (Send "/o" as JSON, not as a string of JSON.)`}},
 		{"no list", `{"properties":{"n":{"type":"array"}}}`, `{"n":"secret"}`, []string{`/n type: "/n" must be array, is string (Put "/n" in a list, even if it is a single item.)`}},
 		{"null", `{"properties":{"n":{"type":"string"}}}`, `{"n":null}`, []string{`/n type: "/n" must be string, is null (Leave "/n" out if it has no value.)`}},
 
@@ -288,12 +288,12 @@ func TestFindCost(t *testing.T) {
 		`{`:                                    `it is not JSON`,
 		`{"minimum":1e999999}`:                 `it has a number with a huge exponent at "/minimum"`,
 		`{"properties":{"next":{"$ref":"#"}}}`: `it refers to itself at "/properties/next/$ref"`,
-		`{"items":{"$ref":"#x"}}`:              `it refers by $ref to something other than a place (#/...) at "/items/$ref"`,
-		`{"$dynamicRef":"#a"}`:                 `it refers by $dynamicRef to something other than a place (#/...) at "/$dynamicRef"`,
-		`{"items":{"$ref":"#/$defs/a"}}`:       `it refers to nothing at "/items/$ref"`,
-		`{"items":{"$id":"x:y"}}`:              `it has an address of its own at "/items/$id"`,
+		`{"items":{"$ref":"#x"}}`:              `it refers by $ref does not point into the schema (#/...) at "/items/$ref"`,
+		`{"$dynamicRef":"#a"}`:                 `it refers by $dynamicRef does not point into the schema (#/...) at "/$dynamicRef"`,
+		`{"items":{"$ref":"#/$defs/a"}}`:       `its reference has no target at "/items/$ref"`,
+		`{"items":{"$id":"x:y"}}`:              `it sets its own base address at "/items/$id"`,
 		`{"a":0,"items":{"enum":[` + strings.Repeat("1,", 256) + `1]}}`: `it lists more than 256 constants at "/items/enum"`,
-		doubled(6): `its branches have one value looked at more than 64 times at "/$defs/5"`,
+		doubled(6): `its branches check one value more than 64 times at "/$defs/5"`,
 	} {
 		if got := schema.FindCost(json.RawMessage(doc)); got != want {
 			t.Errorf("FindCost(%.120s) = %s; want %s", doc, got, want)

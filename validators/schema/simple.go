@@ -96,7 +96,7 @@ func (a *analysis) addSchema(v any, path string) load {
 		return load{here: 1} // true, false, or a value that is not applied
 	}
 	if _, renamed := s[a.id].(string); renamed && path != "" {
-		return a.refuse("it has an address of its own at %s", namePath(path+"/"+a.id))
+		return a.refuse("it sets its own base address at %s", namePath(path+"/"+a.id))
 	}
 	if list, _ := s["enum"].([]any); len(list) > simpleEnum {
 		return a.refuse("it lists more than %d constants at %s", simpleEnum, namePath(path+"/enum"))
@@ -128,7 +128,7 @@ func (a *analysis) addSchema(v any, path string) load {
 	}
 	sum.here, sum.below = sum.here+either.here, sum.below+either.below+single
 	if max(sum.here, sum.below) > simpleLoad {
-		return a.refuse("its branches have one value looked at more than %d times at %s", simpleLoad, namePath(path))
+		return a.refuse("its branches check one value more than %d times at %s", simpleLoad, namePath(path))
 	}
 	return sum
 }
@@ -158,7 +158,7 @@ func (a *analysis) listSchemas(keyword string, v any, path string) (out []load) 
 func (a *analysis) followReference(keyword string, v any, path string) load {
 	ref, _ := v.(string)
 	if keyword != "$ref" || ref != "#" && !strings.HasPrefix(ref, "#/") {
-		return a.refuse("it refers by %s to something other than a place (#/...) at %s", keyword, namePath(path))
+		return a.refuse("its %s does not point into the schema (#/...) at %s", keyword, namePath(path))
 	}
 	to := decodeLocation(ref[1:])
 	known, seen := a.known[to]
@@ -168,11 +168,11 @@ func (a *analysis) followReference(keyword string, v any, path string) load {
 	case seen:
 		return known
 	case len(a.known) == simpleTargets:
-		return a.refuse("it refers to more than %d places", simpleTargets)
+		return a.refuse("it has more than %d different reference targets", simpleTargets)
 	}
 	target := findPointer(a.root, to)
 	if _, nothing := target.(missing); nothing {
-		return a.refuse("it refers to nothing at %s", namePath(path))
+		return a.refuse("its reference has no target at %s", namePath(path))
 	}
 	a.open[to], a.known[to] = true, load{}
 	a.known[to] = a.addSchema(target, to)

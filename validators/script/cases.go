@@ -146,7 +146,7 @@ func (c *Case) checkAndLoad(open func(string) ([]byte, error)) error {
 	switch {
 	case c.File == "":
 	case c.Source != "" || len(c.Parts) > 0:
-		return errors.New("it has both a file and source or parts")
+		return errors.New("it has a file as well as source or parts; keep one of them")
 	case open == nil:
 		return fmt.Errorf("its file %q cannot be read here", c.File)
 	default:

@@ -284,7 +284,7 @@ func (p *Pool) describeLimit(code Code, kind Kind, killed bool) string {
 		if killed {
 			limit, how = p.cfg.Hard, "inside one built-in call and its process was killed"
 		}
-		return fmt.Sprintf("it ran longer than %v %s; avoid unbounded loops, backtracking patterns and built-ins on huge arrays or strings, and look only at the fields you need", limit, how)
+		return fmt.Sprintf("it ran longer than %v %s; avoid unbounded loops, backtracking patterns and built-ins on huge arrays or strings, and read only the fields you need", limit, how)
 	case Memory:
 		return fmt.Sprintf("it used more memory than the %d MiB allowed; do not build large strings or arrays, and do not recurse without bound", p.cfg.ScriptMemory>>20)
 	case Internal:

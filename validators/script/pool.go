@@ -299,7 +299,7 @@ func (p *Pool) probeOnce(ctx context.Context) error {
 	}
 	// A timeout for which the machine is to blame (Late) still shows that the worker answers.
 	if got.Code != OK && !(got.Code == Timeout && got.Late) {
-		return fmt.Errorf("a plain script ended %s", got.Code)
+		return fmt.Errorf("a trivial script ended with %s", got.Code)
 	}
 	return nil
 }

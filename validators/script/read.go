@@ -15,7 +15,7 @@ var (
 	// allow, or that it ended its worker.
 	ErrTooCostly = errors.New("reading the document takes too much time or memory")
 	// ErrNoReader reports that the worker's program does not read documents.
-	ErrNoReader = errors.New("the worker reads no documents")
+	ErrNoReader = errors.New("the worker does not read documents")
 )
 
 // OpRead calls the worker's reader with a request's Data.

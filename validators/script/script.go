@@ -47,7 +47,7 @@ type QuarantineError struct {
 }
 
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("%v: data of this caller killed workers repeatedly; try again in %v", ErrUnavailable, e.RetryAfter.Round(time.Second))
+	return fmt.Sprintf("%v: this caller's data killed workers repeatedly; try again in %v", ErrUnavailable, e.RetryAfter.Round(time.Second))
 }
 
 // Unwrap returns ErrUnavailable.

@@ -18,15 +18,15 @@ import (
 // Errors that every driver returns.
 var (
 	// ErrNoStore is returned if the database contains no store.
-	ErrNoStore = errors.New("there is no store of gavel in the database")
+	ErrNoStore = errors.New("the database contains no gavel store")
 	// ErrUnfinished is returned if a copy of another store into the database is in progress or was interrupted.
 	ErrUnfinished = errors.New("a copy into this database was not finished; run gavel store copy again, or drop the schema")
 	// ErrNotEmpty is returned if the target database of a copy already contains rows.
-	ErrNotEmpty = errors.New("the database holds a store already")
+	ErrNotEmpty = errors.New("the database already contains a store")
 	// ErrCopying is returned if another process is copying into the database.
 	ErrCopying = errors.New("another process is copying into this database")
 	// ErrNoDriver is returned if no driver is registered for the address.
-	ErrNoDriver = errors.New("this program has no driver for such a database")
+	ErrNoDriver = errors.New("this program has no driver for this kind of database")
 )
 
 // Driver opens stores in one kind of database.

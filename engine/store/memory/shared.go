@@ -141,7 +141,7 @@ func (s *Store) PutDataKey(ctx context.Context, k store.DataKey, was *store.Data
 			clear(all[at].Wrapped)
 			all[at] = k
 		default:
-			return fmt.Errorf("%w: data key %d of %s is not as it was", store.ErrConflict, k.Number, k.Instance)
+			return fmt.Errorf("%w: data key %d of %s has changed", store.ErrConflict, k.Number, k.Instance)
 		}
 		return nil
 	})

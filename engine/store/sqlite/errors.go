@@ -21,7 +21,7 @@ var (
 	// ErrReadOnly is returned if this user may not write to the file or its directory.
 	ErrReadOnly = errors.New("the store cannot be written; check the owner and mode of the file and its directory")
 	// ErrNotAStore is returned if the file is not a gavel store.
-	ErrNotAStore = errors.New("this file is not a gavel store; give another path")
+	ErrNotAStore = errors.New("this file is not a gavel store; choose another path")
 	// ErrCorrupt is returned if the file is damaged. It wraps store.ErrDamaged.
 	ErrCorrupt = fmt.Errorf("%w; restore a backup, or save what can still be read with gavel repair", store.ErrDamaged)
 	// ErrGone is returned if the open file no longer has a name, so that new writes would be lost when the process

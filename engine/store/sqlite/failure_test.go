@@ -147,6 +147,6 @@ func TestWhatFailedIsToldToThoseWhoWaited(t *testing.T) {
 		}
 	}
 	if later {
-		t.Error("a write that came after the answer was answered by the look before it")
+		t.Error("a write that came after the receiver answered with status answered by the look before it")
 	}
 }

@@ -317,7 +317,7 @@ func TestLogAloneAfterAKill(t *testing.T) {
 		}
 		out := filepath.Join(t.TempDir(), "out.db")
 		r, err := sqlite.Salvage(t.Context(), path, out)
-		if errors.Is(err, sqlite.ErrCorrupt) && strings.Contains(err.Error(), "the log holds ") {
+		if errors.Is(err, sqlite.ErrCorrupt) && strings.Contains(err.Error(), "the log contains ") {
 			refused++
 			continue
 		}

@@ -83,7 +83,7 @@ func Salvage(ctx context.Context, path, out string) (result Salvaged, err error)
 		return Salvaged{}, err
 	}
 	if err := result.fill(ctx, damaged, part); err != nil && logAlone {
-		return Salvaged{}, fmt.Errorf("%w; the log holds %d of %d pages", err, result.Log.Pages-result.Log.MissingPages, result.Log.Pages)
+		return Salvaged{}, fmt.Errorf("%w; the log contains %d of %d pages", err, result.Log.Pages-result.Log.MissingPages, result.Log.Pages)
 	} else if err != nil {
 		return Salvaged{}, err
 	}
@@ -239,7 +239,7 @@ func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 		return err
 	}
 	if len(t.lost.Ranges) == 0 {
-		t.lost.Ranges, t.lost.Why = []Range{all}, "its rows are out of order, so that some may be lost"
+		t.lost.Ranges, t.lost.Why = []Range{all}, "its rows are out of order, so some may be lost"
 	}
 	return nil
 }
@@ -356,7 +356,7 @@ func checkEventRow(r row) error {
 		return err
 	}
 	if seq != e.Seq || instance.Valid && instance.String != e.Instance {
-		return fmt.Errorf("event %d of %s is kept as event %d of %s", e.Seq, e.Instance, seq, instance.String)
+		return fmt.Errorf("event %d of %s is stored as event %d of %s", e.Seq, e.Instance, seq, instance.String)
 	}
 	return record.VerifyEvent(e)
 }

@@ -140,7 +140,7 @@ func (s *Store) PutDataKey(ctx context.Context, k store.DataKey, was *store.Data
 	if err := k.CheckReplaces(was); err != nil {
 		return err
 	}
-	refused := fmt.Errorf("%w: data key %d of %s is not as it was", store.ErrConflict, k.Number, k.Instance)
+	refused := fmt.Errorf("%w: data key %d of %s has changed", store.ErrConflict, k.Number, k.Instance)
 	values := []any{k.Instance, k.Number, rows.OrEmpty(k.Wrapped), k.Under, k.MadeAt.UnixNano(), rows.NanosOf(k.DestroyedAt)}
 	err := s.write(ctx, len(k.Wrapped), "keep a data key", func(st *statements) error {
 		if was == nil {

@@ -16,7 +16,7 @@ import (
 
 // ErrUnreadLog is returned if the files cannot be opened in place and the log next to the database holds writes that
 // would be missing.
-var ErrUnreadLog = errors.New("the write-ahead log could not be read; copy the database and its -wal file to a folder that you may write")
+var ErrUnreadLog = errors.New("the write-ahead log could not be read; copy the database and its -wal file to a writable folder")
 
 // source is a store that is opened read-only. close also removes what reading created: a temporary copy, or the empty
 // log that SQLite needs.

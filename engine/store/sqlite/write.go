@@ -161,7 +161,7 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 	}
 	defer s.inside.Done()
 	if s.writer == nil {
-		return fmt.Errorf("%s: %w (it was opened to be read)", what, ErrReadOnly)
+		return fmt.Errorf("%s: %w (it was opened read-only)", what, ErrReadOnly)
 	}
 	err := s.writer.submit(ctx, size, apply)
 	if err != nil && !isRefusal(err) {

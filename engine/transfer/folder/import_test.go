@@ -416,7 +416,7 @@ func TestLineWithoutState(t *testing.T) {
 		"wf-1.log":                   `{"to":"open"}` + "\n" + `{"from":"open","action":"note"}` + "\n",
 	}
 	got := newHouse(t, "a").bring(from.fs(), nil).Instances[0]
-	if got.Status != transfer.Refused || got.Reason != "wf-1.log:2: it does not name the state that it led to" {
+	if got.Status != transfer.Refused || got.Reason != "wf-1.log:2: the resulting state is missing" {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -97,7 +97,7 @@ func TestParseLog(t *testing.T) {
 		"torn, and a newline":        {a + "\n" + b[:7] + "\n", nil, false, ":2: it is not acceptable JSON"},
 		"bad in the middle":          {a + "\n{\n" + b + "\n", nil, false, ":2: it is not acceptable JSON"},
 		"whole but wrong at the end": {a + "\n" + `{"to":7}`, nil, false, `:2: "to" is not a string`},
-		"a long line":                {a + "\n" + `{"to":"` + strings.Repeat("x", folder.MaxLine) + `"}` + "\n", nil, false, ":2: it is not acceptable JSON: the document has 1048585 bytes"},
+		"a long line":                {a + "\n" + `{"to":"` + strings.Repeat("x", folder.MaxLine) + `"}` + "\n", nil, false, ":2: it is not valid JSON: the document has 1048585 bytes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

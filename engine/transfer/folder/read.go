@@ -304,10 +304,10 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 	in.Context = o.takeObject("context")
 	in.CreatedAt, in.UpdatedAt = o.takeTime("createdAt"), o.takeTime("updatedAt")
 	if in.Workflow == "" {
-		o.addError(`it does not name its workflow ("type", or "definitionName")`)
+		o.addError(`the workflow is missing ("type", or "definitionName")`)
 	}
 	if in.State == "" {
-		o.addError(`it does not name its state ("state", or "currentState")`)
+		o.addError(`the state is missing ("state", or "currentState")`)
 	}
 	return in, o.err
 }
@@ -335,7 +335,7 @@ type object struct {
 func parseObject(raw []byte, limit int) (*object, error) {
 	doc, err := document.ReadJSON(raw, document.Limits{Bytes: limit})
 	if issue, ok := errors.AsType[*document.Issue](err); ok {
-		return nil, fmt.Errorf("it is not acceptable JSON: %s", issue.Message)
+		return nil, fmt.Errorf("it is not valid JSON: %s", issue.Message)
 	}
 	if doc.Kind() != document.Object {
 		return nil, errors.New("it is not a JSON object")

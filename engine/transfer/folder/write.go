@@ -103,10 +103,10 @@ func (w *writer) putFile(name string, documents ...json.RawMessage) {
 	case w.err != nil:
 		return
 	case !goodName().MatchString(name) || !fs.ValidPath(name):
-		w.err = fmt.Errorf("%q cannot be the name of a file; it was not written", name)
+		w.err = fmt.Errorf("%q is not a valid file name; it was not written", name)
 		return
 	case w.taken[name]:
-		w.err = fmt.Errorf("two parts of the export would be %s", name)
+		w.err = fmt.Errorf("two parts of the export have the same file name %s", name)
 		return
 	}
 	w.taken[name] = true

@@ -75,7 +75,7 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("unknown toolset %q (core, seed, all)", c.Toolset))
 	}
 	if c.ElicitTimeout < 0 {
-		errs = append(errs, errors.New("a negative ElicitTimeout"))
+		errs = append(errs, errors.New("ElicitTimeout is negative"))
 	}
 	if c.Elicit && !c.Reviews {
 		errs = append(errs, errors.New("the setting Elicit needs Reviews"))

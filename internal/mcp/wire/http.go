@@ -128,7 +128,7 @@ func (x *exchange) hasUnknownVersion() bool {
 	if version == "" || mcp.IsValidProtocolVersion(version) {
 		return false
 	}
-	x.refuse(http.StatusBadRequest, invalidRequest("The server does not support the protocol version in the header.", "It speaks "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
+	x.refuse(http.StatusBadRequest, invalidRequest("The server does not support the protocol version in the header.", "It supports "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
 	return true
 }
 
@@ -265,7 +265,7 @@ func (x *exchange) post() {
 		}
 		x.answer(x.newSession(nil), nil)
 	case x.method == methodInitialize && x.id == nil:
-		x.refuse(http.StatusBadRequest, invalidRequest("initialize has no id.", "It is a request: send one."))
+		x.refuse(http.StatusBadRequest, invalidRequest("initialize has no id.", "It is a request, so send an id."))
 	case x.method == methodInitialize:
 		x.initialize()
 	case x.hasUnknownVersion():
@@ -344,7 +344,7 @@ func (x *exchange) read() (body []byte, err *Error, status int) {
 func (x *exchange) checkModern(version string) *Error {
 	h := x.r.Header
 	mismatch := func(reason string) *Error {
-		return newError(mcp.HEADER_MISMATCH, "header_mismatch", reason, "Send the headers of protocol version "+mcp.LATEST_PROTOCOL_VERSION+" as the message has them.")
+		return newError(mcp.HEADER_MISMATCH, "header_mismatch", reason, "Send the headers of protocol version "+mcp.LATEST_PROTOCOL_VERSION+" with the same values as the message.")
 	}
 	switch header := h.Get(mcp.HeaderProtocolVersion); {
 	case h.Get(mcp.HeaderLastEventID) != "":

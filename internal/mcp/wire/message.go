@@ -302,7 +302,7 @@ func checkID(id json.RawMessage) *Error {
 	case integer().Match(id):
 		return nil
 	}
-	return invalidRequest("The id is neither a string nor an integer.", "Send such an id.")
+	return invalidRequest("The id is neither a string nor an integer.", "Send a string or an integer as the id.")
 }
 
 // answerableID returns id if a response can carry it, else nil. Objects, arrays, booleans and malformed strings

@@ -180,7 +180,7 @@ var (
 const mostAsked = 4
 
 var (
-	errAskedEnough = errors.New("too many questions wait already")
+	errAskedEnough = errors.New("too many questions are already waiting")
 	errNoAnswer    = errors.New("the client answered with an error")
 	errAskEnded    = errors.New("the client is gone")
 	errMayNotAsk   = errors.New("servers send no requests in 2026-07-28")

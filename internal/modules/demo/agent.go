@@ -47,7 +47,7 @@ func startServer(ctx context.Context, o Options, set stage) (*agent, error) {
 	}
 	a := &agent{log: &lockedBuffer{}}
 	if a.store, err = filepath.Abs(o.Store); err != nil {
-		return nil, term.UnknownErrorf("", "cannot tell where %s is: %w", o.Store, err)
+		return nil, term.UnknownErrorf("", "cannot resolve the path %s: %w", o.Store, err)
 	}
 	arguments, environment := set.settings()
 	arguments = append([]string{"mcp", "--store", o.Store, "--tool-names", "dotted"}, arguments...)
@@ -203,7 +203,7 @@ func newAnswer(e Exchange) (answer, error) {
 	a := answer{Exchange: e}
 	if len(e.Answer) > 0 {
 		if err := json.Unmarshal(e.Answer, &a.fields); err != nil {
-			return a, fmt.Errorf("%s: an answer that is no object: %w", e.Tool, err)
+			return a, fmt.Errorf("%s: the answer is not a JSON object: %w", e.Tool, err)
 		}
 	}
 	return a, nil

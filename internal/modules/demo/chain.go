@@ -29,7 +29,7 @@ var chainPlay = play{
 	needs:    []string{"chain", "gateway"},
 	acts: []act{
 		{"First act: an agent starts the chain.", chainScenes},
-		{"Second act: gavel is killed while the bank is at it.", killScenes},
+		{"Second act: gavel is killed during the payment.", killScenes},
 		{"Third act: a person reports the outcome of the payment.", doubtScenes},
 	},
 }

@@ -58,9 +58,9 @@ workflow stands: a step that is skipped is refused, an error blocks, tests that 
 deploying whatever it says, and a tool that changes is gone.
 
 In gavel demo chain an agent starts steps across three servers. gavel is killed while one of them takes
-a payment, and goes on in that step; a person says what became of the payment, and it is made once.
+a payment, and continues in that step; a person reports the outcome of the payment, and it is made once.
 
-The demo checks every answer, and fails when one is not as it should be.
+The demo checks every answer, and fails if one is unexpected.
 
 Examples:
 

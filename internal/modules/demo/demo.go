@@ -52,7 +52,7 @@ func Play(ctx context.Context, o Options) error {
 	t.show.Printf("%s\n", t.show.Dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.StorePath)))
 	err = what.run(ctx, agent, set, t)
 	if cerr := agent.close(); err == nil && cerr != nil {
-		err = fmt.Errorf("the server did not end well: %w", cerr)
+		err = fmt.Errorf("the server did not exit cleanly: %w", cerr)
 	}
 	if err != nil {
 		return t.fail(err, agent.log.String())

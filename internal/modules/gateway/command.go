@@ -74,7 +74,7 @@ func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, err
 	for _, name := range f.Names {
 		if !slices.Contains(known, name) {
 			o.Close()
-			return nil, term.UsageErrorf("declared are: "+term.OrNone(strings.Join(known, ", ")), "%s declares no upstream %q", f.Config, name)
+			return nil, term.UsageErrorf("declared upstreams: "+term.OrNone(strings.Join(known, ", ")), "%s declares no upstream %q", f.Config, name)
 		}
 	}
 	if len(o.names) == 0 {
@@ -87,7 +87,7 @@ func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, err
 type listCommand struct{ upstreamFlags }
 
 func (listCommand) Help() string {
-	return `No server is started. What a caller gets of it is up to allow in the configuration.
+	return `No server is started. The key allow in the configuration decides what a caller can see.
 
 Examples:
 
@@ -205,8 +205,8 @@ type pinCommand struct {
 }
 
 func (pinCommand) Help() string {
-	return `Each server is started and asked for its tools, resources and prompts. What differs from
-before is printed: read it, for a description speaks to the model. The pins are in a file next
+	return `Each server is started and asked for its tools, resources and prompts. All changes are
+printed: read them, because models read the descriptions. The pins are in a file next
 to the configuration file (gavel.yaml has gavel.pins.json), which belongs under version control.
 
 Examples:
@@ -304,8 +304,8 @@ func printTexts(con *module.Console, d upstream.Difference) {
 type testCommand struct{ upstreamFlags }
 
 func (testCommand) Help() string {
-	return `Each server is started and asked, as gavel does for a client. Of one that fails, the end of
-its standard error is printed.
+	return `Each server is started and asked, as gavel does for a client. If one fails, the end of its
+standard error is printed.
 
 Examples:
 
@@ -340,9 +340,9 @@ type importCommand struct {
 }
 
 func (importCommand) Help() string {
-	return `Prints YAML for the configuration file. Values of variables and headers are not copied: what
-gavel's environment has to have instead is printed on standard error. In the client, one entry
-for gavel then takes the place of all these.
+	return `Prints YAML for the configuration file. Values of variables and headers are not copied:
+standard error lists the variables that gavel's environment needs instead. In the client, replace
+all these servers by one entry for gavel.
 
 Examples:
 

@@ -203,9 +203,9 @@ func (g *gateway) settleOverdue(ctx context.Context) {
 	n, err := g.engine.Load().SettleOverdue(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		g.log.Warn("cannot look through the open calls; trying again in a minute", "error", err)
+		g.log.Warn("cannot check for overdue calls; trying again in a minute", "error", err)
 	case n > 0:
-		g.log.Warn("calls of other servers' tools were not answered in time; a person has to say whether they happened", "number", n)
+		g.log.Warn("calls of other servers' tools were not answered in time; a person must decide whether they happened (gavel review list)", "number", n)
 	}
 }
 
@@ -281,7 +281,7 @@ func explainFailure(ctx context.Context, err error) (evidence.ToolReply, error) 
 	case e.Code == upstream.CodeUnknown:
 		failure, detail = judge.FailureRefused, "the tool does not exist, or the principal of the move may not use it"
 	case failure == judge.FailureArgument: // the message names keys
-		detail = "the server cannot be asked with these arguments: they can be read in two ways, or are too long"
+		detail = "the server cannot be called with these arguments: they are ambiguous or too long"
 	case !known:
 		failure = judge.FailureRefused
 	}

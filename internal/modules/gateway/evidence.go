@@ -63,7 +63,7 @@ func checkTool(s evidence.Source, declared upstream.Config, pins *upstream.Pins,
 	if server.Pinning != upstream.PinningFirstUse {
 		pinned, ok := pins.Of(t.Server)
 		if !ok {
-			fail("/upstream/server", "nothing of the server %q is pinned; run gavel upstream pin %s", t.Server, t.Server)
+			fail("/upstream/server", "the server %q has no pinned items; run gavel upstream pin %s", t.Server, t.Server)
 			return
 		}
 		tools := map[string]upstream.Item{}
@@ -84,7 +84,7 @@ func checkTool(s evidence.Source, declared upstream.Config, pins *upstream.Pins,
 		checkToolArguments(s, document.Known(item.Raw).Get("inputSchema"), fail)
 	}
 	if !server.AllowsAnybody(upstream.KindTool, t.Name) {
-		fail("/upstream/tool", "no rule of %q allows the tool %q, so it cannot be called for anybody; add it to allow in the section upstreams", t.Server, t.Name)
+		fail("/upstream/tool", "no rule of %q allows the tool %q, so no one can call it; add it to allow in the section upstreams", t.Server, t.Name)
 	}
 }
 

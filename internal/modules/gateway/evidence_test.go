@@ -308,7 +308,7 @@ func TestCheckSources(t *testing.T) {
 		{`{upstream: {server: tracker, tool: get_isue}, arguments: {number: {}}}`, `/upstream/tool: the server "tracker" has no pinned tool "get_isue"; did you mean "get_issue"?`},
 		{`{upstream: {server: tracker, tool: hidden}}`, `/upstream/tool: no rule of "tracker" allows the tool "hidden"`},
 		{`{upstream: {server: tracker, tool: set_state}}`, `/upstream/tool: the tool "set_state" has a gate`},
-		{`{upstream: {server: new, tool: x}}`, `/upstream/server: nothing of the server "new" is pinned; run gavel upstream pin new`},
+		{`{upstream: {server: new, tool: x}}`, `/upstream/server: the server "new" has no pinned items; run gavel upstream pin new`},
 		{`{upstream: {server: tracker, tool: get_issue}}`, `the tool "get_issue" needs the arguments number`},
 		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}, repos: {}}}`, `/arguments/repos: the tool "get_issue" has no argument "repos"; did you mean "repo"?`},
 		{`{upstream: {server: tracker, tool: search}, arguments: {page: {}}}`, `/arguments/page: the tool "search" has no argument "page"`},

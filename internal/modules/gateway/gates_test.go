@@ -213,7 +213,7 @@ func TestGatesOfARelease(t *testing.T) {
 		{"ops__authenticate", "", "ready"},
 		{"ops__validate", "", "validated"},
 		{"ops__deploy", "", "deployed"},
-		{"ops__deploy", "", "gate_closed: Begin another one with workflow.start."},
+		{"ops__deploy", "", "gate_closed: Start another one with workflow.start."},
 	} {
 		if got := g.call(ann, c.tool, id, c.more); got != c.want {
 			t.Errorf("%s: %s, want %s", c.tool, got, c.want)
@@ -281,7 +281,7 @@ func TestGatesOfAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-anns
-	if got := g.call(ann, "ops__write", id, `,"path":"a.txt"`); got != "gate_closed: Begin another one with workflow.start." {
+	if got := g.call(ann, "ops__write", id, `,"path":"a.txt"`); got != "gate_closed: Start another one with workflow.start." {
 		t.Error(got)
 	}
 	if got := g.ops.effects(); got != "write write" {
@@ -312,7 +312,7 @@ func TestGatesFindTheirWorkflow(t *testing.T) {
 	if !slices.Contains(g.tools(ann), "ops__publish") {
 		t.Error("a tool that begins its workflow is not listed")
 	}
-	call(ann, "ops__correct", a, `gate_closed: Begin it first with workflow.start: type "publication", subject "a.txt".`)
+	call(ann, "ops__correct", a, `gate_closed: Start it first with workflow.start: type "publication", subject "a.txt".`)
 	call(ann, "ops__publish", `{}`, "invalid_argument: The arguments must say which publication the call belongs to")
 	var all sync.WaitGroup
 	for i := range 4 { // exactly one of them is the first
@@ -329,7 +329,7 @@ func TestGatesFindTheirWorkflow(t *testing.T) {
 	if _, err := g.Engine.Cancel(t.Context(), ann, engine.CancelRequest{ID: first}); err != nil {
 		t.Fatal(err)
 	}
-	call(ann, "ops__publish", a, "gate_closed: Ask an operator to release it, if it has to be done again.")
+	call(ann, "ops__publish", a, "gate_closed: If it has to be done again, ask an operator to release it.")
 	if _, err := g.Engine.ReleaseSubject(t.Context(), gavel.Operator, engine.ReleaseRequest{ID: first, Reason: "Looked at."}); err != nil {
 		t.Fatal(err)
 	}

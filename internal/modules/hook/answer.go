@@ -28,7 +28,7 @@ import (
 type answerCommand struct {
 	Client string `arg:"" name:"client" help:"The coding agent that asks."`
 	// Limit only declares --limit for the parser and the help. readArguments reads its value.
-	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
+	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel answers a tenth earlier, at least a second."`
 	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"The agent's role: agent (default), reviewer, operator or auditor."`
 	Principal string        `name:"principal" section:"mcp" placeholder:"ID" help:"The agent's name in the record, without a colon except after local:. Default: local: and the role."`
 	// The program sets Judging, because the field is tagged embed.
@@ -38,16 +38,16 @@ type answerCommand struct {
 func (answerCommand) Help() string {
 	return `The client starts it for each event; gavel hook install writes that into the client's settings.
 Give it the configuration and the principal that gavel mcp has, so that the agent can advance the
-workflows that its tools begin. Where gavel has nothing to say the client's own rules hold. What it
-should have decided and could not is denied, whatever the reason.
+workflows that its tools begin. Where gavel has nothing to decide, the client's own rules apply. gavel
+denies whatever it should have decided and could not.
 
 Examples:
 
     gavel hook claude-code --config gavel.yaml < event.json
     gavel hook cursor --server http://127.0.0.1:4285 --token-file hooks.token < event.json
 
-Exit codes: as the client wants them; 2, which all of them take as a no, where it cannot be told
-what the client asked.`
+Exit codes: those that the client expects; 2, which every client treats as a denial, if the event
+cannot be read.`
 }
 
 // defaultHookLimit is the time limit of a hook if the client's limit is unknown.
@@ -115,7 +115,7 @@ func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter,
 		defer func() {
 			if r := recover(); r != nil {
 				_, _ = fmt.Fprintf(p.Err, "%v\n%s", r, debug.Stack())
-				a.give(adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug of gavel: tell the person who runs you."))
+				a.give(adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug in gavel: tell the person who runs you."))
 			}
 		}()
 		err := p.Execute(context.WithValue(ctx, answersKey{}, a))
@@ -213,11 +213,11 @@ func (c *answerCommand) onFailure(ctx context.Context, con *module.Console, inpu
 func readEvent(client string, decode func([]byte) (agent.Event, error), from io.Reader) (agent.Event, error) {
 	input, err := io.ReadAll(io.LimitReader(from, agent.MaxInput+1))
 	if err != nil {
-		return agent.Event{}, term.UnknownErrorf("", "the event cannot be read: %w", err)
+		return agent.Event{}, term.UnknownErrorf("", "cannot read the event: %w", err)
 	}
 	event, err := decode(input)
 	if err != nil {
-		return event, term.UnknownErrorf("", "the event of %s cannot be understood: %w", client, err)
+		return event, term.UnknownErrorf("", "cannot decode the event of %s: %w", client, err)
 	}
 	return event, nil
 }
@@ -304,7 +304,7 @@ func (c *answerCommand) relay(ctx context.Context, con *module.Console, e agent.
 		return a, module.EngineFailure(err)
 	}
 	if err := json.Unmarshal(body, &a); err != nil || a.Verdict == "" {
-		return a, term.UnknownErrorf("look at the address", "the answer of %s is not one of a gavel server", c.Judging.Place().Server)
+		return a, term.UnknownErrorf("check the address", "%s does not answer like a gavel server", c.Judging.Place().Server)
 	}
 	return a, nil
 }

@@ -30,8 +30,8 @@ type doctorCommand struct {
 
 func (doctorCommand) Help() string {
 	return `Compares the settings of the agent with what gavel hook install writes, and runs the command
-that is installed there with what the agent would write to it: a use that a gate denies, and
-one that no gate is about. Each runs over an empty store that is removed again: nothing is
+that is installed there with what the agent would write to it: a command that a gate denies, and
+one that no gate covers. Each runs over an empty store that is removed again: nothing is
 recorded in yours, no evidence is fetched and no model asked. Where a server decides, only
 the second is tried. Codex is asked whether it trusts the hooks. With --config, and where the
 project has a gavel.yaml, hooks that were installed and are gone are found, too.
@@ -42,7 +42,7 @@ Examples:
     gavel hook doctor
     gavel hook doctor claude-code --json | jq '.clients[].problems'
 
-Exit codes: 0 the hooks bite, 1 they do not, or none are installed, 2 wrong usage, 3 not known.`
+Exit codes: 0 the hooks work, 1 they do not, or none are installed, 2 wrong usage, 3 unknown.`
 }
 
 // diagnosis holds the findings about a client's hooks.
@@ -134,7 +134,7 @@ func (d *diagnosis) print(con *module.Console) {
 	case !denied:
 		line("result", "answers; no denial was tried")
 	default:
-		line("result", out.Green("bites"))
+		line("result", out.Green("works"))
 	}
 	for _, text := range slices.Concat(d.Problems, d.Unknown) {
 		out.Printf("    - %s\n", text)
@@ -407,7 +407,7 @@ func (d *diagnosis) ask(ctx context.Context, h agent.InstalledHook, line string,
 	d.Probes = append(d.Probes, p)
 	switch {
 	case p.Answer != expected:
-		d.problem("%s should be answered with %s, and the client reads %s: %s", line, expected, p.Answer, cmp.Or(term.Fit(said, 300), "-"))
+		d.problem("%s: expected the answer %s, but the client reads %s: %s", line, expected, p.Answer, cmp.Or(term.Fit(said, 300), "-"))
 	case strings.Contains(said, agent.CouldNotDecide):
 		d.problem("%s was denied because of a failure, not by its gate: %s", line, said)
 	}

@@ -62,18 +62,18 @@ file stays as it is; gavel's own hooks, also those of an older gavel, are replac
 agent has a setting for it, a hook that fails blocks the tool. The project is the folder
 that has .git, or else this one. The hooks name files of this machine: do not share them.
 
-The yes also approves the configuration and its definitions as they are, as gavel hook trust
-does. The hooks name the store, so that an edited configuration leads to no other one; it is
-.workflows in the project's folder where nothing names it.
+Answering yes also approves the configuration and its definitions as they are, like gavel hook
+trust. The hooks name the store, so that an edited configuration cannot select another one. Its
+default is .workflows in the project's folder.
 
 Examples:
 
     gavel hook install claude-code --config gavel.yaml
     gavel hook install cursor --scope user --server http://localhost:4285 --yes
     gavel hook install codex --server https://gavel.example.org --token-file hooks.token
-    gavel hook doctor claude-code    # then see whether it bites
+    gavel hook doctor claude-code    # then check that it works
 
-Exit codes: 0 written, or nothing to change; 1 not wanted; 2 wrong usage or settings that
+Exit codes: 0 written, or nothing to change; 1 declined; 2 wrong usage or settings that
 cannot be changed; the lines to paste are printed.`
 }
 
@@ -179,7 +179,7 @@ func newToken(f installFlags, scope agent.Scope, server string) (t hooksToken, e
 		folder, err = filepath.EvalSymlinks(folder)
 	}
 	if err != nil {
-		return t, term.UnknownErrorf("", "cannot tell where this is: %w", err)
+		return t, term.UnknownErrorf("", "cannot find the folder: %w", err)
 	}
 	return hooksToken{client: f.Client, server: server, folder: folder, tokens: f.TokensFlag, store: f.StoreFlags}, nil
 }
@@ -208,11 +208,11 @@ func (c *installCommand) installation(ctx context.Context, con *module.Console) 
 		in.Args = append(in.Args, name, value)
 	}
 	if err != nil {
-		return in, term.UnknownErrorf("", "cannot tell where this is: %w", err)
+		return in, term.UnknownErrorf("", "cannot find the folder: %w", err)
 	}
 	_, failOpen := findFailOpen(ctx, c.Client)
 	if in.FailClosed = !failOpen; failOpen {
-		con.Err.Printf("this Claude Code runs a tool whose hook fails; from 2.1.295 on, gavel hook install has it blocked\n")
+		con.Err.Printf("this version of Claude Code runs a tool even if its hook fails; update to 2.1.295 or newer, and run gavel hook install again\n")
 	}
 	return in, nil
 }
@@ -223,8 +223,8 @@ type uninstallCommand struct {
 }
 
 func (uninstallCommand) Help() string {
-	return `Shows what is removed, asks, and writes it. Hooks that are not gavel's stay. A file in which
-nothing else was is removed. The token that gavel hook install --server made is removed, too:
+	return `Shows what is removed, asks, and writes it. Hooks that are not gavel's stay. A file
+with nothing else in it is removed. The token that gavel hook install --server made is removed, too:
 give the server's --store, as at the installation.
 
 Examples:
@@ -232,7 +232,7 @@ Examples:
     gavel hook uninstall claude-code
     gavel hook uninstall cursor --scope user --yes
 
-Exit codes: 0 removed, or nothing to remove; 1 not wanted; 2 wrong usage or settings that
+Exit codes: 0 removed, or nothing to remove; 1 declined; 2 wrong usage or settings that
 cannot be changed.`
 }
 
@@ -368,7 +368,7 @@ func replaceSettings(path string, before, after []byte) error {
 func readSettings(client string, scope agent.Scope) (path string, text []byte, err error) {
 	home, err := os.UserHomeDir()
 	if err != nil && scope == agent.ScopeUser {
-		return "", nil, term.UsageErrorf("", "cannot tell where your settings are: %w", err)
+		return "", nil, term.UsageErrorf("", "cannot find your settings: %w", err)
 	}
 	project, err := projectFolder()
 	if err != nil {
@@ -386,7 +386,7 @@ func readSettings(client string, scope agent.Scope) (path string, text []byte, e
 func projectFolder() (string, error) {
 	here, err := os.Getwd()
 	if err != nil {
-		return "", term.UnknownErrorf("", "cannot tell where this is: %w", err)
+		return "", term.UnknownErrorf("", "cannot find the folder: %w", err)
 	}
 	for dir := here; ; dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {

@@ -41,7 +41,7 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 		return "", undo, module.EngineFailure(err)
 	}
 	if file, err = t.file(); err != nil {
-		return "", undo, term.UsageErrorf("give --token-file FILE", "cannot tell where to keep the token: %w", err)
+		return "", undo, term.UsageErrorf("give --token-file FILE", "cannot find a folder for the token: %w", err)
 	}
 	if kept, err := con.ReadToken(file); err == nil && !isCredentialRefused(t.try(ctx, con, kept)) {
 		return file, undo, nil
@@ -99,7 +99,7 @@ func isCredentialRefused(err error) bool {
 
 // askOperator returns an error with the command to run on the server's machine.
 func (t hooksToken) askOperator(cause error) error {
-	err := fmt.Errorf("%s takes hook events with a token for them only, and its tokens are not on this machine", t.server)
+	err := fmt.Errorf("%s accepts hook events only with a token for hooks, and its tokens are not on this machine", t.server)
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}

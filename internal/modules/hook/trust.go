@@ -365,14 +365,14 @@ func (trustCommand) Help() string {
 	return `Shows what changed in the configuration file and in the definitions that it names since they
 were last approved, asks, and puts them in force for gavel hook and gavel mcp. Until then the
 approved ones stay in force. Give the --store that gavel hook install wrote into the client's
-settings. An open review of the change (gavel review list) is closed; to approve that does the same.
+settings. An open review of the change (gavel review list) is closed; approving the review does the same.
 
 Examples:
 
     gavel hook trust --config gavel.yaml
     gavel hook trust --config gavel.yaml --store .workflows/gavel.db --yes
 
-Exit codes: 0 approved, or nothing to approve; 1 not wanted; 2 wrong usage, or a file that has
+Exit codes: 0 approved, or nothing to approve; 1 declined; 2 wrong usage, or a file that has
 mistakes; 3 could not find out.`
 }
 
@@ -471,7 +471,7 @@ func (r *rulesReview) isChanged() bool {
 // print shows the changes since the last approval. If there was none, it lists the files.
 func (r *rulesReview) print(ctx context.Context, con *module.Console) error {
 	if r.before == nil {
-		con.Out.Printf("%s\n", con.Out.Bold("never approved until now:"))
+		con.Out.Printf("%s\n", con.Out.Bold("not approved before:"))
 		for _, name := range (approvedRules{}).listChanges(r.next) {
 			con.Out.Printf("  %s\n", name)
 		}

@@ -72,6 +72,6 @@ func (s *Store) PutEntry(ctx context.Context, e store.Entry) error {
 		if err == nil && is.Version == e.Version && bytes.Equal(is.Body, e.Body) {
 			return nil // the result of the previous attempt was lost
 		}
-		return fmt.Errorf("%w: the entry %s is another one by now", store.ErrConflict, e.Name)
+		return fmt.Errorf("%w: the entry %s has changed in the meantime", store.ErrConflict, e.Name)
 	})
 }

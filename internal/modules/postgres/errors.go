@@ -17,19 +17,19 @@ import (
 // Errors of a Store, in addition to those of package store.
 var (
 	// ErrBadURL is returned if the URL is malformed.
-	ErrBadURL = errors.New("the URL of the database cannot be used")
+	ErrBadURL = errors.New("invalid database URL")
 	// ErrNoDatabase is returned if the URL names no database, or one that does not exist.
 	ErrNoDatabase = errors.New("no such database")
 	// ErrDenied is returned if the server rejects the user or denies the operation.
-	ErrDenied = errors.New("the server denies it")
+	ErrDenied = errors.New("the server denied the operation")
 	// ErrOtherDatabase is returned if the user may not connect to another database of the server that a guest needs.
-	ErrOtherDatabase = errors.New("the user is not let into another database of the server")
+	ErrOtherDatabase = errors.New("the user may not connect to another database of the server")
 	// ErrOldServer is returned if the server's version is too old.
 	ErrOldServer = errors.New("the server is too old")
 	// ErrForeignTables is returned if the schema contains tables of another program.
 	ErrForeignTables = errors.New("not a store of gavel")
 	// ErrReadOnly is returned for writes to a store that was opened read-only.
-	ErrReadOnly = errors.New("the store was opened to be read only")
+	ErrReadOnly = errors.New("the store was opened read-only")
 	// ErrUnreachable is returned if the server is down, full, starting or read-only.
 	ErrUnreachable = errors.New("the database cannot be reached or written")
 )

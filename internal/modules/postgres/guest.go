@@ -45,7 +45,7 @@ func inspectGuest(ctx context.Context, url, schema, versions string, others []st
 	case err != nil:
 		return g, err //nolint:wrapcheck // InspectGuest names it
 	case !exists && !mayMake:
-		return g, fmt.Errorf("%w: the user may not make the schema %q", ErrDenied, schema)
+		return g, fmt.Errorf("%w: the user may not create the schema %q", ErrDenied, schema)
 	case tables > 0 && !hasVersions:
 		return g, fmt.Errorf("%w: the schema %q has tables of another program", ErrForeignTables, schema)
 	case hasVersions:

@@ -29,11 +29,11 @@ func init() {
 		Failures: []driver.Failure{
 			{Err: ErrBadURL, Hint: "docs/postgres.md describes the URL"},
 			{Err: ErrNoDatabase, Hint: "name an existing one: postgres://USER@HOST/DATABASE; createdb creates one"},
-			{Err: ErrDenied, Hint: "look at user and password (PGPASSWORD, PGPASSFILE), and at the user's rights; docs/postgres.md lists them"},
+			{Err: ErrDenied, Hint: "check the user, the password (PGPASSWORD, PGPASSFILE) and the user's rights; docs/postgres.md lists them"},
 			{Err: ErrOtherDatabase, Hint: `GRANT CONNECT ON DATABASE postgres TO the user, and in a proxy add an entry "postgres", which may lead to the database of the store; docs/postgres.md#rights`},
 			{Err: ErrOldServer, Hint: "use a newer server"},
 			{Err: ErrForeignTables, Hint: "give gavel a database of its own"},
-			{Err: ErrUnreachable, Away: true, Hint: "is the server there, and does it take writes?"},
+			{Err: ErrUnreachable, Away: true, Hint: "check that the server is running and accepts writes"},
 		},
 	})
 }

@@ -49,7 +49,7 @@ func asBadURL(url string, err error) error {
 		case strings.HasSuffix(err.Error(), "invalid port"):
 			return fmt.Errorf("%w: its port, or PGPORT, is not a number from 1 to 65535", ErrBadURL)
 		case strings.HasSuffix(err.Error(), "sslmode is invalid"):
-			return fmt.Errorf("%w: its sslmode, or PGSSLMODE, is none of disable, allow, prefer, require, verify-ca and verify-full", ErrBadURL)
+			return fmt.Errorf("%w: its sslmode, or PGSSLMODE, must be disable, allow, prefer, require, verify-ca or verify-full", ErrBadURL)
 		case !HasPassword(url):
 			return fmt.Errorf("%w: %s: %w", ErrBadURL, NameURL(url), err)
 		}

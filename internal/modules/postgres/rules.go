@@ -166,7 +166,7 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 			return err
 		}
 	}
-	refused := fmt.Errorf("%w: the rules are others by now", store.ErrConflict)
+	refused := fmt.Errorf("%w: the rules have changed in the meantime", store.ErrConflict)
 	return s.transact(ctx, "seal the rules", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, ruleLock); err != nil {
 			return err //nolint:wrapcheck // transact wraps it

@@ -287,7 +287,7 @@ func (n *NewStore) Finish(ctx context.Context) error {
 func (n *NewStore) Close() error {
 	if n.lock != nil {
 		if err := n.lock.Rollback(context.Background()); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
-			n.s.log.Debug("the lock of a copy was not given back", "cause", err)
+			n.s.log.Debug("the lock of a copy was not released", "cause", err)
 		}
 	}
 	n.free()

@@ -62,7 +62,7 @@ func TestOpenUncertainURL(t *testing.T) {
 // The error names what is invalid. For a URL with a password, it repeats nothing of the URL.
 func TestOpenBadURL(t *testing.T) {
 	t.Parallel()
-	const port, mode = "its port, or PGPORT, is not a number from 1 to 65535", "its sslmode, or PGSSLMODE, is none of disable, allow, prefer, require, verify-ca and verify-full"
+	const port, mode = "its port, or PGPORT, is not a number from 1 to 65535", "its sslmode, or PGSSLMODE, must be disable, allow, prefer, require, verify-ca or verify-full"
 	for _, c := range []struct{ url, says string }{
 		{"postgres://gavel@db:99999/gavel", port},
 		{"postgres://gavel@db:0/gavel", port},

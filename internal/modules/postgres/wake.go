@@ -74,7 +74,7 @@ func (w *waker) announce() {
 		case <-w.committed:
 		}
 		if err := w.notify(); err != nil && w.ctx.Err() == nil {
-			w.s.log.Debug("other processes hear of commits when they look", "cause", classify(err))
+			w.s.log.Debug("cannot announce commits; other processes see them when they poll", "cause", classify(err))
 		}
 		select {
 		case <-w.ctx.Done():
@@ -128,7 +128,7 @@ func (s *Store) Wakes(ctx context.Context) (wake <-chan struct{}, stop func()) {
 func (w *waker) hear(ctx context.Context) {
 	for {
 		if err := w.hearOnce(ctx); ctx.Err() == nil {
-			w.s.log.Debug("the connection that hears of commits was lost", "cause", classify(err))
+			w.s.log.Debug("lost the connection that listens for commits; connecting again", "cause", classify(err))
 		}
 		select {
 		case <-ctx.Done():

@@ -171,7 +171,7 @@ func (w *writer) try(ctx context.Context, group *[]*request) error {
 	}
 	// Only the events show whether the transaction was committed.
 	if checkErr := w.s.insist(w.hurrying, func(ctx context.Context) error { return w.answerWritten(ctx, group) }); checkErr != nil {
-		return fmt.Errorf("whether it was written is not known: %w", checkErr)
+		return fmt.Errorf("it is unknown whether the commit was written: %w", checkErr)
 	}
 	if len(*group) == 0 {
 		return nil

@@ -17,15 +17,15 @@ import (
 
 // command implements gavel webhook.
 type command struct {
-	List   listCommand   `cmd:"" help:"List the webhooks of a configuration, and where each is."`
+	List   listCommand   `cmd:"" help:"List the webhooks of a configuration, with their positions."`
 	Dead   deadCommand   `cmd:"" help:"List the messages that receivers did not accept."`
-	Resend resendCommand `cmd:"" help:"Send such messages once more."`
+	Resend resendCommand `cmd:"" help:"Send dead letters again."`
 	Test   testCommand   `cmd:"" help:"Send a message to a webhook to try it."`
 }
 
 func (command) Help() string {
 	return `Servers post each event to the webhooks of their configuration (section webhooks), signed, at
-least once and in the order of each instance. docs/webhooks.md is the whole story.`
+least once and in the order of each instance. See docs/webhooks.md.`
 }
 
 // readFlag returns the receivers in the file that a flag names.
@@ -46,7 +46,7 @@ func find(flag module.ConfigFlag, name string) (export.Webhook, error) {
 	}
 	at := slices.IndexFunc(all, func(h export.Webhook) bool { return h.Name == name })
 	if at < 0 {
-		return export.Webhook{}, term.UsageErrorf("give the file that has it: --config FILE", "no webhook %q is configured here", name)
+		return export.Webhook{}, term.UsageErrorf("give the file that declares it: --config FILE", "no webhook %q is configured here", name)
 	}
 	return all[at], nil
 }
@@ -110,7 +110,7 @@ func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
 		views = append(views, v)
 		rows = append(rows, []string{v.Name, v.To, cmp.Or(position, "-"), cmp.Or(behind, "-"), cmp.Or(v.MovedAt, "-"), fmt.Sprint(v.Dead), cmp.Or(h.Filter.String(), "-")})
 	}
-	return con.List(c.JSON, map[string]any{"webhooks": views}, rows, "no webhooks are configured: give the file that has them with --config")
+	return con.List(c.JSON, map[string]any{"webhooks": views}, rows, "no webhooks are configured; give the file that declares them with --config")
 }
 
 func listDeadLetters(ctx context.Context, sys *module.Opened, cursor string) ([]store.DeadLetter, error) {
@@ -133,8 +133,8 @@ type deadCommand struct {
 }
 
 func (deadCommand) Help() string {
-	return `A message becomes a dead letter when its receiver did not accept it often enough (tries) while it
-accepted others, or refused the message itself (400, 413, 415, 422). What follows it goes on.
+	return `A message becomes a dead letter after its last try (tries) if its receiver accepted others in the
+meantime, or refused the message itself (400, 413, 415, 422). Later messages are still sent.
 
 Examples:
 
@@ -196,8 +196,8 @@ type resendCommand struct {
 }
 
 func (resendCommand) Help() string {
-	return `Sends the dead letters of a webhook in the order of the log, each once, with the id that they had; one
-that is accepted is a dead letter no more. A server may have the store open.
+	return `Sends the dead letters of a webhook once, in the order of the log and with the same ids. Accepted ones
+are no longer dead letters. A server may have the store open.
 
 Examples:
 

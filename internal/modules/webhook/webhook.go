@@ -96,7 +96,7 @@ func tellStats(tell telemetry.Tell, x *export.Exporter) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTime)
 	defer cancel()
 	for _, s := range x.Stats(ctx) {
-		const help = "What became of messages to a webhook: accepted, tried without success, or given up as dead letters."
+		const help = "Messages to a webhook by result: accepted, tried without success, or dead letters."
 		for result, n := range map[string]uint64{"delivered": s.Delivered, "failed": s.Failed, "dead": s.Dead} {
 			tell("webhook_messages_total", help, telemetry.Counter, float64(n), "result", result, "webhook", s.Webhook)
 		}

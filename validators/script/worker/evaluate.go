@@ -206,7 +206,7 @@ func (e *evaluator) runProgram(vm *goja.Runtime, p *program, kind script.Kind, a
 	}
 	f, ok := goja.AssertFunction(v)
 	if !ok {
-		return nil, errors.New("the source is no function") // the compiler has rejected other sources
+		return nil, errors.New("the source is not a function") // the compiler has rejected other sources
 	}
 	return f(goja.Undefined(), args...)
 }

@@ -311,7 +311,7 @@ func copyStoreFailure(err error, r StoreCopyResult) error {
 		return &term.ExitError{Code: term.ExitBad, Hint: "stop its servers and run the same command again: it copies the rest", Err: fmt.Errorf(
 			"%s was written to during the copy, so %s is not finished", r.From, r.To)}
 	case errors.Is(err, storecopy.ErrDifferent), errors.Is(err, driver.ErrNotEmpty), errors.Is(err, sqlite.ErrExists):
-		return term.UsageErrorf("give another TO", "%s holds another store than %s", r.To, r.From)
+		return term.UsageErrorf("give another TO", "%s does not hold the same store as %s", r.To, r.From)
 	case errors.Is(err, driver.ErrCopying):
 		return term.UsageErrorf("wait until it ends", "%w", err)
 	}

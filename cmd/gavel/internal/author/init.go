@@ -126,7 +126,7 @@ func writeNewFiles(folder string, files []newFile) error {
 		}
 	}
 	if len(there) > 0 {
-		return term.UsageErrorf("choose another folder, or move them away", "nothing was written: %s already in %s", isOrAre(there), folder)
+		return term.UsageErrorf("choose another folder, or move the files away", "nothing was written: %s already in %s", isOrAre(there), folder)
 	}
 	for _, f := range files {
 		to := filepath.Join(folder, filepath.FromSlash(f.path))

@@ -143,6 +143,6 @@ func (r *reloader) take(c *Servers, next []setup.EffectiveSetting) {
 func (r *reloader) later(key string, value any) {
 	if said := fmt.Sprint(key, "=", value); !r.notTaken[said] {
 		r.notTaken[said] = true
-		r.con.Log.Warn("a changed setting takes effect at the next start", "key", key)
+		r.con.Log.Warn("a changed setting takes effect only after a restart", "key", key)
 	}
 }

@@ -71,7 +71,7 @@ func (a Anchorer) follows(ctx context.Context, last int64, note string) error {
 		break
 	}
 	return &term.ExitError{
-		Code: term.ExitBad, Err: fmt.Errorf("anchor %d in %s was not written from this store: the store is older, or another one", last, a.File),
+		Code: term.ExitBad, Err: fmt.Errorf("anchor %d in %s was not written from this store: the store is older than the file, or a different one", last, a.File),
 		Hint: "run gavel verify for details; if the store was restored on purpose, start a new anchor file and keep the old one",
 	}
 }

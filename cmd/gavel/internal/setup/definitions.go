@@ -177,7 +177,7 @@ func loadFailure(bad []string) error {
 	}
 	return &term.ExitError{
 		Code: term.ExitUsage, Lines: bad,
-		Err:  fmt.Errorf("the definitions have %s; the server was not started", plural),
+		Err:  fmt.Errorf("the definitions have %s, so the command did not run", plural),
 		Hint: "check them with: gavel lint",
 	}
 }

@@ -278,7 +278,7 @@ type givenEvidence struct{ eval.Case }
 
 func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	if len(r.Missing) > 0 {
-		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
+		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that this evidence needs is missing."}, nil
 	}
 	content, ok := g.Evidence[r.Name]
 	if !ok || string(content) == "null" {

@@ -56,7 +56,7 @@ type ModelFlags struct {
 	Budget      int           `name:"llm-budget" placeholder:"N" help:"Maximum judgements by the model per principal and hour. Default: no limit."`
 	ModelRate   int           `name:"llm-rate" default:"60" placeholder:"N" help:"Maximum requests to the endpoint per principal and minute. Set it to at most half of the provider's limit; 0 is no limit. Default: 60."`
 	ModelTokens int           `name:"llm-token-rate" default:"100000" placeholder:"N" help:"Maximum tokens, read and written, per principal and minute. Set it to at most half of the provider's limit; 0 is no limit. Default: 100000."`
-	Refusals    int           `name:"llm-refusals" default:"3" placeholder:"N" help:"Refusals of the same data on an instance (of long data: on any) after which a person must decide; -1 is never. Default: 3."`
+	Refusals    int           `name:"llm-refusals" default:"3" placeholder:"N" help:"After this many refusals of the same data on one instance (long data: on any instance), a person must decide; -1 is never. Default: 3."`
 	Window      time.Duration `name:"llm-refusal-window" default:"24h" placeholder:"TIME" help:"How long a refusal counts for --llm-refusals, at most 168h. Default: 24h."`
 
 	Calibration string   `name:"llm-calibration" placeholder:"FILE" help:"Calibrations of the model's confidence. Without a matching one, the confidence is shrunk."`

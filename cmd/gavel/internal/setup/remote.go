@@ -153,7 +153,7 @@ func (f serverFlags) token(stdin io.Reader) (string, error) {
 	}
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 || len(text) > maxToken || bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", term.UsageErrorf("it must hold the token and nothing else", "%s holds no token", place)
+		return "", term.UsageErrorf("write only the token into it", "%s holds no token", place)
 	}
 	return string(text), nil
 }

@@ -153,8 +153,8 @@ func TestCollisions(t *testing.T) {
 		`{}`: `gavel.yaml:1:9: /expose: the workflow "workflow.start" would be the tool "workflow_start", which is gavel's own; rename the workflow, or do not expose it` + "\n" +
 			`gavel.yaml:1:9: /expose: the workflows a.b and a_b would have the same tool name "a_b"; rename or expose only one`,
 		`{workflows: [a_b, a.b, a-b]}`:    `gavel.yaml:1:22: /expose/workflows/0: the workflows a.b and a_b would have the same tool name "a_b"; rename or expose only one`,
-		`{tagKey: mcp}`:                   `gavel.yaml:1:18: /expose/tagKey: "tagKey" is half a filter, so nothing is exposed; add "tagValue", or remove "tagKey" to select by name alone`,
-		`{workflows: [a-b], tagValue: x}`: `gavel.yaml:1:38: /expose/tagValue: "tagValue" is half a filter, so nothing is exposed; add "tagKey", or remove "tagValue" to select by name alone`,
+		`{tagKey: mcp}`:                   `gavel.yaml:1:18: /expose/tagKey: "tagKey" alone is an incomplete filter, so nothing is exposed; add "tagValue", or remove "tagKey" to select by name alone`,
+		`{workflows: [a-b], tagValue: x}`: `gavel.yaml:1:38: /expose/tagValue: "tagValue" alone is an incomplete filter, so nothing is exposed; add "tagKey", or remove "tagValue" to select by name alone`,
 		`{prefix: c}`:                     `gavel.yaml:1:9: /expose: no operator's workflow and no chain matches the section, so nothing is exposed`,
 		`{workflows: [a.b, ab]}`:          `gavel.yaml:1:27: /expose/workflows/1: no workflow of an operator has the name "ab"; did you mean "a_b"?`,
 	} {

@@ -88,7 +88,7 @@ func (c Config) Select(definitions []*workflow.Definition, chains []operation.Pr
 	}
 	switch {
 	case c.half != nil:
-		i := c.issue(Tool{}, "%q is half a filter, so nothing is exposed; add %q, or remove %q to select by name alone", c.halfKey, c.missingKey, c.halfKey)
+		i := c.issue(Tool{}, "%q alone is an incomplete filter, so nothing is exposed; add %q, or remove %q to select by name alone", c.halfKey, c.missingKey, c.halfKey)
 		i.Path, i.Line, i.Column = c.half.Path(), c.half.Line, c.half.Column
 		missing = append(missing, i)
 	case c.section != nil && len(named) == 0 && missing == nil:

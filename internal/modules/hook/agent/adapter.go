@@ -211,7 +211,7 @@ func (f toolForm) classify(e *Event, input document.JSON, lineFolder string) err
 		return nil
 	}
 	if strict.Kind() != document.Object {
-		return errors.New("it is no object")
+		return errors.New("it is not an object")
 	}
 	if f.builtin == gate.BuiltinShell {
 		e.Command, err = requireText(strict, f.member)
@@ -299,7 +299,7 @@ func (f toolForm) appendPaths(paths []string, name string, v document.JSON) (_ [
 // tool's input, and a tool's result may contain anything.
 func readInput(input []byte) (document.JSON, error) {
 	if len(input) > MaxInput { // callers read at most one byte more
-		return document.JSON{}, fmt.Errorf("it has more than %d MiB", MaxInput>>20)
+		return document.JSON{}, fmt.Errorf("the input is larger than %d MiB", MaxInput>>20)
 	}
 	for range 2 { // Cursor on Windows writes one or two byte order marks
 		input = bytes.TrimPrefix(input, []byte("\ufeff"))
@@ -309,7 +309,7 @@ func readInput(input []byte) (document.JSON, error) {
 		return document.JSON{}, err
 	}
 	if v.Kind() != document.Object {
-		return document.JSON{}, errors.New("the input is no JSON object")
+		return document.JSON{}, errors.New("the input is not a JSON object")
 	}
 	if name := v.Duplicate(); name.Kind() != 0 {
 		return document.JSON{}, fmt.Errorf("duplicate key %q", name.Text())
@@ -336,7 +336,7 @@ func requireText(v document.JSON, name string) (string, error) {
 	case m.Kind() == 0:
 		return "", fmt.Errorf("%s is missing", name)
 	case m.Text() == "":
-		return "", fmt.Errorf("%s must be a string that is not empty", name)
+		return "", fmt.Errorf("%s must be a non-empty string", name)
 	default:
 		return m.Text(), nil
 	}
@@ -372,7 +372,7 @@ func (a *Adapter) Encode(e Event, answer Answer) Output {
 	answer = a.address(e, answer)
 	text := answer.Context
 	if answer.Verdict != Neutral { // some clients treat a denial without a reason as a failure, and continue
-		text = cmp.Or(strings.TrimSpace(answer.Reason), "gavel refuses this and gives no reason")
+		text = cmp.Or(strings.TrimSpace(answer.Reason), "gavel refuses this without a reason")
 	}
 	form := a.answers.neutral
 	switch {
@@ -418,7 +418,7 @@ func (a *Adapter) address(e Event, answer Answer) Answer {
 	if answer.Verdict == Ask && (e.Headless || !a.answers.asks) {
 		why := "This client cannot ask its user for a hook, so the answer is no."
 		if e.Headless {
-			why = "No person is in this session to be asked, so the answer is no."
+			why = "This session has no person to ask, so the answer is no."
 		}
 		answer.Verdict, answer.Reason = Deny, strings.TrimSpace(EndSentence(answer.Reason)+" "+why)
 	}

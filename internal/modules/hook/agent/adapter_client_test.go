@@ -68,7 +68,7 @@ func TestAskWithoutPerson(t *testing.T) {
 			want := "cannot ask its user"
 			switch {
 			case headless:
-				want = "It may push. No person is in this session"
+				want = "It may push. This session has no person to ask"
 			case asking[a.Client]:
 				want = `"ask"`
 			}

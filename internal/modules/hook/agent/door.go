@@ -130,7 +130,7 @@ func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) An
 func (c *decision) decide(ctx context.Context) (a Answer) {
 	defer func() {
 		if r := recover(); r != nil {
-			c.door.Logger.ErrorContext(ctx, "a hook crashed; this is a bug of gavel", "client", c.Client, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			c.door.Logger.ErrorContext(ctx, "a hook crashed; this is a bug in gavel", "client", c.Client, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			a = c.fail(errors.New("gavel crashed while it decided"))
 		}
 	}()
@@ -172,7 +172,7 @@ func (c *decision) fail(err error) Answer {
 
 // DescribeFailure returns the text for an agent whose event gavel could not decide.
 func DescribeFailure(client string, err error) string {
-	return fmt.Sprintf(CouldNotDecide+" about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s shows details.", describeError(err), client)
+	return fmt.Sprintf(CouldNotDecide+" about this, so it is denied: %s Tell the person who runs you; gavel hook doctor %s shows details.", describeError(err), client)
 }
 
 // Refuse denies an event, or passes the reason to the agent if the event can no longer be denied. A stop that

@@ -99,7 +99,7 @@ func (c *decision) siteOfMatch(m gate.Match, script shell.Script) (s site, probl
 	folders := c.listFolders(m, script)
 	for i, folder := range folders {
 		if folder == "" {
-			return s, "It cannot be seen in which folder this acts. Write the folder out."
+			return s, "The folder in which this acts is unclear. Write it as a literal path."
 		}
 		next := c.siteAt(folder)
 		if i > 0 && !slices.Equal(next.subjects, s.subjects) {
@@ -190,7 +190,7 @@ func (c *decision) find(ctx context.Context, s site, name, tool string, start bo
 	if refusal != nil && s.elsewhere != "" && !refusal.Judged {
 		refusal = &gate.Refusal{
 			Message: fmt.Sprintf("%s acts in %s, which has no workflow %s.", tool, s.elsewhere, name),
-			Hint:    fmt.Sprintf("Run it from there: start a session in that folder, or stay in %s.", c.projectAt(c.project()).Root),
+			Hint:    fmt.Sprintf("Start a session in that folder, or stay in %s.", c.projectAt(c.project()).Root),
 		}
 	}
 	return at, refusal, err

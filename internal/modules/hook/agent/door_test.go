@@ -402,14 +402,14 @@ func TestAnEndThatIsNeverReported(t *testing.T) {
 func TestAPersonDecides(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
-	a := b.answer(b.shell(before, "1", "rm -rf build"), agent.Deny, "a person has to decide it first", "gavel review show rev-", "Do the same again")
+	a := b.answer(b.shell(before, "1", "rm -rf build"), agent.Deny, "a person must decide it first", "gavel review show rev-", "Do the same again")
 	id := a.Reason[strings.Index(a.Reason, "rev-"):]
 	id = id[:strings.IndexAny(id, ". ")]
 	b.answer(b.shell(before, "2", "rm -rf build"), agent.Deny, id)
 	if _, err := b.engine.Resolve(t.Context(), reviewer, engine.ResolveRequest{ID: id, Decision: judge.Approve, Reason: "Fine.", Channel: record.ChannelCLI}); err != nil {
 		t.Fatal(err)
 	}
-	b.answer(b.shell(before, "3", "rm -rf /"), agent.Deny, "a person has to decide it first") // a different use
+	b.answer(b.shell(before, "3", "rm -rf /"), agent.Deny, "a person must decide it first") // a different use
 	b.answer(b.shell(before, "4", "rm -rf build"), agent.Neutral)
 	b.answer(b.ended("4", "rm -rf build", agent.EndedOK), agent.Neutral, `is in "open"`)
 }
@@ -654,9 +654,9 @@ func TestProjects(t *testing.T) {
 		b.answer(in(a, b.ended("1", "make test", agent.EndedOK)), agent.Neutral, `is in "tested"`)
 		lines := []string{"git -C " + other + " push", "cd " + other + " && git push", "git --git-dir=" + other + "/.git push", "GIT_DIR=" + other + "/.git git push", "cd .. && git -C b push"}
 		for i, line := range lines {
-			b.answer(in(a, b.shell(before, fmt.Sprint("n", i), line)), agent.Deny, "which has no workflow release", "Run it from there", a)
+			b.answer(in(a, b.shell(before, fmt.Sprint("n", i), line)), agent.Deny, "which has no workflow release", "Start a session in that folder", a)
 		}
-		b.answer(in(a, b.shell(before, "u", `cd "$x" && git push`)), agent.Deny, "Write the folder out")
+		b.answer(in(a, b.shell(before, "u", `cd "$x" && git push`)), agent.Deny, "Write it as a literal path")
 		b.answer(in(other, b.event(agent.PhaseStart)), agent.Neutral, `is in "open"`)
 		for i, line := range lines {
 			b.answer(in(a, b.shell(before, fmt.Sprint("o", i), line)), agent.Deny, `is in "open"`)

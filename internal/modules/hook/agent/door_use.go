@@ -94,7 +94,7 @@ func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer
 
 // answerUnknown decides about a tool that the adapter does not know: it may be a shell.
 func (c *decision) answerUnknown() Answer {
-	reason := fmt.Sprintf("gavel does not know the tool %.80q of %s, so it cannot say what gates it belongs to. Use another tool; a newer gavel may know it, or hooks.unknownTools decides.", c.Tool, c.Client)
+	reason := fmt.Sprintf("gavel does not know the tool %.80q of %s, so it cannot tell which gates apply. Use another tool. Operators can update gavel, or set hooks.unknownTools.", c.Tool, c.Client)
 	switch c.rules.Hooks.UnknownTools {
 	case gate.UnknownNeutral:
 		return Answer{}
@@ -246,7 +246,7 @@ func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason stri
 	if err != nil || open == nil {
 		return at, "", err
 	}
-	wait := fmt.Sprintf("You began to %s, and its end has not been reported. Until then, nothing else of the workflow %s (%s) may happen. Wait for its end. If it is unreported at %s, it counts as unknown, and a person must decide.",
+	wait := fmt.Sprintf("You began to %s, and no end of it was reported yet. Until then, the workflow %s (%s) blocks all other uses. Wait for the end. If none is reported by %s, the outcome counts as unknown, and a person must decide.",
 		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
 	if u.Gate.IsPlain() {
 		return at, wait, nil

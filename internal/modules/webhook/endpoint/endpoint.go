@@ -43,7 +43,9 @@ type AnswerError struct {
 	RetryAfter time.Duration
 }
 
-func (e *AnswerError) Error() string { return fmt.Sprintf("the answer was %d", e.Status) }
+func (e *AnswerError) Error() string {
+	return fmt.Sprintf("the receiver answered with status %d", e.Status)
+}
 
 // Endpoint is an address with the secrets that sign its messages.
 type Endpoint struct {
@@ -82,7 +84,7 @@ func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
 func CheckAddress(address string) error {
 	at, err := url.Parse(address)
 	if err != nil || at.Host == "" || (at.Scheme != "https" && at.Scheme != "http") {
-		return errors.New("the address is to be like https://hooks.example.org/gavel")
+		return errors.New("invalid address; write it like https://hooks.example.org/gavel")
 	}
 	return nil
 }
@@ -103,7 +105,7 @@ const answerRead = 4 << 10
 func (e *Endpoint) Send(ctx context.Context, m Message) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(m.Body))
 	if err != nil {
-		return errors.New("the address cannot be asked")
+		return errors.New("invalid address")
 	}
 	maps.Copy(req.Header, e.headers)
 	req.Header.Set("Content-Type", "application/json")
@@ -142,7 +144,7 @@ func parseSecret(text string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text, secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
-		return nil, fmt.Errorf("the secret is %s and 24 to 64 bytes in base64 (openssl rand -base64 32)", secretPrefix)
+		return nil, fmt.Errorf("invalid secret; it must be %s and 24 to 64 bytes in base64 (openssl rand -base64 32)", secretPrefix)
 	}
 	return key, nil
 }

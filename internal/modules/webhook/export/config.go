@@ -113,7 +113,7 @@ func readWebhooks(o *document.ObjectReader) (all []Webhook) {
 	}
 	for _, m := range section.Members {
 		if len(m.Key) > maxName || !hookName().MatchString(m.Key) {
-			o.Fail(m.Value, "the name of a webhook is 1 to %d lower-case letters and digits with single dashes between them, and begins with a letter", maxName)
+			o.Fail(m.Value, "invalid name; a webhook's name is 1 to %d lower-case letters and digits with single hyphens between them, and begins with a letter", maxName)
 		}
 		all = append(all, readWebhook(o, m.Key, filepath.Dir(section.Source())))
 	}
@@ -136,11 +136,11 @@ func readWebhook(parent *document.ObjectReader, name, dir string) Webhook {
 		if err := endpoint.CheckAddress(h.URL); err != nil {
 			o.Fail(at, "%s", err.Error())
 		} else if strings.HasPrefix(h.URL, "http:") && !h.PrivateNetwork {
-			o.Fail(at, `the address begins with https://; http:// needs "privateNetwork": true`)
+			o.Fail(at, `the address must begin with https://, or set "privateNetwork": true`)
 		}
 	}
 	if at := o.Value("secretFiles"); at != nil && (len(h.SecretFiles) == 0 || len(h.SecretFiles) > maxSecrets) {
-		o.Fail(at, `"secretFiles" names one file, or two while one secret takes the place of the other`)
+		o.Fail(at, `"secretFiles" must name one file, or two during a rotation`)
 	}
 	for i, file := range h.SecretFiles {
 		if !filepath.IsAbs(file) {
@@ -164,7 +164,7 @@ func readFilter(o *document.ObjectReader) (f Filter) {
 func readWords[T ~string](o *document.ObjectReader, key string, known []T) (list []T) {
 	for _, n := range o.Items(key) {
 		if n.Kind != document.String || !slices.Contains(known, T(n.Text)) {
-			o.Fail(n, "%q has the values %s", key, joinWords(known))
+			o.Fail(n, "%q must contain only these values: %s", key, joinWords(known))
 		}
 		list = append(list, T(n.Text))
 	}
@@ -185,7 +185,7 @@ func readNumber(o *document.ObjectReader, key string, usual, most int) int {
 		return usual
 	}
 	if *n < 1 || *n > most {
-		o.Fail(o.Value(key), "%q is from 1 to %d", key, most)
+		o.Fail(o.Value(key), "%q must be from 1 to %d", key, most)
 	}
 	return *n
 }

@@ -119,8 +119,8 @@ func TestParseNotify(t *testing.T) {
 	both := "webhooks:\n  audit: {url: \"ftp://example.org\", secretFiles: s}\n"
 	for text, wants := range map[string][]string{
 		both + `notify: {url: "ftp://example.org/T0P-SECRET"}`: {"gavel.yaml:2:", "gavel.yaml:3:", "https://hooks.example.org/gavel"},
-		`notify: {secretFile: s}`:                              {`"secretFile" signs what "url" gets`},
-		`notify: {command: [" "]}`:                             {"begins with a program"},
+		`notify: {secretFile: s}`:                              {`"secretFile" needs "url"`},
+		`notify: {command: [" "]}`:                             {"begin it with a program"},
 		`notify: {comand: x}`:                                  {`did you mean "command"`},
 		`notify: 7`:                                            {"expected an object"},
 	} {

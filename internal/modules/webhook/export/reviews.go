@@ -41,13 +41,13 @@ func readNotify(o *document.ObjectReader) (all []Webhook) {
 		}
 		all = append(all, h)
 	} else if at := o.Value("secretFile"); at != nil {
-		o.Fail(at, `"secretFile" signs what "url" gets; add "url"`)
+		o.Fail(at, `"secretFile" needs "url"; add "url", or remove "secretFile"`)
 	}
 	if at := o.Value("command"); at != nil {
 		h := receiver
 		h.Name, h.Command, h.Parallel = notifyCommand, command, 1
 		if len(command) == 0 || strings.TrimSpace(command[0]) == "" {
-			o.Fail(at, `"command" begins with a program`)
+			o.Fail(at, `"command" is empty; begin it with a program`)
 		}
 		all = append(all, h)
 	}

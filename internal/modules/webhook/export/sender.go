@@ -90,12 +90,12 @@ func (s *sender) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, errGone):
-			s.log.ErrorContext(ctx, "nothing more is sent until the webhook changes or gavel starts anew", "cause", err)
+			s.log.ErrorContext(ctx, "nothing more is sent until the webhook changes or gavel restarts", "cause", err)
 			<-ctx.Done()
 			return
 		case errors.Is(err, store.ErrLeaseTaken), errors.Is(err, store.ErrLeaseLost), errors.Is(err, store.ErrConflict):
 		default:
-			s.log.WarnContext(ctx, "cannot read or keep the place of a webhook; trying again", "cause", err)
+			s.log.WarnContext(ctx, "cannot read or store the position of a webhook; trying again", "cause", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -414,7 +414,7 @@ func (r *sending) end(ctx, sends context.Context, cancel context.CancelFunc, cau
 	cancel()
 	if mine {
 		if err := r.moveCursor(ending); err != nil {
-			r.log.WarnContext(ending, "cannot keep the place of a webhook; some messages will be sent again", "cause", err)
+			r.log.WarnContext(ending, "cannot store the position of a webhook; some messages will be sent again", "cause", err)
 		}
 	}
 }

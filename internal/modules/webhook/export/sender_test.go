@@ -286,8 +286,8 @@ func TestDeadLetters(t *testing.T) {
 		alone bool
 		cause string
 	}{
-		"refused":     {func(context.Context) error { return &endpoint.AnswerError{Status: http.StatusUnprocessableEntity} }, true, "the answer was 422"},
-		"answers 500": {func(context.Context) error { return &endpoint.AnswerError{Status: http.StatusInternalServerError} }, false, "the answer was 500"},
+		"refused":     {func(context.Context) error { return &endpoint.AnswerError{Status: http.StatusUnprocessableEntity} }, true, "the receiver answered with status 422"},
+		"answers 500": {func(context.Context) error { return &endpoint.AnswerError{Status: http.StatusInternalServerError} }, false, "the receiver answered with status 500"},
 		"hangs":       {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, false, "context deadline exceeded"},
 		"dies":        {func(context.Context) error { return errors.New("connection reset") }, false, "connection reset"},
 	} {
