@@ -274,7 +274,7 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	if key, err = record.LoadOrCreateKey(keyPath); err != nil {
 		return nil, &OpenError{PartKey, err}
 	}
-	if info, err := os.Stat(path); missing == nil && filepath.Base(path) == StoreFile && !sqlite.IsLogAlone(path) && (err != nil || info.Size() == 0) {
+	if info, err := os.Stat(path); missing == nil && filepath.Base(path) == StoreFile && !sqlite.IsOnlyLogLeft(path) && (err != nil || info.Size() == 0) {
 		log.Warn("a store's key exists, but the store is missing or empty: gavel creates a new store; if there was one, restore a backup",
 			"store", path, "key", keyPath)
 	}
@@ -283,7 +283,7 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 		return nil, &OpenError{PartStore, err}
 	}
 	s.Store = db
-	if head, _, err := db.Rules(ctx, math.MaxInt64); err == nil && head.Place > 0 && missing != nil {
+	if head, _, err := db.Rules(ctx, math.MaxInt64); err == nil && head.Position > 0 && missing != nil {
 		log.Warn("the store's key was missing, and gavel created a new one: the definitions are not used until the old key is back or gavel seal --accept seals them again",
 			"store", path, "key", keyPath)
 	}

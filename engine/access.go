@@ -76,11 +76,11 @@ func Authorize(p Principal, op Right) error {
 	}
 	if !slices.Contains(allowed[op], p.Role) {
 		return newError(CodeForbidden, "", "The role %q may not %s a workflow.", p.Role, op).
-			hint(fmt.Sprintf("Roles that may: %s.", joinWords(allowed[op])))
+			withHint(fmt.Sprintf("Roles that may: %s.", joinWords(allowed[op])))
 	}
-	if p.Workflows != "" && wholeStore[op] {
+	if p.Workflows != "" && storeWideRights[op] {
 		return newError(CodeForbidden, "", "Permission to %s covers every workflow, but the caller has access to only some.", op).
-			hint("Use a credential that is not limited to some workflows.")
+			withHint("Use a credential that is not limited to some workflows.")
 	}
 	return nil
 }
@@ -89,9 +89,9 @@ func Authorize(p Principal, op Right) error {
 // those of shared workflows (sight).
 func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
 
-// seesPlain reports whether the caller sees the context unmasked: only the owner of the instance and operators
+// seesUnmasked reports whether the caller sees the context unmasked: only the owner of the instance and operators
 // do.
-func (i instance) seesPlain() bool { return i.by.Role == RoleOperator || i.Owner == i.by.ID }
+func (i instance) seesUnmasked() bool { return i.by.Role == RoleOperator || i.Owner == i.by.ID }
 
 // canGovern reports whether the caller may redefine the definition, loosen it, or roll its instances back.
 // Operators always may; agents only for their own definitions.
@@ -102,7 +102,7 @@ func canGovern(p Principal, s store.Definition) bool {
 // loadAgentRights returns the rights that the newest operator-defined version of a workflow gives agents,
 // and that version. It returns zero values if an operator never defined the workflow.
 func (lib *library) loadAgentRights(ctx context.Context, name string) (workflow.AgentRights, definition, error) {
-	version, err := lib.rules.newestOfOperator(ctx, name)
+	version, err := lib.rules.findNewestOperatorVersion(ctx, name)
 	if err != nil || version == 0 {
 		return workflow.AgentRights{}, definition{}, err
 	}
@@ -113,7 +113,7 @@ func (lib *library) loadAgentRights(ctx context.Context, name string) (workflow.
 	return l.def.Agents, l, nil
 }
 
-// mayTakeBack checks whether the caller may roll back, undo or redo. No one may on a recorder's workflow; on
+// checkTakeBack checks whether the caller may roll back, undo or redo. No one may on a recorder's workflow; on
 // all others, operators may.
 //
 // If an operator never defined the workflow, anyone who governs the definition may, and the instance's owner
@@ -122,8 +122,8 @@ func (lib *library) loadAgentRights(ctx context.Context, name string) (workflow.
 // A workflow that an operator once defined stays the operator's, even if an agent redefined it later. On it,
 // the instance's owner may if the newest operator version lets agents roll back. If an operator also defined
 // the instance's own version, that version must let them too.
-func (lib *library) mayTakeBack(ctx context.Context, inst instance, op Right) error {
-	if err := refuseRecord(inst.definition, "change its history"); err != nil || inst.by.Role == RoleOperator {
+func (lib *library) checkTakeBack(ctx context.Context, inst instance, op Right) error {
+	if err := rejectRecorderMade(inst.definition, "change its history"); err != nil || inst.by.Role == RoleOperator {
 		return err
 	}
 	rights, ofOperator, err := lib.loadAgentRights(ctx, inst.Workflow)
@@ -135,12 +135,12 @@ func (lib *library) mayTakeBack(ctx context.Context, inst instance, op Right) er
 			return nil
 		}
 		return newError(CodeForbidden, "", "The workflow %q belongs to another principal; only its owner or an operator may %s.", inst.Workflow, op.verb()).
-			hint("Ask its owner or an operator.")
+			withHint("Ask its owner or an operator.")
 	case inst.Owner == inst.by.ID && rights.Rollback && (!inst.stored.Operator || inst.def.Agents.Rollback):
 		return nil
 	}
 	return newError(CodeForbidden, "", "The workflow %q belongs to an operator; only an operator may %s.", inst.Workflow, op.verb()).
-		hint("Ask an operator, or perform one of nextActions.")
+		withHint("Ask an operator, or perform one of nextActions.")
 }
 
 func joinWords[T ~string](words []T) string {

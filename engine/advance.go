@@ -21,23 +21,23 @@ import (
 // was overtaken is judged again on the new state, as long as the action is legal there.
 func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (AdvanceResult, error) {
 	ask := workflow.CaseInput{Action: req.Action}
-	m := e.judged(RightAdvance, req, &ask)
-	m.key, m.settled, m.action = req.Key, true, req.Action
+	m := e.newActionMutation(RightAdvance, req, &ask)
+	m.key, m.requiresSettled, m.action = req.Key, true, req.Action
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (AdvanceResult, error) {
 		j, done, err := e.judgeAction(ctx, inst, ask, nil)
 		if err != nil {
 			return AdvanceResult{}, err
 		}
 		defer done()
-		return e.recordAnswer(ctx, j)
+		return e.recordOrJoin(ctx, j)
 	}, e.replayAdvance)
 }
 
-// judged returns the mutation for a request for an action; its check reads the data into ask.
-func (e *Engine) judged(right Right, req AdvanceRequest, ask *workflow.CaseInput) mutation {
+// isJudged returns the mutation for a request for an action; its check reads the data into ask.
+func (e *Engine) newActionMutation(right Right, req AdvanceRequest, ask *workflow.CaseInput) mutation {
 	return mutation{
-		right: right, id: req.ID, revision: req.ExpectedRevision, moves: true, judged: true,
-		says: func() []string {
+		right: right, id: req.ID, revision: req.ExpectedRevision, isMove: true, isJudged: true,
+		content: func() []string {
 			return []string{req.Action, string(ask.Read.Canonical()), revisionText(req.ExpectedRevision)}
 		},
 		check: func() (err error) {
@@ -53,12 +53,12 @@ func (e *Engine) judged(right Right, req AdvanceRequest, ask *workflow.CaseInput
 	}
 }
 
-// recordAnswer records the decision on an action, or joins the review that is open for the same request.
-func (e *Engine) recordAnswer(ctx context.Context, j judgement) (AdvanceResult, error) {
-	if j.waits.joins(j.verdict) {
-		return e.joinReview(ctx, j.instance, j.waits.review)
+// recordOrJoin records the decision on an action, or joins the review that is open for the same request.
+func (e *Engine) recordOrJoin(ctx context.Context, j judgement) (AdvanceResult, error) {
+	if j.openReview.canJoin(j.verdict) {
+		return e.joinReview(ctx, j.instance, j.openReview.review)
 	}
-	if j.rejected != nil && j.verdict.DecidedBy == judge.ByReviewer {
+	if j.rejection != nil && j.verdict.DecidedBy == judge.ByReviewer {
 		return e.repeatRejection(ctx, j)
 	}
 	if j.verdict.Outcome == judge.Escalate && !j.verdict.Applied {
@@ -81,9 +81,9 @@ func kindOf(v judge.Verdict) record.Kind {
 
 // commitMove records the decision on an action, with the review that it opens, and returns the result.
 func (e *Engine) commitMove(ctx context.Context, j judgement, ev record.Event, opens *store.Review) (AdvanceResult, error) {
-	w, err := e.commit(ctx, j.instance, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: opens, replaces: j.waits.id()})
+	w, err := e.commit(ctx, j.instance, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: opens, replaces: j.openReview.id()})
 	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
-		return e.joinNewer(ctx, j.instance, same.review)
+		return e.joinExistingReview(ctx, j.instance, same.review)
 	}
 	if err != nil {
 		return AdvanceResult{}, err
@@ -116,7 +116,7 @@ func (e *Engine) replayAdvance(ctx context.Context, now instance, ev record.Even
 // pre-check: seq grows; revision, state and context do not change.
 func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) (ValidateResult, error) {
 	ask := workflow.CaseInput{Action: req.Action, Precheck: true}
-	return mutate(ctx, e, p, e.judged(RightValidate, req, &ask), func(ctx context.Context, inst *instance) (ValidateResult, error) {
+	return mutate(ctx, e, p, e.newActionMutation(RightValidate, req, &ask), func(ctx context.Context, inst *instance) (ValidateResult, error) {
 		j, done, err := e.judgeAction(ctx, inst, ask, nil)
 		if err != nil {
 			return ValidateResult{}, err
@@ -138,15 +138,15 @@ type judgement struct {
 	instance
 	question judge.Case
 	verdict  judge.Verdict
-	// waits is set if a review is already open for exactly this request; if the request joins that review,
+	// openReview is set if a review is already open for exactly this request; if the request joins that review,
 	// there is no verdict.
-	waits *parked
-	// rejected is the review in which a person rejected this request, if the evidence is still the same.
-	rejected *store.Review
+	openReview *parkedMove
+	// rejection is the review in which a person rejected this request, if the evidence is still the same.
+	rejection *store.Review
 	// call is the requested call of a gate's tool, nil for an action alone; granted is the review in which a
 	// person approved exactly that call.
-	call    *gatedCall
-	granted *store.Review
+	call  *gatedCall
+	grant *store.Review
 }
 
 // judgeAction builds the case and asks the judge, for Advance, Validate and BeginCall alike. Unless there is an
@@ -154,7 +154,7 @@ type judgement struct {
 func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.CaseInput, call *gatedCall) (j judgement, done func(), err error) {
 	j.call = call
 	if !ask.Precheck {
-		if j.waits, err = e.findParked(ctx, inst, ask, call); err != nil || j.waits.joins(judge.Verdict{}) {
+		if j.openReview, err = e.findParked(ctx, inst, ask, call); err != nil || j.openReview.canJoin(judge.Verdict{}) {
 			j.instance = *inst
 			return j, func() {}, err
 		}
@@ -173,14 +173,14 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.C
 	if call != nil {
 		c.Illegal = append(call.findObstacles(*inst), c.Illegal...)
 	}
-	if inst.request.lost > 0 && len(c.Illegal) > 0 && !ask.Precheck {
-		inst.request.over = true
+	if inst.request.conflicts > 0 && len(c.Illegal) > 0 && !ask.Precheck {
+		inst.request.isFinal = true
 		return j, nil, &conflict{inst.ID}
 	}
-	if j.rejected, err = e.findRejected(ctx, *inst, c, call); err != nil {
+	if j.rejection, err = e.findRejected(ctx, *inst, c, call); err != nil {
 		return j, nil, err
 	}
-	release, err := e.takeTurn(ctx, inst.Instance, c.Guard)
+	release, err := e.lockGuard(ctx, inst.Instance, c.Guard)
 	if err != nil {
 		return j, nil, err
 	}
@@ -189,14 +189,14 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.C
 			release()
 		}
 	}()
-	if j.granted, err = e.findGrant(ctx, *inst, ask.Action, call); err != nil {
+	if j.grant, err = e.findGrant(ctx, *inst, ask.Action, call); err != nil {
 		return j, nil, err
 	}
-	if j.verdict, err = e.askJudge(ctx, inst.by, *c, j.granted); err != nil {
+	if j.verdict, err = e.askJudge(ctx, inst.by, *c, j.grant); err != nil {
 		return j, nil, err
 	}
-	if slices.ContainsFunc(j.verdict.Opinions, askedModel) {
-		inst.request.asked++
+	if slices.ContainsFunc(j.verdict.Opinions, isModelAnswer) {
+		inst.request.modelTries++
 	}
 	return j, release, nil
 }
@@ -205,7 +205,7 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.C
 // everything that the instance does not provide.
 func (e *Engine) newCase(inst instance, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, inst.owner()
-	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, howEnded(inst.Instance), inst.Facts
+	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, describeEnd(inst.Instance), inst.Facts
 	in.Overlays, in.JudgeConfigHash = inst.overlays, inst.overlaysHash
 	in.Context, in.Principal, in.Role = inst.Context, inst.by.ID, string(inst.by.Role)
 	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.Now(), Seed(inst.ID, inst.Revision, in.Action)
@@ -233,7 +233,7 @@ func (e *Engine) decisionEvent(j judgement, kind record.Kind) record.Event {
 	}
 	d.Took = sumTimes(j.verdict.Opinions)
 	d.Data = maskForRecord(e.cfg.Digester, j.Owner, j.def, j.question.Data)
-	d.Evidence = forEvent(d.Evidence)
+	d.Evidence = trimEvidence(d.Evidence)
 	if j.call != nil {
 		ev.Call = j.call.reference()
 	}
@@ -266,11 +266,11 @@ func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 			ev.Freezes = t.Freezes
 		}
 	}
-	dropRepeated(d, ev.Patch)
+	dropDuplicateData(d, ev.Patch)
 }
 
-// dropRepeated drops a decision's masked data if it equals the patch, which means that none of it is sensitive.
-func dropRepeated(d *record.Decision, patch json.RawMessage) {
+// dropDuplicateData drops a decision's masked data if it equals the patch, which means that none of it is sensitive.
+func dropDuplicateData(d *record.Decision, patch json.RawMessage) {
 	if string(d.Data) == string(patch) {
 		d.Data = nil
 	}
@@ -288,8 +288,8 @@ func statusIn(d *workflow.Definition, state string) record.Status {
 	return record.Running
 }
 
-// howEnded returns how an instance ended, as a value of workflow.CaseInput.Ended.
-func howEnded(inst record.Instance) string {
+// describeEnd returns how an instance ended, as a value of workflow.CaseInput.Ended.
+func describeEnd(inst record.Instance) string {
 	switch inst.Status {
 	case record.Complete:
 		return "final"

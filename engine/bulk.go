@@ -16,8 +16,8 @@ import (
 // time. They end their pages early rather than let them grow without bound. Drivers use separate connections
 // for them: see store.IsBulkRead.
 const (
-	// turnTime is how long a bulk read works before another one gets the permit.
-	turnTime = 20 * time.Millisecond
+	// bulkTimeSlice is how long a bulk read works before another one gets the permit.
+	bulkTimeSlice = 20 * time.Millisecond
 	// pageTime limits the work on one page, excluding the time spent waiting.
 	pageTime = 250 * time.Millisecond
 	// pageBytes limits the recorded bytes of the events of one page.
@@ -28,13 +28,13 @@ type permitKey struct{}
 
 // BulkRead is a bulk read in progress. It belongs to one goroutine.
 type BulkRead struct {
-	queue   *fairshare.Queue
-	caller  string
-	release func()
-	began   time.Time     // of the current turn
-	worked  time.Duration // in the previous turns
-	bytes   int           // read for the current page
-	depth   int           // of nested bulk reads
+	queue      *fairshare.Queue
+	caller     string
+	release    func()
+	sliceStart time.Time     // of the current turn
+	worked     time.Duration // in the previous turns
+	bytes      int           // read for the current page
+	depth      int           // of nested bulk reads
 }
 
 // BeginBulkRead waits for a permit. Reads made with the returned context are marked as bulk reads. Callers
@@ -56,11 +56,11 @@ func (b *BulkRead) Resume(ctx context.Context) error {
 	release, err := b.queue.Acquire(ctx, b.caller)
 	switch {
 	case err == nil:
-		b.release, b.began = release, time.Now()
+		b.release, b.sliceStart = release, time.Now()
 		return nil
 	case errors.Is(err, fairshare.ErrBusy):
 		return newError(CodeBusy, "", "Too many of your lists, searches and statistics are queued.").
-			hint("Wait for the answers to earlier ones, then try again.").because(err)
+			withHint("Wait for the answers to earlier ones, then try again.").withCause(err)
 	default:
 		return StoreError("read", err)
 	}
@@ -76,7 +76,7 @@ func (b *BulkRead) End() {
 // yield gives way to other work: to short reads at every call, and to other bulk reads when the turn is
 // over. Callers must not hold anything that others wait for.
 func (b *BulkRead) yield(ctx context.Context) error {
-	if time.Since(b.began) < turnTime {
+	if time.Since(b.sliceStart) < bulkTimeSlice {
 		runtime.Gosched()
 		return nil
 	}
@@ -88,19 +88,19 @@ func (b *BulkRead) yield(ctx context.Context) error {
 func (b *BulkRead) Pause() {
 	b.release()
 	b.release = func() {}
-	b.worked += time.Since(b.began)
+	b.worked += time.Since(b.sliceStart)
 }
 
 func (b *BulkRead) add(bytes int) { b.bytes += bytes }
 
 func (b *BulkRead) isFull() bool { return b.bytes >= pageBytes || b.isOverdue() }
 
-func (b *BulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pageTime }
+func (b *BulkRead) isOverdue() bool { return b.worked+time.Since(b.sliceStart) >= pageTime }
 
 // list is a bulk read of one page of the rows that a caller may see.
 type list struct {
 	*BulkRead
-	sees  sight
+	sight sight
 	limit int
 }
 
@@ -121,9 +121,9 @@ func (e *Engine) beginList(ctx context.Context, p Principal, asked, usual, most 
 	return ctx, list{read, sees, limit}, err
 }
 
-// yielding iterates over rows of a store and yields to other work between them. op is the operation for
+// withYield iterates over rows of a store and yields to other work between them. op is the operation for
 // StoreError.
-func yielding[T any](ctx context.Context, b *BulkRead, op string, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
+func withYield[T any](ctx context.Context, b *BulkRead, op string, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for row, err := range rows {
 			if err == nil {
@@ -143,7 +143,7 @@ func yielding[T any](ctx context.Context, b *BulkRead, op string, rows iter.Seq2
 // collectEvents reads a page of a list; more reports whether further events follow. op is the operation for
 // StoreError.
 func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error], limit int) (page []store.PlacedEvent, more bool, _ error) {
-	for ev, err := range yielding(ctx, b, op, list) {
+	for ev, err := range withYield(ctx, b, op, list) {
 		if err != nil {
 			return nil, false, err
 		}
@@ -162,7 +162,7 @@ const maxCounted = 1000
 // countEvents counts the events of a list. It returns nil if there are more than maxCounted.
 func (b *BulkRead) countEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error]) (*int, error) {
 	n := 0
-	for _, err := range yielding(ctx, b, op, list) {
+	for _, err := range withYield(ctx, b, op, list) {
 		if err != nil {
 			return nil, err
 		}

@@ -339,8 +339,8 @@ func searchForLittle(t *testing.T) {
 type unfruitful struct{ *memory.Store }
 
 func (s *unfruitful) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
-	if looked := q.Looked; looked != nil {
-		q.Looked = func(position int64) bool {
+	if looked := q.OnScan; looked != nil {
+		q.OnScan = func(position int64) bool {
 			time.Sleep(260 * time.Millisecond) //nolint:forbidigo // longer than a page may take
 			return looked(position)
 		}

@@ -25,22 +25,22 @@ func (lib *library) cacheDefinition(l definition) {
 	lib.definitions.Put(definitionKey{l.stored.Name, l.stored.Version}, owner, l.def.Size(), l)
 }
 
-// waiters serialises concurrent requests of one scope within this process, so that later ones see the writes of
+// scopeLocks serialises concurrent requests of one scope within this process, so that later ones see the writes of
 // earlier ones.
-type waiters struct {
+type scopeLocks struct {
 	mu sync.Mutex
-	m  map[string]*waiter
+	m  map[string]*scopeLock
 }
 
-type waiter struct {
+type scopeLock struct {
 	turn chan struct{} // holds one token
 	refs int
 }
 
-func newWaiters() *waiters { return &waiters{m: map[string]*waiter{}} }
+func newScopeLocks() *scopeLocks { return &scopeLocks{m: map[string]*scopeLock{}} }
 
-// hasTurn reports whether a request of the scope is running or waiting.
-func (w *waiters) hasTurn(scope string) bool {
+// isLocked reports whether a request of the scope is running or waiting.
+func (w *scopeLocks) isLocked(scope string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.m[scope] != nil
@@ -48,11 +48,11 @@ func (w *waiters) hasTurn(scope string) bool {
 
 // acquire waits until no other request of the scope is running, or until done is closed. The returned release
 // is nil if done was closed first.
-func (w *waiters) acquire(done <-chan struct{}, scope string) (release func(), waited bool) {
+func (w *scopeLocks) acquire(done <-chan struct{}, scope string) (release func(), waited bool) {
 	w.mu.Lock()
 	e, ok := w.m[scope]
 	if !ok {
-		e = &waiter{turn: make(chan struct{}, 1)}
+		e = &scopeLock{turn: make(chan struct{}, 1)}
 		e.turn <- struct{}{}
 		w.m[scope] = e
 	}

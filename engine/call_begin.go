@@ -26,8 +26,8 @@ import (
 func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (CallResult, error) {
 	var g *gatedCall
 	m := mutation{
-		right: RightAdvance, scope: rightCall, id: req.ID, key: req.Key, moves: true, judged: true,
-		says: func() []string {
+		right: RightAdvance, scope: rightCall, id: req.ID, key: req.Key, isMove: true, isJudged: true,
+		content: func() []string {
 			return []string{req.Gate, string(g.arguments.Canonical()), req.Action, string(g.data.Canonical())}
 		},
 		check: func() (err error) { g, err = readCall(req, e.cfg.Limits); return err },
@@ -69,8 +69,8 @@ func (g *gatedCall) reference() *record.Call {
 	return &record.Call{Gate: g.Gate, Arguments: g.digest}
 }
 
-// isAbout reports whether a recorded decision was about the same call, or both are without a call.
-func (g *gatedCall) isAbout(recorded *record.Call) bool {
+// matches reports whether a recorded decision was about the same call, or both are without a call.
+func (g *gatedCall) matches(recorded *record.Call) bool {
 	if g == nil || recorded == nil {
 		return g == nil && recorded == nil
 	}
@@ -86,7 +86,7 @@ func (g *gatedCall) mayRepeat(inst *instance, unknown workflow.OpenCall) bool {
 func (g *gatedCall) findObstacles(inst instance) []validators.Finding {
 	actions := slices.DeleteFunc([]string{g.Action, g.Success, g.Error}, func(action string) bool { return action == "" })
 	rule := workflow.CallRule{Gate: g.Gate, States: g.States, Actions: actions, Moves: g.Action != "", MaxCalls: g.MaxCalls, Bound: g.Bound}
-	return inst.def.FindCallObstacles(rule, inst.State, howEnded(inst.Instance), inst.Facts, g.arguments, document.Known(inst.Context))
+	return inst.def.FindCallObstacles(rule, inst.State, describeEnd(inst.Instance), inst.Facts, g.arguments, document.Known(inst.Context))
 }
 
 // digestCall returns the keyed digest by which a call is recognised: the tool with exactly these
@@ -120,15 +120,15 @@ func (e *Engine) beginCall(ctx context.Context, inst *instance, g *gatedCall) (C
 	}
 	defer done()
 	if !j.verdict.Applied {
-		return newRefusedCall(e.recordAnswer(ctx, j))
+		return newRefusedCall(e.recordOrJoin(ctx, j))
 	}
 	ev := e.decisionEvent(j, record.Advanced)
 	called := e.newCalledEvent(inst.by, g, "call-"+e.cfg.NewID())
 	ev.Call.ID = called.Call.ID
-	if j.granted != nil {
-		ev.Review = &record.Review{ID: j.granted.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: j.granted.By}
+	if j.grant != nil {
+		ev.Review = &record.Review{ID: j.grant.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: j.grant.By}
 	}
-	return e.commitCall(ctx, j.instance, change{event: ev, with: []record.Event{called}, lesson: newLesson(j.question, j.verdict, true)}, *called.Call)
+	return e.commitCall(ctx, j.instance, change{event: ev, followUps: []record.Event{called}, lesson: newLesson(j.question, j.verdict, true)}, *called.Call)
 }
 
 func (e *Engine) newCalledEvent(p Principal, g *gatedCall, id string) record.Event {
@@ -213,7 +213,7 @@ func (e *Engine) repeatCall(ctx context.Context, inst instance, g *gatedCall, un
 	ev := e.newCalledEvent(inst.by, g, unknown.ID)
 	ev.Call.Repeats = true
 	ev.Review = &record.Review{ID: unknown.Review, Status: record.ReviewStale, Reason: "The call was made again."}
-	return e.commitCall(ctx, inst, change{event: ev, rows: []store.Review{closeRow(row, *ev.Review, ev)}}, *ev.Call)
+	return e.commitCall(ctx, inst, change{event: ev, otherReviews: []store.Review{closeRow(row, *ev.Review, ev)}}, *ev.Call)
 }
 
 // replayCall answers a repeated key with the present state of the call, or with the original refusal.
@@ -303,9 +303,9 @@ func (e *Engine) findGrant(ctx context.Context, inst instance, action string, ca
 	return nil, nil //nolint:nilnil // nothing was granted
 }
 
-// mayMoveNow rejects an action ("" for none) that only a gate performs or that must wait in the present state
+// checkMove rejects an action ("" for none) that only a gate performs or that must wait in the present state
 // (findHold). It rejects every request while a call is open, after settling overdue calls.
-func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) error {
+func (e *Engine) checkMove(ctx context.Context, inst *instance, action string) error {
 	if tool := e.findGate(inst.Workflow, action); tool != "" {
 		return inst.gatedAction(action, tool)
 	}
@@ -315,13 +315,13 @@ func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) 
 	for _, c := range inst.Facts.Calls {
 		if c.IsOpen() {
 			out := newError(CodeCallOpen, "", "The call %s of %s is open until %s; until it ends, nothing else can move the instance.", c.ID, c.Gate, formatTime(c.Deadline)).
-				hint("Wait for its answer, then look at the status.").at(inst.position())
+				withHint("Wait for its answer, then look at the status.").withPosition(inst.position())
 			out.RetryAfter = max(time.Second, c.Deadline.Sub(e.Now()))
 			return out
 		}
 	}
 	if h := inst.findHold(); h != nil && action != "" { // cancel and rollback remain possible
-		out := newError(CodeCallOpen, "", "%s", h.Finding.Message).hint("Wait until it has, then look at the status.").at(inst.position())
+		out := newError(CodeCallOpen, "", "%s", h.Finding.Message).withHint("Wait until it has, then look at the status.").withPosition(inst.position())
 		out.RetryAfter = time.Second
 		return out
 	}
@@ -339,7 +339,7 @@ func (i instance) findHold() *workflow.Hold {
 
 func (i instance) gatedAction(action, tool string) *Error {
 	return newError(CodeGatedAction, "", "The action %q can be performed only by a call of %s.", action, tool).
-		hint("Call that tool; judge.validate shows whether the action would be approved.").at(i.position())
+		withHint("Call that tool; judge.validate shows whether the action would be approved.").withPosition(i.position())
 }
 
 // findGate returns the public name of the tool whose gate performs an action, "" for none.

@@ -50,7 +50,7 @@ func (e *Engine) settleCall(ctx context.Context, inst instance, req SettleReques
 	}
 	if called.Call == nil || called.Principal != inst.by.ID && inst.by.Role != RoleOperator {
 		return SettleResult{}, newError(CodeUnknownCall, "/callId", "You made no call %.80q on this instance.", req.CallID).
-			hint("Settle only calls that were begun, as the principal that began them.")
+			withHint("Settle only calls that were begun, as the principal that began them.")
 	}
 	at := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == req.CallID })
 	if at < 0 || req.Outcome == CallUnknown && !inst.Facts.Calls[at].IsOpen() {
@@ -89,7 +89,7 @@ func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult
 	ev.Call = &record.Call{ID: s.open.ID, Gate: s.open.Gate, Outcome: s.outcome, Result: s.result}
 	do := change{event: ev, exempt: true}
 	if s.end != nil {
-		do.rows = []store.Review{closeRow(s.row, *s.end, ev)}
+		do.otherReviews = []store.Review{closeRow(s.row, *s.end, ev)}
 	}
 	out := SettleResult{CallID: s.open.ID, Outcome: s.outcome, Decision: decisionView(nil)}
 	switch began := s.called.Call; {
@@ -104,12 +104,12 @@ func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult
 		if err != nil {
 			out.Decision = newUnrecordedRefusal(err)
 		} else {
-			do.with, out.Decision, out.Moved = []record.Event{move}, decisionView(move.Decision), move.Kind == record.Advanced
+			do.followUps, out.Decision, out.Moved = []record.Event{move}, decisionView(move.Decision), move.Kind == record.Advanced
 		}
 	}
 	w, err := e.commit(ctx, s.instance, do)
-	if code := CodeOf(err); len(do.with) > 0 && (code == CodeTooLarge || code == CodeInternal) { // the outcome is recorded in any case
-		do.with, out.Moved, out.Decision = nil, false, newUnrecordedRefusal(err)
+	if code := CodeOf(err); len(do.followUps) > 0 && (code == CodeTooLarge || code == CodeInternal) { // the outcome is recorded in any case
+		do.followUps, out.Moved, out.Decision = nil, false, newUnrecordedRefusal(err)
 		w, err = e.commit(ctx, s.instance, do)
 	}
 	if err == nil {
@@ -128,9 +128,9 @@ func newUnrecordedRefusal(err error) Decision {
 	return decisionView(&d)
 }
 
-// outcomeTries limits the attempts to judge the move after a call, because an error need not be due to the
+// maxOutcomeTries limits the attempts to judge the move after a call, because an error need not be due to the
 // call.
-const outcomeTries = 5
+const maxOutcomeTries = 5
 
 // judgeOutcome judges the move after a call by the deterministic layers alone, because the call has
 // already happened. The event records the move as applied or refused.
@@ -140,7 +140,7 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 	}
 	inst := s.instance
 	inst.by = Principal{ID: s.called.Principal, Role: Role(s.called.Role)}
-	if err := inst.mayMove(); err != nil {
+	if err := inst.checkNotTakenOver(); err != nil {
 		return record.Event{}, err
 	}
 	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: s.data})
@@ -155,9 +155,9 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 	if h := inst.findHold(); h != nil && h.Gate != s.open.Gate {
 		c.Illegal = append(c.Illegal, h.Finding)
 	}
-	leaveModel(&c, inst.by)
+	skipModel(&c, inst.by)
 	v, err := e.cfg.Judge.Decide(ctx, c)
-	for try := 1; err != nil && try < outcomeTries && ctx.Err() == nil; try++ {
+	for try := 1; err != nil && try < maxOutcomeTries && ctx.Err() == nil; try++ {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Duration(try) * 50 * time.Millisecond):
@@ -172,9 +172,9 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 	return ev, nil
 }
 
-// leaveModel restricts a case to the layers that need no model, evidence or review, because the call or run
+// skipModel restricts a case to the layers that need no model, evidence or review, because the call or run
 // that it is about has already happened.
-func leaveModel(c *judge.Case, p Principal) {
+func skipModel(c *judge.Case, p Principal) {
 	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
 	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", p.ID
 }
@@ -185,7 +185,7 @@ func (e *Engine) settleUnknown(ctx context.Context, s settlement) (change, error
 	ev.Action = s.called.Action
 	row := e.newOpenReview(s.instance, record.PriorityHigh, ev.Time)
 	row.Call, row.Tool, row.Principal, row.Role, row.Action = s.open.ID, s.open.Gate, s.open.Principal, s.called.Role, s.called.Action
-	ev.Review = openedBy(row)
+	ev.Review = newOpening(row)
 	ev.Call = &record.Call{ID: s.open.ID, Gate: s.open.Gate, Outcome: CallUnknown}
 	return e.commit(ctx, s.instance, change{event: ev, opens: &row, exempt: true})
 }
@@ -223,7 +223,7 @@ func (e *Engine) settleOverdueOf(ctx context.Context, inst *instance) error {
 		if err != nil {
 			return err
 		}
-		w, err := e.settleUnknown(ctx, settlement{instance: instance{Instance: inst.Instance, by: clock}, open: open, called: called})
+		w, err := e.settleUnknown(ctx, settlement{instance: instance{Instance: inst.Instance, by: deadlinePrincipal}, open: open, called: called})
 		switch {
 		case err == nil:
 			inst.Instance = w.next.Instance
@@ -254,7 +254,7 @@ func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	done := 0
-	err := e.leadQuietly(ctx, jobCalls, func(ctx context.Context) error {
+	err := e.tryLead(ctx, jobCalls, func(ctx context.Context) error {
 		var errs []error
 		for _, inst := range due { // one that cannot be settled must not hold up the others
 			inst, err := e.values.OpenInstance(ctx, inst)
@@ -317,10 +317,10 @@ func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, 
 func (e *Engine) grantCall(ctx context.Context, r reviewCase, v judge.Verdict) (ResolveResult, error) {
 	end := newReviewEnd(r)
 	ev := e.reviewEvent(r.by, r.row, end)
-	ev.Decision, ev.Call = e.newReviewDecision(r, v), r.asked.Call
-	ev.Decision.Applied, ev.Decision.Evidence = false, forEvent(v.Evidence)
+	ev.Decision, ev.Call = e.newReviewDecision(r, v), r.opening.Call
+	ev.Decision.Applied, ev.Decision.Evidence = false, trimEvidence(v.Evidence)
 	ev.Grant = &workflow.Grant{
-		Review: r.row.ID, Gate: r.asked.Call.Gate, Action: r.row.Action, Principal: r.asked.Principal, Arguments: r.asked.Call.Arguments,
+		Review: r.row.ID, Gate: r.opening.Call.Gate, Action: r.row.Action, Principal: r.opening.Principal, Arguments: r.opening.Call.Arguments,
 		Until: ev.Time.Add(e.cfg.GrantFor),
 	}
 	message := fmt.Sprintf("Approved: the same call of %s may be made once, until %s.", ev.Grant.Gate, formatTime(ev.Grant.Until))

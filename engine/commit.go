@@ -27,14 +27,14 @@ type change struct {
 	replaces string           // the open review that the new one replaces, even if both ask for the same
 	next     instance         // set once the change is written
 
-	with   []record.Event // events that follow in the same commit, sealed once they are written
-	rows   []store.Review // other reviews that are written in the same commit
-	exempt bool           // recorded even if the principal's quota is exhausted
+	followUps    []record.Event // events that follow in the same commit, sealed once they are written
+	otherReviews []store.Review // other reviews that are written in the same commit
+	exempt       bool           // recorded even if the principal's quota is exhausted
 }
 
 // cause returns the event of a change that moves the instance, or the main event if none does.
 func (c change) cause() record.Event {
-	for _, ev := range c.with {
+	for _, ev := range c.followUps {
 		if ev.Kind.Revises() {
 			return ev
 		}
@@ -45,8 +45,8 @@ func (c change) cause() record.Event {
 // alreadyParkedError reports that a review was opened for the same request in the meantime.
 type alreadyParkedError struct{ review string }
 
-func (p *alreadyParkedError) Error() string {
-	return "review " + p.review + " is already open for the same request"
+func (e *alreadyParkedError) Error() string {
+	return "review " + e.review + " is already open for the same request"
 }
 
 // errReviewClosed reports that a review has ended since it was loaded.
@@ -102,9 +102,9 @@ func sameStops(a, b workflow.Facts) bool {
 	return a.Stops.Refused == b.Stops.Refused && a.Stops.Accepted == b.Stops.Accepted && slices.Equal(a.Reviews, b.Reviews)
 }
 
-// snapshotEvery is the maximum number of events between two snapshots. It limits how many events are folded
+// snapshotInterval is the maximum number of events between two snapshots. It limits how many events are folded
 // to show a past state.
-const snapshotEvery = 64
+const snapshotInterval = 64
 
 // prepareCommit builds the commit of a change onto inst: first the events that end reviews, then its own
 // events.
@@ -114,20 +114,20 @@ func (e *Engine) prepareCommit(ctx context.Context, inst instance, do change) (s
 		return store.Commit{}, change{}, err
 	}
 	c := store.Commit{
-		Expect: inst.Seq, Next: inst.Instance, Reviews: append(rows, do.rows...), Lesson: do.lesson, Lease: store.LeaseOf(ctx),
+		Expect: inst.Seq, Next: inst.Instance, Reviews: append(rows, do.otherReviews...), Lesson: do.lesson, Lease: store.LeaseOf(ctx),
 	}
-	do.with = slices.Clone(do.with)
+	do.followUps = slices.Clone(do.followUps)
 	for _, ev := range append(ends, do.event) {
 		if do.event, c.Next, err = e.appendEvent(ctx, c.Next, ev, do.restored); err != nil {
 			return store.Commit{}, change{}, err
 		}
 		c.Events = append(c.Events, do.event)
 	}
-	for i, ev := range do.with {
-		if do.with[i], c.Next, err = e.appendEvent(ctx, c.Next, ev, nil); err != nil {
+	for i, ev := range do.followUps {
+		if do.followUps[i], c.Next, err = e.appendEvent(ctx, c.Next, ev, nil); err != nil {
 			return store.Commit{}, change{}, err
 		}
-		c.Events = append(c.Events, do.with[i])
+		c.Events = append(c.Events, do.followUps[i])
 	}
 	if e.endsWithSuccess(ctx, c.Next) {
 		last := c.Events[len(c.Events)-1]
@@ -137,9 +137,9 @@ func (e *Engine) prepareCommit(ctx context.Context, inst instance, do change) (s
 		}
 		c.Events = append(c.Events, ev)
 	}
-	c.Snapshot = do.event.Kind == record.Checkpointed || do.event.Rollback != nil || c.Next.Seq/snapshotEvery > inst.Seq/snapshotEvery
+	c.Snapshot = do.event.Kind == record.Checkpointed || do.event.Rollback != nil || c.Next.Seq/snapshotInterval > inst.Seq/snapshotInterval
 	do.next = inst
-	do.next.Instance, c.Next = c.Next, c.Next.Kept()
+	do.next.Instance, c.Next = c.Next, c.Next.StoredForm()
 	if do.reopens != nil {
 		c.Reviews = append(c.Reviews, closeRow(*do.reopens, do.end, do.event))
 	}
@@ -190,7 +190,7 @@ func (past history) endReviews(ctx context.Context, inst record.Instance, do cha
 			}
 			err = end(open, record.Review{Status: record.ReviewSuperseded, Reason: "The same action was requested with other data."})
 		case ev.Kind.Revises():
-			err = end(open, record.Review{Status: record.ReviewStale, Reason: describeOvertaking(ev)})
+			err = end(open, record.Review{Status: record.ReviewStale, Reason: describeConflict(ev)})
 		}
 		if err != nil {
 			return nil, nil, err
@@ -218,13 +218,13 @@ func closeRow(row store.Review, how record.Review, cause record.Event) store.Rev
 		row.Priority, row.ExpiresAt = how.Priority, time.Time{}
 		return row
 	}
-	row.Status, row.Data, row.Evidence = how.Status, nil, forEvent(row.Evidence)
+	row.Status, row.Data, row.Evidence = how.Status, nil, trimEvidence(row.Evidence)
 	row.Resolution, row.By, row.Channel, row.Reason = how.Resolution, how.By, how.Channel, how.Reason // for a reopened review: who reopened it
 	row.ClosedAt = cause.Time
 	return row
 }
 
-func describeOvertaking(ev record.Event) string {
+func describeConflict(ev record.Event) string {
 	switch ev.Kind {
 	case record.RolledBack:
 		return "The instance was rolled back."
@@ -234,7 +234,7 @@ func describeOvertaking(ev record.Event) string {
 		return fmt.Sprintf("The move %q was made again.", ev.Action)
 	case record.Migrated:
 		return fmt.Sprintf("The instance was migrated to version %d.", ev.Version)
-	case record.Cancelling:
+	case record.KindCancelled:
 		return "The instance was cancelled."
 	case record.Advanced:
 		return fmt.Sprintf("The instance moved on by %q.", ev.Action)

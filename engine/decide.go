@@ -72,7 +72,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	if err != nil {
 		return DecideResult{}, err
 	}
-	release, err := e.takeTurn(ctx, record.Instance{}, c.Guard)
+	release, err := e.lockGuard(ctx, record.Instance{}, c.Guard)
 	if err != nil {
 		return DecideResult{}, err
 	}
@@ -125,7 +125,7 @@ func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req Decide
 	}
 	if !slices.Contains(allowed[RightDefine], p.Role) {
 		return definition{}, newError(CodeForbidden, "/definition", "The role %q may not send a definition.", p.Role).
-			hint("Give the name of a defined workflow.")
+			withHint("Give the name of a defined workflow.")
 	}
 	d, _, err := e.ExamineDefinition(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
 	if err != nil {
@@ -134,7 +134,7 @@ func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req Decide
 	if !p.InScope(d.Name) {
 		return definition{}, outOfScope(p, d.Name)
 	}
-	if err := e.mayBeNamed(ctx, p, d.Name, true); err != nil {
+	if err := e.checkName(ctx, p, d.Name, true); err != nil {
 		return definition{}, err
 	}
 	return definition{def: d, stored: store.Definition{Name: d.Name, Hash: d.Hash, Owner: p.ID, Operator: p.Role == RoleOperator}}, nil

@@ -21,7 +21,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		return DefineResult{}, err
 	}
 	if isRecorder(p.ID) {
-		return DefineResult{}, newError(CodeForbidden, "", "The principal %q is reserved for gavel.", p.ID).hint("Use another name for the credential.")
+		return DefineResult{}, newError(CodeForbidden, "", "The principal %q is reserved for gavel.", p.ID).withHint("Use another name for the credential.")
 	}
 	return e.define(ctx, p, req)
 }
@@ -44,10 +44,10 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 		return DefineResult{}, outOfScope(p, d.Name)
 	}
 	if reserved := listReserved(); p.Role != RoleOperator && slices.ContainsFunc(reserved, func(prefix string) bool { return strings.HasPrefix(d.Name, prefix) }) {
-		return DefineResult{}, newError(CodeForbidden, "/name", "Names that begin with %s are reserved for gavel's own records.", strings.Join(reserved, " or ")).hint("Choose another name.")
+		return DefineResult{}, newError(CodeForbidden, "/name", "Names that begin with %s are reserved for gavel's own records.", strings.Join(reserved, " or ")).withHint("Choose another name.")
 	}
 	if p.Role != RoleOperator { // operators have no quota
-		release, err := e.counting.lockCounts(ctx, p, "definitions")
+		release, err := e.startCounts.lockCounts(ctx, p, "definitions")
 		if err != nil {
 			return DefineResult{}, err
 		}
@@ -60,14 +60,14 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 		}
 		exists := err == nil
 		if newest.Operator && newest.Owner != p.ID && (isRecorder(newest.Owner) || isRecorder(p.ID)) {
-			return DefineResult{}, notYourRecord(newest)
+			return DefineResult{}, recorderNameError(newest)
 		}
 		rights, ofOperator, err := e.loadAgentRights(ctx, d.Name)
 		if err != nil {
 			return DefineResult{}, err
 		}
 		if exists && !rights.Redefine && !canGovern(p, newest) {
-			return DefineResult{}, notYourDefinition(newest)
+			return DefineResult{}, definitionOwnerError(newest)
 		}
 		same := newest
 		if p.Role == RoleOperator {
@@ -98,21 +98,21 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 	}
 }
 
-// notYourRecord returns the rejection of a name that a recorder's workflow has or would have.
-func notYourRecord(s store.Definition) error {
+// recorderNameError returns the rejection of a name that a recorder's workflow has or would have.
+func recorderNameError(s store.Definition) error {
 	if isRecorder(s.Owner) {
-		return newError(CodeForbidden, "/name", "The workflow %q records runs; only gavel may define it.", s.Name).hint("Define it under another name.")
+		return newError(CodeForbidden, "/name", "The workflow %q records runs; only gavel may define it.", s.Name).withHint("Define it under another name.")
 	}
-	return newError(CodeForbidden, "/name", "The runs would be recorded as the workflow %q, which an operator has defined.", s.Name).hint("Give the runs another name, or rename that workflow.")
+	return newError(CodeForbidden, "/name", "The runs would be recorded as the workflow %q, which an operator has defined.", s.Name).withHint("Give the runs another name, or rename that workflow.")
 }
 
-func notYourDefinition(s store.Definition) error {
+func definitionOwnerError(s store.Definition) error {
 	who := "another principal"
 	if s.Operator {
 		who = "an operator"
 	}
 	return newError(CodeForbidden, "/name", "The workflow %q belongs to %s; you may not redefine it.", s.Name, who).
-		hint("Define it under another name, or ask its owner or an operator.")
+		withHint("Define it under another name, or ask its owner or an operator.")
 }
 
 func defineResult(s store.Definition, d *workflow.Definition, warnings []workflow.Issue, created bool) DefineResult {

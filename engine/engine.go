@@ -194,15 +194,15 @@ type Engine struct {
 	cfg Config
 	*library
 	history
-	examining   *fairshare.Queue // by the caller that submits a definition
-	keys        *waiters         // by idempotency scope
-	guards      *waiters         // by guard key
-	overtaken   *waiters         // by instance and caller
-	counting    *waiters         // by resource and owner
-	ledger      *ledger
-	eventCounts *lru.Cache[string, eventCount] // by instance
-	reads       *fairshare.Queue               // of bulk reads, by caller
-	feed        *Feed
+	examinations *fairshare.Queue // by the caller that submits a definition
+	keys         *scopeLocks      // by idempotency scope
+	guards       *scopeLocks      // by guard key
+	retries      *scopeLocks      // by instance and caller
+	startCounts  *scopeLocks      // by resource and owner
+	ledger       *ledger
+	eventCounts  *lru.Cache[string, eventCount] // by instance
+	reads        *fairshare.Queue               // of bulk reads, by caller
+	feed         *Feed
 }
 
 // library holds the definitions and judge configurations, their owners, and the rights that they give.
@@ -225,7 +225,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	eventCounts, err := lru.New[string, eventCount](mostEventCounts)
+	eventCounts, err := lru.New[string, eventCount](maxEventCounts)
 	if err != nil {
 		return nil, err
 	}
@@ -235,10 +235,10 @@ func New(cfg Config) (*Engine, error) {
 			rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), gates: gates{cfg.Gated, cfg.NextTools},
 			definitions: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach),
 		},
-		keys: newWaiters(), guards: newWaiters(), overtaken: newWaiters(), counting: newWaiters(),
+		keys: newScopeLocks(), guards: newScopeLocks(), retries: newScopeLocks(), startCounts: newScopeLocks(),
 		ledger: newLedger(cfg.Quotas, cfg.Now, cfg.Store), eventCounts: eventCounts,
-		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
-		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
+		examinations: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
+		reads:        fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
 	}
 	e.feed = newFeed(e)
 	return e, nil
@@ -297,7 +297,7 @@ func (lib *library) loadDefinition(ctx context.Context, name string, version int
 	if err != nil {
 		return definition{}, InternalError(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
 	}
-	if d.Hash != s.Hash && !lib.rules.show {
+	if d.Hash != s.Hash && !lib.rules.showUntrusted {
 		return definition{}, untrustedRule("the document of version %d of the definition %s does not match its hash", s.Version, s.Name)
 	}
 	l := definition{stored: s, def: d.WithoutLines(), gates: lib.gates}
@@ -318,6 +318,6 @@ type definition struct {
 	gates        gates
 }
 
-func (l definition) owner() validators.Owner {
-	return validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator}
+func (d definition) owner() validators.Owner {
+	return validators.Owner{ID: d.stored.Owner, Trusted: d.stored.Operator}
 }

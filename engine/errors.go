@@ -127,17 +127,17 @@ func newError(code Code, path, format string, args ...any) *Error {
 	return &Error{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
 }
 
-func (e *Error) hint(next string) *Error {
+func (e *Error) withHint(next string) *Error {
 	e.Hint = next
 	return e
 }
 
-func (e *Error) because(err error) *Error {
+func (e *Error) withCause(err error) *Error {
 	e.Err = err
 	return e
 }
 
-func (e *Error) at(pos Position) *Error {
+func (e *Error) withPosition(pos Position) *Error {
 	e.Current = &pos
 	return e
 }

@@ -23,7 +23,7 @@ func (e *Engine) examineDefinition(ctx context.Context, p Principal, req DefineR
 	if req.Name != "" && !p.InScope(req.Name) {
 		return nil, nil, outOfScope(p, req.Name)
 	}
-	release, err := e.examining.Acquire(ctx, p.ID)
+	release, err := e.examinations.Acquire(ctx, p.ID)
 	switch {
 	case errors.Is(err, fairshare.ErrBusy):
 		return nil, nil, &Error{Code: CodeBusy, Message: "You have too many definitions waiting to be checked.", Hint: "Define one at a time; nothing was stored.", Err: err}
@@ -61,40 +61,40 @@ func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequ
 	options := workflow.LintOptions{
 		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources, Try: try,
 	}
-	d, issues, err := e.readElsewhere(ctx, p, req, options)
+	d, issues, err := e.parseWithReader(ctx, p, req, options)
 	elsewhere := err == nil
 	if !elsewhere && errors.Is(err, validators.ErrNoReader) {
-		d, err = e.readHere(p, req)
+		d, err = e.parseInProcess(p, req)
 	}
 	switch {
 	case err != nil:
-		return nil, nil, examinationEnd(ctx, err)
+		return nil, nil, examinationError(ctx, err)
 	case d == nil:
 		return nil, nil, invalidDefinition(issues)
 	case req.Name != "" && d.Name != req.Name:
 		return nil, nil, newError(CodeInvalidArgument, "/name", "The definition's name differs from the name in the address, %.80q.", req.Name).
-			hint("Use the same name in both.")
+			withHint("Use the same name in both.")
 	case elsewhere:
 		issues, err = d.FinishLint(ctx, options, issues)
 	default:
 		issues, err = d.Lint(ctx, options)
 	}
 	if err != nil {
-		return nil, nil, examinationEnd(ctx, err)
+		return nil, nil, examinationError(ctx, err)
 	}
 	return d.WithoutLines(), issues, nil
 }
 
-// examinationEnd returns the error for an examination that did not finish: that of the caller's quota, if the
+// examinationError returns the error for an examination that did not finish: that of the caller's quota, if the
 // quota ended it.
-func examinationEnd(ctx context.Context, err error) error {
+func examinationError(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return known
 	}
 	return judgeError(err)
 }
 
-func (e *Engine) readHere(p Principal, req DefineRequest) (*workflow.Definition, error) {
+func (e *Engine) parseInProcess(p Principal, req DefineRequest) (*workflow.Definition, error) {
 	if p.Role != RoleOperator {
 		req.Files = nil
 	}
@@ -113,14 +113,14 @@ func (e *Engine) readHere(p Principal, req DefineRequest) (*workflow.Definition,
 	return d, nil
 }
 
-// readElsewhere has the Reader parse and lint a definition. The error wraps validators.ErrNoReader if this
+// parseWithReader has the Reader parse and lint a definition. The error wraps validators.ErrNoReader if this
 // process has to read it.
-func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineRequest, o workflow.LintOptions) (*workflow.Definition, []workflow.Issue, error) {
+func (e *Engine) parseWithReader(ctx context.Context, p Principal, req DefineRequest, o workflow.LintOptions) (*workflow.Definition, []workflow.Issue, error) {
 	if e.cfg.Reader == nil || p.Role == RoleOperator {
 		return nil, nil, validators.ErrNoReader
 	}
 	if len(req.Document) > workflow.MaxDefinition {
-		return nil, nil, validators.ErrNoReader // rejected by its length alone, which costs nothing
+		return nil, nil, validators.ErrNoReader // rejection by its length alone, which costs nothing
 	}
 	r := workflow.LintRequest{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
 	request, err := r.Encode()
@@ -157,8 +157,8 @@ func invalidDefinition(issues []workflow.Issue) *Error {
 	return e
 }
 
-// chargeEvery is the interval at which an examination in progress is charged.
-const chargeEvery = 100 * time.Millisecond
+// chargeInterval is the interval at which an examination in progress is charged.
+const chargeInterval = 100 * time.Millisecond
 
 // chargeWork charges the time until stop is called to the principal's sandbox time. Examining a definition
 // compiles its scripts, and a rejected caller could send definition after definition. The returned context
@@ -179,7 +179,7 @@ func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.C
 	go func() {
 		defer close(ended)
 		defer charge()
-		tick := time.NewTicker(chargeEvery)
+		tick := time.NewTicker(chargeInterval)
 		defer tick.Stop()
 		for {
 			select {

@@ -11,7 +11,7 @@ import (
 // Waiting returns the number of scopes in which a request has a turn or waits for one.
 func (e *Engine) Waiting() int {
 	n := 0
-	for _, w := range []*waiters{e.keys, e.guards, e.overtaken} {
+	for _, w := range []*scopeLocks{e.keys, e.guards, e.retries} {
 		w.mu.Lock()
 		n += len(w.m)
 		w.mu.Unlock()

@@ -40,12 +40,12 @@ func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error 
 
 func (i instance) conflict() *Error {
 	return newError(CodeConflict, "", "The instance has moved: it is in state %q at revision %d.", i.State, i.Revision).
-		hint("Look at the current state and decide again; nothing was recorded.").at(i.position()).because(store.ErrConflict)
+		withHint("Look at the current state and decide again; nothing was recorded.").withPosition(i.position()).withCause(store.ErrConflict)
 }
 
 func (i instance) hasEnded(verb string) *Error {
 	return newError(CodeInstanceEnded, "", "The instance is %s in state %q and cannot be %s.", i.Status, i.State, verb).
-		hint("Start a new instance.").at(i.position())
+		withHint("Start a new instance.").withPosition(i.position())
 }
 
 // StoreError classifies an error of a Store. op completes the sentence "The store could not ...".
@@ -60,7 +60,7 @@ func StoreError(op string, err error) error {
 		return &Error{Code: CodeCancelled, Message: fmt.Sprintf("The request ended before gavel could %s.", op), Hint: "Check the status before trying again.", Err: err}
 	case errors.Is(err, store.ErrSubjectTaken):
 		return newError(CodeSubjectTaken, "/subject", "Another instance of the workflow has this subject.").
-			hint("Continue with that instance; an operator can release the subject.").because(err)
+			withHint("Continue with that instance; an operator can release the subject.").withCause(err)
 	case errors.Is(err, store.ErrTooLarge):
 		return tooLarge("", "The event is larger than the store's limit.")
 	default:
@@ -121,7 +121,7 @@ func suggestNearest(name string, known []string) string {
 }
 
 func tooLarge(path, format string, args ...any) error {
-	return newError(CodeTooLarge, path, format, args...).hint("Keep large content elsewhere and refer to it.")
+	return newError(CodeTooLarge, path, format, args...).withHint("Keep large content elsewhere and refer to it.")
 }
 
 // readDocument checks a JSON object from a caller: size first, then form. nil is {}.
@@ -156,12 +156,12 @@ func unknownWorkflow(name string, version int) *Error {
 	if version > 0 {
 		out = newError(CodeUnknownWorkflow, "", "There is no version %d of a workflow %q.", version, name)
 	}
-	return out.hint("List the definitions, or define it first.").because(store.ErrNotFound)
+	return out.withHint("List the definitions, or define it first.").withCause(store.ErrNotFound)
 }
 
-// noWorkflow returns the error for an unknown workflow, and suggests the nearest definition that the
+// explainUnknownWorkflow returns the error for an unknown workflow, and suggests the nearest definition that the
 // caller may see. Missing and hidden names get the same answer.
-func (lib *library) noWorkflow(ctx context.Context, p Principal, name string, version int) error {
+func (lib *library) explainUnknownWorkflow(ctx context.Context, p Principal, name string, version int) error {
 	out := unknownWorkflow(name, version)
 	if version > 0 {
 		return out
@@ -190,5 +190,5 @@ func (lib *library) noWorkflow(ctx context.Context, p Principal, name string, ve
 // UnknownInstance returns the error for an instance that is missing or hidden from the caller.
 func UnknownInstance(id string) error {
 	return newError(CodeUnknownInstance, "", "There is no instance %q that you may see.", id).
-		hint("Use the id that start returned, or list your instances.").because(store.ErrNotFound)
+		withHint("Use the id that start returned, or list your instances.").withCause(store.ErrNotFound)
 }

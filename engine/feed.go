@@ -20,7 +20,7 @@ const (
 	// feedPageBytes limits a page: a reader that stalls holds this much memory.
 	feedPageBytes = 256 << 10
 	// feedPage is the maximum number of events in a page.
-	feedPage = historyMost
+	feedPage = maxHistoryPage
 )
 
 // Feed distributes committed events to many streams. While it has followers, each new event is read once,
@@ -30,34 +30,34 @@ type Feed struct {
 	e *Engine
 
 	followers followers
-	reading   sync.Mutex // held while the store is read
+	reading   sync.Mutex // heldEvents while the store is read
 
-	mu     sync.Mutex
-	begun  bool
-	after  int64 // events contains all events after this position, up to last
-	last   int64
-	end    int64     // the store's last position as of the last query
-	looked time.Time // start of the last query whose events were all read
-	bytes  int
-	events []*feedEvent
-	moving map[string]*movingInstance // instances of the held events
-	shared []string                   // the workflows whose instances agents share, as of the last readNew
-	err    error                      // of the last readNew
+	mu        sync.Mutex
+	started   bool
+	after     int64 // events contains all events after this position, up to last
+	last      int64
+	end       int64     // the store's last position as of the last query
+	lastRead  time.Time // start of the last query whose events were all read
+	bytes     int
+	events    []*feedEvent
+	instances map[string]*feedInstance // instances of the held events
+	shared    []string                 // the workflows whose instances agents share, as of the last readNew
+	err       error                    // of the last readNew
 }
 
-// movingInstance holds facts about an instance with held events, so that it need not be loaded.
-type movingInstance struct {
-	held    int // number of held events; guarded by Feed.mu
-	moves   atomic.Int64
-	version atomic.Int64 // the present version of its definition
+// feedInstance holds facts about an instance with held events, so that it need not be loaded.
+type feedInstance struct {
+	heldEvents int // number of held events; guarded by Feed.mu
+	moves      atomic.Int64
+	version    atomic.Int64 // the present version of its definition
 }
 
 type feedEvent struct {
 	store.PlacedEvent
 	size int
-	now  *movingInstance
+	now  *feedInstance
 
-	mu       sync.Mutex // held while it is rendered
+	mu       sync.Mutex // heldEvents while it is rendered
 	rendered map[viewClass]rendering
 }
 
@@ -126,12 +126,12 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	}
 	f.mu.Lock()
 	f.shared, f.end = shared, last
-	if !f.begun || last-f.last > maxFeedEvents { // older events are read from the store
-		f.begun, f.after, f.last, f.bytes, f.events, f.moving = true, last, last, 0, nil, map[string]*movingInstance{}
+	if !f.started || last-f.last > maxFeedEvents { // older events are read from the store
+		f.started, f.after, f.last, f.bytes, f.events, f.instances = true, last, last, 0, nil, map[string]*feedInstance{}
 	}
 	from := f.last
 	if last <= from {
-		f.looked = now
+		f.lastRead = now
 		f.mu.Unlock()
 		return from, nil
 	}
@@ -144,7 +144,7 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last, f.looked = last, now
+	f.last, f.lastRead = last, now
 	return last, nil
 }
 
@@ -152,12 +152,12 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 func (f *Feed) addEvent(at store.PlacedEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.moving[at.Event.Instance]
+	now := f.instances[at.Event.Instance]
 	if now == nil {
-		now = &movingInstance{}
-		f.moving[at.Event.Instance] = now
+		now = &feedInstance{}
+		f.instances[at.Event.Instance] = now
 	}
-	now.held++
+	now.heldEvents++
 	now.version.Store(int64(at.Version))
 	if at.Event.Kind.Revises() {
 		now.moves.Add(1)
@@ -170,10 +170,10 @@ func (f *Feed) addEvent(at store.PlacedEvent) {
 	for ; len(f.events)-drop > maxFeedEvents || f.bytes > maxFeedBytes; drop++ {
 		f.bytes -= f.events[drop].size
 		f.after = f.events[drop].Position
-		if old := f.events[drop]; old.now.held > 1 {
-			old.now.held--
+		if old := f.events[drop]; old.now.heldEvents > 1 {
+			old.now.heldEvents--
 		} else {
-			delete(f.moving, old.Event.Instance)
+			delete(f.instances, old.Event.Instance)
 		}
 	}
 	if drop > 0 {
@@ -188,7 +188,7 @@ func (f *Feed) dropAll() {
 	defer f.reading.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.begun, f.bytes, f.events, f.moving, f.err = false, 0, nil, nil, nil
+	f.started, f.bytes, f.events, f.instances, f.err = false, 0, nil, nil, nil
 }
 
 // Page returns the events after req.After, as Tail does, up to the feed's position. It ignores req.Limit.
@@ -225,12 +225,12 @@ func (f *Feed) cachedPage(p Principal, req TailRequest) (found []*feedEvent, pag
 	switch {
 	case f.err != nil:
 		return nil, FeedPage{}, false, f.err
-	case !f.begun || req.After < f.after:
+	case !f.started || req.After < f.after:
 		return nil, FeedPage{}, false, nil
 	}
 	page.Next = max(req.After, f.last)
 	size, sees := 0, sight{p, f.shared}
-	for _, ev := range f.events[f.indexBehind(req.After):] {
+	for _, ev := range f.events[f.indexAfter(req.After):] {
 		if !sees.showsEvent(req, ev.PlacedEvent) {
 			continue
 		}

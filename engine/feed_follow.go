@@ -44,13 +44,13 @@ func (f *Feed) Follow(position int64) *Follower {
 	return w
 }
 
-// Leave unregisters the follower; the last one ends the reading. Calling it again has no effect.
-func (w *Follower) Leave() {
-	g := &w.feed.followers
+// Unfollow unregisters the follower; the last one ends the reading. Calling it again has no effect.
+func (f *Follower) Unfollow() {
+	g := &f.feed.followers
 	g.mu.Lock()
 	done := g.done
-	last := g.all[w] && len(g.all) == 1
-	delete(g.all, w)
+	last := g.all[f] && len(g.all) == 1
+	delete(g.all, f)
 	if last {
 		g.stop()
 		g.stop = nil
@@ -61,12 +61,12 @@ func (w *Follower) Leave() {
 	}
 }
 
-// Sent records the position up to which the follower has everything.
-func (w *Follower) Sent(position int64) { w.sent.Store(position) }
+// MarkSent records the position up to which the follower has everything.
+func (f *Follower) MarkSent(position int64) { f.sent.Store(position) }
 
 // Changed returns a channel that is closed when events may have arrived since the call.
-func (w *Follower) Changed() <-chan struct{} {
-	g := &w.feed.followers
+func (f *Follower) Changed() <-chan struct{} {
+	g := &f.feed.followers
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.wake
@@ -84,7 +84,7 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 	var wake <-chan struct{}
 	if w, ok := f.e.cfg.Store.(store.Waker); ok {
 		var stop func()
-		wake, stop = w.Wakes(ctx)
+		wake, stop = w.Subscribe(ctx)
 		defer stop()
 	}
 	for known := int64(-1); ; {
@@ -105,11 +105,11 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 	}
 }
 
-func (g *followers) announce() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.wake)
-	g.wake = make(chan struct{})
+func (f *followers) announce() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.wake)
+	f.wake = make(chan struct{})
 }
 
 // Change reports that something happened to an instance.
@@ -132,13 +132,13 @@ func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case f.err != nil || !f.begun:
+	case f.err != nil || !f.started:
 		return nil, after, true, f.err
 	case after < f.after:
 		return nil, f.last, false, nil
 	}
 	sees := sight{p, f.shared}
-	for _, ev := range f.events[f.indexBehind(after):] {
+	for _, ev := range f.events[f.indexAfter(after):] {
 		if !sees.showsEvent(TailRequest{}, ev.PlacedEvent) {
 			continue
 		}
@@ -154,12 +154,12 @@ func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, 
 	return changes, max(after, f.last), true, nil
 }
 
-func (f *Feed) indexBehind(position int64) int {
+func (f *Feed) indexAfter(position int64) int {
 	return sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > position })
 }
 
-// overdueLooks is how many FeedPoll intervals may pass between two reads before the time counts as lag.
-const overdueLooks = 4
+// maxOverduePolls is how many FeedPoll intervals may pass between two reads before the time counts as lag.
+const maxOverduePolls = 4
 
 // FeedLag measures how far a follower is behind.
 type FeedLag struct {
@@ -186,14 +186,14 @@ func (f *Feed) Lag() FeedLag {
 func (f *Feed) lagOf(position int64) FeedLag {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.begun {
+	if !f.started {
 		return FeedLag{}
 	}
 	lag := FeedLag{Events: max(0, max(f.last, f.end)-position)}
-	if i := f.indexBehind(position); position < f.last && i < len(f.events) {
+	if i := f.indexAfter(position); position < f.last && i < len(f.events) {
 		lag.Time = max(0, f.e.Now().Sub(f.events[i].Event.Time))
 	}
-	if unread := time.Since(f.looked); f.end > f.last || unread > overdueLooks*f.e.cfg.FeedPoll {
+	if unread := time.Since(f.lastRead); f.end > f.last || unread > maxOverduePolls*f.e.cfg.FeedPoll {
 		lag.Time = max(lag.Time, unread)
 	}
 	return lag

@@ -263,7 +263,7 @@ type wokenStore struct {
 	stopped atomic.Int64
 }
 
-func (s *wokenStore) Wakes(context.Context) (<-chan struct{}, func()) {
+func (s *wokenStore) Subscribe(context.Context) (<-chan struct{}, func()) {
 	return s.wake, func() { s.stopped.Add(1) }
 }
 
@@ -279,7 +279,7 @@ func TestAFeedIsWoken(t *testing.T) {
 	b.start(agent, "walk", `{}`)
 	db.wake <- struct{}{}
 	<-changed
-	follower.Leave()
+	follower.Unfollow()
 	if n := db.stopped.Load(); n != 1 {
 		t.Errorf("stopped %d times", n)
 	}

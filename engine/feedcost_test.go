@@ -44,7 +44,7 @@ func TestStreamsBehindCostNoLoads(t *testing.T) {
 				followers = append(followers, feed.Follow(0))
 			}
 			for _, f := range followers {
-				defer f.Leave()
+				defer f.Unfollow()
 			}
 			var ids []string
 			for range instances {
@@ -77,7 +77,7 @@ func TestStreamsBehindCostNoLoads(t *testing.T) {
 						t.Fatal(err)
 					}
 					shown, after, more = shown+len(page.Items), page.Next, page.More
-					f.Sent(after)
+					f.MarkSent(after)
 				}
 				if shown != instances*(moves+1) {
 					t.Fatalf("%d events are shown", shown)

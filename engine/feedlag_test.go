@@ -19,7 +19,7 @@ import (
 type crowdedStore struct {
 	*memory.Store
 	processors chan struct{}
-	busy       atomic.Bool // once the test has begun
+	busy       atomic.Bool // noRetry the test has begun
 	commits    atomic.Int64
 }
 
@@ -98,7 +98,7 @@ func TestStreamsKeepUpWithWriters(t *testing.T) {
 		for range streams {
 			go func() {
 				follower := feed.Follow(begin)
-				defer follower.Leave()
+				defer follower.Unfollow()
 				for after := begin; ; {
 					changed := follower.Changed()
 					page, err := feed.Page(context.WithoutCancel(ctx), agent, engine.TailRequest{After: after})
@@ -107,7 +107,7 @@ func TestStreamsKeepUpWithWriters(t *testing.T) {
 						return
 					}
 					after = page.Next
-					follower.Sent(after)
+					follower.MarkSent(after)
 					sent.Add(int64(len(page.Items)))
 					for _, item := range page.Items {
 						var ev struct{ Time time.Time }

@@ -66,7 +66,7 @@ func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (Fi
 	}
 	m := mutation{
 		right: RightAdvance, scope: "finish", id: req.ID, key: req.Key,
-		says: func() []string { return append([]string{strconv.Itoa(req.Attempts), req.Session}, req.States...) },
+		content: func() []string { return append([]string{strconv.Itoa(req.Attempts), req.Session}, req.States...) },
 		check: func() error {
 			if len(req.States) == 0 || req.Attempts < 1 {
 				return InternalError("let an agent end", errors.New("it names no states or no attempts"))
@@ -75,7 +75,7 @@ func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (Fi
 		},
 		permit: func(_ context.Context, inst instance) error {
 			if p.Role != RoleOperator && p.ID != inst.Owner {
-				return newError(CodeForbidden, "", "The instance belongs to another principal.").hint("Only its owner or an operator may ask whether the agent may end.")
+				return newError(CodeForbidden, "", "The instance belongs to another principal.").withHint("Only its owner or an operator may ask whether the agent may end.")
 			}
 			return nil
 		},
@@ -84,17 +84,17 @@ func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (Fi
 		if err := e.settleOverdueOf(ctx, inst); err != nil {
 			return FinishResult{}, err
 		}
-		return e.finish(ctx, stop{instance: *inst, FinishRequest: req})
+		return e.finish(ctx, stopRequest{instance: *inst, FinishRequest: req})
 	}, e.replayFinish)
 }
 
-// stop is an agent's request to end, with its instance.
-type stop struct {
+// stopRequest is an agent's request to end, with its instance.
+type stopRequest struct {
 	instance
 	FinishRequest
 }
 
-func (e *Engine) finish(ctx context.Context, s stop) (FinishResult, error) {
+func (e *Engine) finish(ctx context.Context, s stopRequest) (FinishResult, error) {
 	if why := s.findEnd(); why != "" {
 		return s.allow(why, nil), nil
 	}
@@ -113,12 +113,12 @@ func (e *Engine) finish(ctx context.Context, s stop) (FinishResult, error) {
 	return e.refuseStop(ctx, s)
 }
 
-func (s stop) allow(why string, review *ReviewSummary) FinishResult {
+func (s stopRequest) allow(why string, review *ReviewSummary) FinishResult {
 	return FinishResult{Position: s.position(), MayEnd: true, Reason: why, Refused: s.Facts.Stops.CountIn(s.Session), Review: review}
 }
 
 // findEnd returns why the agent has nothing left to do, or "" if something is left.
-func (s stop) findEnd() string {
+func (s stopRequest) findEnd() string {
 	switch {
 	case s.Facts.HasOpenCall():
 		return ""
@@ -137,7 +137,7 @@ func (s stop) findEnd() string {
 }
 
 // listSteps returns the actions that the agent can perform, itself or through a gate.
-func (s stop) listSteps() []string {
+func (s stopRequest) listSteps() []string {
 	return slices.DeleteFunc(s.def.NextActions(s.State, string(s.by.Role)), func(action string) bool {
 		illegal, _ := s.def.CheckLegality(workflow.CaseInput{
 			State: s.State, Action: action, Facts: s.Facts, Principal: s.by.ID, Role: string(s.by.Role),
@@ -147,11 +147,11 @@ func (s stop) listSteps() []string {
 }
 
 // isExhausted reports whether the session has reached its limit of refused stops.
-func (s stop) isExhausted() bool { return s.Facts.Stops.CountIn(s.Session) >= s.Attempts }
+func (s stopRequest) isExhausted() bool { return s.Facts.Stops.CountIn(s.Session) >= s.Attempts }
 
 // findOwnReview returns the review of the agent's early end if its session is exhausted, else an open
 // review of its own move or call; nil if there is none.
-func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, error) {
+func (e *Engine) findOwnReview(ctx context.Context, s stopRequest) (*ReviewSummary, error) {
 	var ids []string
 	for _, open := range s.Facts.Reviews {
 		if open.Action != "" {
@@ -182,7 +182,7 @@ func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, err
 }
 
 // refuseStop refuses a stop. Once too many were refused, it allows the stop and opens a review.
-func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
+func (e *Engine) refuseStop(ctx context.Context, s stopRequest) (FinishResult, error) {
 	why, next, err := e.describeUnfinished(ctx, s)
 	if err != nil {
 		return FinishResult{}, err
@@ -191,7 +191,7 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	ev.Decision = e.newStopDecision(s, judge.Reject, why)
 	do := change{event: ev, exempt: true}
 	if s.isExhausted() {
-		do = e.letEndEarly(s, ev, why)
+		do = e.allowEarlyEnd(s, ev, why)
 	}
 	w, err := e.commit(ctx, s.instance, do)
 	if err != nil {
@@ -203,18 +203,18 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	return FinishResult{Position: s.position(), Reason: why.Message, Hint: why.Hint, Next: next, Refused: s.Facts.Stops.CountIn(s.Session)}, nil
 }
 
-// letEndEarly converts a refusal into an escalation that allows the agent to end.
-func (e *Engine) letEndEarly(s stop, ev record.Event, why validators.Finding) change {
+// allowEarlyEnd converts a refusal into an escalation that allows the agent to end.
+func (e *Engine) allowEarlyEnd(s stopRequest, ev record.Event, why validators.Finding) change {
 	scope, question := bindReview(s.Instance, s.by.ID, "", nil, nil, nil)
 	row := e.newOpenReview(s.instance, record.PriorityNormal, ev.Time)
 	row.Digest = e.cfg.Digester.DigestIn(scope, question)
-	why.Message = fmt.Sprintf("The agent ended early, after %s. %s", countOfThings(s.Facts.Stops.CountIn(s.Session), "refused stop"), why.Message)
+	why.Message = fmt.Sprintf("The agent ended early, after %s. %s", formatCount(s.Facts.Stops.CountIn(s.Session), "refused stop"), why.Message)
 	ev.Kind, ev.Decision = record.Escalated, e.newStopDecision(s, judge.Escalate, why)
-	ev.Review = openedBy(row)
+	ev.Review = newOpening(row)
 	return change{event: ev, opens: &row, exempt: true}
 }
 
-func (e *Engine) newStopDecision(s stop, outcome judge.Outcome, why validators.Finding) *record.Decision {
+func (e *Engine) newStopDecision(s stopRequest, outcome judge.Outcome, why validators.Finding) *record.Decision {
 	var data json.RawMessage
 	if s.Session != "" {
 		data = record.NewStopData(s.Session)
@@ -229,11 +229,11 @@ func (e *Engine) newStopDecision(s stop, outcome judge.Outcome, why validators.F
 }
 
 // describeUnfinished describes the remaining work, and returns the action of the next step.
-func (e *Engine) describeUnfinished(ctx context.Context, s stop) (out validators.Finding, next string, err error) {
+func (e *Engine) describeUnfinished(ctx context.Context, s stopRequest) (out validators.Finding, next string, err error) {
 	goals := slices.DeleteFunc(slices.Clone(s.States), func(name string) bool { return s.def.States[name] == nil })
 	out = validators.Finding{
 		Code:    workflow.CodeNotFinished,
-		Message: fmt.Sprintf("The workflow %q is in %q; an agent may end in %s.", s.Workflow, s.State, quoteWords(s.States)),
+		Message: fmt.Sprintf("The workflow %q is in %q; an agent may end in %s.", s.Workflow, s.State, joinQuoted(s.States)),
 	}
 	switch at := slices.IndexFunc(s.Facts.Calls, workflow.OpenCall.IsOpen); {
 	case at >= 0:
@@ -249,7 +249,7 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (out validators
 	}
 	next = s.def.FindStep(s.State, s.listSteps(), goals)
 	out.Hint = e.describeStep(s, next)
-	sentBack, err := e.findSentBack(ctx, s)
+	sentBack, err := e.findSendBackReason(ctx, s)
 	if sentBack != "" {
 		out.Message += fmt.Sprintf(" A person sent the agent back: %q", sentBack)
 	}
@@ -257,7 +257,7 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (out validators
 }
 
 // describeStep describes how to perform an action; "" means that no action leads to the goal.
-func (e *Engine) describeStep(s stop, action string) string {
+func (e *Engine) describeStep(s stopRequest, action string) string {
 	if action == "" {
 		return "None of the agent's actions leads there: tell the operator."
 	}
@@ -271,8 +271,8 @@ func (e *Engine) describeStep(s stop, action string) string {
 	return fmt.Sprintf("Next: perform %q of %s with workflow.advance; its data needs %s.", action, s.ID, strings.Join(takes.Requires, ", "))
 }
 
-// findSentBack returns why a person sent the agent back since the instance last moved.
-func (e *Engine) findSentBack(ctx context.Context, s stop) (string, error) {
+// findSendBackReason returns why a person sent the agent back since the instance last moved.
+func (e *Engine) findSendBackReason(ctx context.Context, s stopRequest) (string, error) {
 	rows, err := e.findRejections(ctx, s.Instance)
 	if err != nil {
 		return "", err
@@ -286,7 +286,7 @@ func (e *Engine) findSentBack(ctx context.Context, s stop) (string, error) {
 	return "", nil
 }
 
-func quoteWords(words []string) string {
+func joinQuoted(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
 		quoted[i] = strconv.Quote(w)

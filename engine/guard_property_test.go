@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// forEvent is a refusal as the test remembers it.
-type forEvent struct {
+// trimEvidence is a refusal as the test remembers it.
+type trimEvidence struct {
 	guard, note string
 	question    string // the instance and its question, by which a refusal binds the fallback
 	at          time.Time
@@ -29,9 +29,9 @@ type forEvent struct {
 // guarded is a second, simplest possible implementation of the loop guard.
 type guarded struct {
 	j    *judged
-	kept []forEvent
+	kept []trimEvidence
 	open map[string]string // by principal: an instance that has not moved
-	// asked makes each idempotency key unique.
+	// opening makes each idempotency key unique.
 	asked int
 }
 
@@ -110,12 +110,12 @@ func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, preche
 		}
 	}
 	if learns {
-		g.kept = append(g.kept, forEvent{guard: guard, note: note, question: question, at: j.clock, instance: id, principal: p.ID, reusable: fresh, binds: fresh})
+		g.kept = append(g.kept, trimEvidence{guard: guard, note: note, question: question, at: j.clock, instance: id, principal: p.ID, reusable: fresh, binds: fresh})
 	}
 }
 
 // forget drops the counted refusals and the bindings that match; no opinion of the same cases remains.
-func (g *guarded) forget(counts, binds func(forEvent) bool) {
+func (g *guarded) forget(counts, binds func(trimEvidence) bool) {
 	notes := map[string]bool{}
 	for _, k := range g.kept {
 		notes[k.note] = notes[k.note] || k.guard != "" && counts(k)
@@ -173,7 +173,7 @@ func TestLoopGuardAgainstAPlainList(t *testing.T) {
 				if _, err := g.j.ClearRefusals(context.Background(), operator, engine.ClearRefusalsRequest{Principal: p.ID}); err != nil {
 					rt.Fatal(err)
 				}
-				theirs := func(k forEvent) bool { return k.principal == p.ID }
+				theirs := func(k trimEvidence) bool { return k.principal == p.ID }
 				g.forget(theirs, theirs)
 			},
 			"clear one": func(rt *rapid.T) {
@@ -189,7 +189,7 @@ func TestLoopGuardAgainstAPlainList(t *testing.T) {
 				for _, k := range g.kept {
 					guards[k.guard] = guards[k.guard] || k.instance == id
 				}
-				g.forget(func(k forEvent) bool { return guards[k.guard] }, func(k forEvent) bool { return k.instance == id })
+				g.forget(func(k trimEvidence) bool { return guards[k.guard] }, func(k trimEvidence) bool { return k.instance == id })
 			},
 		})
 	})

@@ -51,7 +51,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, StoreError("store the judge configuration", err)
 		}
-		in := overlaysInForce(l.stored, l.def.Agents, p.ID, append(revisions, c))
+		in := selectOverlays(l.stored, l.def.Agents, p.ID, append(revisions, c))
 		return JudgeConfigResult{
 			Success: true, Message: configMessage(c), Config: e.rubricView(showsJudge(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
 		}, nil
@@ -63,7 +63,7 @@ func (e *Engine) newJudgeConfig(ctx context.Context, p Principal, l definition, 
 		Workflow: l.stored.Name, Revision: nextRevision(revisions), Principal: p.ID, Role: string(p.Role), Settings: s, At: e.Now(),
 	}
 	if s.Shared != nil {
-		if err := mayShare(p, l.stored); err != nil {
+		if err := checkShare(p, l.stored); err != nil {
 			return store.JudgeConfig{}, err
 		}
 	}
@@ -80,13 +80,13 @@ func (e *Engine) newJudgeConfig(ctx context.Context, p Principal, l definition, 
 		c.Scope = p.ID
 	case l.stored.Owner != p.ID:
 		return store.JudgeConfig{}, newError(CodeForbidden, "", "The workflow %q belongs to another principal; you may not configure its judge.", c.Workflow).
-			hint("Ask its owner or an operator.")
+			withHint("Ask its owner or an operator.")
 	default:
-		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(overlaysInForce(l.stored, l.def.Agents, p.ID, revisions))); err != nil {
+		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(selectOverlays(l.stored, l.def.Agents, p.ID, revisions))); err != nil {
 			return store.JudgeConfig{}, err
 		}
 	}
-	if err := mayConfigureAgain(p, revisions); err != nil {
+	if err := checkConfigQuota(p, revisions); err != nil {
 		return store.JudgeConfig{}, err
 	}
 	if c.Hash, err = HashJudgeConfig(c); err != nil {
@@ -95,7 +95,7 @@ func (e *Engine) newJudgeConfig(ctx context.Context, p Principal, l definition, 
 	return c, nil
 }
 
-func mayShare(p Principal, s store.Definition) error {
+func checkShare(p Principal, s store.Definition) error {
 	switch {
 	case p.Role != RoleOperator:
 		return &Error{Code: CodeForbidden, Path: "/shared", Message: "Only an operator may share a workflow with other agents.", Hint: "Ask an operator."}
@@ -114,11 +114,11 @@ func nextRevision(revisions []store.JudgeConfig) int {
 	return revisions[len(revisions)-1].Revision + 1
 }
 
-// mostConfigsEach limits how often one principal other than an operator may configure the judge of one
+// maxConfigsEach limits how often one principal other than an operator may configure the judge of one
 // workflow, because every decision on that workflow reads all its revisions.
-const mostConfigsEach = 200
+const maxConfigsEach = 200
 
-func mayConfigureAgain(p Principal, revisions []store.JudgeConfig) error {
+func checkConfigQuota(p Principal, revisions []store.JudgeConfig) error {
 	if p.Role == RoleOperator {
 		return nil
 	}
@@ -128,11 +128,11 @@ func mayConfigureAgain(p Principal, revisions []store.JudgeConfig) error {
 			own++
 		}
 	}
-	if own < mostConfigsEach {
+	if own < maxConfigsEach {
 		return nil
 	}
 	return newError(CodeTooManyConfigs, "", "You have configured the judge of this workflow %d times, which is the limit.", own).
-		hint("The present configuration stays in force. Ask an operator to change it, or define your own workflow under another name.")
+		withHint("The present configuration stays in force. Ask an operator to change it, or define your own workflow under another name.")
 }
 
 // HashJudgeConfig computes the Hash of a judge-config revision.
@@ -168,31 +168,31 @@ func unknownModel(name string, models []string) *Error {
 	if len(models) > 0 {
 		hint = fmt.Sprintf("Configured models: %s.", strings.Join(models, ", "))
 	}
-	return newError(CodeInvalidArgument, "/model", "No model %.80q is configured%s", name, suggestNearest(name, models)).hint(hint)
+	return newError(CodeInvalidArgument, "/model", "No model %.80q is configured%s", name, suggestNearest(name, models)).withHint(hint)
 }
 
 // checkAgentSettings checks what agents with these rights may change in the judge of an operator's workflow. On
 // a version that an agent made, they may only tighten the judge, because that agent wrote its settings.
-func (l definition) checkAgentSettings(p Principal, rights workflow.AgentRights, s workflow.JudgeSettings, revisions []store.JudgeConfig) error {
+func (d definition) checkAgentSettings(p Principal, rights workflow.AgentRights, s workflow.JudgeSettings, revisions []store.JudgeConfig) error {
 	switch {
 	case rights.Judge == workflow.JudgeKeep:
 		return &Error{Code: CodeForbidden, Message: "This definition belongs to an operator, who configures its judge.", Hint: "Ask an operator."}
-	case rights.Judge == workflow.JudgeSet && l.stored.Operator:
+	case rights.Judge == workflow.JudgeSet && d.stored.Operator:
 		if s.Model != nil {
 			return &Error{Code: CodeForbidden, Path: "/model", Message: "Only an operator chooses the model for an operator's definition.", Hint: "Leave model out."}
 		}
 		return nil
 	}
-	return onlyTightens(s, l.def.Rubric(overlaysInForce(l.stored, l.def.Agents, p.ID, revisions)))
+	return checkTightens(s, d.def.Rubric(selectOverlays(d.stored, d.def.Agents, p.ID, revisions)))
 }
 
-// onlyTightens checks that an agent only tightens the judge of an operator's definition: enabled true,
+// checkTightens checks that an agent only tightens the judge of an operator's definition: enabled true,
 // strictMode true, or a minConfidence that is not below the present one.
-func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
+func checkTightens(s workflow.JudgeSettings, now judge.Rubric) error {
 	if (s.Enabled != nil && !*s.Enabled) || (s.StrictMode != nil && !*s.StrictMode) || s.UseLLM != nil || s.Model != nil ||
 		(s.MinConfidence != nil && *s.MinConfidence < now.MinConfidence) {
 		return newError(CodeForbidden, "", "This definition belongs to an operator; an agent may only tighten its judge.").
-			hint("Allowed: enabled true, strictMode true, a higher minConfidence, for your own instances.")
+			withHint("Allowed: enabled true, strictMode true, a higher minConfidence, for your own instances.")
 	}
 	return nil
 }
@@ -230,7 +230,7 @@ func (lib *library) loadOverlays(ctx context.Context, l definition, owner string
 	if len(revisions) == 0 { // the common case
 		return nil, "", nil
 	}
-	return overlaysInForce(l.stored, l.def.Agents, owner, revisions), HashJudgeConfigs(owner, revisions), nil
+	return selectOverlays(l.stored, l.def.Agents, owner, revisions), HashJudgeConfigs(owner, revisions), nil
 }
 
 // HashJudgeConfigs returns a digest that identifies the judge-config revisions that apply to an owner's
@@ -248,13 +248,13 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 	return "sha256:" + digestParts(hashes...)
 }
 
-// overlaysInForce returns the settings that apply to an owner's instances. It is pure.
+// selectOverlays returns the settings that apply to an owner's instances. It is pure.
 //
 // Revisions for all principals come first, in order. Then come the owner's own revisions, which can only
 // tighten unless the definition lets agents set the judge. A later operator revision of a key removes that key
 // from the owner's earlier revisions. A revision that an agent made for all principals applies only to that
 // agent's versions.
-func overlaysInForce(s store.Definition, agents workflow.AgentRights, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
+func selectOverlays(s store.Definition, agents workflow.AgentRights, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
 	var out, tight []workflow.Overlay
 	for i, r := range revisions {
 		operator := Role(r.Role) == RoleOperator

@@ -26,7 +26,7 @@ func (e *Engine) newKey(p Principal, m mutation) (*record.Key, error) {
 	}
 	return &record.Key{
 		Scope:   scopeKey(p, cmp.Or(m.scope, m.right), m.id, m.key),
-		Request: e.cfg.Digester.Digest([]byte(digestParts(append([]string{"gavel/request/v2"}, m.says()...)...))),
+		Request: e.cfg.Digester.Digest([]byte(digestParts(append([]string{"gavel/request/v2"}, m.content()...)...))),
 	}, nil
 }
 
@@ -63,7 +63,7 @@ func (e *Engine) findAnswer(ctx context.Context, p Principal, m mutation, key *r
 		return now, ev, StoreError("look up the idempotency key", err)
 	case ev.Key == nil || ev.Key.Request != key.Request:
 		return now, ev, newError(CodeKeyReused, "/idempotencyKey", "This idempotency key was used before with another request.").
-			hint("Use a new key for a new request; repeat the old request exactly to get its answer again.")
+			withHint("Use a new key for a new request; repeat the old request exactly to get its answer again.")
 	case m.right != "": // gavel itself needs no right
 		now, err = e.loadInstance(ctx, p, ev.Instance)
 	}

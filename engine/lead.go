@@ -25,8 +25,8 @@ const (
 
 // The pauses between attempts to take a lease that another process holds.
 const (
-	shortestLeaseWait = 20 * time.Millisecond
-	longestLeaseWait  = 500 * time.Millisecond
+	minLeaseWait = 20 * time.Millisecond
+	maxLeaseWait = 500 * time.Millisecond
 )
 
 // Lead runs a job that only one of the processes over a store may run at a time. If another process is running
@@ -60,7 +60,7 @@ func (e *Engine) Lead(ctx context.Context, job string, wait time.Duration, do fu
 
 func takeLease(ctx context.Context, db store.Store, job, owner string, wait time.Duration) (store.Lease, error) {
 	until := time.Now().Add(wait)
-	for pause := shortestLeaseWait; ; pause = min(2*pause, longestLeaseWait) {
+	for pause := minLeaseWait; ; pause = min(2*pause, maxLeaseWait) {
 		lease, err := db.TakeLease(ctx, job, owner, leaseTime)
 		switch {
 		case err == nil:
@@ -100,8 +100,8 @@ func renewLease(ctx context.Context, db store.Store, lose context.CancelCauseFun
 	}
 }
 
-// leadQuietly is Lead for a job that can be skipped while another process runs it.
-func (e *Engine) leadQuietly(ctx context.Context, job string, do func(ctx context.Context) error) error {
+// tryLead is Lead for a job that can be skipped while another process runs it.
+func (e *Engine) tryLead(ctx context.Context, job string, do func(ctx context.Context) error) error {
 	err := e.Lead(ctx, job, 0, do)
 	if errors.Is(err, store.ErrLeaseTaken) || errors.Is(err, store.ErrLeaseLost) {
 		return nil

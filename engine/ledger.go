@@ -37,8 +37,8 @@ func (q Quotas) bounds() workflow.Bounds {
 // accountTime is the period of the hourly quotas.
 const accountTime = time.Hour
 
-// mostAccounts limits the number of principals in memory.
-const mostAccounts = 10_000
+// maxAccounts limits the number of principals in memory.
+const maxAccounts = 10_000
 
 // recountAfter is the minimum time before running instances are counted again after a count that found too
 // many.
@@ -73,18 +73,18 @@ func (q Quotas) limits() cost { return cost{q.Bytes, int64(q.WorkerTime), q.Mode
 type account struct {
 	since time.Time
 	spent cost
-	// dearest is the highest cost of one request; reserved is the expected cost of those in flight.
-	dearest, reserved cost
+	// maxCost is the highest cost of one request; reserved is the expected cost of those in flight.
+	maxCost, reserved cost
 	requests          int // number in flight that still refer to the account
-	// places is how many more starts are possible before running instances must be counted in the store again.
+	// freeStarts is how many more starts are possible before running instances must be counted in the store again.
 	// starting is how many starts have taken a place but are not in the store yet.
-	places, starting int
-	counted          time.Time
+	freeStarts, pendingStarts int
+	countedAt                 time.Time
 	// unsent is the part of spent that is not yet shared with other processes; shared is the time of the
 	// last exchange.
-	unsent  cost
-	shared  time.Time
-	sending bool // an exchange is scheduled
+	unsent    cost
+	sharedAt  time.Time
+	isSharing bool // an exchange is scheduled
 }
 
 func newLedger(q Quotas, now func() time.Time, counters store.Counters) *ledger {
@@ -100,7 +100,7 @@ func (e *Engine) SetQuotas(q Quotas) {
 	defer l.mu.Unlock()
 	l.quotas.Store(&q)
 	for _, a := range l.accounts {
-		a.places, a.counted = 0, time.Time{}
+		a.freeStarts, a.countedAt = 0, time.Time{}
 	}
 }
 
@@ -109,14 +109,14 @@ func (l *ledger) accountOf(principal string) *account {
 	now := l.now()
 	a := l.accounts[principal]
 	if a == nil {
-		if len(l.accounts) >= mostAccounts {
+		if len(l.accounts) >= maxAccounts {
 			l.evictAccounts(now)
 		}
 		a = &account{since: now}
 		l.accounts[principal] = a
 	}
 	if now.Sub(a.since) >= accountTime || now.Before(a.since) {
-		a.since, a.spent, a.dearest = now, cost{}, cost{}
+		a.since, a.spent, a.maxCost = now, cost{}, cost{}
 	}
 	return a
 }
@@ -125,16 +125,16 @@ func (l *ledger) accountOf(principal string) *account {
 // accounts, so that the scan is not repeated for each new principal.
 func (l *ledger) evictAccounts(now time.Time) {
 	for name, a := range l.accounts {
-		if now.Sub(a.since) >= accountTime && a.requests == 0 && !a.sending {
+		if now.Sub(a.since) >= accountTime && a.requests == 0 && !a.isSharing {
 			delete(l.accounts, name)
 		}
 	}
-	if len(l.accounts) < mostAccounts {
+	if len(l.accounts) < maxAccounts {
 		return
 	}
-	n := mostAccounts / 8
+	n := maxAccounts / 8
 	for name, a := range l.accounts {
-		if a.requests > 0 || a.sending {
+		if a.requests > 0 || a.isSharing {
 			continue
 		}
 		if n--; n < 0 {
@@ -207,7 +207,7 @@ func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case, grante
 	v, err := decide(ctx, c)
 	took := cost{budgetWorker: int64(meter.Worked())} // charged even if the caller cancels
 	for _, o := range v.Opinions {
-		if askedModel(o) {
+		if isModelAnswer(o) {
 			took[budgetTokens] += countOf(o.Model.PromptTokens) + countOf(o.Model.CompletionTokens)
 		}
 	}
@@ -229,9 +229,11 @@ func (e *Engine) AskModel(ctx context.Context, p Principal, ask func(context.Con
 	return err
 }
 
-// askedModel reports whether an opinion comes from a new answer of a model, not from a cached or reused
+// isModelAnswer reports whether an opinion comes from a new answer of a model, not from a cached or reused
 // one.
-func askedModel(o judge.Opinion) bool { return o.Model != nil && !o.Model.CacheHit && !o.Model.Reused }
+func isModelAnswer(o judge.Opinion) bool {
+	return o.Model != nil && !o.Model.CacheHit && !o.Model.Reused
+}
 
 // mayDefine rejects a new name if the principal's quota of workflows is used up, or if the name could be
 // mistaken for an operator's.
@@ -239,7 +241,7 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	if exists || p.Role == RoleOperator {
 		return nil
 	}
-	if err := e.mayBeNamed(ctx, p, name, false); err != nil {
+	if err := e.checkName(ctx, p, name, false); err != nil {
 		return err
 	}
 	most := e.ledger.quotas.Load().Definitions
@@ -258,7 +260,7 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	}
 	if own >= most {
 		return newError(CodeTooManyDefinitions, "/name", "You have defined %d workflows; the quota is %d.", own, most).
-			hint("Define a new version of an existing workflow, or ask an operator.")
+			withHint("Define a new version of an existing workflow, or ask an operator.")
 	}
 	return nil
 }
@@ -272,18 +274,18 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored 
 	if most == 0 || p.Role == RoleOperator {
 		return func(bool) {}, nil
 	}
-	if finish = l.takeStart(p.ID); finish != nil {
+	if finish = l.reserveStart(p.ID); finish != nil {
 		return finish, nil
 	}
-	release, err := e.counting.lockCounts(ctx, p, "starts")
+	release, err := e.startCounts.lockCounts(ctx, p, "starts")
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if finish = l.takeStart(p.ID); finish != nil { // another request has just counted
+	if finish = l.reserveStart(p.ID); finish != nil { // another request has just counted
 		return finish, nil
 	}
-	starting, recent := l.beforeCount(p.ID)
+	starting, recent := l.pendingStarts(p.ID)
 	if recent {
 		return nil, tooManyRunning(most)
 	}
@@ -294,8 +296,8 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored 
 		}
 		n++
 	}
-	l.recordFree(p.ID, most-n-starting)
-	if finish = l.takeStart(p.ID); finish != nil {
+	l.recordFreeStarts(p.ID, most-n-starting)
+	if finish = l.reserveStart(p.ID); finish != nil {
 		return finish, nil
 	}
 	return nil, tooManyRunning(most)
@@ -303,7 +305,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored 
 
 // lockCounts waits until no other request of the principal counts or adds to the same resource in the
 // store.
-func (w *waiters) lockCounts(ctx context.Context, p Principal, what string) (release func(), err error) {
+func (w *scopeLocks) lockCounts(ctx context.Context, p Principal, what string) (release func(), err error) {
 	if release, _ = w.acquire(ctx.Done(), what+" "+p.ID); release == nil {
 		return nil, StoreError("check your quota", ctx.Err())
 	}
@@ -317,46 +319,46 @@ func tooManyRunning(most int) error {
 	}
 }
 
-// takeStart takes a place without a count, or returns nil if none is left.
-func (l *ledger) takeStart(owner string) (finish func(stored bool)) {
+// reserveStart takes a place without a count, or returns nil if none is left.
+func (l *ledger) reserveStart(owner string) (finish func(stored bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountOf(owner)
-	if a.places <= 0 {
+	if a.freeStarts <= 0 {
 		return nil
 	}
-	a.places--
-	a.starting++
+	a.freeStarts--
+	a.pendingStarts++
 	a.requests++
 	return func(stored bool) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		a.requests--
-		if a.starting--; !stored {
-			a.places++
+		if a.pendingStarts--; !stored {
+			a.freeStarts++
 		}
 	}
 }
 
-// beforeCount returns how many starts a count would miss. recent reports that the last count found no free
+// pendingStarts returns how many starts a count would miss. recent reports that the last count found no free
 // place and is too recent to repeat.
-func (l *ledger) beforeCount(owner string) (starting int, recent bool) {
+func (l *ledger) pendingStarts(owner string) (starting int, recent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountOf(owner)
-	return a.starting, !a.counted.IsZero() && l.now().Sub(a.counted) < recountAfter
+	return a.pendingStarts, !a.countedAt.IsZero() && l.now().Sub(a.countedAt) < recountAfter
 }
 
-func (l *ledger) recordFree(owner string, places int) {
+func (l *ledger) recordFreeStarts(owner string, places int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountOf(owner)
 	if l.quotas.Load().Shared {
-		places = (places + sharedPlaces - 1) / sharedPlaces
+		places = (places + freeStartDivisor - 1) / freeStartDivisor
 	}
-	if a.places = places; places <= 0 {
-		a.counted = l.now()
+	if a.freeStarts = places; places <= 0 {
+		a.countedAt = l.now()
 	} else {
-		a.counted = time.Time{}
+		a.countedAt = time.Time{}
 	}
 }

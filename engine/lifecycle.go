@@ -15,19 +15,19 @@ import (
 // Cancel ends an instance without a final state. Its history is kept.
 func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (MovedResult, error) {
 	m := mutation{
-		right: RightCancel, id: req.ID, key: req.Key, revision: req.ExpectedRevision, verb: "cancelled", running: true, settled: true,
-		says:  func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} },
-		check: func() error { return e.CheckText("reason", req.Reason) },
+		right: RightCancel, id: req.ID, key: req.Key, revision: req.ExpectedRevision, verb: "cancelled", requiresRunning: true, requiresSettled: true,
+		content: func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} },
+		check:   func() error { return e.CheckText("reason", req.Reason) },
 		permit: func(_ context.Context, inst instance) error {
-			return cmp.Or(refuseRecord(inst.definition, "cancel its instance"), isOthers(inst, RightCancel))
+			return cmp.Or(rejectRecorderMade(inst.definition, "cancel its instance"), checkOwner(inst, RightCancel))
 		},
 	}
 	plan := func(_ context.Context, inst *instance) (change, error) {
-		ev := e.newEvent(p, record.Cancelling)
+		ev := e.newEvent(p, record.KindCancelled)
 		ev.Reason = inst.maskWords().scrubText(req.Reason)
 		return change{event: ev}, nil
 	}
-	return commitOnce(ctx, e, p, m, plan, func(a answered) MovedResult {
+	return commitPlan(ctx, e, p, m, plan, func(a commitResult) MovedResult {
 		return MovedResult{Position: a.Position, Message: fmt.Sprintf("Cancelled in state %q.", a.State), Replayed: a.replayed}
 	})
 }
@@ -36,8 +36,8 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Mo
 func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequest) (CheckpointResult, error) {
 	var metadata document.JSON
 	m := mutation{
-		right: RightCheckpoint, id: req.ID, key: req.Key, verb: "checkpointed", counted: true,
-		says: func() []string { return []string{req.Description, string(metadata.Canonical())} },
+		right: RightCheckpoint, id: req.ID, key: req.Key, verb: "checkpointed", isCounted: true,
+		content: func() []string { return []string{req.Description, string(metadata.Canonical())} },
 		check: func() (err error) {
 			if err = e.CheckText("description", req.Description); err == nil && len(req.Metadata) > 0 {
 				metadata, err = readDocument("metadata", req.Metadata, e.cfg.Limits.Data)
@@ -52,7 +52,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 		ev.Checkpoint = &record.Checkpoint{ID: "cp-" + e.cfg.NewID(), Description: mask.scrubText(req.Description), Metadata: masked}
 		return change{event: ev}, err
 	}
-	return commitOnce(ctx, e, p, m, plan, func(a answered) CheckpointResult {
+	return commitPlan(ctx, e, p, m, plan, func(a commitResult) CheckpointResult {
 		r := checkpointResult(a.event)
 		r.Replayed = a.replayed
 		return r
@@ -69,7 +69,7 @@ func checkpointResult(ev record.Event) CheckpointResult {
 
 // ListCheckpoints returns an instance's checkpoints, newest first.
 func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (CheckpointsResult, error) {
-	inst, err := e.see(ctx, p, id)
+	inst, err := e.loadForRead(ctx, p, id)
 	if err != nil {
 		return CheckpointsResult{}, err
 	}
@@ -81,7 +81,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	out := CheckpointsResult{Instance: inst.ID, Checkpoints: []CheckpointResult{}}
 	var found []record.Event
 	made := e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}})
-	for ev, err := range yielding(ctx, read, "read the checkpoints", made) {
+	for ev, err := range withYield(ctx, read, "read the checkpoints", made) {
 		if err != nil {
 			return CheckpointsResult{}, err
 		}
@@ -100,11 +100,11 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 }
 
 // Rollback restores the state, context and facts of a checkpoint. It adds an event; nothing is erased. See
-// mayTakeBack for who may roll back. Only operators may roll back past a migration or past a move with an
+// checkTakeBack for who may roll back. Only operators may roll back past a migration or past a move with an
 // external effect (see Undo).
 func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (MovedResult, error) {
 	m := e.takeBack(RightRollback, req.ID, req.Key, req.ExpectedRevision, "rolled back")
-	m.says = func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} }
+	m.content = func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} }
 	m.check = func() error {
 		if req.CheckpointID == "" {
 			return MissingField("checkpointId", "An id that checkpoint or listCheckpoints returned.")
@@ -130,7 +130,7 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 		ev.Rollback = &record.Rollback{CheckpointID: cp.ID, Restores: cp.Revision}
 		return change{event: ev, restored: &restored}, e.checkRestorable(ctx, *inst, restored)
 	}
-	return commitOnce(ctx, e, p, m, plan, func(a answered) MovedResult {
+	return commitPlan(ctx, e, p, m, plan, func(a commitResult) MovedResult {
 		message := fmt.Sprintf("Rolled back to checkpoint %s: in state %q again. The history is kept.", a.event.Rollback.CheckpointID, a.State)
 		return MovedResult{Position: a.Position, Context: a.context, Message: message, Replayed: a.replayed}
 	})
@@ -140,8 +140,8 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 // moves.
 func (e *Engine) takeBack(op Right, id, key string, revision *int64, verb string) mutation {
 	return mutation{
-		right: op, id: id, key: key, revision: revision, moves: true, verb: verb, counted: true, settled: true, once: true,
-		permit: func(ctx context.Context, inst instance) error { return e.mayTakeBack(ctx, inst, op) },
+		right: op, id: id, key: key, revision: revision, isMove: true, verb: verb, isCounted: true, requiresSettled: true, noRetry: true,
+		permit: func(ctx context.Context, inst instance) error { return e.checkTakeBack(ctx, inst, op) },
 	}
 }
 
@@ -157,12 +157,12 @@ func (past history) findCheckpoint(ctx context.Context, instance, id string) (re
 		ids = append(ids, ev.Checkpoint.ID)
 	}
 	return record.Checkpoint{}, newError(CodeUnknownCheckpoint, "/checkpointId", "The instance has no checkpoint %q%s", id, suggestNearest(id, ids)).
-		hint("listCheckpoints returns the ids of this instance.").because(store.ErrNotFound)
+		withHint("listCheckpoints returns the ids of this instance.").withCause(store.ErrNotFound)
 }
 
-// shownContext returns the context as the caller may see it.
-func (i instance) shownContext() (json.RawMessage, error) {
-	if i.seesPlain() {
+// visibleContext returns the context as the caller may see it.
+func (i instance) visibleContext() (json.RawMessage, error) {
+	if i.seesUnmasked() {
 		return i.Context, nil
 	}
 	return i.maskWords().maskDocument(i.Context)

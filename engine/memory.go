@@ -91,28 +91,28 @@ func bindRefusal(keyed Digester, c *judge.Case, instance string) {
 	c.Bound = keyed.Digest([]byte(digestParts(appendCall(parts, c, judge.FingerprintOf)...)))
 }
 
-// longestTurn limits how long a decision waits for others with its guard key, and how long an overtaken request
+// maxGuardWait limits how long a decision waits for others with its guard key, and how long an overtaken request
 // waits for others of its caller on the instance. With the time of a judgement added, the wait stays below the
 // usual timeout of clients.
-const longestTurn = 30 * time.Second
+const maxGuardWait = 30 * time.Second
 
-// takeTurn serialises decisions with the same guard key, from reading the count to writing it. Otherwise
+// lockGuard serialises decisions with the same guard key, from reading the count to writing it. Otherwise
 // parallel callers would all see the count before the first refusal. Each additional process over the store can
 // still exceed the limit by one attempt.
 //
 // A case without a guard key asks no model and does not wait. If the instance moved during the wait, the
 // error is a *conflict, so that the model is not asked about an outdated state. Other errors are an
 // *Error.
-func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard string) (release func(), err error) {
+func (e *Engine) lockGuard(ctx context.Context, inst record.Instance, guard string) (release func(), err error) {
 	if guard == "" {
 		return func() {}, nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, longestTurn)
+	bounded, cancel := context.WithTimeout(ctx, maxGuardWait)
 	defer cancel()
 	release, waited := e.guards.acquire(bounded.Done(), guard)
 	switch {
 	case release == nil:
-		return nil, turnError(ctx, "the same data")
+		return nil, queueError(ctx, "the same data")
 	case !waited || inst.Seq == 0: // no instance that could have moved
 		return release, nil
 	}
@@ -168,7 +168,7 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusa
 			return ClearRefusalsResult{}, err
 		}
 	} else if p.Workflows != "" && !p.InScope(req.Workflow) {
-		return ClearRefusalsResult{}, e.noWorkflow(ctx, p, req.Workflow, 0)
+		return ClearRefusalsResult{}, e.explainUnknownWorkflow(ctx, p, req.Workflow, 0)
 	}
 	n, err := e.cfg.Store.ClearRefusals(ctx, store.RefusalQuery{Principal: req.Principal, Workflow: req.Workflow, Action: req.Action, Instance: req.ID})
 	if err != nil {
@@ -180,15 +180,15 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusa
 	}
 	out := ClearRefusalsResult{Forgotten: n, Released: released, Message: "There were no refusals to clear."}
 	if n > 0 {
-		out.Message = fmt.Sprintf("%s cleared; the model may be asked again.", countOfThings(n, "refusal"))
+		out.Message = fmt.Sprintf("%s cleared; the model may be asked again.", formatCount(n, "refusal"))
 	}
 	if released > 0 {
-		out.Message += fmt.Sprintf(" %s that only the loop guard had opened; request the action again.", countOfThings(released, "review")+" closed")
+		out.Message += fmt.Sprintf(" %s that only the loop guard had opened; request the action again.", formatCount(released, "review")+" closed")
 	}
 	return out, nil
 }
 
-func countOfThings(n int, what string) string {
+func formatCount(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -97,7 +97,7 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 	if err != nil {
 		return MigrateResult{}, err
 	}
-	if err := refuseRecord(to, "change its version"); err != nil {
+	if err := rejectRecorderMade(to, "change its version"); err != nil {
 		return MigrateResult{}, err
 	}
 	if err := e.checkMigrate(ctx, req, to); err != nil {
@@ -200,7 +200,7 @@ func (m *migration) migrateNamed(ctx context.Context) error {
 // migrateAll migrates the running instances page by page, so that no read of the store is open while
 // instances are written.
 func (m *migration) migrateAll(ctx context.Context) error {
-	q := store.InstanceQuery{Workflow: m.to.stored.Name, Status: record.Running, Limit: instancesMost}
+	q := store.InstanceQuery{Workflow: m.to.stored.Name, Status: record.Running, Limit: maxInstancesPage}
 	for {
 		var page []record.Instance
 		for inst, err := range m.e.cfg.Store.Instances(ctx, q) {
@@ -242,12 +242,12 @@ func (m *migration) addEntry(one InstanceMigration) {
 	}
 }
 
-// migrateTries limits how often an instance that keeps moving is tried.
-const migrateTries = 5
+// maxMigrateTries limits how often an instance that keeps moving is tried.
+const maxMigrateTries = 5
 
 // migrateOne migrates an instance. If the instance moves in the meantime, the migration is planned again.
 func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
-	for range migrateTries {
+	for range maxMigrateTries {
 		out, err := m.planOne(ctx, inst)
 		if err != nil || out.Outcome != Migrated || m.req.DryRun {
 			return out, err
@@ -301,7 +301,7 @@ func (m *migration) planOne(ctx context.Context, inst record.Instance) (Instance
 		out.NewState = name
 	}
 	facts := record.RenameVisits(inst.Facts, m.req.States)
-	why, err := whyUnfit(ctx, m.e.cfg.Compiler, m.p, m.to, out.NewState, facts, inst)
+	why, err := explainUnfit(ctx, m.e.cfg.Compiler, m.p, m.to, out.NewState, facts, inst)
 	if err != nil {
 		return InstanceMigration{}, err
 	}
@@ -318,9 +318,9 @@ func (m *migration) planOne(ctx context.Context, inst record.Instance) (Instance
 	return out, nil
 }
 
-// whyUnfit returns why an instance, with its context and the given facts, cannot be in a state of a version. It
+// explainUnfit returns why an instance, with its context and the given facts, cannot be in a state of a version. It
 // returns "" if it can.
-func whyUnfit(ctx context.Context, compiler workflow.Compiler, p Principal, l definition, state string, facts workflow.Facts, inst record.Instance) (string, error) {
+func explainUnfit(ctx context.Context, compiler workflow.Compiler, p Principal, l definition, state string, facts workflow.Facts, inst record.Instance) (string, error) {
 	if l.def.States[state] == nil {
 		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)
 		if near := document.Suggest(state, l.def.StateNames); near != "" {
@@ -345,10 +345,10 @@ func whyUnfit(ctx context.Context, compiler workflow.Compiler, p Principal, l de
 		}
 		findings = slices.Concat(findings, set.CheckFields(held), report.Findings)
 	}
-	return joinObjections(state, findings), nil
+	return joinFindings(state, findings), nil
 }
 
-func joinObjections(state string, findings []validators.Finding) string {
+func joinFindings(state string, findings []validators.Finding) string {
 	if len(findings) == 0 {
 		return ""
 	}
@@ -365,7 +365,7 @@ func (e *Engine) checkRestorable(ctx context.Context, inst instance, restored re
 	if restored.Version == inst.Version {
 		return nil
 	}
-	why, err := whyUnfit(ctx, e.cfg.Compiler, inst.by, inst.definition, restored.State, restored.Facts, restored)
+	why, err := explainUnfit(ctx, e.cfg.Compiler, inst.by, inst.definition, restored.State, restored.Facts, restored)
 	if err == nil && why == "" {
 		why, err = e.findRenamedState(ctx, inst.Instance, restored)
 	}
@@ -376,7 +376,7 @@ func (e *Engine) checkRestorable(ctx context.Context, inst instance, restored re
 		return err
 	}
 	return newError(CodeInvalidArgument, "/checkpointId", "The checkpoint is of version %d, the instance has version %d now. %s", restored.Version, inst.Version, why).
-		hint(fmt.Sprintf("Migrate the instance to version %d first.", restored.Version))
+		withHint(fmt.Sprintf("Migrate the instance to version %d first.", restored.Version))
 }
 
 // findRenamedState reports a state that a restored instance is in or has visited and that a migration

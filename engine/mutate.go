@@ -23,43 +23,43 @@ func (i instance) key() *record.Key {
 	if i.request == nil {
 		return nil
 	}
-	return i.request.bound
+	return i.request.boundKey
 }
 
 // mutation describes a request to change an instance. mutate does what all such requests have in common.
 type mutation struct {
-	right Right // "" for requests of gavel itself
-	scope Right // scope of the key, if it differs from right
-	id    string
-	key   string
-	says  func() []string // everything that identifies the request; only needed with a key
-	check func() error    // checks the request alone
+	right   Right // "" for requests of gavel itself
+	scope   Right // scope of the key, if it differs from right
+	id      string
+	key     string
+	content func() []string // everything that identifies the request; only needed with a key
+	check   func() error    // checks the request alone
 
-	load     func(context.Context, *instance) error // nil loads the instance by its id
-	permit   func(context.Context, instance) error  // whether this caller may change this instance
-	moves    bool                                   // the instance must be one that may move (see mayMove)
-	revision *int64                                 // the revision that the caller expects
-	verb     string                                 // for the error about an ended instance; "" allows ended ones
-	running  bool                                   // with verb: reject complete instances, not only cancelled ones
-	counted  bool                                   // it counts against the caller's quota of events
-	settled  bool                                   // it requires that no call is open
-	action   string                                 // the action that it performs, for settled requests
+	load            func(context.Context, *instance) error // nil loads the instance by its id
+	permit          func(context.Context, instance) error  // whether this caller may change this instance
+	isMove          bool                                   // the instance must be one that may move (see mayMove)
+	revision        *int64                                 // the revision that the caller expects
+	verb            string                                 // for the error about an ended instance; "" allows ended ones
+	requiresRunning bool                                   // with verb: reject complete instances, not only cancelled ones
+	isCounted       bool                                   // it counts against the caller's quota of events
+	requiresSettled bool                                   // it requires that no call is open
+	action          string                                 // the action that it performs, for settled requests
 
-	judged bool // a model may be asked, so retries wait in line
-	once   bool // it is not retried if another request overtakes it
+	isJudged bool // a model may be asked, so retries wait in line
+	noRetry  bool // it is not retried if another request overtakes it
 
 	// Progress of the request.
-	bound *record.Key // the key
-	lost  int         // attempts that were overtaken
-	asked int         // attempts for which a model was asked
-	over  bool        // another attempt cannot succeed
+	boundKey   *record.Key // the key
+	conflicts  int         // attempts that were overtaken
+	modelTries int         // attempts for which a model was asked
+	isFinal    bool        // another attempt cannot succeed
 }
 
 // The maximum number of attempts of a request that others overtake, and of those that may ask a model. Each lost
 // attempt means that another request succeeded, so it takes many callers to use them up.
 const (
-	mostTries      = 50
-	mostModelTries = 4
+	maxTries      = 50
+	maxModelTries = 4
 )
 
 // mutate performs a request to change an instance. It calls perform with the loaded instance once all checks of the
@@ -75,9 +75,9 @@ func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
 	if err != nil {
 		return zero, err
 	}
-	m.bound = key
+	m.boundKey = key
 	do := func() (T, error) {
-		return retryOvertaken(ctx, e, p, &m, func() (T, error) {
+		return retryConflicts(ctx, e, p, &m, func() (T, error) {
 			inst := instance{by: p, request: &m}
 			if err := e.begin(ctx, &inst, m); err != nil {
 				return zero, err
@@ -112,17 +112,17 @@ func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
 	return zero, err
 }
 
-// answered holds the data for a result: an event, and the instance right after it. The event is new or, for a key
+// commitResult holds the data for a result: an event, and the instance right after it. The event is new or, for a key
 // that was used before, the earlier one.
-type answered struct {
+type commitResult struct {
 	Position
 	event    record.Event
 	context  json.RawMessage
 	replayed bool
 }
 
-// commitOnce is mutate for a request that is not judged: plan returns what to commit.
-func commitOnce[T any](ctx context.Context, e *Engine, p Principal, m mutation, plan func(context.Context, *instance) (change, error), answer func(answered) T) (T, error) {
+// commitPlan is mutate for a request that is not judged: plan returns what to commit.
+func commitPlan[T any](ctx context.Context, e *Engine, p Principal, m mutation, plan func(context.Context, *instance) (change, error), answer func(commitResult) T) (T, error) {
 	perform := func(ctx context.Context, inst *instance) (out T, err error) {
 		do, err := plan(ctx, inst)
 		if err != nil {
@@ -132,14 +132,14 @@ func commitOnce[T any](ctx context.Context, e *Engine, p Principal, m mutation, 
 		if err != nil {
 			return out, err
 		}
-		return answer(answered{w.next.position(), w.event, w.next.Context, false}), nil
+		return answer(commitResult{w.next.position(), w.event, w.next.Context, false}), nil
 	}
 	return mutate(ctx, e, p, m, perform, func(ctx context.Context, now instance, ev record.Event) (out T, err error) {
 		then, err := e.instanceAfter(ctx, now, ev)
 		if err != nil {
 			return out, err
 		}
-		return answer(answered{then.position(), ev, then.Context, true}), nil
+		return answer(commitResult{then.position(), ev, then.Context, true}), nil
 	})
 }
 
@@ -168,54 +168,54 @@ func (e *Engine) begin(ctx context.Context, inst *instance, m mutation) (err err
 	if err == nil && m.permit != nil {
 		err = m.permit(ctx, *inst)
 	}
-	if err == nil && m.moves {
-		err = inst.mayMove()
+	if err == nil && m.isMove {
+		err = inst.checkNotTakenOver()
 	}
 	switch {
 	case err != nil:
 		return err
 	case m.revision != nil && *m.revision != inst.Revision:
 		return inst.conflict()
-	case m.verb != "" && (inst.Status == record.Cancelled || m.running && inst.Status != record.Running):
+	case m.verb != "" && (inst.Status == record.Cancelled || m.requiresRunning && inst.Status != record.Running):
 		return inst.hasEnded(m.verb)
 	}
-	if m.counted {
+	if m.isCounted {
 		if err := e.checkEventQuota(ctx, *inst); err != nil {
 			return err
 		}
 	}
-	if m.settled {
-		return e.mayMoveNow(ctx, inst, m.action)
+	if m.requiresSettled {
+		return e.checkMove(ctx, inst, m.action)
 	}
 	return nil
 }
 
-// retryOvertaken retries a request without an expected revision if the instance moved between the read and the
+// retryConflicts retries a request without an expected revision if the instance moved between the read and the
 // write. The caller asked for the action whatever the instance's state. Overtaken attempts are not recorded and
 // count only against the caller's quotas.
 //
 // The attempts of one caller on one instance run one at a time, and its later requests wait in line. So they do not
 // overtake each other again, and a model is not asked about outdated states. Different callers do not wait for each
 // other.
-func retryOvertaken[T any](ctx context.Context, e *Engine, p Principal, m *mutation, do func() (T, error)) (T, error) {
+func retryConflicts[T any](ctx context.Context, e *Engine, p Principal, m *mutation, do func() (T, error)) (T, error) {
 	var zero T
-	m.over = m.once || m.revision != nil
+	m.isFinal = m.noRetry || m.revision != nil
 	scope := p.ID + "\x00" + m.id
-	if m.over || !m.judged || !e.overtaken.hasTurn(scope) {
+	if m.isFinal || !m.isJudged || !e.retries.isLocked(scope) {
 		out, err := do()
 		if !errors.Is(err, store.ErrConflict) {
 			return out, err
 		}
-		if !m.countLost() {
+		if !m.countConflict() {
 			return zero, e.conflictFor(ctx, p, err)
 		}
 	}
-	bounded, cancel := context.WithTimeout(ctx, longestTurn)
+	bounded, cancel := context.WithTimeout(ctx, maxGuardWait)
 	defer cancel()
-	if m.judged {
-		release, _ := e.overtaken.acquire(bounded.Done(), scope)
+	if m.isJudged {
+		release, _ := e.retries.acquire(bounded.Done(), scope)
 		if release == nil {
-			return zero, turnError(ctx, "the same instance")
+			return zero, queueError(ctx, "the same instance")
 		}
 		defer release()
 	}
@@ -224,20 +224,20 @@ func retryOvertaken[T any](ctx context.Context, e *Engine, p Principal, m *mutat
 		if !errors.Is(err, store.ErrConflict) {
 			return out, err
 		}
-		if !m.countLost() || bounded.Err() != nil {
+		if !m.countConflict() || bounded.Err() != nil {
 			return zero, e.conflictFor(ctx, p, err)
 		}
 	}
 }
 
-// countLost counts an attempt that was overtaken, and reports whether another one makes sense.
-func (m *mutation) countLost() (retry bool) {
-	m.lost++
-	return !m.over && m.lost < mostTries && m.asked < mostModelTries
+// countConflict counts an attempt that was overtaken, and reports whether another one makes sense.
+func (m *mutation) countConflict() (retry bool) {
+	m.conflicts++
+	return !m.isFinal && m.conflicts < maxTries && m.modelTries < maxModelTries
 }
 
-// turnError returns the error for a request that waited too long in line, or whose caller left.
-func turnError(ctx context.Context, about string) error {
+// queueError returns the error for a request that waited too long in line, or whose caller left.
+func queueError(ctx context.Context, about string) error {
 	if ctx.Err() != nil {
 		return judgeError(ctx.Err())
 	}

@@ -39,8 +39,8 @@ func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (inst
 	return instance{Instance: inst, definition: l, by: p}, err
 }
 
-// see is loadInstance for a caller that only reads.
-func (e *Engine) see(ctx context.Context, p Principal, id string) (instance, error) {
+// loadForRead is loadInstance for a caller that only reads.
+func (e *Engine) loadForRead(ctx context.Context, p Principal, id string) (instance, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return instance{}, err
 	}
@@ -70,45 +70,45 @@ func (lib *library) loadPinned(ctx context.Context, inst record.Instance) (defin
 	return l, err
 }
 
-// mayMove rejects moves under an agent's rules after an operator has taken over the workflow's name: a reader
+// checkNotTakenOver rejects moves under an agent's rules after an operator has taken over the workflow's name: a reader
 // of the name must know whose rules were applied. It also rejects moves of instances whose sensitive values
 // were destroyed, and moves of a recorder's instances.
-func (i instance) mayMove() error {
+func (i instance) checkNotTakenOver() error {
 	switch {
 	case i.IsDestroyed():
-		return valuesDestroyed().at(i.position())
+		return valuesDestroyed().withPosition(i.position())
 	case !i.takenOver:
-		return refuseRecord(i.definition, "move its instance")
+		return rejectRecorderMade(i.definition, "move its instance")
 	}
 	return newError(CodeDefinitionTakenOver, "",
 		"The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", i.Workflow, i.Version).
-		hint("Cancel the instance and start a new one, or ask an operator to migrate it.").at(i.position())
+		withHint("Cancel the instance and start a new one, or ask an operator to migrate it.").withPosition(i.position())
 }
 
-// mostNext limits how many next actions a position describes.
-const mostNext = 8
+// maxDescribed limits how many next actions a position describes.
+const maxDescribed = 8
 
 // position returns the position of an instance, with a description of the next actions.
 func (i instance) position() Position {
-	pos := i.place()
+	pos := i.positionWithoutActions()
 	if i.Context == nil { // it is no longer known
 		return pos
 	}
-	first := pos.NextActions[:min(len(pos.NextActions), mostNext)]
+	first := pos.NextActions[:min(len(pos.NextActions), maxDescribed)]
 	pos.Next = i.def.DescribeActions(pos.State, first, i.Context, i.overlays)
 	pos.MoreActions = len(pos.NextActions) - len(first)
 	return pos
 }
 
-// place returns a position without a description of the next actions.
-func (i instance) place() Position {
+// positionWithoutActions returns a position without a description of the next actions.
+func (i instance) positionWithoutActions() Position {
 	pos := Position{
 		ID: i.ID, Workflow: i.Workflow, Version: i.Version, DefinitionOwner: definitionOwner(i.stored, i.by), State: i.State,
 		NextActions: []string{}, Status: i.Status, Complete: i.Status == record.Complete,
 		Revision: i.Revision, Seq: i.Seq,
 	}
 	if i.Status == record.Running && !i.takenOver && !i.Facts.HasOpenCall() {
-		pos.NextActions = append(pos.NextActions, i.gates.leaveOut(i.Workflow, i.def.NextActions(i.State, string(i.by.Role)))...)
+		pos.NextActions = append(pos.NextActions, i.gates.withoutGated(i.Workflow, i.def.NextActions(i.State, string(i.by.Role)))...)
 		if i.gates.next != nil {
 			pos.NextTools = i.gates.next(i.by, pos)
 		}
@@ -131,8 +131,8 @@ type gates struct {
 	next        func(Principal, Position) []string
 }
 
-// leaveOut returns the actions without those that only a gate performs.
-func (g gates) leaveOut(workflow string, actions []string) []string {
+// withoutGated returns the actions without those that only a gate performs.
+func (g gates) withoutGated(workflow string, actions []string) []string {
 	if g.performedBy == nil {
 		return actions
 	}

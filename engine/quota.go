@@ -10,7 +10,7 @@ import (
 )
 
 // resetKinds lists the kinds of events that may reset the event quotas of an instance: see resetsQuota.
-var resetKinds = slices.DeleteFunc(record.RevisingKinds(), func(k record.Kind) bool { return k == record.Cancelling })
+var resetKinds = slices.DeleteFunc(record.RevisingKinds(), func(k record.Kind) bool { return k == record.KindCancelled })
 
 // resetsQuota reports whether an event of one of resetKinds restarts the event quotas of all principals. A
 // rollback, undo or redo resets them only if an operator made it, because others could repeat it forever.
@@ -36,7 +36,7 @@ func (e *Engine) checkEventQuota(ctx context.Context, inst instance) error {
 	}
 	return newError(CodeTooManyEvents, "",
 		"%d refusals and other events of yours were recorded since the last move of this instance, which is the limit; no more are judged or recorded.", n).
-		hint("Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.").at(inst.position())
+		withHint("Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.").withPosition(inst.position())
 }
 
 // countEvents returns how many events of an instance a principal has caused since the last move. If a move is
@@ -47,7 +47,7 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 		return 0, nil
 	}
 	if known.of == nil {
-		from, near, err := e.lastReset(ctx, inst, int64(e.cfg.Limits.Events))
+		from, near, err := e.findLastReset(ctx, inst, int64(e.cfg.Limits.Events))
 		if err != nil {
 			return 0, err
 		}
@@ -59,7 +59,7 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 	}
 	if known.seq < inst.Seq {
 		var err error
-		if known, err = e.countOn(ctx, inst, known); err != nil {
+		if known, err = e.countNewer(ctx, inst, known); err != nil {
 			return 0, err
 		}
 		e.eventCounts.Add(inst.ID, known)
@@ -67,9 +67,9 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 	return known.of[principal], nil
 }
 
-// lastReset returns the seq of the last event of an instance that resets quotas. near reports that the
+// findLastReset returns the seq of the last event of an instance that resets quotas. near reports that the
 // event is among the last Limits.Events events; then a later event may reset them as well.
-func (past history) lastReset(ctx context.Context, inst record.Instance, window int64) (seq int64, near bool, err error) {
+func (past history) findLastReset(ctx context.Context, inst record.Instance, window int64) (seq int64, near bool, err error) {
 	// The newer half of the window nearly always contains a move. Then the older half need not be read now, and
 	// nothing is read again until half a window of events has followed.
 	lately := store.EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window/2), Kinds: resetKinds, Limit: 1}
@@ -101,8 +101,8 @@ func (past history) lastReset(ctx context.Context, inst record.Instance, window 
 	return 0, false, nil
 }
 
-// countOn adds the events after those that were already counted.
-func (past history) countOn(ctx context.Context, inst record.Instance, known eventCount) (eventCount, error) {
+// countNewer adds the events after those that were already counted.
+func (past history) countNewer(ctx context.Context, inst record.Instance, known eventCount) (eventCount, error) {
 	out := eventCount{reset: known.reset, seq: inst.Seq, of: maps.Clone(known.of)}
 	if out.of == nil {
 		out.of = map[string]int{}
@@ -113,7 +113,7 @@ func (past history) countOn(ctx context.Context, inst record.Instance, known eve
 			return eventCount{}, StoreError("read the history", err)
 		case ev.Seq > inst.Seq:
 			return out, nil
-		case ev.Kind.Revises() && ev.Kind != record.Cancelling && resetsQuota(ev):
+		case ev.Kind.Revises() && ev.Kind != record.KindCancelled && resetsQuota(ev):
 			clear(out.of)
 			out.reset = ev.Seq
 		default:
@@ -131,6 +131,6 @@ type eventCount struct {
 	of    map[string]int // must not be written once it is cached; nil if nothing was counted
 }
 
-// mostEventCounts limits the number of instances whose counts are cached. Only instances with many events
+// maxEventCounts limits the number of instances whose counts are cached. Only instances with many events
 // since their last move are counted.
-const mostEventCounts = 1000
+const maxEventCounts = 1000

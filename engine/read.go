@@ -20,7 +20,7 @@ func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResu
 }
 
 func (e *Engine) currentStatus(ctx context.Context, inst instance) (StatusResult, error) {
-	doc, err := inst.shownContext()
+	doc, err := inst.visibleContext()
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -37,12 +37,12 @@ func (e *Engine) currentStatus(ctx context.Context, inst instance) (StatusResult
 	}
 	return StatusResult{
 		Position: pos, Context: doc, Owner: inst.Owner, Visited: append([]string{}, inst.Facts.Visited...),
-		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: warnUnserved(e.cfg.Models, inst.def, inst.overlays),
+		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: warnMissingModels(e.cfg.Models, inst.def, inst.overlays),
 		Reviews: reviews, Calls: summarizeCalls(inst.Instance),
 	}, nil
 }
 
-func warnUnserved(models []string, d *workflow.Definition, overlays []workflow.Overlay) []string {
+func warnMissingModels(models []string, d *workflow.Definition, overlays []workflow.Overlay) []string {
 	const then = "onJudgeUnavailable decides the moves that need it."
 	asked := d.RequiredModels(overlays)
 	if len(asked) > 0 && len(models) == 0 {
@@ -61,7 +61,7 @@ func warnUnserved(models []string, d *workflow.Definition, overlays []workflow.O
 // caller may request an action there. Use it before calling a tool that belongs to those states. It judges
 // nothing.
 func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequest) (CanExecuteResult, error) {
-	inst, err := e.see(ctx, p, req.ID)
+	inst, err := e.loadForRead(ctx, p, req.ID)
 	if err != nil {
 		return CanExecuteResult{}, err
 	}
@@ -78,7 +78,7 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequ
 	if req.Action != "" {
 		var states []string
 		illegal, states = inst.def.CheckLegality(workflow.CaseInput{
-			State: inst.State, Action: req.Action, Ended: howEnded(inst.Instance), Facts: inst.Facts, Principal: p.ID, Role: string(p.Role),
+			State: inst.State, Action: req.Action, Ended: describeEnd(inst.Instance), Facts: inst.Facts, Principal: p.ID, Role: string(p.Role),
 		})
 		if len(req.States) == 0 {
 			out.Required = append([]string{}, states...)
@@ -103,7 +103,7 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequ
 
 func unknownState(path, name string, d *workflow.Definition) error {
 	return newError(CodeInvalidArgument, path, "The workflow %q has no state %q%s", d.Name, name, suggestNearest(name, d.StateNames)).
-		hint("Its states: " + strings.Join(d.StateNames, ", ") + ".")
+		withHint("Its states: " + strings.Join(d.StateNames, ", ") + ".")
 }
 
 // decisionKinds are the kinds of events that carry a decision.
@@ -111,10 +111,10 @@ var decisionKinds = []record.Kind{record.Started, record.Advanced, record.Refuse
 
 // Page sizes of History and Instances.
 const (
-	historyPage   = 100
-	historyMost   = 1000
-	instancesPage = 50
-	instancesMost = 500
+	defaultHistoryPage   = 100
+	maxHistoryPage       = 1000
+	defaultInstancesPage = 50
+	maxInstancesPage     = 500
 )
 
 // History returns the decisions of an instance, oldest first, with pre-checks flagged. For all callers,
@@ -133,7 +133,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 // ReadWholeHistory returns everything that History returns page by page, for callers who know that it is
 // short. On a busy machine pages end early, however few decisions there are.
 func ReadWholeHistory(ctx context.Context, e *Engine, p Principal, id string) (all []HistoryEntry, _ error) {
-	for req := (HistoryRequest{ID: id, Limit: historyMost}); ; {
+	for req := (HistoryRequest{ID: id, Limit: maxHistoryPage}); ; {
 		page, err := e.History(ctx, p, req)
 		if err != nil {
 			return nil, err
@@ -157,11 +157,11 @@ type pastPage[V any] struct {
 func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryRequest, kinds []record.Kind,
 	render func(context.Context, *view, record.Event) (V, error),
 ) (out pastPage[V], _ error) {
-	inst, err := e.see(ctx, p, req.ID)
+	inst, err := e.loadForRead(ctx, p, req.ID)
 	if err != nil {
 		return out, err
 	}
-	limit, err := pageSize(req.Limit, historyPage, historyMost)
+	limit, err := pageSize(req.Limit, defaultHistoryPage, maxHistoryPage)
 	if err != nil {
 		return out, err
 	}
@@ -242,7 +242,7 @@ func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []Op
 
 // Instances lists the instances that the caller may see, newest first.
 func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesRequest) (InstancesResult, error) {
-	ctx, read, err := e.beginList(ctx, p, req.Limit, instancesPage, instancesMost)
+	ctx, read, err := e.beginList(ctx, p, req.Limit, defaultInstancesPage, maxInstancesPage)
 	if err != nil {
 		return InstancesResult{}, err
 	}
@@ -259,12 +259,12 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 	out := InstancesResult{Instances: []InstanceSummary{}}
 	versions := map[definitionKey]definition{}
 	looked := ""
-	list := func(of part) iter.Seq2[record.Instance, error] {
+	list := func(of listPart) iter.Seq2[record.Instance, error] {
 		q := q
 		q.Workflow, q.Owner = of.workflow, of.owner
 		return e.cfg.Store.Instances(ctx, q)
 	}
-	for inst, err := range yielding(ctx, read.BulkRead, "list the instances", mergeParts(read.sees.split(req.Workflow, ""), list, newestFirst)) {
+	for inst, err := range withYield(ctx, read.BulkRead, "list the instances", mergeParts(read.sight.listParts(req.Workflow, ""), list, newestFirst)) {
 		if err != nil {
 			return InstancesResult{}, err
 		}
@@ -285,7 +285,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 			versions[definitionKey{inst.Workflow, inst.Version}] = l
 		}
 		out.Instances = append(out.Instances, InstanceSummary{
-			Position: instance{Instance: inst, definition: l, by: p}.place(), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
+			Position: instance{Instance: inst, definition: l, by: p}.positionWithoutActions(), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
 		})
 	}
 	out.Count = len(out.Instances)

@@ -37,16 +37,16 @@ func newRecorder(id string) Principal { return Principal{ID: id, Role: workflow.
 
 func isRecorder(id string) bool { return recorders[id] != "" }
 
-// isRecord reports whether a recorder made the definition.
-func (l definition) isRecord() bool { return l.stored.Operator && isRecorder(l.stored.Owner) }
+// isRecorderMade reports whether a recorder made the definition.
+func (d definition) isRecorderMade() bool { return d.stored.Operator && isRecorder(d.stored.Owner) }
 
-// refuseRecord rejects operations on a recorder's workflow that only the recorder may perform.
-func refuseRecord(l definition, verb string) error {
-	if !l.isRecord() {
+// rejectRecorderMade rejects operations on a recorder's workflow that only the recorder may perform.
+func rejectRecorderMade(l definition, verb string) error {
+	if !l.isRecorderMade() {
 		return nil
 	}
 	return newError(CodeForbidden, "", "The workflow %q is the record of runs: only a run of it may %s.", l.stored.Name, verb).
-		hint("Start, cancel or redrive the run itself.")
+		withHint("Start, cancel or redrive the run itself.")
 }
 
 // RunRequest begins the record of a run.
@@ -63,39 +63,39 @@ func RunInstance(run string) string { return "wf-" + run }
 
 // BeginRun starts the instance that records a run. It is idempotent. The run acts for p, which owns the
 // instance.
-func (e *Recorder) BeginRun(ctx context.Context, p Principal, req RunRequest) error {
+func (r *Recorder) BeginRun(ctx context.Context, p Principal, req RunRequest) error {
 	if err := Authorize(p, RightStart); err != nil {
 		return err
 	}
-	known, err := e.findRun(ctx, p, req)
+	known, err := r.findRun(ctx, p, req)
 	if known || err != nil {
 		return err
 	}
-	read, err := readDocument("input", req.Context, e.cfg.Limits.Data)
+	read, err := readDocument("input", req.Context, r.cfg.Limits.Data)
 	if err != nil {
 		return err
 	}
-	by := Principal{ID: e.by.ID, Role: RoleOperator}
-	defined, err := e.define(ctx, by, DefineRequest{Source: req.Workflow, Name: req.Workflow, Document: req.Definition})
+	by := Principal{ID: r.by.ID, Role: RoleOperator}
+	defined, err := r.define(ctx, by, DefineRequest{Source: req.Workflow, Name: req.Workflow, Document: req.Definition})
 	if err != nil {
 		return err
 	}
 	inst := instance{by: p}
-	if inst.definition, err = e.loadDefinition(ctx, defined.Name, defined.Version); err != nil {
+	if inst.definition, err = r.loadDefinition(ctx, defined.Name, defined.Version); err != nil {
 		return err
 	}
 	inst.Instance = newRecord(RunInstance(req.Run), p, inst.stored)
-	c, err := e.startCase(inst, read)
+	c, err := r.startCase(inst, read)
 	if err != nil {
 		return err
 	}
-	v, err := e.decideByRules(ctx, &c, p)
+	v, err := r.decideByRules(ctx, &c, p)
 	if err != nil {
 		return err
 	}
-	_, err = e.commitStart(ctx, judgement{instance: inst, question: c, verdict: v}, "")
+	_, err = r.commitStart(ctx, judgement{instance: inst, question: c, verdict: v}, "")
 	if errors.Is(err, store.ErrConflict) { // another process was faster
-		_, err = e.findRun(ctx, p, req)
+		_, err = r.findRun(ctx, p, req)
 	}
 	return err
 }
@@ -109,14 +109,14 @@ func (past history) findRun(ctx context.Context, p Principal, req RunRequest) (b
 	case err != nil:
 		return false, StoreError("load the run", err)
 	case inst.Workflow != req.Workflow || inst.Owner != p.ID:
-		return false, newError(CodeKeyReused, "/run", "The id %q belongs to another run.", req.Run).hint("Use a new id for a new run.")
+		return false, newError(CodeKeyReused, "/run", "The id %q belongs to another run.", req.Run).withHint("Use a new id for a new run.")
 	}
 	return true, nil
 }
 
 // decideByRules asks only the layers that need no model, because the run's actions have already happened.
 func (e *Engine) decideByRules(ctx context.Context, c *judge.Case, p Principal) (judge.Verdict, error) {
-	leaveModel(c, p)
+	skipModel(c, p)
 	v, err := e.cfg.Judge.Decide(ctx, *c)
 	switch {
 	case err != nil:
@@ -141,18 +141,18 @@ type StepRecord struct {
 
 // RecordStep records the outcome of a step. The error has CodeInstanceEnded if the record has ended; then
 // the run has to end as well.
-func (e *Recorder) RecordStep(ctx context.Context, req StepRecord) error {
+func (r *Recorder) RecordStep(ctx context.Context, req StepRecord) error {
 	var data document.JSON
 	m := mutation{
-		id: RunInstance(req.Run), scope: RightAdvance, key: req.Key, verb: "moved", running: true,
-		says:  func() []string { return []string{req.Action} },
-		check: func() (err error) { data, err = readDocument("data", req.Data, e.cfg.Limits.Data); return err },
-		load:  func(ctx context.Context, inst *instance) error { return e.loadRun(ctx, inst, req.Run) },
+		id: RunInstance(req.Run), scope: RightAdvance, key: req.Key, verb: "moved", requiresRunning: true,
+		content: func() []string { return []string{req.Action} },
+		check:   func() (err error) { data, err = readDocument("data", req.Data, r.cfg.Limits.Data); return err },
+		load:    func(ctx context.Context, inst *instance) error { return r.loadRun(ctx, inst, req.Run) },
 	}
 	replay := func(context.Context, instance, record.Event) (struct{}, error) { return struct{}{}, nil }
 	for {
-		_, err := mutate(ctx, e.Engine, e.by, m, func(ctx context.Context, inst *instance) (struct{}, error) {
-			return struct{}{}, e.recordStep(ctx, inst, req, data)
+		_, err := mutate(ctx, r.Engine, r.by, m, func(ctx context.Context, inst *instance) (struct{}, error) {
+			return struct{}{}, r.recordStep(ctx, inst, req, data)
 		}, replay)
 		if !errors.Is(err, store.ErrConflict) || ctx.Err() != nil {
 			return err
@@ -160,30 +160,30 @@ func (e *Recorder) RecordStep(ctx context.Context, req StepRecord) error {
 	}
 }
 
-func (e *Recorder) recordStep(ctx context.Context, inst *instance, req StepRecord, data document.JSON) error {
-	if err := e.settleOverdueOf(ctx, inst); err != nil { // the review of an open question must be opened first
+func (r *Recorder) recordStep(ctx context.Context, inst *instance, req StepRecord, data document.JSON) error {
+	if err := r.settleOverdueOf(ctx, inst); err != nil { // the review of an open question must be opened first
 		return err
 	}
-	ev, err := e.judgeStep(ctx, *inst, req.Action, data)
+	ev, err := r.judgeStep(ctx, *inst, req.Action, data)
 	if err != nil {
 		return err
 	}
 	do := change{event: ev, exempt: true}
 	if ev.Status != record.Running {
 		why := cmp.Or(req.Why, fmt.Sprintf("The run ended: %s.", inst.def.States[ev.To].Outcome))
-		if err := e.closeQuestions(ctx, *inst, &do, inst.maskWords(data.Raw()).scrubText(why)); err != nil {
+		if err := r.closeQuestions(ctx, *inst, &do, inst.maskWords(data.Raw()).scrubText(why)); err != nil {
 			return err
 		}
 	}
-	_, err = e.commit(ctx, *inst, do)
+	_, err = r.commit(ctx, *inst, do)
 	return err
 }
 
 // closeQuestions closes the reviews that a run waited for when the run ends: their answers are no longer
 // needed.
-func (e *Recorder) closeQuestions(ctx context.Context, inst instance, do *change, why string) error {
+func (r *Recorder) closeQuestions(ctx context.Context, inst instance, do *change, why string) error {
 	for _, asked := range inst.Facts.Calls {
-		row, err := e.findReview(ctx, asked.Review)
+		row, err := r.findReview(ctx, asked.Review)
 		switch {
 		case errors.Is(err, store.ErrNotFound): // a repair may have lost it
 			row = store.Review{ID: asked.Review, Instance: inst.ID, Workflow: inst.Workflow}
@@ -191,45 +191,45 @@ func (e *Recorder) closeQuestions(ctx context.Context, inst instance, do *change
 			return StoreError("read the review", err)
 		}
 		end := record.Review{ID: asked.Review, Status: record.ReviewStale, Reason: why}
-		ev := e.newEvent(e.by, record.Settled)
+		ev := r.newEvent(r.by, record.Settled)
 		ev.Action, ev.Review, ev.Call = row.Action, &end, &record.Call{ID: asked.ID, Gate: asked.Gate, Outcome: CallError}
-		do.with, do.rows = append(do.with, ev), append(do.rows, closeRow(row, end, ev))
+		do.followUps, do.otherReviews = append(do.followUps, ev), append(do.otherReviews, closeRow(row, end, ev))
 	}
 	return nil
 }
 
 // ListOpenRuns returns the ids of the runs whose records have not ended, newest first.
-func (e *Recorder) ListOpenRuns(ctx context.Context) ([]string, error) {
+func (r *Recorder) ListOpenRuns(ctx context.Context) ([]string, error) {
 	var runs []string
-	for inst, err := range e.cfg.Store.Instances(ctx, store.InstanceQuery{Status: record.Running}) {
+	for inst, err := range r.cfg.Store.Instances(ctx, store.InstanceQuery{Status: record.Running}) {
 		if err != nil {
 			return nil, StoreError("list the runs", err)
 		}
-		if !strings.HasPrefix(inst.Workflow, recorders[e.by.ID]) {
+		if !strings.HasPrefix(inst.Workflow, recorders[r.by.ID]) {
 			continue
 		}
-		switch l, err := e.loadPinned(ctx, inst); {
+		switch l, err := r.loadPinned(ctx, inst); {
 		case err != nil:
 			return nil, err
-		case l.isRecord():
+		case l.isRecorderMade():
 			runs = append(runs, strings.TrimPrefix(inst.ID, RunInstance("")))
 		}
 	}
 	return runs, nil
 }
 
-func (e *Recorder) loadRun(ctx context.Context, inst *instance, run string) (err error) {
-	if inst.Instance, err = e.load(ctx, RunInstance(run)); errors.Is(err, store.ErrNotFound) {
+func (r *Recorder) loadRun(ctx context.Context, inst *instance, run string) (err error) {
+	if inst.Instance, err = r.load(ctx, RunInstance(run)); errors.Is(err, store.ErrNotFound) {
 		return UnknownInstance(RunInstance(run))
 	} else if err != nil {
 		return StoreError("load the run", err)
 	}
-	inst.definition, err = e.loadPinned(ctx, inst.Instance)
+	inst.definition, err = r.loadPinned(ctx, inst.Instance)
 	switch {
 	case err != nil:
 		return err
-	case !inst.isRecord(): // the caller chooses the id of a run, so it may name another instance
-		return newError(CodeKeyReused, "/run", "The instance %q is not the record of a run.", inst.ID).hint("Use a new id for a new run.")
+	case !inst.isRecorderMade(): // the caller chooses the id of a run, so it may name another instance
+		return newError(CodeKeyReused, "/run", "The instance %q is not the record of a run.", inst.ID).withHint("Use a new id for a new run.")
 	case inst.IsDestroyed():
 		return valuesDestroyed()
 	}
@@ -251,8 +251,8 @@ func (e *Engine) judgeStep(ctx context.Context, inst instance, action string, da
 }
 
 // DigestStep returns the keyed digest of an output that is too long to be recorded.
-func (e *Recorder) DigestStep(owner, workflow string, output []byte) string {
-	return e.cfg.Digester.DigestIn(scopeOf(purposeCall, owner, workflow), output)
+func (r *Recorder) DigestStep(owner, workflow string, output []byte) string {
+	return r.cfg.Digester.DigestIn(scopeOf(purposeCall, owner, workflow), output)
 }
 
 // StepQuestion asks a person for the outcome of a step's call, or for the input that its server requires.
@@ -279,24 +279,24 @@ const GiveUp = record.GiveUp
 
 // AskStep opens a review of the outcome of a step's call and returns its id. It is idempotent. Once a
 // person has answered, it returns the answer instead.
-func (e *Recorder) AskStep(ctx context.Context, q StepQuestion) (review string, a *StepAnswer, err error) {
+func (r *Recorder) AskStep(ctx context.Context, q StepQuestion) (review string, a *StepAnswer, err error) {
 	prefix := store.StepCall
 	if q.Input {
 		prefix = store.InputCall
 	}
 	id := prefix + digestParts(q.Run, q.Key)[:32]
-	if a, err := e.findStepAnswer(ctx, q.Run, id); a != nil || err != nil {
+	if a, err := r.findStepAnswer(ctx, q.Run, id); a != nil || err != nil {
 		return "", a, err
 	}
 	for ctx.Err() == nil {
-		inst := instance{by: e.by}
-		if err := e.loadRun(ctx, &inst, q.Run); err != nil {
+		inst := instance{by: r.by}
+		if err := r.loadRun(ctx, &inst, q.Run); err != nil {
 			return "", nil, err
 		}
 		if inst.Status != record.Running {
 			return "", nil, inst.hasEnded("moved")
 		}
-		if err := e.settleOverdueOf(ctx, &inst); err != nil { // this opens the review
+		if err := r.settleOverdueOf(ctx, &inst); err != nil { // this opens the review
 			return "", nil, err
 		}
 		for _, c := range inst.Facts.Calls {
@@ -304,13 +304,13 @@ func (e *Recorder) AskStep(ctx context.Context, q StepQuestion) (review string, 
 				return c.Review, nil, nil
 			}
 		}
-		ev := e.newEvent(q.Principal, record.Called)
+		ev := r.newEvent(q.Principal, record.Called)
 		ev.Action = q.Step
 		ev.Call = &record.Call{
 			ID: id, Gate: fmt.Sprintf("%s/%s (%s)", q.Server, q.Tool, q.Key), Upstream: q.Server, Tool: q.Tool,
-			Arguments: e.DigestStep(inst.Owner, inst.Workflow, q.Arguments), Deadline: ev.Time,
+			Arguments: r.DigestStep(inst.Owner, inst.Workflow, q.Arguments), Deadline: ev.Time,
 		}
-		if _, err := e.commit(ctx, inst, change{event: ev, exempt: true}); err != nil && !errors.Is(err, store.ErrConflict) {
+		if _, err := r.commit(ctx, inst, change{event: ev, exempt: true}); err != nil && !errors.Is(err, store.ErrConflict) {
 			return "", nil, err
 		}
 	}
@@ -318,13 +318,13 @@ func (e *Recorder) AskStep(ctx context.Context, q StepQuestion) (review string, 
 }
 
 // findStepAnswer returns a person's answer about a call, nil if there is none.
-func (e *Recorder) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
-	ev, err := e.cfg.Store.ByKey(ctx, scopeKey(e.by, RightResolve, RunInstance(run), call))
+func (r *Recorder) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
+	ev, err := r.cfg.Store.ByKey(ctx, scopeKey(r.by, RightResolve, RunInstance(run), call))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil //nolint:nilnil // there is no answer yet
 	}
 	if err == nil {
-		ev, _, err = e.values.OpenEvent(ctx, ev)
+		ev, _, err = r.values.OpenEvent(ctx, ev)
 	}
 	if err != nil {
 		return nil, StoreError("read the answer", err)
@@ -383,17 +383,17 @@ func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.Op
 	ev := e.newEvent(r.by, record.Settled)
 	ev.Action, ev.Review = called.Action, &end
 	ev.Call = &record.Call{ID: open.ID, Gate: open.Gate, Outcome: outcome}
-	do := change{event: ev, exempt: true, end: end, rows: []store.Review{closeRow(r.row, end, ev)}}
+	do := change{event: ev, exempt: true, end: end, otherReviews: []store.Review{closeRow(r.row, end, ev)}}
 	if r.Status == record.Running {
 		move, err := e.judgeStep(ctx, r.instance, actionAnswer, data)
 		if err != nil {
 			return ResolveResult{}, err
 		}
 		move.Key = &record.Key{Scope: scopeKey(newRecorder(r.stored.Owner), RightResolve, r.ID, open.ID), Request: e.cfg.Digester.Digest([]byte(open.ID))}
-		do.with = []record.Event{move}
+		do.followUps = []record.Event{move}
 	}
 	out, err := e.commitReview(ctx, r, do, message)
-	out.Applied = err == nil && len(do.with) > 0
+	out.Applied = err == nil && len(do.followUps) > 0
 	return out, err
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// mostRejections limits how many rejected reviews of an instance are compared with a request, newest
+// maxRejections limits how many rejected reviews of an instance are compared with a request, newest
 // first: each comparison loads the event that opened the review.
-const mostRejections = 10
+const maxRejections = 10
 
 func isRejected(row store.Review) bool {
 	return row.Status == record.ReviewResolved && row.Resolution == judge.Reject && row.Call == ""
@@ -29,7 +29,7 @@ func (past history) findRejections(ctx context.Context, inst record.Instance) ([
 		if err != nil {
 			return nil, StoreError("list the reviews", err)
 		}
-		if isAtIssue(row, inst) {
+		if isRejectionCurrent(row, inst) {
 			out = append(out, row)
 		}
 	}
@@ -51,7 +51,7 @@ func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case,
 	rows = slices.DeleteFunc(rows, func(row store.Review) bool {
 		return row.Principal != inst.by.ID || row.Action != c.Action || row.DefinitionHash != inst.DefinitionHash
 	})
-	for _, row := range rows[:min(len(rows), mostRejections)] {
+	for _, row := range rows[:min(len(rows), maxRejections)] {
 		asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 		switch {
 		case CodeOf(err) == CodeUnknownReview: // the opening event was removed
@@ -60,7 +60,7 @@ func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case,
 			return nil, err
 		}
 		scope := contextScope(inst.Owner, inst.Workflow)
-		if !call.isAbout(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(maskForRecord(e.cfg.Digester, inst.Owner, inst.def, c.Data)) ||
+		if !call.matches(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(maskForRecord(e.cfg.Digester, inst.Owner, inst.def, c.Data)) ||
 			!e.cfg.Digester.Matches(asked.Decision.ContextDigest, scope, c.Context.Raw()) {
 			continue
 		}
@@ -91,14 +91,14 @@ func (e *Engine) appendRejections(ctx context.Context, inst instance, reviews []
 	return reviews, nil
 }
 
-// isAtIssue reports whether a rejected review still applies: its instance must still be in that state. The
+// isRejectionCurrent reports whether a rejected review still applies: its instance must still be in that state. The
 // rejection of a stop applies only until the next move, even if the instance returns to the state.
-func isAtIssue(row store.Review, inst record.Instance) bool {
+func isRejectionCurrent(row store.Review, inst record.Instance) bool {
 	return isRejected(row) && inst.Status == record.Running && inst.State == row.From && (!row.IsStop() || row.Revision == inst.Revision)
 }
 
-// isStillAtIssue is isAtIssue for callers that have not loaded the instance.
-func (past history) isStillAtIssue(ctx context.Context, row store.Review) (bool, error) {
+// isReviewCurrent is isRejectionCurrent for callers that have not loaded the instance.
+func (past history) isReviewCurrent(ctx context.Context, row store.Review) (bool, error) {
 	if !isRejected(row) {
 		return false, nil
 	}
@@ -109,18 +109,18 @@ func (past history) isStillAtIssue(ctx context.Context, row store.Review) (bool,
 	case err != nil:
 		return false, StoreError("load the instance", err)
 	}
-	return isAtIssue(row, inst), nil
+	return isRejectionCurrent(row, inst), nil
 }
 
 // repeatRejection records a refusal that repeats a person's rejection, and returns the review.
 func (e *Engine) repeatRejection(ctx context.Context, j judgement) (AdvanceResult, error) {
 	ev := e.decisionEvent(j, record.Refused)
-	ev.Review = &record.Review{ID: j.rejected.ID, Status: record.ReviewResolved, Resolution: judge.Reject, By: j.rejected.By}
+	ev.Review = &record.Review{ID: j.rejection.ID, Status: record.ReviewResolved, Resolution: judge.Reject, By: j.rejection.By}
 	out, err := e.commitMove(ctx, j, ev, nil)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	review, err := e.newView(j.by).withInstance(j.instance).renderReview(ctx, *j.rejected)
+	review, err := e.newView(j.by).withInstance(j.instance).renderReview(ctx, *j.rejection)
 	out.Review = &review
 	return out, err
 }

@@ -10,9 +10,9 @@ import (
 
 // The minimum expected cost of a request, used until the principal has had a costlier one within the hour.
 const (
-	leastWorker = 5 * time.Millisecond
-	leastTokens = 500
-	tokenBytes  = 4
+	minWorkerCost = 5 * time.Millisecond
+	minTokenCost  = 500
+	tokenBytes    = 4
 )
 
 // reserve sets aside the expected cost of a request, so that concurrent requests spend no more than sequential
@@ -32,14 +32,14 @@ func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay fu
 	a, most := l.accountOf(p.ID), l.quotas.Load().limits()
 	var expected cost
 	if runsScripts(c) {
-		expected[budgetWorker] = max(a.dearest[budgetWorker], int64(leastWorker))
+		expected[budgetWorker] = max(a.maxCost[budgetWorker], int64(minWorkerCost))
 	}
 	if c.Rubric.Enabled && c.Rubric.UseLLM {
 		shown := len(c.Data.Raw()) + len(c.Context.Raw())
 		if c.Call != nil {
 			shown += len(c.Call.Arguments.Raw())
 		}
-		expected[budgetTokens] = max(a.dearest[budgetTokens], leastTokens+int64(shown)/tokenBytes)
+		expected[budgetTokens] = max(a.maxCost[budgetTokens], minTokenCost+int64(shown)/tokenBytes)
 	}
 	for b, n := range expected {
 		switch {
@@ -47,7 +47,7 @@ func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay fu
 		case a.spent[b] >= most[b]:
 			return nil, l.spentError(a, budget(b))
 		case a.spent[b]+a.reserved[b] >= most[b]:
-			return nil, allReserved(budget(b))
+			return nil, fullyReservedError(budget(b))
 		}
 	}
 	a.requests++
@@ -64,12 +64,12 @@ func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay fu
 		a = l.accountOf(p.ID) // begins a new hour if due
 		for b, n := range took {
 			l.spend(p.ID, a, budget(b), n)
-			a.dearest[b] = max(a.dearest[b], n)
+			a.maxCost[b] = max(a.maxCost[b], n)
 		}
 	}, nil
 }
 
-func allReserved(b budget) error {
+func fullyReservedError(b budget) error {
 	code, what := CodeWorkerTimeSpent, "sandbox time"
 	if b == budgetTokens {
 		code, what = CodeModelTokensSpent, "model tokens"
@@ -96,7 +96,7 @@ func (l *ledger) chargeEvents(events []record.Event) (refund func(), err error) 
 	last := events[len(events)-1] // the event that the request is for
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	bound := last.Role != string(RoleOperator) && last.Role != string(clock.Role)
+	bound := last.Role != string(RoleOperator) && last.Role != string(deadlinePrincipal.Role)
 	if a := l.accountOf(last.Principal); bound && a.spent[budgetBytes] >= most {
 		return nil, l.spentError(a, budgetBytes)
 	}

@@ -53,9 +53,9 @@ type ResolveResult struct {
 func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (ResolveResult, error) {
 	var r reviewCase
 	m := mutation{
-		right: RightResolve, id: req.ID, key: req.Key, once: true,
-		says:  func() []string { return []string{string(req.Decision), req.Reason, string(req.Output)} },
-		check: func() error { return e.checkResolve(&req) },
+		right: RightResolve, id: req.ID, key: req.Key, noRetry: true,
+		content: func() []string { return []string{string(req.Decision), req.Reason, string(req.Output)} },
+		check:   func() error { return e.checkResolve(&req) },
 		load: func(ctx context.Context, inst *instance) (err error) {
 			if r, err = e.loadDueReview(ctx, p, req.ID); err == nil {
 				r.request, r.req = inst.request, req
@@ -66,7 +66,7 @@ func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (
 	return mutate(ctx, e, p, m, func(ctx context.Context, _ *instance) (ResolveResult, error) {
 		out, err := e.resolve(ctx, r)
 		if errors.Is(err, errReviewClosed) || errors.Is(err, store.ErrConflict) {
-			err = e.resolvedBefore(ctx, r)
+			err = e.alreadyResolvedError(ctx, r)
 		}
 		return out, err
 	}, e.replayResolve)
@@ -94,7 +94,7 @@ type reviewCase struct {
 	row       store.Review
 	destroyed bool // sensitive values that it is about were destroyed
 	req       ResolveRequest
-	asked     record.Event // the event that opened it
+	opening   record.Event // the event that opened it
 }
 
 // loadDueReview loads a review, after expiring it if it is overdue.
@@ -125,7 +125,7 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 	case r.row.Call != "":
 		return e.resolveCall(ctx, r)
 	}
-	if r.asked, err = e.loadOpeningEvent(ctx, r.ID, r.row.Seq); err != nil {
+	if r.opening, err = e.loadOpeningEvent(ctx, r.ID, r.row.Seq); err != nil {
 		return ResolveResult{}, err
 	}
 	if err := mayResolve(r); err != nil {
@@ -139,7 +139,7 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 		return e.voidReview(ctx, r, "Sensitive values that it is about were destroyed.", nil)
 	case !r.isBound(e.cfg.Digester):
 		return e.voidReview(ctx, r, "The stored review does not match the original request; it may have been changed.", nil)
-	case r.asked.IsStop():
+	case r.opening.IsStop():
 		return e.resolveStop(ctx, r)
 	case decision == judge.Reject:
 		why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", r.req.Reason)}
@@ -147,7 +147,7 @@ func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, er
 		v.Target, v.Findings = r.row.Target, []validators.Finding{why}
 		return e.finishReview(ctx, r, newReviewEnd(r), e.newReviewDecision(r, v), "Rejected; the state stays as it is.")
 	}
-	if err := r.mayMove(); err != nil {
+	if err := r.checkNotTakenOver(); err != nil {
 		return ResolveResult{}, err
 	}
 	return e.approveReview(ctx, r)
@@ -167,7 +167,7 @@ func missingOutput(row store.Review) *Error {
 
 // mayResolve rejects principals that are involved in the move that the review is about.
 func mayResolve(r reviewCase) error {
-	p, asked := r.by, r.asked
+	p, asked := r.by, r.opening
 	forbidden := func(message string) error {
 		return &Error{Code: CodeForbidden, Message: message, Hint: "Leave it to another reviewer."}
 	}
@@ -199,12 +199,12 @@ func mayResolve(r reviewCase) error {
 // isBound reports whether a stored review matches the history: it is the review that the event opened,
 // about the present revision, with the original data.
 func (r reviewCase) isBound(keyed Digester) bool {
-	opened := r.asked.Review
+	opened := r.opening.Review
 	at := slices.IndexFunc(r.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == r.row.ID })
 	if at < 0 || opened == nil || opened.ID != r.row.ID {
 		return false
 	}
-	scope, question := bindReview(r.Instance, r.asked.Principal, r.asked.Action, r.row.Data, r.asked.Decision.Evidence, r.asked.Call)
+	scope, question := bindReview(r.Instance, r.opening.Principal, r.opening.Action, r.row.Data, r.opening.Decision.Evidence, r.opening.Call)
 	return opened.Digest == r.Facts.Reviews[at].Digest && keyed.Matches(opened.Digest, scope, question)
 }
 
@@ -226,16 +226,16 @@ func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decisi
 }
 
 func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
-	asked, inst := r.asked, r.instance
+	asked, inst := r.opening, r.instance
 	inst.by = Principal{ID: asked.Principal, Role: Role(asked.Role)}
 	c, err := e.newCase(inst, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data)})
 	if err != nil {
 		return ResolveResult{}, err
 	}
 	if asked.Call != nil {
-		leaveScripts(&c, asked.Decision.Target)
+		skipScripts(&c, asked.Decision.Target)
 	}
-	c.Digest, c.RecentEvidence, c.Caller = digestEvidence(e.cfg.Digester, inst.Instance), e.freshEvidence(r.row, asked), r.by.ID
+	c.Digest, c.RecentEvidence, c.Caller = digestEvidence(e.cfg.Digester, inst.Instance), e.findReusableEvidence(r.row, asked), r.by.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: r.by.ID, Reason: r.req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)
@@ -264,9 +264,9 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 	return e.commitReview(ctx, r, change{event: ev, resolves: &r.row, end: end, lesson: newForgiveness(c, v)}, fmt.Sprintf("Approved; %q was performed.", r.row.Action))
 }
 
-// leaveScripts removes the checks that may read a call's arguments, which are not stored. The scripts run
+// skipScripts removes the checks that may read a call's arguments, which are not stored. The scripts run
 // again when the approved call is made. target is where the action led.
-func leaveScripts(c *judge.Case, target string) {
+func skipScripts(c *judge.Case, target string) {
 	c.Checks.Validators = nil
 	at := slices.IndexFunc(c.Candidates, func(next judge.Candidate) bool { return next.Target == target })
 	if at >= 0 && len(c.Checks.Routes) > 0 {
@@ -282,10 +282,10 @@ func newForgiveness(c judge.Case, v judge.Verdict) *store.Lesson {
 	return &store.Lesson{Guard: c.Guard, Bound: judge.BoundWith(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
 }
 
-// freshEvidence returns the evidence that need not be fetched again: it is within its MaxAge and matches the
+// findReusableEvidence returns the evidence that need not be fetched again: it is within its MaxAge and matches the
 // history. Evidence about the state of files is always fetched again. So is evidence dated in the future, which
 // happens after a clock was turned back.
-func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evidence {
+func (e *Engine) findReusableEvidence(row store.Review, asked record.Event) []judge.Evidence {
 	var out []judge.Evidence
 	for _, recorded := range asked.Decision.Evidence {
 		age := e.Now().Sub(recorded.At)
@@ -329,7 +329,7 @@ func findUnavailable(before, after []judge.Evidence) (error, bool) { //nolint:re
 	for _, e := range after {
 		if had[e.Name] && e.Failure != "" {
 			return newError(CodeUnavailable, "", "The evidence %q must be fetched again but is unavailable (%s).", e.Name, e.Failure).
-				hint("The review stays open; approve it on a server that can reach the evidence sources."), true
+				withHint("The review stays open; approve it on a server that can reach the evidence sources."), true
 		}
 	}
 	return nil, false
@@ -343,7 +343,7 @@ func (e *Engine) voidReview(ctx context.Context, r reviewCase, why string, v *ju
 	var d *record.Decision
 	if v != nil {
 		d = e.newReviewDecision(r, *v)
-		d.Applied, d.Evidence = false, forEvent(v.Evidence)
+		d.Applied, d.Evidence = false, trimEvidence(v.Evidence)
 	}
 	return e.finishReview(ctx, r, record.Review{ID: r.row.ID, Status: record.ReviewStale, Reason: why}, d, "Not approved: "+why)
 }
@@ -386,8 +386,8 @@ func (e *Engine) reviewClosed(ctx context.Context, r reviewCase) error {
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
 }
 
-// resolvedBefore returns the error for a reviewer that was too late, with the present state of the review.
-func (e *Engine) resolvedBefore(ctx context.Context, r reviewCase) error {
+// alreadyResolvedError returns the error for a reviewer that was too late, with the present state of the review.
+func (e *Engine) alreadyResolvedError(ctx context.Context, r reviewCase) error {
 	now, err := e.loadReview(ctx, r.by, r.row.ID)
 	switch {
 	case err != nil:

@@ -332,13 +332,13 @@ func TestRetainLeavesEvidenceOfTampering(t *testing.T) {
 	}
 }
 
-// describeOvertaking runs a function between the check and the removal.
-type describeOvertaking struct {
+// describeConflict runs a function between the check and the removal.
+type describeConflict struct {
 	*memory.Store
 	before func()
 }
 
-func (s *describeOvertaking) Commit(ctx context.Context, c store.Commit) error {
+func (s *describeConflict) Commit(ctx context.Context, c store.Commit) error {
 	if c.Floor != nil {
 		s.before()
 	}
@@ -346,7 +346,7 @@ func (s *describeOvertaking) Commit(ctx context.Context, c store.Commit) error {
 }
 
 func TestRetainGivesWay(t *testing.T) {
-	db := &describeOvertaking{Store: memory.New()}
+	db := &describeConflict{Store: memory.New()}
 	b := newBenchOn(t, db)
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID

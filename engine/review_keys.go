@@ -37,8 +37,8 @@ func (e *Engine) joinReview(ctx context.Context, inst instance, row store.Review
 	}, nil
 }
 
-// joinNewer answers a request that was overtaken by another one with the same question.
-func (e *Engine) joinNewer(ctx context.Context, inst instance, review string) (AdvanceResult, error) {
+// joinExistingReview answers a request that was overtaken by another one with the same question.
+func (e *Engine) joinExistingReview(ctx context.Context, inst instance, review string) (AdvanceResult, error) {
 	if err := e.reload(ctx, &inst); err != nil {
 		return AdvanceResult{}, err
 	}

@@ -56,7 +56,7 @@ type ReviewView struct {
 
 // Reviews lists reviews.
 func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (ReviewsResult, error) {
-	ctx, read, err := e.beginList(ctx, p, req.Limit, instancesPage, instancesMost)
+	ctx, read, err := e.beginList(ctx, p, req.Limit, defaultInstancesPage, maxInstancesPage)
 	if err != nil {
 		return ReviewsResult{}, err
 	}
@@ -82,11 +82,11 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		q.Limit = 0
 	}
 	var rows []store.Review
-	found := e.findReviews(ctx, read.sees.split(req.Workflow, ""), q, p.ID, own && req.Status == "", limit+1)
-	for row, err := range yielding(ctx, read.BulkRead, "list the reviews", found) {
+	found := e.findReviews(ctx, read.sight.listParts(req.Workflow, ""), q, p.ID, own && req.Status == "", limit+1)
+	for row, err := range withYield(ctx, read.BulkRead, "list the reviews", found) {
 		wanted := err == nil && p.InScope(row.Workflow)
 		if wanted {
-			wanted, err = e.isAskedFor(ctx, row, req.Status, status, own)
+			wanted, err = e.hasRequestedStatus(ctx, row, req.Status, status, own)
 		}
 		if err != nil {
 			return ReviewsResult{}, err
@@ -117,14 +117,14 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	return out, nil
 }
 
-// isAskedFor reports whether a listed review has the requested status. asked is the status in the request,
+// hasRequestedStatus reports whether a listed review has the requested status. asked is the status in the request,
 // and status the one used in the store. own is set for a caller that sees only its own reviews.
-func (e *Engine) isAskedFor(ctx context.Context, row store.Review, asked string, status record.ReviewStatus, own bool) (bool, error) {
+func (e *Engine) hasRequestedStatus(ctx context.Context, row store.Review, asked string, status record.ReviewStatus, own bool) (bool, error) {
 	switch {
 	case asked == reviewRejected:
 		return isRejected(row), nil
 	case own && asked == "" && row.Status != record.ReviewOpen:
-		return e.isStillAtIssue(ctx, row)
+		return e.isReviewCurrent(ctx, row)
 	case status == record.ReviewExpired:
 		return e.summarizeReview(row).Status == status, nil
 	}
@@ -133,11 +133,11 @@ func (e *Engine) isAskedFor(ctx context.Context, row store.Review, asked string,
 
 // findReviews lists the reviews in the given parts. With atIssue, a part for all owners lists only open
 // reviews, up to limit: a rejected review concerns only the principal that asked for it.
-func (past history) findReviews(ctx context.Context, parts []part, q store.ReviewQuery, asker string, atIssue bool, limit int) iter.Seq2[store.Review, error] {
+func (past history) findReviews(ctx context.Context, parts []listPart, q store.ReviewQuery, asker string, atIssue bool, limit int) iter.Seq2[store.Review, error] {
 	if atIssue && len(parts) == 1 && parts[0].owner == "" {
-		parts = append(parts, part{parts[0].workflow, asker})
+		parts = append(parts, listPart{parts[0].workflow, asker})
 	}
-	return mergeParts(parts, func(of part) iter.Seq2[store.Review, error] {
+	return mergeParts(parts, func(of listPart) iter.Seq2[store.Review, error] {
 		q := q
 		q.Workflow, q.Principal = of.workflow, of.owner
 		if of.owner == "" && atIssue {
@@ -211,10 +211,10 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	switch {
 	case ev.IsStop():
 		out.EndedEarly, out.Data = true, emptyData
-	case row.Data != nil && inst.seesPlain():
+	case row.Data != nil && inst.seesUnmasked():
 		out.Data = row.Data
 	}
-	if out.Context, err = inst.shownContext(); err != nil {
+	if out.Context, err = inst.visibleContext(); err != nil {
 		return ReviewView{}, err
 	}
 	if seesAll(p.Role) && row.Evidence != nil {
@@ -249,7 +249,7 @@ func (e *Engine) showCallReview(ctx context.Context, at reviewCase) (ReviewView,
 		Seq: called.Seq, Time: called.Time, Kind: called.Kind, Principal: called.Principal, Role: called.Role, Action: called.Action,
 		From: called.From, To: called.To, Decision: decisionView(nil), Opinions: []Opinion{}, Tool: at.row.Tool, ReviewID: at.row.ID, Hash: called.Hash,
 	}
-	out.Context, err = at.shownContext()
+	out.Context, err = at.visibleContext()
 	return out, err
 }
 
@@ -279,7 +279,7 @@ func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (review
 
 func unknownReview(id string) error {
 	return newError(CodeUnknownReview, "/reviewId", "There is no review %.80q that you may see.", id).
-		hint("List the reviews to see their ids.").because(store.ErrNotFound)
+		withHint("List the reviews to see their ids.").withCause(store.ErrNotFound)
 }
 
 func (e *Engine) isOverdue(row store.Review) bool {
@@ -315,7 +315,7 @@ func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
 	if row.OnExpire == workflow.ExpireRaise {
 		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "It was not decided in time."}
 	}
-	_, err := e.endReview(ctx, clock, row, end)
+	_, err := e.endReview(ctx, deadlinePrincipal, row, end)
 	return err
 }
 
@@ -332,8 +332,8 @@ func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, 
 	return err == nil, err
 }
 
-// clock is the principal of actions that gavel takes when a deadline passes.
-var clock = Principal{ID: "gavel", Role: "clock"}
+// deadlinePrincipal is the principal of actions that gavel takes when a deadline passes.
+var deadlinePrincipal = Principal{ID: "gavel", Role: "clock"}
 
 // ExpireReviews expires overdue reviews, or raises them if their definition requires it, and returns how many.
 // Calling it is optional: an overdue review is treated as expired or raised even before that is recorded.
@@ -351,7 +351,7 @@ func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	done := 0
-	err := e.leadQuietly(ctx, jobReviews, func(ctx context.Context) error {
+	err := e.tryLead(ctx, jobReviews, func(ctx context.Context) error {
 		var errs []error
 		for _, row := range due { // one that cannot be ended must not hold up the others
 			if err := e.expireReview(ctx, row); err != nil {

@@ -57,14 +57,14 @@ const (
 	reviewOfInput = "input"
 )
 
-// recordedContent limits how many bytes of one piece of evidence an event keeps.
-const recordedContent = 4 << 10
+// maxRecordedContent limits how many bytes of one piece of evidence an event keeps.
+const maxRecordedContent = 4 << 10
 
-// forEvent returns evidence as events keep it. If the content is too large, only its digest remains.
-func forEvent(all []judge.Evidence) []judge.Evidence {
+// trimEvidence returns evidence as events keep it. If the content is too large, only its digest remains.
+func trimEvidence(all []judge.Evidence) []judge.Evidence {
 	out := slices.Clone(all)
 	for i := range out {
-		if len(out[i].Content) > recordedContent {
+		if len(out[i].Content) > maxRecordedContent {
 			out[i].Content = nil
 		}
 	}
@@ -88,32 +88,32 @@ func bindReview(inst record.Instance, who, action string, data json.RawMessage, 
 	return scopeOf(purposeReview, inst.Owner, inst.Workflow), []byte(digestParts(parts...))
 }
 
-// parked is a move that already waits for a person.
-type parked struct {
+// parkedMove is a move that already waits for a person.
+type parkedMove struct {
 	review store.Review
-	// unjudged is the code of a decision that waits only because no model could be asked, else "". A repeated
+	// unjudgedCode is the code of a decision that waits only because no model could be asked, else "". A repeated
 	// request is then judged again, and joins the review only if it gets the same code.
-	unjudged string
-	// reconfigured reports that it was judged with another configuration of the judge.
-	reconfigured bool
+	unjudgedCode string
+	// isReconfigured reports that it was judged with another configuration of the judge.
+	isReconfigured bool
 }
 
-// joins reports whether a request is answered with the open review of the same request. v is the present verdict, or
+// canJoin reports whether a request is answered with the open review of the same request. v is the present verdict, or
 // zero before there is one.
-func (w *parked) joins(v judge.Verdict) bool {
-	return w != nil && !w.reconfigured && w.unjudged == v.Code
+func (p *parkedMove) canJoin(v judge.Verdict) bool {
+	return p != nil && !p.isReconfigured && p.unjudgedCode == v.Code
 }
 
-func (w *parked) id() string {
-	if w == nil {
+func (p *parkedMove) id() string {
+	if p == nil {
 		return ""
 	}
-	return w.review.ID
+	return p.review.ID
 }
 
 // findParked returns the open review of a request: the same data get the same review. It first ends a review that is
 // overdue.
-func (e *Engine) findParked(ctx context.Context, inst *instance, ask workflow.CaseInput, call *gatedCall) (*parked, error) {
+func (e *Engine) findParked(ctx context.Context, inst *instance, ask workflow.CaseInput, call *gatedCall) (*parkedMove, error) {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == ask.Action })
 	if at < 0 {
 		return nil, nil //nolint:nilnil // nothing waits
@@ -136,12 +136,12 @@ func (e *Engine) findParked(ctx context.Context, inst *instance, ask workflow.Ca
 	if err != nil {
 		return nil, err
 	}
-	if !call.isAbout(asked.Call) {
+	if !call.matches(asked.Call) {
 		return nil, nil //nolint:nilnil // other arguments supersede it
 	}
-	w := &parked{review: row, reconfigured: asked.JudgeConfigHash != inst.overlaysHash}
+	w := &parkedMove{review: row, isReconfigured: asked.JudgeConfigHash != inst.overlaysHash}
 	if code := asked.Decision.Code; code == judge.CodeJudgeNotConfigured || code == judge.CodeJudgeUnavailable {
-		w.unjudged = code
+		w.unjudgedCode = code
 	}
 	return w, nil
 }
@@ -155,7 +155,7 @@ func (past history) loadOpeningEvent(ctx context.Context, instance string, seq i
 		return record.Event{}, StoreError("read the history", err)
 	case ev.Seq > seq:
 		return record.Event{}, newError(CodeUnknownReview, "", "The request of this review is no longer available: the beginning of the instance's history was removed.").
-			hint("The list of reviews still shows its result.").because(store.ErrNotFound)
+			withHint("The list of reviews still shows its result.").withCause(store.ErrNotFound)
 	case ev.Seq != seq || ev.Kind != record.Escalated:
 		return record.Event{}, InternalError("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
 	}
@@ -165,12 +165,12 @@ func (past history) loadOpeningEvent(ctx context.Context, instance string, seq i
 // parkMove opens a review of an escalated move. It refuses the move instead if too many of the principal's requests
 // already wait.
 func (e *Engine) parkMove(ctx context.Context, j judgement) (AdvanceResult, error) {
-	release, err := e.counting.lockCounts(ctx, j.by, "reviews")
+	release, err := e.startCounts.lockCounts(ctx, j.by, "reviews")
 	if err != nil {
 		return AdvanceResult{}, err
 	}
 	defer release()
-	supersedes, err := e.supersedesOwn(ctx, j.instance, j.question.Action)
+	supersedes, err := e.wouldSupersedeOwn(ctx, j.instance, j.question.Action)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -184,13 +184,13 @@ func (e *Engine) parkMove(ctx context.Context, j judgement) (AdvanceResult, erro
 	}
 	row := e.newReviewRow(j)
 	ev := e.decisionEvent(j, record.Escalated)
-	ev.Review = openedBy(row)
+	ev.Review = newOpening(row)
 	return e.commitMove(ctx, j, ev, &row)
 }
 
-// supersedesOwn reports whether a review of the action would replace one that the same principal asked for. Then the
+// wouldSupersedeOwn reports whether a review of the action would replace one that the same principal asked for. Then the
 // number of reviews does not grow.
-func (past history) supersedesOwn(ctx context.Context, inst instance, action string) (bool, error) {
+func (past history) wouldSupersedeOwn(ctx context.Context, inst instance, action string) (bool, error) {
 	for _, open := range inst.Facts.Reviews {
 		if open.Action != action {
 			continue
@@ -213,8 +213,8 @@ func (e *Engine) newOpenReview(inst instance, priority record.Priority, at time.
 	}
 }
 
-// openedBy returns the part of an event that opens a review.
-func openedBy(row store.Review) *record.Review {
+// newOpening returns the part of an event that opens a review.
+func newOpening(row store.Review) *record.Review {
 	return &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
 }
 

@@ -18,16 +18,16 @@ import (
 // returns only rules that are sealed with the key, and none while the chain is broken or ends before a
 // rule that was already seen. It is safe for concurrent use.
 type rules struct {
-	store  store.Store
-	sealer *record.RuleSealer
-	adding chan struct{} // holds one token: rules are added one at a time
-	show   bool          // return rules even if their seals are wrong
+	store         store.Store
+	sealer        *record.RuleSealer
+	addLock       chan struct{} // holds one token: rules are added one at a time
+	showUntrusted bool          // return rules even if their seals are wrong
 
-	mu       sync.Mutex
-	end      store.RuleHead // the chain was followed up to here
-	sealings int            // how often all rules were resealed
-	counts   map[string]ruleCounts
-	configs  *simplelru.LRU[string, []store.JudgeConfig] // by workflow, verified; dropped when one is added
+	mu          sync.Mutex
+	end         store.RuleHead // the chain was followed up to here
+	resealCount int            // how often all rules were resealed
+	counts      map[string]ruleCounts
+	configs     *simplelru.LRU[string, []store.JudgeConfig] // by workflow, verified; dropped when one is added
 }
 
 // ruleCounts is the state of a workflow in the chain.
@@ -38,16 +38,16 @@ type ruleCounts struct {
 	configs  int // number of revisions
 }
 
-// mostCachedConfigs limits the number of workflows whose judge configurations are cached.
-const mostCachedConfigs = 256
+// maxCachedConfigs limits the number of workflows whose judge configurations are cached.
+const maxCachedConfigs = 256
 
 func newRules(db store.Store, master []byte, show bool) *rules {
-	configs, _ := simplelru.NewLRU[string, []store.JudgeConfig](mostCachedConfigs, nil) // fails only for size 0
+	configs, _ := simplelru.NewLRU[string, []store.JudgeConfig](maxCachedConfigs, nil) // fails only for size 0
 	r := &rules{
-		store: db, sealer: record.NewRuleSealer(master), show: show, adding: make(chan struct{}, 1),
+		store: db, sealer: record.NewRuleSealer(master), showUntrusted: show, addLock: make(chan struct{}, 1),
 		counts: map[string]ruleCounts{}, configs: configs,
 	}
-	r.adding <- struct{}{}
+	r.addLock <- struct{}{}
 	return r
 }
 
@@ -55,21 +55,21 @@ func newRules(db store.Store, master []byte, show bool) *rules {
 // operator sees, names the row, because not every caller may know of the workflow.
 func untrustedRule(format string, args ...any) *Error {
 	return newError(CodeUntrustedRules, "", "A definition or judge configuration in the store differs from its sealed form.").
-		hint("Nothing was decided or recorded. Ask the operator to run gavel verify, which names the change.").because(fmt.Errorf(format, args...))
+		withHint("Nothing was decided or recorded. Ask the operator to run gavel verify, which names the change.").withCause(fmt.Errorf(format, args...))
 }
 
 // refresh follows the chain to its present end.
 func (r *rules) refresh(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		seen, sealings := r.end, r.sealings
+		seen, sealings := r.end, r.resealCount
 		r.mu.Unlock()
-		head, added, err := r.store.Rules(ctx, seen.Place)
+		head, added, err := r.store.Rules(ctx, seen.Position)
 		if err != nil {
 			return StoreError("read the chain of rules", err)
 		}
 		r.mu.Lock()
-		if sealings == r.sealings {
+		if sealings == r.resealCount {
 			defer r.mu.Unlock()
 			return r.follow(seen, head, added)
 		}
@@ -80,23 +80,23 @@ func (r *rules) refresh(ctx context.Context) error {
 // follow checks the rules that were added after the last known end. Callers must hold the lock.
 func (r *rules) follow(seen, head store.RuleHead, added []store.Rule) error {
 	switch {
-	case head.Place < seen.Place, head.Place == seen.Place && head.Hash != seen.Hash:
+	case head.Position < seen.Position, head.Position == seen.Position && head.Hash != seen.Hash:
 		return untrustedRule("the chain of rules ends at place %d with %.12q, but ended earlier at place %d with %.12q: an older store was restored, or the newest rules were removed",
-			head.Place, head.Hash, seen.Place, seen.Hash)
-	case head.Place <= r.end.Place:
+			head.Position, head.Hash, seen.Position, seen.Hash)
+	case head.Position <= r.end.Position:
 		return nil
 	}
-	from := r.end.Place // another request may have advanced it in the meantime
+	from := r.end.Position // another request may have advanced it in the meantime
 	for _, rule := range added {
-		if rule.Seal().Place <= from {
+		if rule.Seal().Position <= from {
 			continue
 		}
 		if err := r.followRule(rule); err != nil {
 			return err
 		}
 	}
-	if r.end.Place < head.Place {
-		return untrustedRule("the rules from place %d to %d are missing", r.end.Place+1, head.Place)
+	if r.end.Position < head.Position {
+		return untrustedRule("the rules from place %d to %d are missing", r.end.Position+1, head.Position)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (r *rules) loadHead(ctx context.Context) (record.Head, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return record.Head{Instance: record.RuleChain, Seq: r.end.Place, Hash: r.end.Hash}, nil
+	return record.Head{Instance: record.RuleChain, Seq: r.end.Position, Hash: r.end.Hash}, nil
 }
 
 func (r *rules) followRule(rule store.Rule) error {
@@ -139,7 +139,7 @@ func (r *rules) followRule(rule store.Rule) error {
 		of.operator = rule.Number()
 	}
 	r.counts[name] = of
-	r.end = store.RuleHead{Place: seal.Place, Hash: seal.Hash}
+	r.end = store.RuleHead{Position: seal.Position, Hash: seal.Hash}
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (r *rules) countRules(name string) ruleCounts {
 
 // loadDefinition is Store.Definition restricted to sealed definitions.
 func (r *rules) loadDefinition(ctx context.Context, name string, version int) (store.Definition, error) {
-	if r.show {
+	if r.showUntrusted {
 		return r.store.Definition(ctx, name, version) // the caller wraps the error
 	}
 	if version > 0 { // a version never changes, so its seal is sufficient
@@ -191,7 +191,7 @@ func (r *rules) loadDefinition(ctx context.Context, name string, version int) (s
 // isNewest reports whether a sealed version is the newest of its name. It reads the end of the chain but
 // no definition.
 func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, error) {
-	if r.show {
+	if r.showUntrusted {
 		return false, nil // the chain was not followed
 	}
 	if err := r.refresh(ctx); err != nil {
@@ -203,15 +203,15 @@ func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, e
 // newestVersion returns the newest version of a definition according to the chain, 0 if it is uncertain or
 // there is none. It reads no definition.
 func (r *rules) newestVersion(ctx context.Context, name string) int {
-	if r.show || r.refresh(ctx) != nil { // loadDefinition returns the cause
+	if r.showUntrusted || r.refresh(ctx) != nil { // loadDefinition returns the cause
 		return 0
 	}
 	return r.countRules(name).version
 }
 
-// newestOfOperator returns the newest version of a definition that an operator made, 0 for none.
-func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) {
-	if r.show { // the chain was not followed
+// findNewestOperatorVersion returns the newest version of a definition that an operator made, 0 for none.
+func (r *rules) findNewestOperatorVersion(ctx context.Context, name string) (int, error) {
+	if r.showUntrusted { // the chain was not followed
 		d, err := r.store.Definition(ctx, name, 0)
 		for err == nil && !d.Operator && d.Version > 1 {
 			d, err = r.store.Definition(ctx, name, d.Version-1)
@@ -227,10 +227,10 @@ func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) 
 	return r.countRules(name).operator, nil
 }
 
-// listOfOperators returns the newest operator-made version of each definition, by name. It reads no
+// listOperatorVersions returns the newest operator-made version of each definition, by name. It reads no
 // definition.
-func (r *rules) listOfOperators(ctx context.Context) (map[string]int, error) {
-	if r.show { // the chain was not followed, and nothing is decided
+func (r *rules) listOperatorVersions(ctx context.Context) (map[string]int, error) {
+	if r.showUntrusted { // the chain was not followed, and nothing is decided
 		return nil, nil
 	}
 	if err := r.refresh(ctx); err != nil {
@@ -259,7 +259,7 @@ func (r *rules) checkDefinition(d store.Definition, name string) error {
 
 // listDefinitions is Store.Definitions restricted to sealed definitions.
 func (r *rules) listDefinitions(ctx context.Context) ([]store.Definition, error) {
-	if r.show {
+	if r.showUntrusted {
 		return r.store.Definitions(ctx) // the caller wraps the error
 	}
 	for again := false; ; again = true {
@@ -278,7 +278,7 @@ func (r *rules) listDefinitions(ctx context.Context) ([]store.Definition, error)
 }
 
 func (r *rules) listNames(ctx context.Context) ([]string, error) {
-	if r.show {
+	if r.showUntrusted {
 		all, err := r.store.Definitions(ctx)
 		names := make([]string, len(all))
 		for i, d := range all {
@@ -321,7 +321,7 @@ func (r *rules) checkNewest(all []store.Definition) error {
 
 // listConfigs is Store.JudgeConfigs restricted to sealed configurations. The caller owns the result.
 func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConfig, error) {
-	if r.show {
+	if r.showUntrusted {
 		return r.store.JudgeConfigs(ctx, name) // the caller wraps the error
 	}
 	if err := r.refresh(ctx); err != nil {
@@ -380,17 +380,17 @@ func (r *rules) cacheConfigs(name string, all []store.JudgeConfig) {
 // Store.AddRule does, also if another rule was added in between.
 func (r *rules) addRule(ctx context.Context, rule store.Rule) error {
 	select {
-	case <-r.adding:
+	case <-r.addLock:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { r.adding <- struct{}{} }()
+	defer func() { r.addLock <- struct{}{} }()
 	if err := r.refresh(ctx); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	end := r.end
 	r.mu.Unlock()
-	rule.SetSeal(r.sealer.Seal(end.Place+1, end.Hash, rule.Parts()...))
+	rule.SetSeal(r.sealer.Seal(end.Position+1, end.Hash, rule.Parts()...))
 	return r.store.AddRule(ctx, rule)
 }

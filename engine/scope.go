@@ -42,22 +42,22 @@ func MatchName(pattern, name string) bool {
 	return true
 }
 
-// wholeStore lists the operations that concern an entire store. A caller whose scope is limited may not
+// storeWideRights lists the operations that concern an entire store. A caller whose scope is limited may not
 // request them.
-var wholeStore = map[Right]bool{RightImport: true, RightExport: true, RightAnchor: true, RightVerify: true, RightRetain: true}
+var storeWideRights = map[Right]bool{RightImport: true, RightExport: true, RightAnchor: true, RightVerify: true, RightRetain: true}
 
 // loadNamed is loadDefinition for a name from a caller. Definitions that the caller may not use get the same
 // error as missing ones.
 func (lib *library) loadNamed(ctx context.Context, p Principal, name string, version int) (definition, error) {
 	if !p.InScope(name) {
-		return definition{}, lib.noWorkflow(ctx, p, name, version)
+		return definition{}, lib.explainUnknownWorkflow(ctx, p, name, version)
 	}
 	l, err := lib.loadDefinition(ctx, name, version)
 	if err == nil {
-		err = lib.mayUse(ctx, p, l.stored)
+		err = lib.checkUse(ctx, p, l.stored)
 	}
 	if CodeOf(err) == CodeUnknownWorkflow {
-		return definition{}, lib.noWorkflow(ctx, p, name, version)
+		return definition{}, lib.explainUnknownWorkflow(ctx, p, name, version)
 	}
 	return l, err
 }
@@ -68,9 +68,9 @@ func canUse(p Principal, s store.Definition) bool {
 	return s.Operator || s.Owner == p.ID || seesAll(p.Role)
 }
 
-// mayUse rejects a version that belongs to another agent, unless an operator shared it or lets agents
+// checkUse rejects a version that belongs to another agent, unless an operator shared it or lets agents
 // redefine its workflow.
-func (lib *library) mayUse(ctx context.Context, p Principal, s store.Definition) error {
+func (lib *library) checkUse(ctx context.Context, p Principal, s store.Definition) error {
 	if canUse(p, s) {
 		return nil
 	}
@@ -104,22 +104,22 @@ func (lib *library) isShared(ctx context.Context, s store.Definition) (bool, err
 
 func outOfScope(p Principal, name string) error {
 	return newError(CodeForbidden, "/name", "The caller has access only to workflows named %s, not %.80q.", strings.Join(strings.Fields(p.Workflows), ", "), name).
-		hint("Use such a name, or ask an operator for another credential.")
+		withHint("Use such a name, or ask an operator for another credential.")
 }
 
-// lookAlikes replaces characters that people and models confuse with others, such as 0 and o, by one of
+// confusables replaces characters that people and models confuse with others, such as 0 and o, by one of
 // them, and drops separators. Names contain only ASCII letters, digits, dot, underscore and hyphen.
-var lookAlikes = strings.NewReplacer(
+var confusables = strings.NewReplacer(
 	"0", "o", "1", "l", "i", "l", "|", "l", "5", "s", "2", "z", "8", "b", "rn", "m", "vv", "w",
 	".", "", "_", "", "-", "",
 )
 
 // foldName returns a form that is equal for names that look alike.
-func foldName(name string) string { return lookAlikes.Replace(strings.ToLower(name)) }
+func foldName(name string) string { return confusables.Replace(strings.ToLower(name)) }
 
-// mayBeNamed rejects a name that could be mistaken for an operator's: a reader of "refund" must know whose
+// checkName rejects a name that could be mistaken for an operator's: a reader of "refund" must know whose
 // rules applied. same reports whether the identical name counts as well.
-func (lib *library) mayBeNamed(ctx context.Context, p Principal, name string, same bool) error {
+func (lib *library) checkName(ctx context.Context, p Principal, name string, same bool) error {
 	if p.Role == RoleOperator {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (lib *library) mayBeNamed(ctx context.Context, p Principal, name string, sa
 		if foldName(other) != own || other == name && !same {
 			continue
 		}
-		ofOperator, err := lib.rules.newestOfOperator(ctx, other)
+		ofOperator, err := lib.rules.findNewestOperatorVersion(ctx, other)
 		if err != nil {
 			return StoreError("read the definition", err)
 		}
@@ -144,7 +144,7 @@ func (lib *library) mayBeNamed(ctx context.Context, p Principal, name string, sa
 			shown = fmt.Sprintf("the operator's workflow %q", other)
 		}
 		return newError(CodeForbidden, "/name", "The name %q could be taken for %s.", name, shown).
-			hint("Choose a more distinct name.")
+			withHint("Choose a more distinct name.")
 	}
 	return nil
 }

@@ -52,10 +52,10 @@ func newSealedRule(r store.Rule, was record.RuleSeal) SealedRule {
 		out.Version, out.Principal, out.Operator, out.At = r.Definition.Version, r.Definition.Owner, r.Definition.Operator, r.Definition.CreatedAt
 	}
 	switch now := r.Seal(); {
-	case was.Place < 1:
+	case was.Position < 1:
 		out.Wrong = "it has no seal"
-	case was.Place != now.Place:
-		out.Wrong = fmt.Sprintf("it is at place %d instead of %d of the chain", was.Place, now.Place)
+	case was.Position != now.Position:
+		out.Wrong = fmt.Sprintf("it is at place %d instead of %d of the chain", was.Position, now.Position)
 	case was != now:
 		out.Wrong = "its seal does not match its content, place and key"
 	}
@@ -97,7 +97,7 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	var end record.RuleSeal
 	for _, rule := range all {
 		was := rule.Seal()
-		end = r.sealer.Seal(end.Place+1, end.Hash, rule.Parts()...)
+		end = r.sealer.Seal(end.Position+1, end.Hash, rule.Parts()...)
 		rule.SetSeal(end)
 		sealed := newSealedRule(rule, was)
 		if sealed.Wrong != "" {
@@ -108,12 +108,12 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	if out.Sealed == 0 || req.DryRun {
 		return out, nil
 	}
-	r.mu.Lock() // held until the old end is reset, because refresh compares with it
+	r.mu.Lock() // heldEvents until the old end is reset, because refresh compares with it
 	defer r.mu.Unlock()
 	if err := r.store.SealRules(ctx, head, all); err != nil {
 		return SealResult{}, err // the caller wraps the error
 	}
-	r.sealings++
+	r.resealCount++
 	r.end = store.RuleHead{}
 	clear(r.counts)
 	r.configs.Purge()
@@ -124,7 +124,7 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 // are always in the order of their numbers.
 func sortRules(all []store.Rule) {
 	place := func(r store.Rule) int64 {
-		if at := r.Seal().Place; at > 0 {
+		if at := r.Seal().Position; at > 0 {
 			return at
 		}
 		return math.MaxInt64

@@ -102,7 +102,7 @@ func (v *vaultFile) forge(rule store.Rule) {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	seal := record.NewRuleSealer([]byte("another key")).Seal(head.Place+1, head.Hash, rule.Parts()...)
+	seal := record.NewRuleSealer([]byte("another key")).Seal(head.Position+1, head.Hash, rule.Parts()...)
 	if d := rule.Definition; d != nil {
 		d.Seal = seal
 	} else {
@@ -367,7 +367,7 @@ func TestSealRules(t *testing.T) {
 	}
 	b.start(agent, "pay", `{}`)
 	after, _, err := b.store.Rules(t.Context(), 0)
-	if err != nil || after.Place != head.Place+1 {
+	if err != nil || after.Position != head.Position+1 {
 		t.Fatalf("from %+v to %+v, %v", head, after, err)
 	}
 	// Missing rules stay missing; the rest can be used again.
@@ -404,7 +404,7 @@ func TestSealsAreKept(t *testing.T) {
 	}
 	for _, rule := range all {
 		seal := rule.Seal()
-		if mac, err := hex.DecodeString(seal.MAC); err != nil || len(mac) != 32 || (seal.Prev == "") != (seal.Place == 1) {
+		if mac, err := hex.DecodeString(seal.MAC); err != nil || len(mac) != 32 || (seal.Prev == "") != (seal.Position == 1) {
 			t.Errorf("%s: %+v", rule, seal)
 		}
 	}

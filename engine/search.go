@@ -55,7 +55,7 @@ func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsReques
 
 // decisionsPage returns a page of decisions; hidden reports that some were omitted.
 func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRequest) (_ DecisionsResult, hidden bool, _ error) {
-	ctx, read, err := e.beginList(ctx, p, req.Limit, historyPage, historyMost)
+	ctx, read, err := e.beginList(ctx, p, req.Limit, defaultHistoryPage, maxHistoryPage)
 	if err != nil {
 		return DecisionsResult{}, false, err
 	}
@@ -70,13 +70,13 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	}
 	out := DecisionsResult{Decisions: []FoundDecision{}}
 	next := func(position int64) { out.NextCursor = strconv.FormatInt(position, 10) }
-	q.Looked = func(position int64) bool { // called even while nothing is found
+	q.OnScan = func(position int64) bool { // called even while nothing is found
 		if read.isFull() {
 			next(position)
 		}
 		return !read.isFull()
 	}
-	page, more, err := read.collectEvents(ctx, "look for decisions", e.searchScoped(ctx, read.sees, q), limit)
+	page, more, err := read.collectEvents(ctx, "look for decisions", e.searchScoped(ctx, read.sight, q), limit)
 	if err != nil {
 		return DecisionsResult{}, false, err
 	}
@@ -90,7 +90,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	}
 	for i, entry := range entries {
 		ev := page[i].Event
-		if !matchesShown(q, ev, entry) {
+		if !matchesMasked(q, ev, entry) {
 			hidden = true
 			continue
 		}
@@ -105,9 +105,9 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	return out, hidden, nil
 }
 
-// matchesShown reports whether a query also selects a decision in its masked form. Otherwise masked values
+// matchesMasked reports whether a query also selects a decision in its masked form. Otherwise masked values
 // could be found by guessing them.
-func matchesShown(q store.DecisionQuery, ev record.Event, shown HistoryEntry) bool {
+func matchesMasked(q store.DecisionQuery, ev record.Event, shown HistoryEntry) bool {
 	if q.Action != "" && shown.Action != q.Action {
 		return false
 	}
@@ -126,7 +126,7 @@ func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQ
 }
 
 func (past history) searchScoped(ctx context.Context, sees sight, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
-	parts := sees.split(q.Workflow, q.Owner)
+	parts := sees.listParts(q.Workflow, q.Owner)
 	if sees.p.Workflows == "" {
 		return past.mergeDecisions(ctx, q, parts)
 	}
@@ -189,7 +189,7 @@ func checkOneOf[T ~string](field string, value T, of []T) error {
 		return nil
 	}
 	return newError(CodeInvalidArgument, "/"+field, "There is no %s %.80q.", field, string(value)).
-		hint("It is one of " + joinWords(of) + ".")
+		withHint("It is one of " + joinWords(of) + ".")
 }
 
 func decisionCursor(text string) (int64, error) {
@@ -264,19 +264,19 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 		return StatisticsResult{}, err
 	}
 	var interrupted error
-	q.Looked = func(int64) bool { // called even while nothing is found
+	q.OnScan = func(int64) bool { // called even while nothing is found
 		interrupted = read.yield(ctx)
 		return interrupted == nil
 	}
 	t := tally{store.Tally{}}
 	out := StatisticsResult{}
-	for _, of := range read.sees.split(req.Workflow, "") {
+	for _, of := range read.sight.listParts(req.Workflow, "") {
 		q.Workflow, q.Owner = of.workflow, of.owner
-		for f, err := range yielding(ctx, read.BulkRead, "read the decisions", e.cfg.Store.Figures(ctx, q)) {
+		for f, err := range withYield(ctx, read.BulkRead, "read the decisions", e.cfg.Store.Figures(ctx, q)) {
 			if err != nil {
 				return StatisticsResult{}, err
 			}
-			if !p.InScope(f.Workflow) || of.workflow == "" && read.sees.isShared(f.Workflow) { // shared workflows have a separate part
+			if !p.InScope(f.Workflow) || of.workflow == "" && read.sight.isShared(f.Workflow) { // sharedAt workflows have a separate part
 				continue
 			}
 			n := f.Decisions + f.Prechecks

@@ -54,11 +54,11 @@ func (e *Engine) appendEvent(ctx context.Context, inst record.Instance, ev recor
 	if err != nil {
 		return record.Event{}, record.Instance{}, sealError(err)
 	}
-	if opened, same := next.OpenedLike(inst); same {
+	if opened, same := next.WithPlainContextOf(inst); same {
 		return ev, opened, nil
 	}
 	if merged != nil && workflow.MayHoldSealed(next.Context) {
-		next = next.Opened(merged, inst.IsDestroyed())
+		next = next.WithPlainContext(merged, inst.IsDestroyed())
 		e.values.Remember(next)
 		return ev, next, nil
 	}
@@ -87,17 +87,17 @@ func (e *Engine) sealRows(ctx context.Context, inst record.Instance, rows []stor
 
 func valuesDestroyed() *Error {
 	return newError(CodeValuesDestroyed, "", "Sensitive values of the instance were destroyed, so it cannot move or get new ones.").
-		hint("Start a new instance.")
+		withHint("Start a new instance.")
 }
 
 // valuesError converts an error of package values for callers; it returns nil for any other error.
 func valuesError(err error) *Error {
 	switch {
 	case errors.Is(err, values.ErrDestroyed):
-		return valuesDestroyed().because(err)
+		return valuesDestroyed().withCause(err)
 	case errors.Is(err, values.ErrUnreadable):
 		return newError(CodeValuesUnreadable, "", "A sensitive value in the store cannot be decrypted with the present key.").
-			hint("Ask the operator to check the log, which names the value, and to run gavel verify, which names the change.").because(err)
+			withHint("Ask the operator to check the log, which names the value, and to run gavel verify, which names the change.").withCause(err)
 	}
 	return nil
 }

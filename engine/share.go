@@ -8,12 +8,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// shareEvery is how often the processes over a store exchange the amounts that a principal has spent.
-const shareEvery = time.Second
+// shareInterval is how often the processes over a store exchange the amounts that a principal has spent.
+const shareInterval = time.Second
 
-// sharedPlaces divides the free starts that a process takes after a count. Otherwise, processes that count at
+// freeStartDivisor divides the free starts that a process takes after a count. Otherwise, processes that count at
 // the same time could each take all of them.
-const sharedPlaces = 8
+const freeStartDivisor = 8
 
 // spend adds n to an account; a negative n is a refund. Callers must hold the lock.
 func (l *ledger) spend(principal string, a *account, b budget, n int64) {
@@ -21,11 +21,11 @@ func (l *ledger) spend(principal string, a *account, b budget, n int64) {
 	if n == 0 || !l.quotas.Load().Shared {
 		return
 	}
-	if a.unsent[b] += n; !a.sending {
-		a.sending = true
-		time.AfterFunc(shareEvery, func() {
+	if a.unsent[b] += n; !a.isSharing {
+		a.isSharing = true
+		time.AfterFunc(shareInterval, func() {
 			l.mu.Lock()
-			a.sending, a.shared = false, time.Time{}
+			a.isSharing, a.sharedAt = false, time.Time{}
 			l.mu.Unlock()
 			_ = l.share(context.Background(), principal) // on failure, the next request sends it
 		})
@@ -40,14 +40,14 @@ func (l *ledger) share(ctx context.Context, principal string) error {
 	}
 	var all []store.Addition
 	for b, n := range send {
-		all = append(all, store.Addition{Name: fmt.Sprint("quota ", b, " ", principal), Add: n, Lasts: accountTime})
+		all = append(all, store.Addition{Name: fmt.Sprint("quota ", b, " ", principal), Add: n, Lifetime: accountTime})
 	}
 	counts, err := l.counters.Count(ctx, all...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountOf(principal)
 	if err != nil {
-		a.shared = time.Time{}
+		a.sharedAt = time.Time{}
 		for b, n := range send {
 			a.unsent[b] += n
 		}
@@ -60,7 +60,7 @@ func (l *ledger) share(ctx context.Context, principal string) error {
 	return nil
 }
 
-// takeUnsent takes the amounts to send; due is false if the last exchange was less than shareEvery ago.
+// takeUnsent takes the amounts to send; due is false if the last exchange was less than shareInterval ago.
 func (l *ledger) takeUnsent(principal string) (send cost, due bool) {
 	if !l.quotas.Load().Shared {
 		return cost{}, false
@@ -68,9 +68,9 @@ func (l *ledger) takeUnsent(principal string) (send cost, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountOf(principal)
-	if time.Since(a.shared) < shareEvery {
+	if time.Since(a.sharedAt) < shareInterval {
 		return cost{}, false
 	}
-	send, a.unsent, a.shared = a.unsent, cost{}, time.Now()
+	send, a.unsent, a.sharedAt = a.unsent, cost{}, time.Now()
 	return send, true
 }

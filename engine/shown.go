@@ -33,63 +33,63 @@ type view struct {
 func (e *Engine) newView(p Principal) *view { return &view{e: e, p: p} }
 
 // withInstance sets the present state of the instance, for callers that have already loaded it.
-func (s *view) withInstance(inst instance) *view {
-	s.id, s.inst, s.now, s.idOnly, s.revision, s.contextThen = inst.ID, inst.Instance, inst.definition, false, 0, nil
-	return s
+func (v *view) withInstance(inst instance) *view {
+	v.id, v.inst, v.now, v.idOnly, v.revision, v.contextThen = inst.ID, inst.Instance, inst.definition, false, 0, nil
+	return v
 }
 
 // prepareEvent prepares the view for an event, without loading the instance if possible. If neither version
 // marks anything as sensitive, the view depends on the versions alone. That matters for streams, whose pages
 // may have an instance per event.
-func (s *view) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
+func (v *view) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
 	switch {
 	case at.Event.Decision == nil && at.Event.Action == "": // needs no definition
 		return nil
-	case s.id == at.Event.Instance && !s.idOnly:
+	case v.id == at.Event.Instance && !v.idOnly:
 		return nil
 	}
-	was, err := s.e.loadDefinition(ctx, at.Event.Workflow, at.Event.Version)
+	was, err := v.e.loadDefinition(ctx, at.Event.Workflow, at.Event.Version)
 	if err != nil {
 		return err
 	}
-	now, err := s.e.loadDefinition(ctx, at.Event.Workflow, at.Version)
+	now, err := v.e.loadDefinition(ctx, at.Event.Workflow, at.Version)
 	if err != nil {
 		return err
 	}
 	if len(was.def.Sensitive)+len(now.def.Sensitive) > 0 {
-		return s.loadInstance(ctx, at.Event.Instance)
+		return v.loadInstance(ctx, at.Event.Instance)
 	}
-	s.withInstance(instance{Instance: record.Instance{ID: at.Event.Instance}, definition: now}).idOnly = true
+	v.withInstance(instance{Instance: record.Instance{ID: at.Event.Instance}, definition: now}).idOnly = true
 	return nil
 }
 
 // loadInstance loads the complete instance, if it is not loaded yet.
-func (s *view) loadInstance(ctx context.Context, id string) error {
-	if s.id == id && !s.idOnly {
+func (v *view) loadInstance(ctx context.Context, id string) error {
+	if v.id == id && !v.idOnly {
 		return nil
 	}
-	inst, err := s.e.load(ctx, id)
+	inst, err := v.e.load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		s.withInstance(instance{Instance: record.Instance{ID: id}})
+		v.withInstance(instance{Instance: record.Instance{ID: id}})
 		return nil
 	case err != nil:
 		return StoreError("load the instance", err)
 	}
-	now, err := s.e.loadDefinition(ctx, inst.Workflow, inst.Version)
+	now, err := v.e.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil {
 		return err
 	}
-	s.withInstance(instance{Instance: inst, definition: now})
+	v.withInstance(instance{Instance: inst, definition: now})
 	return nil
 }
 
-func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
-	was, now, err := s.loadVersions(ctx, ev)
+func (v *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
+	was, now, err := v.loadVersions(ctx, ev)
 	if err != nil {
 		return HistoryEntry{}, err
 	}
-	mask, err := s.buildMasking(ctx, ev, was.def, now.def)
+	mask, err := v.buildMasking(ctx, ev, was.def, now.def)
 	if err != nil {
 		return HistoryEntry{}, err
 	}
@@ -101,11 +101,11 @@ func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 		return HistoryEntry{}, err
 	}
 	governed := was.stored
-	if canGovern(s.p, governed) {
+	if canGovern(v.p, governed) {
 		governed = now.stored
 	}
-	shown, opinions := decisionView(ev.Decision), opinionsFor(s.p, governed, ev.Decision.Opinions)
-	if seesAll(s.p.Role) {
+	shown, opinions := decisionView(ev.Decision), opinionsFor(v.p, governed, ev.Decision.Opinions)
+	if seesAll(v.p.Role) {
 		shown.Evidence = ViewEvidence(ev.Decision.Evidence)
 	}
 	if mask.scrub != nil {
@@ -126,16 +126,16 @@ func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 }
 
 // renderWords returns the action of an event and its text as the caller may see them.
-func (s *view) renderWords(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
+func (v *view) renderWords(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
 	if ev.Action == "" && said == "" {
 		return "", "", nil
 	}
-	mask, err := s.maskingFor(ctx, ev)
+	mask, err := v.maskingFor(ctx, ev)
 	return mask.scrubAction(ev.Action), mask.scrubText(said), err
 }
 
-func (s *view) renderCheckpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
-	ev, _, err := s.e.values.OpenEvent(ctx, ev)
+func (v *view) renderCheckpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
+	ev, _, err := v.e.values.OpenEvent(ctx, ev)
 	if err != nil {
 		return CheckpointResult{}, StoreError("read the checkpoints", err)
 	}
@@ -143,7 +143,7 @@ func (s *view) renderCheckpoint(ctx context.Context, ev record.Event) (Checkpoin
 	if out.Description == "" && len(out.Metadata) == 0 {
 		return out, nil
 	}
-	mask, err := s.maskingFor(ctx, ev)
+	mask, err := v.maskingFor(ctx, ev)
 	if err != nil {
 		return out, err
 	}
@@ -152,33 +152,33 @@ func (s *view) renderCheckpoint(ctx context.Context, ev record.Event) (Checkpoin
 	return out, err
 }
 
-func (s *view) renderReview(ctx context.Context, row store.Review) (ReviewSummary, error) {
-	out := *s.e.summarizeReview(row)
+func (v *view) renderReview(ctx context.Context, row store.Review) (ReviewSummary, error) {
+	out := *v.e.summarizeReview(row)
 	if out.Reason == "" {
 		return out, nil
 	}
-	row, _, err := s.e.values.OpenReview(ctx, row)
+	row, _, err := v.e.values.OpenReview(ctx, row)
 	if err != nil {
 		return out, StoreError("read the review", err)
 	}
 	about := record.Event{Instance: row.Instance, Workflow: row.Workflow, Version: row.Version, Revision: row.Revision, Patch: row.Data}
-	_, out.Reason, err = s.renderWords(ctx, about, out.Reason)
+	_, out.Reason, err = v.renderWords(ctx, about, out.Reason)
 	return out, err
 }
 
 // renderReviews returns the reviews that were open for an instance, in their present state. Removed
 // reviews are omitted.
-func (s *view) renderReviews(ctx context.Context, then record.Instance) ([]ReviewSummary, error) {
+func (v *view) renderReviews(ctx context.Context, then record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range then.Facts.Reviews {
-		row, err := s.e.findReview(ctx, open.ID)
+		row, err := v.e.findReview(ctx, open.ID)
 		switch {
 		case errors.Is(err, store.ErrNotFound): // removed, or lost by a repair: the request has to be made again
 			continue
 		case err != nil:
 			return nil, StoreError("read the review", err)
 		}
-		summary, err := s.renderReview(ctx, row)
+		summary, err := v.renderReview(ctx, row)
 		if err != nil {
 			return nil, err
 		}
@@ -187,47 +187,47 @@ func (s *view) renderReviews(ctx context.Context, then record.Instance) ([]Revie
 	return out, nil
 }
 
-func (s *view) loadVersions(ctx context.Context, ev record.Event) (was, now definition, err error) {
-	if s.id != ev.Instance {
-		if err := s.loadInstance(ctx, ev.Instance); err != nil {
+func (v *view) loadVersions(ctx context.Context, ev record.Event) (was, now definition, err error) {
+	if v.id != ev.Instance {
+		if err := v.loadInstance(ctx, ev.Instance); err != nil {
 			return was, now, err
 		}
 	}
-	was, err = s.e.loadDefinition(ctx, ev.Workflow, ev.Version)
-	if now = s.now; now.def == nil {
+	was, err = v.e.loadDefinition(ctx, ev.Workflow, ev.Version)
+	if now = v.now; now.def == nil {
 		now = was
 	}
 	return was, now, err
 }
 
-func (s *view) maskingFor(ctx context.Context, ev record.Event) (masking, error) {
-	was, now, err := s.loadVersions(ctx, ev)
+func (v *view) maskingFor(ctx context.Context, ev record.Event) (masking, error) {
+	was, now, err := v.loadVersions(ctx, ev)
 	if err != nil {
 		return masking{}, err
 	}
-	return s.buildMasking(ctx, ev, was.def, now.def)
+	return v.buildMasking(ctx, ev, was.def, now.def)
 }
 
 // buildMasking returns the masking for what either version marks as sensitive. It covers the instance's
 // present context and the event's data. If the versions differ, it also covers the context at the time of
 // the event.
-func (s *view) buildMasking(ctx context.Context, ev record.Event, was, now *workflow.Definition) (masking, error) {
+func (v *view) buildMasking(ctx context.Context, ev record.Event, was, now *workflow.Definition) (masking, error) {
 	if len(was.Sensitive)+len(now.Sensitive) == 0 {
 		return masking{}, nil
 	}
-	if err := s.loadInstance(ctx, ev.Instance); err != nil { // only the id may be loaded so far
+	if err := v.loadInstance(ctx, ev.Instance); err != nil { // only the id may be loaded so far
 		return masking{}, err
 	}
-	ev, _, err := s.e.values.OpenEvent(ctx, ev)
+	ev, _, err := v.e.values.OpenEvent(ctx, ev)
 	if err != nil {
 		return masking{}, StoreError("read the history", err)
 	}
-	docs := []json.RawMessage{s.inst.Context, ev.Patch}
+	docs := []json.RawMessage{v.inst.Context, ev.Patch}
 	if ev.Decision != nil {
 		docs = append(docs, ev.Decision.Data)
 	}
 	if !slices.Equal(was.Sensitive, now.Sensitive) {
-		knew, err := s.contextBefore(ctx, ev)
+		knew, err := v.contextBefore(ctx, ev)
 		if err != nil {
 			return masking{}, err
 		}
@@ -237,20 +237,20 @@ func (s *view) buildMasking(ctx context.Context, ev record.Event, was, now *work
 }
 
 // contextBefore returns the context in which an event was decided; nil if it was removed.
-func (s *view) contextBefore(ctx context.Context, ev record.Event) (json.RawMessage, error) {
+func (v *view) contextBefore(ctx context.Context, ev record.Event) (json.RawMessage, error) {
 	revision := ev.Revision
 	if ev.Kind.Revises() {
 		revision--
 	}
-	if revision == 0 || revision == s.revision {
-		return s.contextThen, nil
+	if revision == 0 || revision == v.revision {
+		return v.contextThen, nil
 	}
-	then, err := s.e.instanceAt(ctx, ev.Instance, revision)
+	then, err := v.e.instanceAt(ctx, ev.Instance, revision)
 	if err != nil && CodeOf(err) != CodeUnknownRevision {
 		return nil, err
 	}
-	s.revision, s.contextThen = revision, then.Context
-	return s.contextThen, nil
+	v.revision, v.contextThen = revision, then.Context
+	return v.contextThen, nil
 }
 
 func scrubDecision(d Decision, scrub func(string) string) Decision {

@@ -31,13 +31,13 @@ func (lib *library) canSee(ctx context.Context, p Principal, inst record.Instanc
 	return lib.IsShared(ctx, inst.Workflow)
 }
 
-// isOthers rejects operations of an agent that are reserved for the owner of a shared instance.
-func isOthers(inst instance, op Right) error {
+// checkOwner rejects operations of an agent that are reserved for the owner of a shared instance.
+func checkOwner(inst instance, op Right) error {
 	if seesAll(inst.by.Role) || inst.Owner == inst.by.ID {
 		return nil
 	}
 	return newError(CodeForbidden, "", "The instance belongs to another principal; only its owner or an operator may %s.", op.verb()).
-		hint("Ask its owner or an operator, or perform one of nextActions.")
+		withHint("Ask its owner or an operator, or perform one of nextActions.")
 }
 
 // loadSight returns the present sight of the caller.
@@ -54,33 +54,33 @@ func (s sight) isShared(workflow string) bool {
 	return shared
 }
 
-// sees reports whether the caller sees an owner's instances of a workflow.
+// sight reports whether the caller sees an owner's instances of a workflow.
 func (s sight) sees(workflow, owner string) bool {
 	return s.p.InScope(workflow) && (seesAll(s.p.Role) || owner == s.p.ID || s.isShared(workflow))
 }
 
-// part is one of the lists that are merged into a caller's list; an empty field selects all.
-type part struct{ workflow, owner string }
+// listPart is one of the lists that are merged into a caller's list; an empty field selects all.
+type listPart struct{ workflow, owner string }
 
-// split returns the parts to list for a caller that asks for the instances of a workflow and an owner.
+// listParts returns the parts to list for a caller that asks for the instances of a workflow and an owner.
 // Stores have an index for each part. The first part may also contain rows of the others.
-func (s sight) split(workflow, owner string) (all []part) {
+func (s sight) listParts(workflow, owner string) (all []listPart) {
 	if seesAll(s.p.Role) || workflow != "" && s.isShared(workflow) {
-		return []part{{workflow, owner}}
+		return []listPart{{workflow, owner}}
 	}
 	if owner == "" || owner == s.p.ID {
-		all = append(all, part{workflow, s.p.ID})
+		all = append(all, listPart{workflow, s.p.ID})
 	}
 	if workflow == "" && owner != s.p.ID {
 		for _, shared := range s.shared {
-			all = append(all, part{shared, owner})
+			all = append(all, listPart{shared, owner})
 		}
 	}
 	return all
 }
 
 // mergeParts merges the lists of parts in their order and returns each row once.
-func mergeParts[T any](parts []part, list func(part) iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
+func mergeParts[T any](parts []listPart, list func(listPart) iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
 	if len(parts) == 1 {
 		return list(parts[0])
 	}
@@ -147,21 +147,21 @@ func latestFirst(a, b store.PlacedEvent) int {
 
 // mergeDecisions returns the decisions of parts, newest first. If a part ended early, q.Looked is called
 // last, with the position where it stopped.
-func (past history) mergeDecisions(ctx context.Context, q store.DecisionQuery, parts []part) iter.Seq2[store.PlacedEvent, error] {
-	find := func(p part) iter.Seq2[store.PlacedEvent, error] {
+func (past history) mergeDecisions(ctx context.Context, q store.DecisionQuery, parts []listPart) iter.Seq2[store.PlacedEvent, error] {
+	find := func(p listPart) iter.Seq2[store.PlacedEvent, error] {
 		q := q
 		q.Workflow, q.Owner = p.workflow, p.owner
 		return past.store.Decisions(ctx, q)
 	}
-	if len(parts) == 1 || q.Looked == nil {
+	if len(parts) == 1 || q.OnScan == nil {
 		return mergeParts(parts, find, latestFirst)
 	}
-	looked := q.Looked
-	merged := mergeParts(parts, func(p part) iter.Seq2[store.PlacedEvent, error] {
+	looked := q.OnScan
+	merged := mergeParts(parts, func(p listPart) iter.Seq2[store.PlacedEvent, error] {
 		return func(yield func(store.PlacedEvent, error) bool) {
 			q, end := q, int64(-1)
 			q.Workflow, q.Owner = p.workflow, p.owner
-			q.Looked = func(position int64) bool {
+			q.OnScan = func(position int64) bool {
 				if !looked(position) {
 					end = position
 				}
@@ -204,7 +204,7 @@ type sharedVersion struct {
 // IsShared reports whether agents share the instances of a workflow. Its newest operator-made definition
 // decides, whatever version an instance is pinned to.
 func (lib *library) IsShared(ctx context.Context, name string) (bool, error) {
-	version, err := lib.rules.newestOfOperator(ctx, name)
+	version, err := lib.rules.findNewestOperatorVersion(ctx, name)
 	if err != nil {
 		return false, hideUntrusted(StoreError("read the definition", err))
 	}
@@ -222,7 +222,7 @@ func hideUntrusted(err error) error {
 
 // listShared returns the workflows whose instances agents share, sorted.
 func (lib *library) listShared(ctx context.Context) (shared []string, err error) {
-	newest, err := lib.rules.listOfOperators(ctx)
+	newest, err := lib.rules.listOperatorVersions(ctx)
 	if err != nil {
 		return nil, hideUntrusted(StoreError("list the definitions", err))
 	}

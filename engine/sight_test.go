@@ -332,7 +332,7 @@ func TestSharedFeed(t *testing.T) {
 	b, id := newPairBench(t, sharedAccess)
 	feed := b.Feed()
 	follower := feed.Follow(0)
-	defer follower.Leave()
+	defer follower.Unfollow()
 	await := func(p engine.Principal, after int64) (kinds []string, next int64) {
 		t.Helper()
 		for {
@@ -381,7 +381,7 @@ func (s foundStore) Decisions(_ context.Context, q store.DecisionQuery) iter.Seq
 			if slices.Contains(s.found[q.Workflow], position) && !yield(store.PlacedEvent{Position: position, Event: record.Event{Kind: record.Refused}}, nil) {
 				return
 			}
-			if position%10 == 0 && !q.Looked(position) {
+			if position%10 == 0 && !q.OnScan(position) {
 				return
 			}
 		}
@@ -402,7 +402,7 @@ func TestSearchEndsEarly(t *testing.T) {
 			return position > full
 		}
 		var got, want []int64
-		for ev, err := range engine.SearchShared(t.Context(), b.Engine, agent, store.DecisionQuery{Looked: looked}, "pair", "quiet") {
+		for ev, err := range engine.SearchShared(t.Context(), b.Engine, agent, store.DecisionQuery{OnScan: looked}, "pair", "quiet") {
 			if err != nil {
 				t.Fatal(err)
 			}

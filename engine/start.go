@@ -18,8 +18,8 @@ import (
 func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (StartResult, error) {
 	var read document.JSON
 	m := mutation{
-		right: RightStart, key: req.Key, once: true,
-		says: func() []string {
+		right: RightStart, key: req.Key, noRetry: true,
+		content: func() []string {
 			parts := []string{req.Type, string(read.Canonical())}
 			if req.Subject != "" {
 				parts = append(parts, req.Subject)
@@ -47,12 +47,12 @@ func (e *Engine) loadStart(ctx context.Context, inst *instance, name string) (er
 	if inst.definition, err = e.loadNamed(ctx, inst.by, name, 0); err != nil {
 		return err
 	}
-	if err := refuseRecord(inst.definition, "start an instance"); err != nil {
+	if err := rejectRecorderMade(inst.definition, "start an instance"); err != nil {
 		return err
 	}
 	if inst.by.Role != RoleOperator && strings.HasPrefix(inst.stored.Name, ownPrefix) {
 		return newError(CodeForbidden, "/type", "The workflow %q is gavel's own; only an operator may start it.", inst.stored.Name).
-			hint("Start one of the workflows that workflow.list shows as yours to use.")
+			withHint("Start one of the workflows that workflow.list shows as yours to use.")
 	}
 	inst.Instance = newRecord("wf-"+e.cfg.NewID(), inst.by, inst.stored)
 	inst.overlays, inst.overlaysHash, err = e.loadOverlays(ctx, inst.definition, inst.by.ID, time.Time{})
@@ -100,7 +100,7 @@ func (e *Engine) commitStart(ctx context.Context, j judgement, subject string) (
 	ev := e.decisionEvent(j, record.Started)
 	ev.From, ev.To, ev.Status, ev.Patch = "", j.def.InitialState, statusIn(j.def, j.def.InitialState), j.question.Data.Raw()
 	ev.Subject = subject
-	dropRepeated(ev.Decision, ev.Patch)
+	dropDuplicateData(ev.Decision, ev.Patch)
 	finish, err := e.mayStart(ctx, j.by)
 	if err != nil {
 		return change{}, err

@@ -12,8 +12,8 @@ import (
 
 // Limits on the size of statistics, however many decisions there are.
 const (
-	mostTransitions = 1000
-	shownCodes      = 5
+	maxTransitions = 1000
+	maxShownCodes  = 5
 )
 
 type tally struct{ store.Tally }
@@ -21,7 +21,7 @@ type tally struct{ store.Tally }
 // add adds figures; it returns false if the limit of transitions is reached.
 func (t tally) add(f store.Figures) bool {
 	f.Owner = ""
-	if t.Tally[f.Transition] == nil && len(t.Tally) == mostTransitions {
+	if t.Tally[f.Transition] == nil && len(t.Tally) == maxTransitions {
 		return false
 	}
 	t.Add(f)
@@ -37,7 +37,7 @@ func (t tally) listTransitions() []TransitionStatistics {
 			Workflow: key.Workflow, State: key.State, Action: key.Action,
 			Decisions: c.Decisions, Prechecks: c.Prechecks, Degraded: c.Degraded,
 			Approved: c.Outcomes[judge.Approve], Rejected: c.Outcomes[judge.Reject], Escalated: c.Outcomes[judge.Escalate],
-			DecidedBy: rankCounts(c.DecidedBy), Codes: codes[:min(len(codes), shownCodes)],
+			DecidedBy: rankCounts(c.DecidedBy), Codes: codes[:min(len(codes), maxShownCodes)],
 			TookMedianMs: store.TookOf(took.quantile(0.5)), TookP95Ms: store.TookOf(took.quantile(0.95)),
 			ConfidenceLower: confidence(0.25), ConfidenceMedian: confidence(0.5), ConfidenceUpper: confidence(0.75),
 		})

@@ -56,21 +56,21 @@ func TestQuantiles(t *testing.T) {
 func TestStatisticsAreBounded(t *testing.T) {
 	all := tally{store.Tally{}}
 	beyond := 0
-	for i := range 3 * mostTransitions {
+	for i := range 3 * maxTransitions {
 		if !all.add(figuresOf(fmt.Sprint("action ", i), "", 0, 1)) {
 			beyond++
 		}
 		all.add(figuresOf("action 1", fmt.Sprint("code ", i%500), 0, 1))
 	}
-	if len(all.Tally) != mostTransitions || beyond != 2*mostTransitions {
+	if len(all.Tally) != maxTransitions || beyond != 2*maxTransitions {
 		t.Errorf("%d transitions are kept, %d decisions are beyond", len(all.Tally), beyond)
 	}
 	one := all.Tally[store.Transition{Workflow: "w", State: "s", Action: "action 1"}]
-	if len(one.Codes) != store.MostCodes || one.Decisions != 3*mostTransitions+1 {
+	if len(one.Codes) != store.MostCodes || one.Decisions != 3*maxTransitions+1 {
 		t.Errorf("%d codes of %d decisions", len(one.Codes), one.Decisions)
 	}
 	for _, s := range all.listTransitions() {
-		if s.Action == "action 1" && len(s.Codes) != shownCodes {
+		if s.Action == "action 1" && len(s.Codes) != maxShownCodes {
 			t.Errorf("%d codes are shown", len(s.Codes))
 		}
 	}

@@ -18,7 +18,7 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 	inst, err := store.First(e.cfg.Store.Instances(ctx, store.InstanceQuery{Workflow: workflow, Subject: subject, Limit: 1}), "an instance")
 	switch {
 	case subject == "" || errors.Is(err, store.ErrNotFound) || !p.InScope(workflow):
-		return Position{}, newError(CodeUnknownInstance, "/subject", "No instance of %.80q has the subject %.80q.", workflow, subject).hint("Start one.")
+		return Position{}, newError(CodeUnknownInstance, "/subject", "No instance of %.80q has the subject %.80q.", workflow, subject).withHint("Start one.")
 	case err != nil:
 		return Position{}, StoreError("find the instance", err)
 	}
@@ -27,7 +27,7 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 		return Position{}, err
 	case !seen:
 		return Position{}, newError(CodeForbidden, "/subject", "The instance of %.80q with the subject %.80q belongs to another principal.", workflow, subject).
-			hint("Only that principal may use it; an operator can release the subject.")
+			withHint("Only that principal may use it; an operator can release the subject.")
 	}
 	if inst, err = e.values.OpenInstance(ctx, inst); err != nil {
 		return Position{}, StoreError("load the instance", err)
@@ -45,13 +45,13 @@ type ReleaseRequest struct{ ID, Reason string }
 // ReleaseSubject releases the subject of an instance, so that another instance may be about it. Only
 // operators may. It fails while a call of the instance is open or has an unknown outcome.
 func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseRequest) (MovedResult, error) {
-	m := mutation{right: RightRelease, id: req.ID, settled: true, check: func() error { return e.CheckText("reason", req.Reason) }}
+	m := mutation{right: RightRelease, id: req.ID, requiresSettled: true, check: func() error { return e.CheckText("reason", req.Reason) }}
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (MovedResult, error) {
 		switch {
 		case len(inst.Facts.Calls) > 0:
 			c := inst.Facts.Calls[0]
 			return MovedResult{}, newError(CodeCallOpen, "", "It is unknown whether the call %s of %s happened.", c.ID, c.Gate).
-				hint(fmt.Sprintf("Resolve the review %s first.", c.Review)).at(inst.position())
+				withHint(fmt.Sprintf("Resolve the review %s first.", c.Review)).withPosition(inst.position())
 		case inst.Subject == "":
 			return MovedResult{Position: inst.position(), Message: "It has no subject; nothing was changed."}, nil
 		}

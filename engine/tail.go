@@ -64,7 +64,7 @@ func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, mos
 	if err := Authorize(p, RightRead); err != nil {
 		return TailResult{}, err
 	}
-	limit, err := pageSize(req.Limit, historyPage, historyMost)
+	limit, err := pageSize(req.Limit, defaultHistoryPage, maxHistoryPage)
 	if err != nil {
 		return TailResult{}, err
 	}
@@ -85,8 +85,8 @@ func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, mos
 	return e.tailPage(ctx, p, req, last, limit, most)
 }
 
-// mostTailed limits how many events one request examines.
-const mostTailed = 5000
+// maxTailed limits how many events one request examines.
+const maxTailed = 5000
 
 func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, last int64, limit, most int) (TailResult, error) {
 	ctx, read, err := e.BeginBulkRead(ctx, p)
@@ -96,20 +96,20 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 	defer read.End()
 	q := store.TailQuery{After: req.After, UpTo: last, Instance: req.Instance}
 	if q.Instance == "" {
-		q.UpTo = min(last, req.After+mostTailed)
+		q.UpTo = min(last, req.After+maxTailed)
 	}
 	sees, err := e.loadSight(ctx, p)
 	if err != nil {
 		return TailResult{}, err
 	}
-	list := func(of part) iter.Seq2[store.PlacedEvent, error] {
+	list := func(of listPart) iter.Seq2[store.PlacedEvent, error] {
 		q := q
 		q.Workflow, q.Owner = of.workflow, of.owner
 		return e.cfg.Store.EventsAfter(ctx, q)
 	}
 	next := q.UpTo
 	var found []store.PlacedEvent
-	for ev, err := range yielding(ctx, read, "read the events", mergeParts(sees.split(req.Workflow, ""), list, earliestFirst)) {
+	for ev, err := range withYield(ctx, read, "read the events", mergeParts(sees.listParts(req.Workflow, ""), list, earliestFirst)) {
 		if err != nil {
 			return TailResult{}, err
 		}

@@ -60,7 +60,7 @@ func (past history) foldPast(ctx context.Context, inst record.Instance, w When) 
 		return inst, nil
 	case w.Revision > inst.Revision:
 		return record.Instance{}, newError(CodeUnknownRevision, "/revision", "The instance has no revision %d yet; it is at %d.", w.Revision, inst.Revision).
-			hint(fmt.Sprintf("Give one from 1 to %d.", inst.Revision))
+			withHint(fmt.Sprintf("Give one from 1 to %d.", inst.Revision))
 	case w.Revision > 0:
 		return past.instanceAt(ctx, inst.ID, w.Revision)
 	}
@@ -103,7 +103,7 @@ func (past history) instanceAtTime(ctx context.Context, inst record.Instance, at
 		return past.foldTo(ctx, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
 		return record.Instance{}, newError(CodeUnknownRevision, "/at", "The instance did not exist at %s; it was started at %s.", formatTime(at), formatTime(inst.CreatedAt)).
-			hint("Give a later time.")
+			withHint("Give a later time.")
 	}
 	floor, err := past.foldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
 	if err != nil {
@@ -189,7 +189,7 @@ func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64)
 	if inst.Revision == revision && (seq == 0 || inst.Seq == seq) {
 		return inst, nil
 	}
-	return record.Instance{}, noRevision(ctx, from, id, revision)
+	return record.Instance{}, unknownRevision(ctx, from, id, revision)
 }
 
 // loadSnapshot returns the newest snapshot at or below a revision, or the zero Instance if there is none.
@@ -204,7 +204,7 @@ func loadSnapshot(ctx context.Context, from Histories, id string, revision int64
 	return inst, nil
 }
 
-func noRevision(ctx context.Context, from Histories, id string, revision int64) error {
+func unknownRevision(ctx context.Context, from Histories, id string, revision int64) error {
 	cut, err := LoadTruncation(ctx, from, id)
 	switch {
 	case err != nil:
@@ -213,7 +213,7 @@ func noRevision(ctx context.Context, from Histories, id string, revision int64) 
 		return InternalError("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
 	}
 	return newError(CodeUnknownRevision, "/revision", "Revision %d is no longer available: the history before revision %d was removed.", revision, cut.Revision).
-		hint(fmt.Sprintf("Give %d or later.", cut.Revision)).because(record.ErrNoRevision)
+		withHint(fmt.Sprintf("Give %d or later.", cut.Revision)).withCause(record.ErrNoRevision)
 }
 
 // StatusAt is Status at a point in the past: the position and context of the instance then, under the
@@ -222,7 +222,7 @@ func noRevision(ctx context.Context, from Histories, id string, revision int64) 
 //
 // The error has CodeUnknownRevision if the instance did not exist then, or if its history was removed.
 func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (StatusResult, error) {
-	inst, err := e.see(ctx, p, id)
+	inst, err := e.loadForRead(ctx, p, id)
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -242,7 +242,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 		return e.currentStatus(ctx, inst)
 	}
 	doc := then.Context
-	if !inst.seesPlain() {
+	if !inst.seesUnmasked() {
 		if doc, err = newMasking([]json.RawMessage{then.Context, inst.Context}, inst.def, l.def).maskDocument(doc); err != nil {
 			return StatusResult{}, err
 		}

@@ -15,7 +15,7 @@ import (
 // takes back the move before. Undo adds an event; nothing is erased. States that only that move visited no
 // longer count as visited.
 //
-// mayTakeBack decides who may undo. Only an operator may take back a move that had an external effect:
+// checkTakeBack decides who may undo. Only an operator may take back a move that had an external effect:
 //   - a person approved it in a review;
 //   - it called another server's tool;
 //   - it fetched evidence from a source with side effects.
@@ -39,9 +39,9 @@ func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (MovedR
 
 func (e *Engine) undoOrRedo(ctx context.Context, p Principal, req UndoRequest, op Right) (MovedResult, error) {
 	m := e.takeBack(op, req.ID, req.Key, req.ExpectedRevision, "changed")
-	m.says = func() []string { return []string{revisionText(req.ExpectedRevision)} }
+	m.content = func() []string { return []string{revisionText(req.ExpectedRevision)} }
 	plan := func(ctx context.Context, inst *instance) (change, error) { return e.planUndo(ctx, *inst, op) }
-	return commitOnce(ctx, e, p, m, plan, func(a answered) MovedResult {
+	return commitPlan(ctx, e, p, m, plan, func(a commitResult) MovedResult {
 		message := fmt.Sprintf("Undid %q: in state %q again. The history is kept.", a.event.Action, a.State)
 		if op == RightRedo {
 			message = fmt.Sprintf("Made %q again: in state %q.", a.event.Action, a.State)
@@ -67,12 +67,12 @@ func (e *Engine) planUndo(ctx context.Context, inst instance, op Right) (change,
 	if !found {
 		return change{}, inst.nothingToUndo(op, line)
 	}
-	if tool := cmp.Or(e.findGate(inst.Workflow, move.Event.Action), findGateOf(move.Event)); op == RightRedo && tool != "" {
+	if tool := cmp.Or(e.findGate(inst.Workflow, move.Event.Action), findMoveGate(move.Event)); op == RightRedo && tool != "" {
 		return change{}, inst.gatedAction(move.Event.Action, tool)
 	}
 	if why := describeEffect(move.Event, e.cfg.ReadOnlySources); why != "" && inst.by.Role != RoleOperator {
 		return change{}, newError(CodeForbidden, "", "The move %q had an external effect: %s. Only an operator may %s it.", move.Event.Action, why, op.verb()).
-			hint("Ask an operator, or perform one of nextActions.")
+			withHint("Ask an operator, or perform one of nextActions.")
 	}
 	restored, err := e.instanceAt(ctx, inst.ID, target)
 	ev := e.newEvent(inst.by, kind)
@@ -80,17 +80,17 @@ func (e *Engine) planUndo(ctx context.Context, inst instance, op Right) (change,
 	return change{event: ev, restored: &restored}, err
 }
 
-// findGateOf returns the gate whose call made a move, "" for none. A call with a deadline was made after the
+// findMoveGate returns the gate whose call made a move, "" for none. A call with a deadline was made after the
 // move, in the state that it led to.
-func findGateOf(move record.Event) string {
+func findMoveGate(move record.Event) string {
 	if move.Call == nil || !move.Call.Deadline.IsZero() {
 		return ""
 	}
 	return move.Call.Gate
 }
 
-func (op Right) verb() string {
-	switch op {
+func (r Right) verb() string {
+	switch r {
 	case RightRollback:
 		return "roll back"
 	case RightRedo:
@@ -110,22 +110,22 @@ func (i instance) nothingToUndo(op Right, line record.UndoHistory) *Error {
 		out.Message, out.Hint = "There is no undone move to redo.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
 	case line.MigratedAt() > 0:
 		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and earlier moves cannot be undone.", i.Version)
-	case i.Seq > undoReach:
-		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; older moves cannot be undone.", undoReach)
+	case i.Seq > maxUndoEvents:
+		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; older moves cannot be undone.", maxUndoEvents)
 	case line.FirstRevision() > 1:
 		out.Message = "There is no move to undo: the earlier history was removed."
 	}
 	return out
 }
 
-// undoReach limits how many events undo and redo look back, because the events are held in memory.
-const undoReach = 10_000
+// maxUndoEvents limits how many events undo and redo look back, because the events are held in memory.
+const maxUndoEvents = 10_000
 
 // loadUndoHistory returns what can be undone and redone of an instance as it was loaded, without later
 // commits. It reads back only until enough reports true: earlier events do not change which moves are the
 // newest.
 func (past history) loadUndoHistory(ctx context.Context, inst record.Instance, enough func(record.UndoHistory) bool) (line record.UndoHistory, err error) {
-	for _, reach := range []int64{snapshotEvery, 16 * snapshotEvery, undoReach} {
+	for _, reach := range []int64{snapshotInterval, 16 * snapshotInterval, maxUndoEvents} {
 		line, err = record.ReadUndoHistory(past.store.Events(ctx, store.EventQuery{
 			Instance: inst.ID, Kinds: append(record.RevisingKinds(), record.Called), AfterSeq: max(0, inst.Seq-reach), MaxRevision: inst.Revision,
 		}))
@@ -177,8 +177,8 @@ func (e *Engine) rejectCrossing(ctx context.Context, inst instance, revision int
 		return err
 	}
 	why := ""
-	if inst.Seq > undoReach && (revision < line.FirstRevision() || line.IsIncomplete()) {
-		why = fmt.Sprintf("it goes back more than %d events", undoReach)
+	if inst.Seq > maxUndoEvents && (revision < line.FirstRevision() || line.IsIncomplete()) {
+		why = fmt.Sprintf("it goes back more than %d events", maxUndoEvents)
 	}
 	if revision < line.MigratedAt() {
 		why = "an operator migrated the instance since"

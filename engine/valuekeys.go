@@ -66,7 +66,7 @@ func (e *Engine) ListKeys(ctx context.Context, p Principal, id string) ([]Instan
 		}
 		return out, look(inst)
 	}
-	for q := (store.InstanceQuery{Limit: instancesMost}); ; {
+	for q := (store.InstanceQuery{Limit: maxInstancesPage}); ; {
 		var page []record.Instance
 		for inst, err := range e.cfg.Store.Instances(ctx, q) {
 			if err != nil {
@@ -86,8 +86,8 @@ func (e *Engine) ListKeys(ctx context.Context, p Principal, id string) ([]Instan
 	}
 }
 
-// patched lists the kinds of events that bring values into a context.
-var patched = []record.Kind{record.Started, record.Advanced, record.Imported, record.Reconciled}
+// patchKinds lists the kinds of events that bring values into a context.
+var patchKinds = []record.Kind{record.Started, record.Advanced, record.Imported, record.Reconciled}
 
 func (e *Engine) countPlainEvents(ctx context.Context, inst record.Instance) (n int, err error) {
 	sensitive := false
@@ -101,7 +101,7 @@ func (e *Engine) countPlainEvents(ctx context.Context, inst record.Instance) (n 
 	if !sensitive {
 		return 0, nil
 	}
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Kinds: patched}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Kinds: patchKinds}) {
 		if err != nil {
 			return 0, StoreError("read the history", err)
 		}
@@ -119,7 +119,7 @@ func (e *Engine) countPlainEvents(ctx context.Context, inst record.Instance) (n 
 // RotateKey gives an instance a new data key for later values, and returns its number. Values that are
 // already sealed stay unchanged.
 func (e *Engine) RotateKey(ctx context.Context, p Principal, id string) (int, error) {
-	if err := e.mayUseKeys(p); err != nil {
+	if err := e.checkKeyRights(p); err != nil {
 		return 0, err
 	}
 	n, err := e.values.Rotate(ctx, id)
@@ -132,7 +132,7 @@ func (e *Engine) RotateKey(ctx context.Context, p Principal, id string) (int, er
 // ShredInstance destroys the data keys of an instance, and returns how many there were. Its sealed values
 // can never be read again. Everything else that was recorded stays, and still verifies.
 func (e *Engine) ShredInstance(ctx context.Context, p Principal, id string) (int, error) {
-	if err := e.mayUseKeys(p); err != nil {
+	if err := e.checkKeyRights(p); err != nil {
 		return 0, err
 	}
 	n, err := e.values.Shred(ctx, id)
@@ -157,7 +157,7 @@ type RewrapResult struct {
 // RewrapKeys wraps all data keys with the present key, including those that are wrapped with the old one.
 func (e *Engine) RewrapKeys(ctx context.Context, p Principal, old []byte) (RewrapResult, error) {
 	out := RewrapResult{Unreadable: []store.DataKey{}, Damaged: []store.DataKey{}}
-	if err := e.mayUseKeys(p); err != nil {
+	if err := e.checkKeyRights(p); err != nil {
 		return out, err
 	}
 	const page = 500
@@ -193,7 +193,7 @@ func (e *Engine) RewrapKeys(ctx context.Context, p Principal, old []byte) (Rewra
 	}
 }
 
-func (e *Engine) mayUseKeys(p Principal) error {
+func (e *Engine) checkKeyRights(p Principal) error {
 	if err := Authorize(p, RightMigrate); err != nil {
 		return err
 	}
@@ -206,10 +206,10 @@ func (e *Engine) mayUseKeys(p Principal) error {
 func keysError(id string, err error) error {
 	if errors.Is(err, values.ErrNoKey) {
 		return newError(CodeInvalidArgument, "/id", "Nothing is sealed for %.80q: the instance does not exist, or has received no sensitive value since sealing began.", id).
-			hint("List the keys; gavel retain removes values stored in plain text.").because(err)
+			withHint("List the keys; gavel retain removes values stored in plain text.").withCause(err)
 	}
 	if errors.Is(err, values.ErrDestroyed) {
-		return newError(CodeValuesDestroyed, "/id", "The keys of %.80q were destroyed; it gets no new key.", id).because(err)
+		return newError(CodeValuesDestroyed, "/id", "The keys of %.80q were destroyed; it gets no new key.", id).withCause(err)
 	}
 	return StoreError(fmt.Sprintf("write the key of %s", id), err)
 }

@@ -271,7 +271,7 @@ func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 		}
 	}
 	t.Run("the anchor is first", func(t *testing.T) {
-		db, key := &describeOvertaking{Store: memory.New()}, newSigner(t)
+		db, key := &describeConflict{Store: memory.New()}, newSigner(t)
 		b := fadingBench(t, db, nil)
 		anchorer := newBenchOn(t, db.Store).signedBy(key)
 		b.faded()

@@ -55,12 +55,12 @@ func (a *Auditor) Anchor(ctx context.Context, p engine.Principal) (AnchorResult,
 	return result, err
 }
 
-// leadPatience is how long a job waits for another process that runs the same job.
-const leadPatience = 5 * time.Second
+// maxLeadWait is how long a job waits for another process that runs the same job.
+const maxLeadWait = 5 * time.Second
 
 // lead runs a job that only one process may run at a time.
 func (a *Auditor) lead(ctx context.Context, job string, do func(ctx context.Context) error) error {
-	err := a.engine.Lead(ctx, job, leadPatience, do)
+	err := a.engine.Lead(ctx, job, maxLeadWait, do)
 	if errors.Is(err, store.ErrLeaseTaken) || errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrConflict) {
 		return &engine.Error{Code: engine.CodeBusy, Message: "Another process is already doing this.", Hint: "Try again in half a minute.", Err: err}
 	}

@@ -16,16 +16,16 @@ const DefaultForgottenAfter = 30 * 24 * time.Hour
 // unexported identifies the events that the readers with cursors have not received yet.
 type unexported struct {
 	store store.Store
-	// passed is the position that every cursor has passed.
-	passed int64
-	// letters are the lowest seqs of dead letters, by instance: they may be sent again.
-	letters map[string]int64
+	// minPosition is the position that every cursor has passed.
+	minPosition int64
+	// firstDeadLetters are the lowest seqs of dead letters, by instance: they may be sent again.
+	firstDeadLetters map[string]int64
 }
 
 // readUnexported reads the cursors and dead letters, and returns the forgotten cursors. If
 // req.PassForgotten is set, it ignores these cursors, and dead letters of that age.
 func (a *Auditor) readUnexported(ctx context.Context, req RetainRequest) (u unexported, forgotten []store.Cursor, err error) {
-	u = unexported{store: a.store, passed: math.MaxInt64, letters: map[string]int64{}}
+	u = unexported{store: a.store, minPosition: math.MaxInt64, firstDeadLetters: map[string]int64{}}
 	old := a.engine.Now().Add(-cmp.Or(req.ForgottenAfter, DefaultForgottenAfter))
 	last, err := a.store.LastPosition(ctx)
 	if err != nil {
@@ -41,33 +41,33 @@ func (a *Auditor) readUnexported(ctx context.Context, req RetainRequest) (u unex
 			forgotten = append(forgotten, c)
 		}
 		if !isForgotten || !req.PassForgotten {
-			u.passed = min(u.passed, c.Position)
+			u.minPosition = min(u.minPosition, c.Position)
 		}
 	}
-	if u.passed >= last {
-		u.passed = math.MaxInt64 // events recorded from now on are too recent to be removed
+	if u.minPosition >= last {
+		u.minPosition = math.MaxInt64 // events recorded from now on are too recent to be removed
 	}
 	for l, err := range a.store.DeadLetters(ctx, "") {
 		if err != nil {
 			return u, nil, engine.StoreError("list the dead letters", err)
 		}
-		if seq, known := u.letters[l.Instance]; (!known || l.Seq < seq) && (!req.PassForgotten || !l.At.Before(old)) {
-			u.letters[l.Instance] = l.Seq
+		if seq, known := u.firstDeadLetters[l.Instance]; (!known || l.Seq < seq) && (!req.PassForgotten || !l.At.Before(old)) {
+			u.firstDeadLetters[l.Instance] = l.Seq
 		}
 	}
 	return u, forgotten, nil
 }
 
-// firstOf returns the seq of the first event of an instance that a reader still needs.
-func (u unexported) firstOf(ctx context.Context, instance string) (int64, error) {
-	first, found := u.letters[instance]
+// firstUnread returns the seq of the first event of an instance that a reader still needs.
+func (u unexported) firstUnread(ctx context.Context, instance string) (int64, error) {
+	first, found := u.firstDeadLetters[instance]
 	if !found {
 		first = math.MaxInt64
 	}
-	if u.passed == math.MaxInt64 {
+	if u.minPosition == math.MaxInt64 {
 		return first, nil
 	}
-	for ev, err := range u.store.EventsAfter(ctx, store.TailQuery{After: u.passed, Instance: instance, Limit: 1}) {
+	for ev, err := range u.store.EventsAfter(ctx, store.TailQuery{After: u.minPosition, Instance: instance, Limit: 1}) {
 		if err != nil {
 			return 0, err
 		}

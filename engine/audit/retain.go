@@ -74,8 +74,8 @@ const (
 	KeptBroken     = "broken"       // it does not verify, or differs from what was anchored
 )
 
-// retainMost is the default of RetainRequest.Limit.
-const retainMost = 10_000
+// defaultRetainLimit is the default of RetainRequest.Limit.
+const defaultRetainLimit = 10_000
 
 // Retain removes the beginning of the histories of instances that ended longer ago than the retention in the newest
 // version of their definition, if an operator registered that version. The rest verifies and folds from a snapshot,
@@ -95,9 +95,9 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 	if req.Limit < 0 {
 		return RetainResult{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/limit", Message: "The limit is 1 or more.", Hint: "Leave it out for the default."}
 	}
-	req.Limit = cmp.Or(req.Limit, retainMost)
+	req.Limit = cmp.Or(req.Limit, defaultRetainLimit)
 	ctx = store.BulkRead(ctx)
-	if err := a.mayRemove(ctx, req.DryRun); err != nil {
+	if err := a.checkMayRemove(ctx, req.DryRun); err != nil {
 		return RetainResult{}, err
 	}
 	workflows, err := a.operatorDefinitions(ctx, p, req.Workflow)
@@ -105,7 +105,7 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 		return RetainResult{}, err
 	}
 	run := retainer{Auditor: a, by: p, req: req, out: RetainResult{DryRun: req.DryRun, Histories: []Retained{}, Kept: map[string]int{}}}
-	look := func(ctx context.Context) error { return run.lookThrough(ctx, workflows) }
+	look := func(ctx context.Context) error { return run.findDue(ctx, workflows) }
 	if req.DryRun {
 		err = look(ctx)
 	} else {
@@ -114,7 +114,7 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 	return run.out, err
 }
 
-func (r *retainer) lookThrough(ctx context.Context, workflows []*workflow.Definition) (err error) {
+func (r *retainer) findDue(ctx context.Context, workflows []*workflow.Definition) (err error) {
 	if r.unexported, r.out.Forgotten, err = r.readUnexported(ctx, r.req); err != nil {
 		return err
 	}
@@ -174,15 +174,15 @@ type retainer struct {
 // dueHistory is a history that can be shortened, and why no further.
 type dueHistory struct {
 	inst   record.Instance
-	whole  survey
+	whole  verifiedHistory
 	upTo   int64
 	pinned string
 }
 
 // The limits of a batch.
 const (
-	dueMost       = 1000
-	dueEventsMost = 100_000
+	maxDue       = 1000
+	maxDueEvents = 100_000
 )
 
 func (r *retainer) retainAll(ctx context.Context, d *workflow.Definition, status record.Status) error {
@@ -215,16 +215,16 @@ func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep wor
 		r.out.Kept[KeptNotDue]++
 		return nil
 	}
-	whole, err := r.surveyHistory(ctx, inst)
+	whole, err := r.verifyHistory(ctx, inst)
 	if err != nil {
-		return r.recordSparing(ctx, inst, err)
+		return r.countKept(ctx, inst, err)
 	}
 	end := whole.lastEvent()
 	if now.Sub(end.time) < keep.Events {
 		r.out.Kept[KeptNotDue]++
 		return nil
 	}
-	needed, err := r.unexported.firstOf(ctx, inst.ID)
+	needed, err := r.unexported.firstUnread(ctx, inst.ID)
 	if err != nil {
 		return engine.StoreError("find the unexported events", err)
 	}
@@ -234,7 +234,7 @@ func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep wor
 		return nil
 	}
 	r.due = append(r.due, dueHistory{inst, whole, upTo, pinned})
-	if r.dueEvents += len(whole.events); len(r.due) < dueMost && r.dueEvents < dueEventsMost {
+	if r.dueEvents += len(whole.events); len(r.due) < maxDue && r.dueEvents < maxDueEvents {
 		return nil
 	}
 	return r.removeDue(ctx)
@@ -251,7 +251,7 @@ func (r *retainer) removeDue(ctx context.Context) error {
 			err = r.removeBeginning(ctx, d.inst, d.whole, d.upTo)
 		}
 		if err != nil {
-			if err := r.recordSparing(ctx, d.inst, err); err != nil {
+			if err := r.countKept(ctx, d.inst, err); err != nil {
 				return err
 			}
 			continue
@@ -273,8 +273,8 @@ func (r *retainer) recordRemoval(d dueHistory) {
 	})
 }
 
-// recordSparing counts a history that was not shortened because of its state; other errors end the run.
-func (r *retainer) recordSparing(ctx context.Context, inst record.Instance, err error) error {
+// countKept counts a history that was not shortened because of its state; other errors end the run.
+func (r *retainer) countKept(ctx context.Context, inst record.Instance, err error) error {
 	broken := errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrIllegalStep) || errors.Is(err, record.ErrNoRevision) ||
 		errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind)
 	switch {
@@ -296,14 +296,14 @@ func (r *retainer) hasChanged(ctx context.Context, inst record.Instance) bool {
 	return err == nil && now.Seq != inst.Seq
 }
 
-// survey is a verified history, and the instance that it folds from: the zero Instance unless its
+// verifiedHistory is a verified history, and the instance that it folds from: the zero Instance unless its
 // beginning was removed earlier.
-type survey struct {
+type verifiedHistory struct {
 	floor  record.Instance
-	events []surveyEvent
+	events []verifiedEvent
 }
 
-type surveyEvent struct {
+type verifiedEvent struct {
 	seq, revision int64
 	time          time.Time
 	kind          record.Kind
@@ -311,8 +311,8 @@ type surveyEvent struct {
 	hash          string
 }
 
-func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (survey, error) {
-	var out survey
+func (r *retainer) verifyHistory(ctx context.Context, inst record.Instance) (verifiedHistory, error) {
+	var out verifiedHistory
 	var chain record.Chain
 	for ev, err := range r.store.Events(ctx, store.EventQuery{Instance: inst.ID}) {
 		if err != nil {
@@ -330,7 +330,7 @@ func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (sur
 		if err := chain.Add(ev); err != nil {
 			return out, err
 		}
-		e := surveyEvent{seq: ev.Seq, revision: ev.Revision, time: ev.Time, kind: ev.Kind, hash: ev.Hash}
+		e := verifiedEvent{seq: ev.Seq, revision: ev.Revision, time: ev.Time, kind: ev.Kind, hash: ev.Hash}
 		if ev.Rollback != nil {
 			e.restores = ev.Rollback.Restores
 		}
@@ -357,7 +357,7 @@ func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Inst
 }
 
 // lastEvent returns the event that gave the instance its present state.
-func (s survey) lastEvent() surveyEvent {
+func (s verifiedHistory) lastEvent() verifiedEvent {
 	for i := len(s.events) - 1; i >= 0; i-- {
 		if s.events[i].kind.Revises() {
 			return s.events[i]
@@ -368,7 +368,7 @@ func (s survey) lastEvent() surveyEvent {
 
 // findCut returns the seq of the last event that can be removed, and why no more can. Events after young
 // are too recent; needed is the seq of the first event that a reader still needs. It is pure.
-func (s survey) findCut(young time.Time, needed int64) (upTo int64, pinned string) {
+func (s verifiedHistory) findCut(young time.Time, needed int64) (upTo int64, pinned string) {
 	upTo, pinned = s.lastEvent().seq-1, KeptDone
 	lower := func(to int64, why string) {
 		if to < upTo {
@@ -390,14 +390,14 @@ func (s survey) findCut(young time.Time, needed int64) (upTo int64, pinned strin
 	// is kept for that may restore something itself.
 	for i := len(s.events) - 1; i >= 0 && s.events[i].seq > upTo; i-- {
 		if r := s.events[i].restores; r != 0 {
-			lower(s.lastOf(r), KeptRestored)
+			lower(s.lastSeq(r), KeptRestored)
 		}
 	}
 	return upTo, pinned
 }
 
-// lastOf returns the seq of the last event at or below a revision.
-func (s survey) lastOf(revision int64) int64 {
+// lastSeq returns the seq of the last event at or below a revision.
+func (s verifiedHistory) lastSeq(revision int64) int64 {
 	last := s.floor.Seq
 	for _, e := range s.events {
 		if e.revision <= revision {
@@ -407,7 +407,7 @@ func (s survey) lastOf(revision int64) int64 {
 	return last
 }
 
-func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, whole survey, upTo int64) error {
+func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, whole verifiedHistory, upTo int64) error {
 	first := whole.events[0].seq
 	gone := r.store.Events(ctx, store.EventQuery{Instance: inst.ID, Limit: int(upTo - first + 1)})
 	floor, err := record.FoldFrom(whole.floor, gone, 0)
@@ -438,9 +438,9 @@ func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, wh
 	return nil
 }
 
-// mayRemove rejects any removal from an anchored store without the signing key: no one could tell later who removed
+// checkMayRemove rejects any removal from an anchored store without the signing key: no one could tell later who removed
 // the events.
-func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
+func (a *Auditor) checkMayRemove(ctx context.Context, dryRun bool) error {
 	if dryRun || a.signer != nil {
 		return nil
 	}
@@ -519,7 +519,7 @@ func (r *retainer) checkSignature(newest store.Anchor, tree record.Tree) error {
 
 // checkAnchored checks a history against its anchored heads. It leaves heads below an earlier removal to Verify,
 // which checks them with the event that records the removal.
-func (s survey) checkAnchored(id string, heads []record.Head) error {
+func (s verifiedHistory) checkAnchored(id string, heads []record.Head) error {
 	first := s.events[0].seq
 	for _, h := range heads {
 		switch at := h.Seq - first; {

@@ -131,14 +131,14 @@ func (a *Auditor) Verify(ctx context.Context, p engine.Principal, req VerifyRequ
 	if err := engine.Authorize(p, engine.RightVerify); err != nil {
 		return VerifyReport{}, err
 	}
-	configs, err := lru.New[string, bool](mostConfigs)
+	configs, err := lru.New[string, bool](maxConfigs)
 	if err != nil {
 		return VerifyReport{}, err
 	}
 	v := &verification{
 		engine: a.engine, store: a.store, req: req, broken: map[string]bool{}, definitions: map[string]string{},
 		configs: configs, rules: map[int64]string{},
-		unsigned: map[string][]int64{}, reached: map[uint64]reach{}, seed: maphash.MakeSeed(),
+		unsigned: map[string][]int64{}, extents: map[uint64]extent{}, seed: maphash.MakeSeed(),
 	}
 	if v.req.Jobs < 1 {
 		v.req.Jobs = runtime.GOMAXPROCS(0)
@@ -164,15 +164,15 @@ type verification struct {
 	definitions  map[string]string
 	configs      *lru.Cache[string, bool] // whether the judge configurations that events name exist
 	unsigned     map[string][]int64       // truncated events that no key signed, by instance
-	reached      map[uint64]reach         // how far histories go, by a hash of the instance's id, because there are many
+	extents      map[uint64]extent        // problem far histories go, by a hash of the instance's id, because there are many
 	seed         maphash.Seed
 	rules        map[int64]string // the hashes of the chain of rules, by place
 	ruleEnd      int64            // the last place
 	ruleAnchored int64            // the last place that an anchor covers
 }
 
-// reach is the last seq of a history, and the last seq that an anchor covers.
-type reach struct{ stands, anchored int64 }
+// extent is the last seq of a history, and the last seq that an anchor covers.
+type extent struct{ last, lastAnchored int64 }
 
 func (v *verification) run(ctx context.Context) error {
 	checks := []func(context.Context) error{v.checkInstances, v.checkDefinitions, v.checkRules, v.checkAnchors}
@@ -240,9 +240,9 @@ func (v *verification) recordExtent(row record.Instance, unsigned []int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	key := maphash.String(v.seed, row.ID)
-	r := v.reached[key]
-	r.stands = row.Seq
-	v.reached[key] = r
+	r := v.extents[key]
+	r.last = row.Seq
+	v.extents[key] = r
 	if len(unsigned) > 0 {
 		v.unsigned[row.ID] = unsigned
 	}
@@ -252,15 +252,15 @@ func (v *verification) recordAnchored(h record.Head) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	key := maphash.String(v.seed, h.Instance)
-	if r, known := v.reached[key]; known { // an instance that does not exist has no unanchored events
-		r.anchored = max(r.anchored, h.Seq)
-		v.reached[key] = r
+	if r, known := v.extents[key]; known { // an instance that does not exist has no unanchored events
+		r.lastAnchored = max(r.lastAnchored, h.Seq)
+		v.extents[key] = r
 	}
 }
 
 func (v *verification) countUnanchored() (n int64) {
-	for _, r := range v.reached {
-		n += max(0, r.stands-r.anchored)
+	for _, r := range v.extents {
+		n += max(0, r.last-r.lastAnchored)
 	}
 	return n
 }

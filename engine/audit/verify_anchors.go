@@ -155,7 +155,7 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	if !v.isWhole(head.Instance) {
 		return nil
 	}
-	wrong := wronger(func(kind Break, format string, args ...any) {
+	wrong := problemFunc(func(kind Break, format string, args ...any) {
 		v.addProblem(Problem{Instance: head.Instance, Seq: head.Seq, Anchor: number, Kind: kind, Message: fmt.Sprintf(format, args...)})
 	})
 	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: head.Instance, AfterSeq: head.Seq - 1, Limit: 1}) {
@@ -193,11 +193,11 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	return nil
 }
 
-type wronger func(kind Break, format string, args ...any)
+type problemFunc func(kind Break, format string, args ...any)
 
 // checkRemovals requires a signature for every removal made after a history was anchored, because the anchor also
 // covers the events before the one that it names.
-func (v *verification) checkRemovals(head record.Head, number int64, wrong wronger) {
+func (v *verification) checkRemovals(head record.Head, number int64, wrong problemFunc) {
 	if seq := v.findUnsignedAbove(head); seq > 0 {
 		wrong(BreakAnchor, "event %d removes events that anchor %d covers, and the anchor key did not sign the removal", seq, number)
 	}

@@ -21,10 +21,10 @@ type references struct {
 }
 
 // addEvent records the references of an event, and of the instance after it.
-func (n references) addEvent(i record.Instance, e record.Event) {
-	n.definitions[i.Version] = i.DefinitionHash
-	if _, known := n.configs[e.JudgeConfigHash]; !known && e.JudgeConfigHash != "" {
-		n.configs[e.JudgeConfigHash] = e.Seq
+func (r references) addEvent(i record.Instance, e record.Event) {
+	r.definitions[i.Version] = i.DefinitionHash
+	if _, known := r.configs[e.JudgeConfigHash]; !known && e.JudgeConfigHash != "" {
+		r.configs[e.JudgeConfigHash] = e.Seq
 	}
 }
 
@@ -84,8 +84,8 @@ func (v *verification) definitionHash(ctx context.Context, name string, version 
 	return hash, nil
 }
 
-// mostConfigs limits the cached judge configurations: each owner can have separate ones.
-const mostConfigs = 10_000
+// maxConfigs limits the cached judge configurations: each owner can have separate ones.
+const maxConfigs = 10_000
 
 func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash string) (bool, error) {
 	key := fmt.Sprintf("%q %q %s", workflow, owner, hash)
@@ -162,7 +162,7 @@ func (v *verification) checkRules(ctx context.Context) error {
 	for _, rule := range all {
 		v.report.Rules++
 		seal := rule.Seal()
-		if seal.Place < 1 {
+		if seal.Position < 1 {
 			wrong("%s has no seal: gavel did not write it, or its seal was removed", rule)
 			continue
 		}
@@ -172,10 +172,10 @@ func (v *verification) checkRules(ctx context.Context) error {
 		if err := v.engine.CheckRule(rule); err != nil {
 			wrong("%s: %v", rule, err)
 		}
-		end = store.RuleHead{Place: seal.Place, Hash: seal.Hash}
-		v.rules[seal.Place] = seal.Hash
+		end = store.RuleHead{Position: seal.Position, Hash: seal.Hash}
+		v.rules[seal.Position] = seal.Hash
 	}
-	v.ruleEnd = end.Place
+	v.ruleEnd = end.Position
 	return nil
 }
 

@@ -18,45 +18,45 @@ import (
 // The code below runs only for a history that is known to be broken, to describe the damage. It uses
 // the numbers under which the store keeps the events, which may differ from the events' own seqs.
 
-// place is the content of one stored number of a history.
-type place struct {
+// slot is the content of one stored number of a history.
+type slot struct {
 	number int64
-	state  placeState
+	state  slotState
 	// seq is the event's own seq. If the hash does not cover the event's bytes, its seq cannot be trusted,
 	// and the stored number is used.
 	seq        int64
 	hash, prev string
-	how        string // the problem, if the event is not as it was written
+	problem    string // the problem, if the event is not as it was written
 }
 
-type placeState int
+type slotState int
 
 const (
-	placeSealed     placeState = iota // the hash covers the bytes and the previous hash
-	placeUnsealed                     // the hash does not cover them
-	placeForeign                      // sealed, but belongs to another instance
-	placeUndecoded                    // not an event
-	placeUnreadable                   // the store cannot read it, or anything after it
+	slotSealed     slotState = iota // the hash covers the bytes and the previous hash
+	slotUnsealed                    // the hash does not cover them
+	slotForeign                     // sealed, but belongs to another instance
+	slotUndecoded                   // not an event
+	slotUnreadable                  // the store cannot read it, or anything after it
 )
 
 // diagnose describes how the history is broken, starting at the last event that the chain accepted.
 // why is the error of the next event, nil for an event of another instance.
 func (h *historyCheck) diagnose(ctx context.Context, why error) error {
-	h.folding = false
+	h.isFolding = false
 	before := len(h.problems)
-	d := &diagnosis{historyCheck: h, from: max(1, h.chain.Seq()), bySeq: map[int64][]place{}, replaced: map[int64]bool{}}
-	places, err := h.readPlaces(ctx, d.from)
+	d := &diagnosis{historyCheck: h, from: max(1, h.chain.Seq()), bySeq: map[int64][]slot{}, replaced: map[int64]bool{}}
+	places, err := h.readSlots(ctx, d.from)
 	if err != nil {
 		return err
 	}
-	if !d.sortPlaces(places) {
+	if !d.sortSlots(places) {
 		return nil
 	}
 	d.run()
 	if len(h.problems) > before {
 		return nil
 	}
-	stray, err := h.hasStrays(ctx)
+	stray, err := h.hasStrayEvents(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -68,9 +68,9 @@ func (h *historyCheck) diagnose(ctx context.Context, why error) error {
 	return nil
 }
 
-// hasStrays reports whether an event is stored under a number below 1, where it could pass for another
+// hasStrayEvents reports whether an event is stored under a number below 1, where it could pass for another
 // event.
-func (h *historyCheck) hasStrays(ctx context.Context) (bool, error) {
+func (h *historyCheck) hasStrayEvents(ctx context.Context) (bool, error) {
 	var n [2]int
 	for i, after := range []int64{math.MinInt64, 0} {
 		for _, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: after}) {
@@ -83,19 +83,19 @@ func (h *historyCheck) hasStrays(ctx context.Context) (bool, error) {
 	return n[0] > n[1], nil
 }
 
-// readPlaces reads every number separately: if two queries with consecutive start numbers return the
+// readSlots reads every number separately: if two queries with consecutive start numbers return the
 // same event, the number between them is empty.
-func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, error) {
-	var places []place
-	var waiting *place // the last event found; its number is not known yet
+func (h *historyCheck) readSlots(ctx context.Context, from int64) ([]slot, error) {
+	var places []slot
+	var waiting *slot // the last event found; its number is not known yet
 	var body []byte
 	for number := from; ; number++ {
-		e, there, err := h.firstBehind(ctx, number-1)
+		e, there, err := h.firstEventAfter(ctx, number-1)
 		if err != nil && !isDamage(err) {
 			return nil, engine.StoreError("be verified", err)
 		}
 		if waiting != nil && there && err == nil && e.Hash == waiting.hash && bytes.Equal(e.Body(), body) {
-			*waiting = h.placeOf(e, number)
+			*waiting = h.newSlot(e, number)
 			continue
 		}
 		if waiting != nil {
@@ -103,31 +103,31 @@ func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, err
 		}
 		switch {
 		case err != nil && (!isUndecodable(err) || number > h.row.Seq):
-			return append(places, place{number: number, state: placeUnreadable, how: err.Error()}), nil
+			return append(places, slot{number: number, state: slotUnreadable, problem: err.Error()}), nil
 		case err != nil:
-			places = append(places, place{number: number, state: placeUndecoded, how: clauseOf(err)})
+			places = append(places, slot{number: number, state: slotUndecoded, problem: clauseOf(err)})
 		case !there:
 			return places, nil
 		default:
-			p := h.placeOf(e, number)
+			p := h.newSlot(e, number)
 			waiting, body = &p, e.Body()
 		}
 	}
 }
 
-func (h *historyCheck) firstBehind(ctx context.Context, number int64) (e record.Event, there bool, err error) {
+func (h *historyCheck) firstEventAfter(ctx context.Context, number int64) (e record.Event, there bool, err error) {
 	for e, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: number, Limit: 1}) {
 		return e, true, err
 	}
 	return record.Event{}, false, nil
 }
 
-func (h *historyCheck) placeOf(e record.Event, number int64) place {
-	p := place{number: number, seq: e.Seq, hash: e.Hash, prev: e.PrevHash}
+func (h *historyCheck) newSlot(e record.Event, number int64) slot {
+	p := slot{number: number, seq: e.Seq, hash: e.Hash, prev: e.PrevHash}
 	if err := record.VerifyEvent(e); err != nil {
-		p.state, p.seq, p.how = placeUnsealed, number, clauseOf(err)
+		p.state, p.seq, p.problem = slotUnsealed, number, clauseOf(err)
 	} else if e.Instance != h.row.ID {
-		p.state, p.how = placeForeign, fmt.Sprintf("this is event %d of instance %s", e.Seq, e.Instance)
+		p.state, p.problem = slotForeign, fmt.Sprintf("this is event %d of instance %s", e.Seq, e.Instance)
 	}
 	return p
 }
@@ -151,26 +151,26 @@ func clauseOf(err error) string {
 type diagnosis struct {
 	*historyCheck
 	from  int64 // the first seq in question
-	bySeq map[int64][]place
+	bySeq map[int64][]slot
 	// replaced are the seqs whose original event is known to have been replaced.
 	replaced map[int64]bool
-	// moved is true if numbers and seqs differ because something was inserted or removed. blind is true
+	// isShifted is true if numbers and seqs differ because something was inserted or removed. blind is true
 	// if the store cannot be read after the last place.
-	moved, blind bool
+	isShifted, isUnreadable bool
 }
 
-// sortPlaces reports the problems of single places, and groups the rest by seq. It returns false if
+// sortSlots reports the problems of single places, and groups the rest by seq. It returns false if
 // nothing else can be reported.
-func (d *diagnosis) sortPlaces(places []place) bool {
+func (d *diagnosis) sortSlots(places []slot) bool {
 	foreign := 0
 	for _, p := range places {
-		if p.state == placeForeign {
+		if p.state == slotForeign {
 			foreign++
 		}
 	}
 	if foreign > 0 && foreign == len(places) {
 		d.problems = nil // earlier problems are about the foreign history, too
-		d.addProblem(BreakSwapped, places[0].number, "%s, and the rest of the history is also another instance's", places[0].how)
+		d.addProblem(BreakSwapped, places[0].number, "%s, and the rest of the history is also another instance's", places[0].problem)
 		return false
 	}
 	for _, p := range places {
@@ -178,18 +178,18 @@ func (d *diagnosis) sortPlaces(places []place) bool {
 			d.events++
 		}
 		switch {
-		case p.state == placeForeign:
-			d.addProblem(BreakSwapped, p.number, "%s", p.how)
+		case p.state == slotForeign:
+			d.addProblem(BreakSwapped, p.number, "%s", p.problem)
 			d.replaced[p.number] = true
-		case p.state == placeUndecoded:
-			d.addProblem(BreakEdited, p.number, "its bytes cannot be read: %s", p.how)
+		case p.state == slotUndecoded:
+			d.addProblem(BreakEdited, p.number, "its bytes cannot be read: %s", p.problem)
 			d.replaced[p.number] = true
-		case p.state == placeUnreadable:
-			d.addProblem(BreakUnreadable, p.number, "the history cannot be read from here on: %s", p.how)
-			d.blind = true
+		case p.state == slotUnreadable:
+			d.addProblem(BreakUnreadable, p.number, "the history cannot be read from here on: %s", p.problem)
+			d.isUnreadable = true
 		case p.seq < d.from:
 			d.addProblem(BreakInserted, p.number, "the event here has the number %d", p.seq)
-			d.moved = true
+			d.isShifted = true
 		default:
 			d.bySeq[p.seq] = append(d.bySeq[p.seq], p)
 		}
@@ -215,7 +215,7 @@ func (d *diagnosis) run() {
 	d.reportMisplaced(numbers)
 	for ; due <= d.row.Seq && d.replaced[due]; due++ { // already reported
 	}
-	if due <= d.row.Seq && !d.blind {
+	if due <= d.row.Seq && !d.isUnreadable {
 		d.addProblem(BreakTruncated, due, "the history ends at event %d, but the instance is at event %d", due-1, d.row.Seq)
 	}
 }
@@ -227,7 +227,7 @@ func (d *diagnosis) chooseEvent(seq int64) {
 	if len(at) < 2 {
 		return
 	}
-	d.moved = true
+	d.isShifted = true
 	written := 0
 	for i, p := range at {
 		if p.hash == d.row.Head {
@@ -244,7 +244,7 @@ func (d *diagnosis) chooseEvent(seq int64) {
 			d.addProblem(BreakInserted, p.number, "the event here has the number %d, and none follows from it", seq)
 		}
 	}
-	d.bySeq[seq] = []place{at[written]}
+	d.bySeq[seq] = []slot{at[written]}
 }
 
 // reportGap reports the missing events from one seq to another, except for those already reported as
@@ -265,16 +265,16 @@ func (d *diagnosis) reportGap(from, to int64) {
 		d.addProblem(BreakDeleted, from, "the events %d to %d are missing", from, to)
 	}
 	if next := d.bySeq[to+1]; len(next) > 0 && next[0].number <= to {
-		d.moved = true // the gap was closed
+		d.isShifted = true // the gap was closed
 	}
 }
 
 // checkLink checks one event: its hash, and that it follows from the previous event, whose hash is
 // prev, or "" if it is not known.
-func (d *diagnosis) checkLink(p place, prev string) {
+func (d *diagnosis) checkLink(p slot, prev string) {
 	switch {
-	case p.state == placeUnsealed:
-		d.addProblem(BreakEdited, p.seq, "%s", p.how)
+	case p.state == slotUnsealed:
+		d.addProblem(BreakEdited, p.seq, "%s", p.problem)
 		d.replaced[p.seq] = true
 	case p.seq == 1 && p.prev != "":
 		d.addProblem(BreakEdited, p.seq, "it is the first event but names a previous one")
@@ -288,14 +288,14 @@ func (d *diagnosis) checkLink(p place, prev string) {
 // reportMisplaced reports events in the place of others. If something was inserted or removed, the
 // numbers shift, and only the order can be checked.
 func (d *diagnosis) reportMisplaced(numbers []int64) {
-	events := make([]place, 0, len(numbers))
+	events := make([]slot, 0, len(numbers))
 	for _, seq := range numbers {
 		events = append(events, d.bySeq[seq][0])
 	}
-	slices.SortFunc(events, func(a, b place) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(events, func(a, b slot) int { return cmp.Compare(a.number, b.number) })
 	highest := int64(0)
 	for _, p := range events {
-		if wrong := p.seq != p.number; wrong && (!d.moved || p.seq < highest) {
+		if wrong := p.seq != p.number; wrong && (!d.isShifted || p.seq < highest) {
 			d.addProblem(BreakReordered, p.number, "event %d is in the place of event %d", p.seq, p.number)
 		}
 		highest = max(highest, p.seq)

@@ -60,21 +60,21 @@ type historyCheck struct {
 	problems []Problem
 	events   int64
 
-	chain record.Chain
-	begun bool
+	chain   record.Chain
+	started bool
 	// shortened is the newest truncation, nil for a whole history.
 	shortened *record.Truncation
 	unsigned  []int64 // the truncated events that no key signed
 
 	// inst is the fold so far. If folding is false, it is behind the chain.
-	inst       record.Instance
-	folding    bool
-	restores   map[int64]bool // revisions that a rollback will restore, nil if they are not known
-	again      bool           // a second pass must collect these revisions
-	revisions  map[int64]record.Instance
-	snapshots  map[int64]string // by seq
-	floor      *record.Instance // the oldest snapshot
-	references references
+	inst          record.Instance
+	isFolding     bool
+	restores      map[int64]bool // revisions that a rollback will restore, nil if they are not known
+	needsRestores bool           // a second pass must collect these revisions
+	revisions     map[int64]record.Instance
+	snapshots     map[int64]string // by seq
+	floor         *record.Instance // the oldest snapshot
+	references    references
 }
 
 func (h *historyCheck) addProblem(kind Break, seq int64, format string, args ...any) {
@@ -84,7 +84,7 @@ func (h *historyCheck) addProblem(kind Break, seq int64, format string, args ...
 // run verifies the history in one pass. If the history contains a rollback, undo or redo, a second pass follows that
 // knows which revisions to keep.
 func (h *historyCheck) run(ctx context.Context) error {
-	if err := h.checkOnce(ctx); err != nil || !h.again {
+	if err := h.checkOnce(ctx); err != nil || !h.needsRestores {
 		return err
 	}
 	second := &historyCheck{v: h.v, row: h.row, restores: map[int64]bool{}}
@@ -97,7 +97,7 @@ func (h *historyCheck) run(ctx context.Context) error {
 }
 
 func (h *historyCheck) checkOnce(ctx context.Context) error {
-	h.folding, h.revisions = true, map[int64]record.Instance{}
+	h.isFolding, h.revisions = true, map[int64]record.Instance{}
 	h.references = references{map[int]string{}, map[string]int64{}}
 	if err := h.readSnapshots(ctx); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (h *historyCheck) checkOnce(ctx context.Context) error {
 		if err != nil && !isDamage(err) {
 			return engine.StoreError("be verified", err)
 		}
-		if h.begun && h.chain.Seq() == h.row.Seq { // events after the last one
-			if err := h.checkBeyond(ctx, e, err); err != nil {
+		if h.started && h.chain.Seq() == h.row.Seq { // events after the last one
+			if err := h.checkAfterEnd(ctx, e, err); err != nil {
 				return err
 			}
 			break
@@ -116,7 +116,7 @@ func (h *historyCheck) checkOnce(ctx context.Context) error {
 		if err != nil {
 			return h.diagnose(ctx, err)
 		}
-		if !h.begun {
+		if !h.started {
 			if err := h.findStart(ctx, e); err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ func (h *historyCheck) checkOnce(ctx context.Context) error {
 		if cut := e.Truncation; cut != nil && cut.CheckNote(e.Instance, h.v.req.Keys...) != nil {
 			h.unsigned = append(h.unsigned, e.Seq)
 		}
-		if h.foldEvent(ctx, e); h.again {
+		if h.foldEvent(ctx, e); h.needsRestores {
 			return nil
 		}
 	}
@@ -172,16 +172,16 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 }
 
 func (h *historyCheck) readRollbacks(ctx context.Context) error {
-	return h.v.eachOf(ctx, h.row.ID, func(e record.Event) {
+	return h.v.eachEvent(ctx, h.row.ID, func(e record.Event) {
 		if e.Rollback != nil {
 			h.restores[e.Rollback.Restores] = true
 		}
 	}, record.RolledBack, record.Undone, record.Redone)
 }
 
-// eachOf calls do for the events of some kinds. It stops at a broken event without an error: the pass over all events
+// eachEvent calls do for the events of some kinds. It stops at a broken event without an error: the pass over all events
 // reports it.
-func (v *verification) eachOf(ctx context.Context, id string, do func(record.Event), kinds ...record.Kind) error {
+func (v *verification) eachEvent(ctx context.Context, id string, do func(record.Event), kinds ...record.Kind) error {
 	var last int64
 	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: id, Kinds: kinds}) {
 		if err != nil && !isDamage(err) {
@@ -199,7 +199,7 @@ func (v *verification) eachOf(ctx context.Context, id string, do func(record.Eve
 // findStart finds where a history starts: at its first event, or after the events that a truncated
 // event records as removed.
 func (h *historyCheck) findStart(ctx context.Context, first record.Event) error {
-	h.begun = true
+	h.started = true
 	if first.Seq <= 1 || first.Instance != h.row.ID {
 		return nil
 	}
@@ -212,10 +212,10 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 	f := h.floor
 	switch {
 	case f == nil:
-		h.folding = false
+		h.isFolding = false
 		h.addProblem(BreakRow, first.Seq, "the snapshot at which the shortened history begins is missing")
 	case f.Seq != said.UpTo || record.DigestState(*f) != said.Floor:
-		h.folding = false
+		h.isFolding = false
 		h.addProblem(BreakRow, first.Seq, "the snapshot at which the history begins is not the one that the truncated event names")
 	default:
 		h.inst = *f
@@ -227,22 +227,22 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 
 // loadTruncation returns the newest truncation of an instance, nil if its history was never shortened.
 func (v *verification) loadTruncation(ctx context.Context, id string) (newest *record.Truncation, err error) {
-	err = v.eachOf(ctx, id, func(e record.Event) { newest = e.Truncation }, record.Truncated)
+	err = v.eachEvent(ctx, id, func(e record.Event) { newest = e.Truncation }, record.Truncated)
 	return newest, err
 }
 
 // foldEvent applies an event to the instance and compares the result with the snapshot at this seq.
 func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 	if h.restores == nil && e.Rollback != nil {
-		h.again = true
+		h.needsRestores = true
 		return
 	}
-	if !h.folding {
+	if !h.isFolding {
 		return
 	}
 	next, err := record.Fold(h.inst, e, func(revision int64) (record.Instance, error) { return h.loadRevision(ctx, revision) })
 	if err != nil {
-		h.folding = false
+		h.isFolding = false
 		h.addProblem(BreakEdited, e.Seq, "the event is not possible here: %v", err)
 		return
 	}
@@ -284,7 +284,7 @@ func (h *historyCheck) checkEnd(ctx context.Context) error {
 	case h.chain.Head() != row.Head:
 		h.addProblem(BreakRow, row.Seq, "the instance's hash is not that of its last event")
 	}
-	if h.folding {
+	if h.isFolding {
 		if fields := listDifferences(h.inst, row); len(fields) > 0 {
 			h.addProblem(BreakRow, row.Seq, "the stored instance differs from its events in %s", strings.Join(fields, ", "))
 		}
@@ -295,9 +295,9 @@ func (h *historyCheck) checkEnd(ctx context.Context) error {
 	return h.checkReferences(ctx)
 }
 
-// checkBeyond checks an event after the last one, readable or not: it was written since the instance
+// checkAfterEnd checks an event after the last one, readable or not: it was written since the instance
 // was loaded, or was never written by gavel.
-func (h *historyCheck) checkBeyond(ctx context.Context, e record.Event, unreadable error) error {
+func (h *historyCheck) checkAfterEnd(ctx context.Context, e record.Event, unreadable error) error {
 	now, err := h.v.store.Load(ctx, h.row.ID)
 	if err != nil && !isDamage(err) {
 		return engine.StoreError("be verified", err)

@@ -79,11 +79,11 @@ func New(t testing.TB, j judge.Config, options ...func(*engine.Config)) *engine.
 	return e
 }
 
-// NoTime is a clock for a judge that makes all durations zero.
-func NoTime() time.Time { return time.Time{} }
+// FixedTime is a clock for a judge that makes all durations zero.
+func FixedTime() time.Time { return time.Time{} }
 
-// Repeatable gives an engine a clock that advances by step each time it is read, and sequential ids.
-func Repeatable(step time.Duration) func(*engine.Config) {
+// Deterministic gives an engine a clock that advances by step each time it is read, and sequential ids.
+func Deterministic(step time.Duration) func(*engine.Config) {
 	return func(cfg *engine.Config) {
 		var mu sync.Mutex
 		ids, now := 0, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -136,9 +136,9 @@ func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		case err != nil:
 			return mcp.NewToolResultError(fmt.Sprintf("UNDECIDED: %s was not called, because gavel could not check whether it may be called: %v", gate.Tool, err)), nil
 		case begun.Answer != engine.CallGo:
-			return mcp.NewToolResultError(gate.explain(begun)), nil
+			return mcp.NewToolResultError(gate.explainRefusal(begun)), nil
 		}
-		call := &begunCall{gates: g, gate: gate, principal: p, instance: id, id: begun.CallID, state: begun.State}
+		call := &activeCall{gates: g, gate: gate, principal: p, instance: id, id: begun.CallID, state: begun.State}
 		return call.run(context.WithValue(context.WithValue(ctx, callIDKey{}, begun.CallID), callKey{}, call), req, next)
 	}
 }
@@ -156,7 +156,7 @@ type callKey struct{}
 // crash, only the work since the last step is unknown. If Perform returns an error, the step was not
 // performed, and the state is unchanged.
 func (g *Gates) Perform(ctx context.Context, action string, data any) error {
-	c, ok := ctx.Value(callKey{}).(*begunCall)
+	c, ok := ctx.Value(callKey{}).(*activeCall)
 	if !ok || c.gates != g || !slices.Contains(c.gate.Steps, action) {
 		return fmt.Errorf("mcpgate: %q is no step of a call of these gates", action)
 	}
@@ -177,7 +177,7 @@ func (g *Gates) Perform(ctx context.Context, action string, data any) error {
 	if err == nil && begun.Answer != engine.CallGo {
 		gate := c.gate
 		gate.States = []string{c.state} // so that explain gives the violations, not the states of the gate
-		err = errors.New(gate.explain(begun))
+		err = errors.New(gate.explainRefusal(begun))
 	}
 	if err != nil { // the handler continues, and its further work needs an open call too
 		_, again := c.begin(ctx, "", nil)
@@ -187,7 +187,7 @@ func (g *Gates) Perform(ctx context.Context, action string, data any) error {
 }
 
 // begin begins the call of a step, or a call without a step if action is "". The caller must hold c.mu.
-func (c *begunCall) begin(ctx context.Context, action string, data json.RawMessage) (engine.CallResult, error) {
+func (c *activeCall) begin(ctx context.Context, action string, data json.RawMessage) (engine.CallResult, error) {
 	begun, err := c.gates.engine.BeginCall(ctx, c.principal, engine.CallRequest{
 		ID: c.instance, Gate: c.gate.Tool, Tool: c.gate.Tool, Arguments: json.RawMessage("{}"), States: []string{c.state},
 		Action: action, Data: data, Error: c.gate.Error, Timeout: c.gate.Timeout,
@@ -228,8 +228,8 @@ func encodeArguments(req mcp.CallToolRequest) (json.RawMessage, error) {
 	return json.Marshal(arguments)
 }
 
-// explain returns why a handler did not run, and what to do.
-func (g Gate) explain(r engine.CallResult) string {
+// explainRefusal returns why a handler did not run, and what to do.
+func (g Gate) explainRefusal(r engine.CallResult) string {
 	switch r.Answer {
 	case engine.CallParked:
 		return fmt.Sprintf("PARKED: %s was not called: a person must decide it first%s. Make the same call again once it is approved.", g.Tool, describeReview(r.Review))
@@ -265,8 +265,8 @@ func describeStates(states []string) string {
 	return "the states " + strings.Join(states, ", ")
 }
 
-// begunCall is a call that must be settled.
-type begunCall struct {
+// activeCall is a call that must be settled.
+type activeCall struct {
 	gates     *Gates
 	gate      Gate
 	principal engine.Principal
@@ -278,7 +278,7 @@ type begunCall struct {
 
 // run runs the handler and settles the call. The outcome is unknown if the handler panics, or fails after
 // ctx has ended.
-func (c *begunCall) run(ctx context.Context, req mcp.CallToolRequest, next server.ToolHandlerFunc) (result *mcp.CallToolResult, err error) {
+func (c *activeCall) run(ctx context.Context, req mcp.CallToolRequest, next server.ToolHandlerFunc) (result *mcp.CallToolResult, err error) {
 	outcome := engine.CallUnknown
 	defer func() {
 		note := c.settle(ctx, outcome, req, result)
@@ -299,7 +299,7 @@ func (c *begunCall) run(ctx context.Context, req mcp.CallToolRequest, next serve
 
 // settle settles the call. It returns the text that the caller needs in addition to the result, "" for
 // none.
-func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req mcp.CallToolRequest, result *mcp.CallToolResult) string {
+func (c *activeCall) settle(ctx context.Context, outcome engine.CallOutcome, req mcp.CallToolRequest, result *mcp.CallToolResult) string {
 	const end = " Do not call the tool again for it."
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -328,7 +328,7 @@ func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req 
 		settled.Decision.Outcome, strings.Join(settled.Decision.Violations, " "), settled.State)
 }
 
-func (c *begunCall) data(req mcp.CallToolRequest, result *mcp.CallToolResult) (json.RawMessage, error) {
+func (c *activeCall) data(req mcp.CallToolRequest, result *mcp.CallToolResult) (json.RawMessage, error) {
 	if c.gate.Data != nil && result != nil {
 		return c.gate.Data(req, result)
 	}

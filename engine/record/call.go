@@ -174,9 +174,9 @@ func addCalls(counts map[string]workflow.CallCount, gate string, n int) map[stri
 	return counts
 }
 
-// startPassage returns the counts after an event that enters another state. Earlier calls no longer count, except for
+// startVisit returns the counts after an event that enters another state. Earlier calls no longer count, except for
 // the gate whose call makes the move: otherwise that call would renew its own allowance.
-func startPassage(counts map[string]workflow.CallCount, e Event) map[string]workflow.CallCount {
+func startVisit(counts map[string]workflow.CallCount, e Event) map[string]workflow.CallCount {
 	counts = maps.Clone(counts)
 	for gate, c := range counts {
 		if e.Call == nil || e.Call.Gate != gate {

@@ -86,7 +86,7 @@ func drawHistory(t *rapid.T) *history {
 		var e record.Event
 		var restored *record.Instance
 		switch kind := rapid.SampledFrom([]record.Kind{
-			record.Advanced, record.Advanced, record.Refused, record.Prechecked, record.Checkpointed, record.RolledBack, record.Cancelling,
+			record.Advanced, record.Advanced, record.Refused, record.Prechecked, record.Checkpointed, record.RolledBack, record.KindCancelled,
 		}).Draw(t, "kind"); kind {
 		case record.Advanced:
 			e = advanced(actions.Draw(t, "action"), rapid.SampledFrom([]string{"draft", "reviewing", "approved"}).Draw(t, "to"), drawObject(t))
@@ -104,10 +104,10 @@ func drawHistory(t *rapid.T) *history {
 			}
 			restored = &then
 			e = record.Event{Kind: kind, Rollback: &record.Rollback{CheckpointID: "cp", Restores: then.Revision}}
-		case record.Cancelling:
+		case record.KindCancelled:
 			e = record.Event{Kind: kind, Reason: rapid.String().Draw(t, "reason")}
 		}
-		if (e.Kind == record.Advanced || e.Kind == record.Cancelling) && h.last().Status != record.Running {
+		if (e.Kind == record.Advanced || e.Kind == record.KindCancelled) && h.last().Status != record.Running {
 			continue
 		}
 		e.Principal = rapid.SampledFrom([]string{"local:agent", "local:other"}).Draw(t, "principal")

@@ -30,8 +30,8 @@ type Digester struct {
 	scoped map[Scope][]byte // keys of whole documents
 }
 
-// mostScoped limits the number of keys that a Digester caches.
-const mostScoped = 1024
+// maxScopedKeys limits the number of keys that a Digester caches.
+const maxScopedKeys = 1024
 
 // Scope is the subject of a digest. Every scope has its own key, so that a caller who gets digests of
 // chosen values learns nothing about digests in another scope.
@@ -94,7 +94,7 @@ func (d *Digester) keyOf(s Scope) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.scoped[s] == nil {
-		if len(d.scoped) == mostScoped {
+		if len(d.scoped) == maxScopedKeys {
 			clear(d.scoped)
 		}
 		d.scoped[s] = DeriveKey(d.key, s.Purpose, s.Owner, s.Workflow, "")

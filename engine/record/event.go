@@ -28,13 +28,13 @@ type Kind string
 
 // The kinds. An unknown kind is an error, never skipped.
 const (
-	Started      Kind = "started"
-	Advanced     Kind = "advanced"
-	Refused      Kind = "refused"
-	Prechecked   Kind = "prechecked"
-	Checkpointed Kind = "checkpointed"
-	RolledBack   Kind = "rolled_back"
-	Cancelling   Kind = "cancelled"
+	Started       Kind = "started"
+	Advanced      Kind = "advanced"
+	Refused       Kind = "refused"
+	Prechecked    Kind = "prechecked"
+	Checkpointed  Kind = "checkpointed"
+	RolledBack    Kind = "rolled_back"
+	KindCancelled Kind = "cancelled"
 	// Escalated holds a move until a person decides, Reviewed records the end of the review.
 	Escalated Kind = "escalated"
 	Reviewed  Kind = "reviewed"
@@ -131,14 +131,14 @@ func (e *Event) SetMerged(before, after json.RawMessage) {
 
 // Merged returns the result that SetMerged stored for this exact context, nil if there is none.
 func (e Event) Merged(context json.RawMessage) json.RawMessage {
-	if is := e.merged; isSame(is.before, context) {
+	if is := e.merged; sharesMemory(is.before, context) {
 		return is.after
 	}
 	return nil
 }
 
-// isSame reports whether two documents share the same memory, not only the same content.
-func isSame(a, b json.RawMessage) bool {
+// sharesMemory reports whether two documents share the same memory, not only the same content.
+func sharesMemory(a, b json.RawMessage) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 

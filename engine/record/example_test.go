@@ -16,7 +16,7 @@ func Example() {
 	var history []record.Event
 	for _, e := range []record.Event{
 		{Kind: record.Started, Instance: "wf-1", Workflow: "doc", Version: 1, To: "draft", Patch: json.RawMessage(`{"title":"A"}`)},
-		{Kind: record.Cancelling, Reason: "not needed"},
+		{Kind: record.KindCancelled, Reason: "not needed"},
 	} {
 		e.Principal, e.Time = "local:agent", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		sealed, next, err := record.Seal(instance, e, nil)

@@ -102,6 +102,6 @@ func sample(tb testing.TB) *history {
 	approve.Status, approve.Principal, approve.Role = record.Complete, "local:other", "reviewer"
 	h.seal(approve, nil)
 	h.seal(record.Event{Kind: record.RolledBack, Rollback: &record.Rollback{CheckpointID: "cp-1", Restores: at.Revision}}, &at)
-	h.seal(record.Event{Kind: record.Cancelling, Reason: "done with it"}, nil)
+	h.seal(record.Event{Kind: record.KindCancelled, Reason: "done with it"}, nil)
 	return h
 }

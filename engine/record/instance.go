@@ -47,33 +47,33 @@ type Instance struct {
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
 
-	// kept is the stored context if Context was opened, nil otherwise.
-	kept      json.RawMessage
-	destroyed bool
+	// storedContext is the stored context if Context was opened, nil otherwise.
+	storedContext json.RawMessage
+	destroyed     bool
 }
 
-// Opened returns i with its context as people and judges see it: sealed values are replaced by their
+// WithPlainContext returns i with its context as people and judges see it: sealed values are replaced by their
 // plain values. destroyed reports that some can never be opened again. Seal and Fold still use the
 // stored context.
-func (i Instance) Opened(context json.RawMessage, destroyed bool) Instance {
-	i = i.Kept()
-	i.Context, i.kept, i.destroyed = context, i.Context, destroyed
+func (i Instance) WithPlainContext(context json.RawMessage, destroyed bool) Instance {
+	i = i.StoredForm()
+	i.Context, i.storedContext, i.destroyed = context, i.Context, destroyed
 	return i
 }
 
-// OpenedLike returns i opened as prev was, if both have the same stored context; it returns false if
+// WithPlainContextOf returns i opened as prev was, if both have the same stored context; it returns false if
 // they do not.
-func (i Instance) OpenedLike(prev Instance) (Instance, bool) {
-	if prev.kept == nil || !isSame(prev.kept, i.Context) {
+func (i Instance) WithPlainContextOf(prev Instance) (Instance, bool) {
+	if prev.storedContext == nil || !sharesMemory(prev.storedContext, i.Context) {
 		return i, false
 	}
-	return i.Opened(prev.Context, prev.destroyed), true
+	return i.WithPlainContext(prev.Context, prev.destroyed), true
 }
 
-// Kept returns i in its stored form, in which the values that Opened opened are still sealed.
-func (i Instance) Kept() Instance {
-	if i.kept != nil {
-		i.Context, i.kept, i.destroyed = i.kept, nil, false
+// StoredForm returns i in its stored form, in which the values that WithPlainContext opened are still sealed.
+func (i Instance) StoredForm() Instance {
+	if i.storedContext != nil {
+		i.Context, i.storedContext, i.destroyed = i.storedContext, nil, false
 	}
 	return i
 }
@@ -83,7 +83,7 @@ func (i Instance) IsDestroyed() bool { return i.destroyed }
 
 // Clone returns a copy that shares no memory with i.
 func (i Instance) Clone() Instance {
-	i.Context, i.kept = bytes.Clone(i.Context), bytes.Clone(i.kept)
+	i.Context, i.storedContext = bytes.Clone(i.Context), bytes.Clone(i.storedContext)
 	i.Facts.Visited = slices.Clone(i.Facts.Visited)
 	i.Facts.Frozen = slices.Clone(i.Facts.Frozen)
 	i.Facts.Reviews = slices.Clone(i.Facts.Reviews)
@@ -103,7 +103,7 @@ const stateDomain = "gavel/state/v1\x00"
 // DigestState returns the hex SHA-256 of an instance's whole state. A truncated event records it to
 // identify the state that the removed events led to.
 func DigestState(i Instance) string {
-	i = i.Kept()
+	i = i.StoredForm()
 	facts, err := json.Marshal(i.Facts)
 	if err != nil { // strings and numbers always encode
 		facts = []byte(err.Error())

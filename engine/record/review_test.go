@@ -96,7 +96,7 @@ func TestReviewsThatCannotBe(t *testing.T) {
 		"escalated although applied":      with(escalated("run", "r2"), func(e *record.Event) { e.Decision.Applied = true }),
 		"a refusal with a review":         with(refused("run", `{}`), func(e *record.Event) { e.Review = &record.Review{ID: "r1"} }),
 		"a move past one":                 advanced("run", "done", `{}`),
-		"a cancel past one":               {Kind: record.Cancelling},
+		"a cancel past one":               {Kind: record.KindCancelled},
 		"the end of one that is not open": reviewed("go", "r7", resolved(judge.Reject)),
 		"the end of another action's":     reviewed("run", "r1", resolved(judge.Reject)),
 		"the end of none":                 {Kind: record.Reviewed, Action: "go"},

@@ -15,8 +15,8 @@ var ErrRule = errors.New("differs from its seal")
 // RuleSeal links a rule (a version of a definition, or a revision of a judge configuration) into the
 // single chain of all rules of a store. The zero value means that the rule was never sealed.
 type RuleSeal struct {
-	// Place numbers the rules of a store from 1, in the order in which they were made.
-	Place int64 `json:"place"`
+	// Position numbers the rules of a store from 1, in the order in which they were made.
+	Position int64 `json:"place"`
 	// Prev is the Hash of the previous rule, "" for the first. All hashes are hex.
 	Prev string `json:"prev"`
 	// Hash covers the place, Prev and the rule.
@@ -47,7 +47,7 @@ func NewRuleSealer(master []byte) *RuleSealer {
 // Seal returns the seal of a rule that follows the rule with hash prev. parts is the complete content of the rule.
 func (s *RuleSealer) Seal(place int64, prev string, parts ...string) RuleSeal {
 	hash := hashRule(place, prev, parts)
-	seal := RuleSeal{Place: place, Prev: prev, Hash: hex.EncodeToString(hash)}
+	seal := RuleSeal{Position: place, Prev: prev, Hash: hex.EncodeToString(hash)}
 	if s.key != nil {
 		seal.MAC = hex.EncodeToString(s.computeMAC(hash))
 	}
@@ -58,9 +58,9 @@ func (s *RuleSealer) Seal(place int64, prev string, parts ...string) RuleSeal {
 // only the hash.
 func (s *RuleSealer) Check(seal RuleSeal, parts ...string) error {
 	switch {
-	case seal.Place < 1:
+	case seal.Position < 1:
 		return fmt.Errorf("%w: it has no seal", ErrRule)
-	case seal.Hash != hex.EncodeToString(hashRule(seal.Place, seal.Prev, parts)):
+	case seal.Hash != hex.EncodeToString(hashRule(seal.Position, seal.Prev, parts)):
 		return fmt.Errorf("%w: its hash does not cover it", ErrRule)
 	case s.key == nil:
 		return nil

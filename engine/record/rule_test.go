@@ -21,7 +21,7 @@ func TestRuleSealCoversEverything(t *testing.T) {
 		change func(*record.RuleSeal)
 		parts  string
 	}{
-		"another place":   {func(r *record.RuleSeal) { r.Place = 3 }, "definition pay 2"},
+		"another place":   {func(r *record.RuleSeal) { r.Position = 3 }, "definition pay 2"},
 		"another before":  {func(r *record.RuleSeal) { r.Prev = "" }, "definition pay 2"},
 		"another hash":    {func(r *record.RuleSeal) { r.Hash = first.Hash }, "definition pay 2"},
 		"another MAC":     {func(r *record.RuleSeal) { r.MAC = first.MAC }, "definition pay 2"},

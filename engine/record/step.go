@@ -13,7 +13,7 @@ import (
 func (k Kind) IsKnown() bool { return slices.Contains(kinds, k) }
 
 var kinds = []Kind{
-	Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed,
+	Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, KindCancelled, Escalated, Reviewed,
 	Undone, Redone, Migrated, Imported, Reconciled, Called, Settled, Released, Truncated,
 }
 
@@ -29,7 +29,7 @@ func RevisingKinds() []Kind {
 // begins a new revision.
 func (k Kind) Revises() bool {
 	switch k {
-	case Started, Advanced, RolledBack, Cancelling, Undone, Redone, Migrated, Imported, Reconciled:
+	case Started, Advanced, RolledBack, KindCancelled, Undone, Redone, Migrated, Imported, Reconciled:
 		return true
 	case Refused, Prechecked, Checkpointed, Escalated, Reviewed, Called, Settled, Released, Truncated:
 	}
@@ -88,7 +88,7 @@ func completeEvent(prev Instance, e Event, restored *Instance) Event {
 	switch {
 	case e.Kind == Started || e.Kind == Advanced || e.Kind == Migrated || e.Kind == Imported || e.Kind == Reconciled:
 		fillDefault(&e.Status, Running)
-	case e.Kind == Cancelling:
+	case e.Kind == KindCancelled:
 		fillDefault(&e.Status, Cancelled)
 	case e.Kind.isRestore() && restored != nil:
 		fillDefault(&e.To, restored.State)
@@ -129,7 +129,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	if err := checkCall(prev.Facts, e); err != nil {
 		return Instance{}, err
 	}
-	next := prev.Kept()
+	next := prev.StoredForm()
 	next.Seq, next.Revision, next.Head, next.UpdatedAt = e.Seq, e.Revision, e.Hash, e.Time
 	var err error
 	switch e.Kind {
@@ -144,7 +144,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.State, next.Status = e.To, e.Status
 		next.Facts = addPerformer(addVisit(prev.Facts, e), e)
 		if e.To != e.From {
-			next.Facts.Called = startPassage(next.Facts.Called, e)
+			next.Facts.Called = startVisit(next.Facts.Called, e)
 		}
 		next.Context, err = e.mergePatch(next.Context)
 	case RolledBack, Undone, Redone:
@@ -158,7 +158,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	case Reconciled:
 		next.State, next.Status = e.To, e.Status
 		next.Context, err = workflow.Merge(nil, e.Patch)
-	case Cancelling:
+	case KindCancelled:
 		next.Status = Cancelled
 	case Escalated, Reviewed:
 		next.Facts.Reviews = updateReviews(prev.Facts.Reviews, e)
@@ -210,7 +210,7 @@ func checkOrder(prev Instance, e Event) error {
 	}
 	brought := e.Kind == Migrated || e.Kind == Imported || e.Kind == Reconciled
 	moves := e.Kind == Advanced || e.Kind.isRestore() || brought
-	changes := moves || e.Kind == Cancelling
+	changes := moves || e.Kind == KindCancelled
 	switch {
 	case e.Workflow != prev.Workflow, e.Kind != Migrated && (e.Version != prev.Version || e.DefinitionHash != prev.DefinitionHash):
 		return newIllegalStep("event %d is for %s version %d, but the instance is at %s version %d", e.Seq, e.Workflow, e.Version, prev.Workflow, prev.Version)
@@ -220,11 +220,11 @@ func checkOrder(prev Instance, e Event) error {
 		return newIllegalStep("event %d (%s) cannot move to %q", e.Seq, e.Kind, e.To)
 	case !changes && e.Status != prev.Status:
 		return newIllegalStep("event %d (%s) cannot change the status to %q", e.Seq, e.Kind, e.Status)
-	case (e.Kind == Advanced || e.Kind == Cancelling || e.Kind == Escalated && !e.IsStop() || e.Kind == Migrated) && prev.Status != Running:
+	case (e.Kind == Advanced || e.Kind == KindCancelled || e.Kind == Escalated && !e.IsStop() || e.Kind == Migrated) && prev.Status != Running:
 		return newIllegalStep("event %d (%s) on an instance that is %s", e.Seq, e.Kind, prev.Status)
 	case (e.Kind == Advanced || e.Kind == Migrated) && e.Status != Running && e.Status != Complete:
 		return newIllegalStep("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
-	case e.Kind == Cancelling && e.Status != Cancelled:
+	case e.Kind == KindCancelled && e.Status != Cancelled:
 		return newIllegalStep("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
 	}
 	return nil
@@ -296,7 +296,7 @@ func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	case e.To != restored.State || e.Status != restored.Status:
 		return fmt.Errorf("the event leads to %q, %s; revision %d was in %q, %s", e.To, e.Status, restored.Revision, restored.State, restored.Status)
 	}
-	from := restored.Kept()
+	from := restored.StoredForm()
 	calls, called := next.Facts.Calls, next.Facts.Called // calls are not undone
 	next.State, next.Status, next.Context, next.Facts = from.State, from.Status, from.Context, from.Facts
 	next.Facts.Reviews = nil // they belong to a past revision

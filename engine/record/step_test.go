@@ -136,7 +136,7 @@ func TestSealRefusesIllegalSteps(t *testing.T) {
 		"an advance not applied":     {running, with(advanced("go", "b", ``), func(e *record.Event) { e.Decision = decision(false) }), nil, record.ErrIllegalStep},
 		"an advance that cancels":    {running, with(advanced("go", "b", ``), func(e *record.Event) { e.Status = record.Cancelled }), nil, record.ErrIllegalStep},
 		"an advance after the end":   {ended, advanced("go", "b", ``), nil, record.ErrIllegalStep},
-		"a cancel after the end":     {ended, record.Event{Kind: record.Cancelling}, nil, record.ErrIllegalStep},
+		"a cancel after the end":     {ended, record.Event{Kind: record.KindCancelled}, nil, record.ErrIllegalStep},
 		"a refusal that moves":       {running, with(refused("go", ``), func(e *record.Event) { e.To = "b" }), nil, record.ErrIllegalStep},
 		"a refusal that merges":      {running, with(refused("go", ``), func(e *record.Event) { e.Patch = json.RawMessage(`{}`) }), nil, record.ErrIllegalStep},
 		"a refusal that freezes":     {running, with(refused("go", ``), func(e *record.Event) { e.Freezes = []string{"/a"} }), nil, record.ErrIllegalStep},

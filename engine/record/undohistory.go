@@ -14,11 +14,11 @@ import (
 // It holds only moves that were judged in this store. A migration, an imported step and a reconciliation reset it:
 // nothing before them can be undone step by step. A rollback returns to the history of the revision that it restores.
 type UndoHistory struct {
-	done, undone *link
-	at           map[int64]*link // the moves that led to each revision, since the last migration
-	first        int64           // the lowest known revision
-	migrated     int64           // the revision of the last migration, 0 for none
-	incomplete   bool            // a revision before the first was restored, or moves before it may be cut off
+	done, undone *moveList
+	at           map[int64]*moveList // the moves that led to each revision, since the last migration
+	first        int64               // the lowest known revision
+	migrated     int64               // the revision of the last migration, 0 for none
+	incomplete   bool                // a revision before the first was restored, or moves before it may be cut off
 }
 
 // Move is an applied move.
@@ -30,16 +30,16 @@ type Move struct {
 	Before int64
 }
 
-// link is a list that grows at its head; tails are shared and never modified.
-type link struct {
-	move  *Move
-	under *link
+// moveList is a list that grows at its head; tails are shared and never modified.
+type moveList struct {
+	move *Move
+	rest *moveList
 }
 
 // ReadUndoHistory reads events in order, possibly from a truncated history. Events that begin no
 // revision may be left out, except Called events: a move cannot take calls back.
 func ReadUndoHistory(events iter.Seq2[Event, error]) (UndoHistory, error) {
-	l := UndoHistory{at: map[int64]*link{}}
+	l := UndoHistory{at: map[int64]*moveList{}}
 	for e, err := range events {
 		if err != nil {
 			return UndoHistory{}, err
@@ -58,58 +58,58 @@ func ReadUndoHistory(events iter.Seq2[Event, error]) (UndoHistory, error) {
 	return l, nil
 }
 
-func (l *UndoHistory) add(e Event) {
+func (h *UndoHistory) add(e Event) {
 	e = trimEvent(e)
-	if l.first == 0 {
-		l.first = e.Revision
+	if h.first == 0 {
+		h.first = e.Revision
 		if e.Seq > 1 { // earlier events were removed
-			l.first = e.Revision - 1
+			h.first = e.Revision - 1
 		}
 	}
-	if e.Rollback != nil && e.Rollback.Restores < l.first {
-		l.incomplete = true
+	if e.Rollback != nil && e.Rollback.Restores < h.first {
+		h.incomplete = true
 	}
 	switch e.Kind {
 	case Advanced:
-		l.done, l.undone = &link{&Move{Event: e, Before: e.Revision - 1}, l.done}, nil
+		h.done, h.undone = &moveList{&Move{Event: e, Before: e.Revision - 1}, h.done}, nil
 	case Undone:
-		top := l.done
+		top := h.done
 		if top == nil || top.move.Before != e.Rollback.Restores {
-			l.done, l.undone = l.at[e.Rollback.Restores], nil
+			h.done, h.undone = h.at[e.Rollback.Restores], nil
 			break
 		}
-		l.done, l.undone = top.under, &link{top.move, l.undone}
+		h.done, h.undone = top.rest, &moveList{top.move, h.undone}
 	case Redone:
-		top := l.undone
+		top := h.undone
 		if top == nil || top.move.Event.Revision != e.Rollback.Restores {
-			l.done, l.undone = l.at[e.Rollback.Restores], nil
+			h.done, h.undone = h.at[e.Rollback.Restores], nil
 			break
 		}
-		l.done, l.undone = &link{top.move, l.done}, top.under
+		h.done, h.undone = &moveList{top.move, h.done}, top.rest
 	case RolledBack:
-		l.done, l.undone = l.at[e.Rollback.Restores], nil
+		h.done, h.undone = h.at[e.Rollback.Restores], nil
 	case Migrated:
-		l.done, l.undone, l.migrated = nil, nil, e.Revision
-		clear(l.at)
+		h.done, h.undone, h.migrated = nil, nil, e.Revision
+		clear(h.at)
 	case Started, Imported, Reconciled:
-		l.done, l.undone = nil, nil
-		l.incomplete = l.incomplete || l.first > 1 // the moves that it cuts off are before the first revision
-	case Refused, Prechecked, Checkpointed, Cancelling, Escalated, Reviewed, Called, Settled, Released, Truncated:
+		h.done, h.undone = nil, nil
+		h.incomplete = h.incomplete || h.first > 1 // the moves that it cuts off are before the first revision
+	case Refused, Prechecked, Checkpointed, KindCancelled, Escalated, Reviewed, Called, Settled, Released, Truncated:
 	}
-	l.at[e.Revision] = l.done
+	h.at[e.Revision] = h.done
 }
 
 // addCall marks the move that led to the present revision, in which a call was made. Undoing the move does not undo
 // the call.
-func (l *UndoHistory) addCall(e Event) {
-	if l.done == nil || l.done.move.Event.Call != nil || l.first == 0 {
-		l.incomplete = l.incomplete || l.done == nil && l.first > 1 // it was made after a move before the first revision
+func (h *UndoHistory) addCall(e Event) {
+	if h.done == nil || h.done.move.Event.Call != nil || h.first == 0 {
+		h.incomplete = h.incomplete || h.done == nil && h.first > 1 // it was made after a move before the first revision
 		return
 	}
-	move := *l.done.move
+	move := *h.done.move
 	move.Event.Call = e.Call
-	l.done = &link{&move, l.done.under}
-	l.at[e.Revision] = l.done
+	h.done = &moveList{&move, h.done.rest}
+	h.at[e.Revision] = h.done
 }
 
 // trimEvent drops what undo does not need: the bytes, the patch and most of the decision.
@@ -128,26 +128,26 @@ func trimEvent(e Event) Event {
 }
 
 // LastMove returns the move that an undo takes back, and false if there is none.
-func (l UndoHistory) LastMove() (Move, bool) { return l.done.firstMove() }
+func (h UndoHistory) LastMove() (Move, bool) { return h.done.firstMove() }
 
 // LastUndone returns the move that a redo makes again, and false if there is none.
-func (l UndoHistory) LastUndone() (Move, bool) { return l.undone.firstMove() }
+func (h UndoHistory) LastUndone() (Move, bool) { return h.undone.firstMove() }
 
 // MigratedAt returns the revision of the last migration, 0 without one.
-func (l UndoHistory) MigratedAt() int64 { return l.migrated }
+func (h UndoHistory) MigratedAt() int64 { return h.migrated }
 
 // FirstRevision returns the lowest known revision; if it is above 1, earlier ones were removed.
-func (l UndoHistory) FirstRevision() int64 { return l.first }
+func (h UndoHistory) FirstRevision() int64 { return h.first }
 
 // IsIncomplete reports whether a rollback went before FirstRevision, or moves before it may have been cut off. Moves
 // may then be missing, including from MovesBetween. A move that LastMove or LastUndone returns is correct even then.
-func (l UndoHistory) IsIncomplete() bool { return l.incomplete }
+func (h UndoHistory) IsIncomplete() bool { return h.incomplete }
 
 // MovesBetween returns the moves that are taken back or made again when going from the present
 // revision to another. Moves before the last migration are unknown.
-func (l UndoHistory) MovesBetween(revision int64) []Move {
+func (h UndoHistory) MovesBetween(revision int64) []Move {
 	var out []Move
-	here, there := l.done.listMoves(), l.at[revision].listMoves()
+	here, there := h.done.listMoves(), h.at[revision].listMoves()
 	for _, m := range here {
 		if !slices.Contains(there, m) {
 			out = append(out, *m)
@@ -161,16 +161,16 @@ func (l UndoHistory) MovesBetween(revision int64) []Move {
 	return out
 }
 
-func (l *link) firstMove() (Move, bool) {
+func (l *moveList) firstMove() (Move, bool) {
 	if l == nil {
 		return Move{}, false
 	}
 	return *l.move, true
 }
 
-func (l *link) listMoves() []*Move {
+func (l *moveList) listMoves() []*Move {
 	var out []*Move
-	for ; l != nil; l = l.under {
+	for ; l != nil; l = l.rest {
 		out = append(out, l.move)
 	}
 	return out

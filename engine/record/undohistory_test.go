@@ -81,7 +81,7 @@ func TestLine(t *testing.T) {
 		"a migration after an undo":      {[]func(*history){go1, step(record.Undone, 1), migrate}, 0, 0},
 		"a rollback across a migration":  {[]func(*history){go1, go2, migrate, step(record.RolledBack, 3)}, 0, 0},
 		"a refusal in between":           {[]func(*history){go1, func(h *history) { h.seal(refused("on", `{}`), nil) }}, 1, 0},
-		"a cancel":                       {[]func(*history){go1, func(h *history) { h.seal(record.Event{Kind: record.Cancelling}, nil) }}, 1, 0},
+		"a cancel":                       {[]func(*history){go1, func(h *history) { h.seal(record.Event{Kind: record.KindCancelled}, nil) }}, 1, 0},
 		"imported steps": {[]func(*history){func(h *history) {
 			h.seal(record.Event{Kind: record.Imported, To: "b", Import: &record.Import{Source: "x", Line: 1}}, nil)
 		}}, 0, 0},

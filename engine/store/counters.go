@@ -10,10 +10,10 @@ type Addition struct {
 	Name string
 	// Add may be negative; a counter never falls below 0.
 	Add int64
-	// Most limits the counter's value; 0 means no limit. An addition that would exceed it is not applied.
-	Most int64
-	// Lasts is the lifetime of a counter that this addition creates. An existing counter keeps its expiry.
-	Lasts time.Duration
+	// Max limits the counter's value; 0 means no limit. An addition that would exceed it is not applied.
+	Max int64
+	// Lifetime is the lifetime of a counter that this addition creates. An existing counter keeps its expiry.
+	Lifetime time.Duration
 }
 
 // Count is the value of a counter after an addition.

@@ -30,7 +30,7 @@ type DecisionQuery struct {
 	Before int64
 	// Looked, if not nil, is called from time to time with a position: every decision at or above it has been
 	// examined. The search stops if it returns false.
-	Looked func(position int64) bool
+	OnScan func(position int64) bool
 	Limit  int // 0 is no limit
 }
 

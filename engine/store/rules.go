@@ -17,9 +17,9 @@ type Rule struct {
 
 // RuleHead is the end of the chain of rules.
 type RuleHead struct {
-	// Place and Hash are those of the rule with the highest place; zero if there are no rules.
-	Place int64
-	Hash  string
+	// Position and Hash are those of the rule with the highest place; zero if there are no rules.
+	Position int64
+	Hash     string
 }
 
 // Parts returns the values that the seal of a definition covers. The document is covered by its hash.
@@ -96,10 +96,10 @@ const AllRules = -1
 func (end RuleHead) CheckNext(rule Rule) error {
 	seal := rule.Seal()
 	switch {
-	case seal.Place > end.Place+1:
-		return fmt.Errorf("the rules between place %d and %s (place %d) are missing", end.Place, rule, seal.Place)
-	case seal.Place != end.Place+1:
-		return fmt.Errorf("%s is at place %d, after place %d", rule, seal.Place, end.Place)
+	case seal.Position > end.Position+1:
+		return fmt.Errorf("the rules between place %d and %s (place %d) are missing", end.Position, rule, seal.Position)
+	case seal.Position != end.Position+1:
+		return fmt.Errorf("%s is at place %d, after place %d", rule, seal.Position, end.Position)
 	case seal.Prev != end.Hash:
 		return fmt.Errorf("%s does not continue the rule before it", rule)
 	}

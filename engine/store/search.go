@@ -30,7 +30,7 @@ const (
 func (q DecisionQuery) Matcher() func(e record.Event, owner string) bool {
 	wanted := queryWords(q.Text)
 	return func(e record.Event, owner string) bool {
-		return e.Decision != nil && q.matchesNames(e, owner) && q.matchesRest(e) && (q.Text == "" || holdsWords(e, wanted))
+		return e.Decision != nil && q.matchesNames(e, owner) && q.matchesRest(e) && (q.Text == "" || containsWords(e, wanted))
 	}
 }
 
@@ -76,11 +76,11 @@ func (q DecisionQuery) matchesRest(e record.Event) bool {
 // MatchesText reports whether a decision's text contains every word of the query. A query without a text matches
 // every decision.
 func (q DecisionQuery) MatchesText(e record.Event) bool {
-	return q.Text == "" || holdsWords(e, queryWords(q.Text))
+	return q.Text == "" || containsWords(e, queryWords(q.Text))
 }
 
-// holdsWords reports whether a decision's text contains every word. It returns false if there are no words.
-func holdsWords(e record.Event, want []string) bool {
+// containsWords reports whether a decision's text contains every word. It returns false if there are no words.
+func containsWords(e record.Event, want []string) bool {
 	if len(want) == 0 {
 		return false
 	}

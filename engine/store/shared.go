@@ -143,7 +143,7 @@ type DataKeys interface {
 // Waker is the part of a driver that learns of other processes' commits. Its signals are hints: listeners must also
 // poll from time to time.
 type Waker interface {
-	// Wakes returns a channel that receives a value soon after other processes committed events, and a function that
+	// Subscribe returns a channel that receives a value soon after other processes committed events, and a function that
 	// ends the subscription. One value may represent many commits. A channel that never receives a value is valid.
-	Wakes(ctx context.Context) (wake <-chan struct{}, stop func())
+	Subscribe(ctx context.Context) (wake <-chan struct{}, stop func())
 }

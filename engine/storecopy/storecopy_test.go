@@ -241,7 +241,7 @@ func (h *history) step(rt *rapid.T) {
 			rt.Fatal(err)
 		}
 	case "count":
-		if _, err := h.db.Count(ctx, store.Addition{Name: fmt.Sprint("c\x00", h.n%4), Add: 1, Lasts: time.Hour}); err != nil {
+		if _, err := h.db.Count(ctx, store.Addition{Name: fmt.Sprint("c\x00", h.n%4), Add: 1, Lifetime: time.Hour}); err != nil {
 			rt.Fatal(err)
 		}
 	case "cursor":

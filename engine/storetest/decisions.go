@@ -309,7 +309,7 @@ func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 		var got []store.PlacedEvent
 		for page, ended := q, false; !ended; {
 			ended = true
-			page.Looked = func(position int64) bool {
+			page.OnScan = func(position int64) bool {
 				if page.Before != 0 && position >= page.Before {
 					t.Fatalf("looked from %d, below %d", position, page.Before)
 				}

@@ -32,7 +32,7 @@ func roundTrip(t *testing.T, _ Driver, s store.Store) {
 	inst = put(Refuse(t, inst, "approve", func(e *record.Event) { e.Kind = record.Prechecked }))
 	inst = put(Advance(t, inst, "approved", `{}`, By("local:other"), func(e *record.Event) { e.Status = record.Complete }))
 	inst = put(RollbackTo(t, inst, then))
-	put(Next(t, inst, record.Event{Kind: record.Cancelling, Reason: "enough"}))
+	put(Next(t, inst, record.Event{Kind: record.KindCancelled, Reason: "enough"}))
 
 	events := listEvents(t, s, store.EventQuery{Instance: inst.ID})
 	if len(events) != len(commits) {

@@ -58,7 +58,7 @@ func wantRules(t *testing.T, what string, got, want []store.Rule) {
 }
 
 func wantHead(t *testing.T, s store.Store, place int64, hash string) {
-	if head, _, err := s.Rules(t.Context(), place); err != nil || head != (store.RuleHead{Place: place, Hash: hash}) {
+	if head, _, err := s.Rules(t.Context(), place); err != nil || head != (store.RuleHead{Position: place, Hash: hash}) {
 		t.Errorf("the chain ends at %+v, %v; want place %d, %s", head, err, place, hash)
 	}
 }
@@ -116,7 +116,7 @@ func rulesAreSealed(t *testing.T, _ Driver, s store.Store) {
 		all[i] = sealedAt(int64(i+1), prev, all[i])
 		prev = all[i].Seal().Hash
 	}
-	for what, was := range map[string]store.RuleHead{"another end": {Place: 1}, "another hash": {Hash: "ab"}} {
+	for what, was := range map[string]store.RuleHead{"another end": {Position: 1}, "another hash": {Hash: "ab"}} {
 		wantError(t, what, s.SealRules(t.Context(), was, all), store.ErrConflict)
 	}
 	wantError(t, "other rules", s.SealRules(t.Context(), store.RuleHead{}, all[:1]), store.ErrConflict)

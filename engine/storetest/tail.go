@@ -217,9 +217,9 @@ func testWaking(t *testing.T, s, other store.Store) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	wake, stop := w.Wakes(ctx)
+	wake, stop := w.Subscribe(ctx)
 	defer stop()
-	also, stopAlso := w.Wakes(ctx)
+	also, stopAlso := w.Subscribe(ctx)
 	for i := range 20 {
 		mustCommit(t, other, Start(t, ID(i), `{}`))
 		select {
@@ -236,8 +236,8 @@ func testWaking(t *testing.T, s, other store.Store) {
 	stopAlso()
 	stopAlso()
 	left, cancelLeft := context.WithCancel(ctx)
-	_, stopLeft := w.Wakes(left)
+	_, stopLeft := w.Subscribe(left)
 	cancelLeft()
 	stopLeft()
-	w.Wakes(t.Context()) // Close ends listeners that were never stopped
+	w.Subscribe(t.Context()) // Close ends listeners that were never stopped
 }

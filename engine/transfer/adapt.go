@@ -42,7 +42,7 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 			out.Issues = invalid
 			return req, nil, refuseIssues(invalid)
 		}
-		isFree, err := im.isFree(ctx, d, out.Name)
+		isFree, err := im.isNameFree(ctx, d, out.Name)
 		if err != nil {
 			return req, nil, err
 		}
@@ -58,7 +58,7 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 		workflow.Relocate(renamed, in.File, in.Document)
 		changes = append(renamed, changes...)
 	}
-	im.taken[d.Name] = out.Name
+	im.usedNames[d.Name] = out.Name
 	out.Issues = changes
 	return req, d, nil
 }
@@ -66,14 +66,14 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 // setAside stores a rejected definition so that its instance can be kept; everything that its errors
 // affect is disabled. If that is not possible, the definition stays rejected.
 func (im *importer) setAside(ctx context.Context, refused *refusedDefinition) error {
-	report := &im.definitions[refused.place]
+	report := &im.definitions[refused.index]
 	for _, whole := range []bool{false, true} {
 		out := DefinitionReport{File: refused.File, Name: report.Name}
 		doc := workflow.SetAside(refused.File, refused.Document, report.Issues, whole)
 		if len(report.Issues) == 0 || doc == nil {
 			continue
 		}
-		_, err := splitReason(im.keepAside(ctx, Definition{File: refused.File, Document: doc}, &out))
+		_, err := splitReason(im.storeRenamed(ctx, Definition{File: refused.File, Document: doc}, &out))
 		if err != nil {
 			return err
 		}
@@ -88,8 +88,8 @@ func (im *importer) setAside(ctx context.Context, refused *refusedDefinition) er
 	return nil
 }
 
-// keepAside stores a changed definition, unless the store has a different one of that name.
-func (im *importer) keepAside(ctx context.Context, in Definition, out *DefinitionReport) error {
+// storeRenamed stores a changed definition, unless the store has a different one of that name.
+func (im *importer) storeRenamed(ctx context.Context, in Definition, out *DefinitionReport) error {
 	req, d, err := im.examine(ctx, in, out)
 	if err != nil {
 		return err
@@ -118,10 +118,10 @@ func refuseIssues(issues []workflow.Issue) error {
 	return fmt.Errorf("the definition is not valid: %s", issues[0])
 }
 
-// isFree reports whether a definition can have a changed name: no other definition, in the folder or in the store,
+// isNameFree reports whether a definition can have a changed name: no other definition, in the folder or in the store,
 // has that name.
-func (im *importer) isFree(ctx context.Context, d *workflow.Definition, was string) (bool, error) {
-	if other, taken := im.taken[d.Name]; taken {
+func (im *importer) isNameFree(ctx context.Context, d *workflow.Definition, was string) (bool, error) {
+	if other, taken := im.usedNames[d.Name]; taken {
 		return other == was, nil
 	}
 	if im.req.Rename != "" {

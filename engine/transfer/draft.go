@@ -22,22 +22,22 @@ type draft struct {
 	im *importer
 	in Instance
 	version
-	events      []record.Event
-	inst        record.Instance       // the fold of events
-	time        time.Time             // of the last event
-	bytes       int                   // of patches
-	checkpoints map[string]Checkpoint // by id
-	waiting     []Checkpoint          // checkpoints that were not reached yet, in order
-	placed      int                   // number of checkpoints that have an event
-	notes       []string
-	differs     bool
+	events         []record.Event
+	inst           record.Instance       // the fold of events
+	time           time.Time             // of the last event
+	bytes          int                   // of patches
+	checkpoints    map[string]Checkpoint // by id
+	pending        []Checkpoint          // checkpoints that were not reached yet, in order
+	recorded       int                   // number of checkpoints that have an event
+	notes          []string
+	hasDifferences bool
 }
 
 const maxNotes = 40
 
 func (d *draft) fillReport(out *InstanceReport) {
-	out.Workflow, out.Version, out.Events, out.Checkpoints, out.Notes, out.Status = d.stored.Name, d.stored.Version, len(d.events), d.placed, d.notes, Imported
-	if d.differs {
+	out.Workflow, out.Version, out.Events, out.Checkpoints, out.Notes, out.Status = d.stored.Name, d.stored.Version, len(d.events), d.recorded, d.notes, Imported
+	if d.hasDifferences {
 		out.Status = Differs
 	}
 	if more := len(d.notes) - maxNotes; more > 0 {
@@ -51,7 +51,7 @@ func (d *draft) addNote(format string, args ...any) {
 
 // addDifference adds a note about something that cannot be imported unchanged.
 func (d *draft) addDifference(format string, args ...any) {
-	d.differs = true
+	d.hasDifferences = true
 	d.addNote(format, args...)
 }
 
@@ -204,14 +204,14 @@ func (d *draft) reconcile() error {
 // time come last.
 func (d *draft) sortCheckpoints() {
 	for _, cp := range d.in.Checkpoints {
-		if _, taken := d.checkpoints[cp.ID]; taken || !isKeptID(cp.ID) {
+		if _, taken := d.checkpoints[cp.ID]; taken || !isKeepableID(cp.ID) {
 			d.addDifference("%s: the checkpoint is left out: its id %.80q is taken or invalid", cp.File, cp.ID)
 			continue
 		}
 		d.checkpoints[cp.ID] = cp
-		d.waiting = append(d.waiting, cp)
+		d.pending = append(d.pending, cp)
 	}
-	slices.SortFunc(d.waiting, func(a, b Checkpoint) int {
+	slices.SortFunc(d.pending, func(a, b Checkpoint) int {
 		if a.Time.IsZero() != b.Time.IsZero() && a.Seq == b.Seq {
 			return b.Time.Compare(a.Time) // without a time: last
 		}
@@ -229,12 +229,12 @@ func (d *draft) isBefore(cp Checkpoint, line Line) bool {
 // addCheckpoints adds the waiting checkpoints that were made before a line (nil for all checkpoints), and
 // leaves out those that contradict the history.
 func (d *draft) addCheckpoints(line *Line) error {
-	for len(d.waiting) > 0 && len(d.events) > 0 {
-		cp := d.waiting[0]
+	for len(d.pending) > 0 && len(d.events) > 0 {
+		cp := d.pending[0]
 		if line != nil && !d.isBefore(cp, *line) {
 			break
 		}
-		d.waiting = d.waiting[1:]
+		d.pending = d.pending[1:]
 		if cp.State != d.inst.State || cp.Context != nil && len(diffContexts(d.inst.Context, cp.Context)) > 0 {
 			d.addDifference("%s: the checkpoint is left out: the history was not in %.80q with its context at that time", cp.File, cp.State)
 			continue
@@ -243,7 +243,7 @@ func (d *draft) addCheckpoints(line *Line) error {
 		if err := d.addEvent(ev, source{at: cp.File, hash: cp.Hash, time: cp.Time}); err != nil {
 			return err
 		}
-		d.placed++
+		d.recorded++
 	}
 	return nil
 }

@@ -98,10 +98,10 @@ type exporter struct {
 }
 
 // exportDefinitions returns all versions of one workflow, or of all workflows for "".
-func (x exporter) exportDefinitions(ctx context.Context, name string) ([]ExportedDefinition, error) {
+func (e exporter) exportDefinitions(ctx context.Context, name string) ([]ExportedDefinition, error) {
 	names := []string{name}
 	if name == "" {
-		all, err := x.e.List(ctx, x.p)
+		all, err := e.e.List(ctx, e.p)
 		if err != nil {
 			return nil, err
 		}
@@ -112,13 +112,13 @@ func (x exporter) exportDefinitions(ctx context.Context, name string) ([]Exporte
 	}
 	var out []ExportedDefinition
 	for _, name := range names {
-		newest, _, err := x.e.LoadDefinition(ctx, x.p, engine.RightExport, name, 0)
+		newest, _, err := e.e.LoadDefinition(ctx, e.p, engine.RightExport, name, 0)
 		if err != nil {
 			return nil, err
 		}
 		hashes := map[string]bool{}
 		for v := 1; v <= newest.Version; v++ {
-			s, _, err := x.e.LoadDefinition(ctx, x.p, engine.RightExport, name, v)
+			s, _, err := e.e.LoadDefinition(ctx, e.p, engine.RightExport, name, v)
 			if err != nil {
 				return nil, err
 			}
@@ -133,24 +133,24 @@ func (x exporter) exportDefinitions(ctx context.Context, name string) ([]Exporte
 }
 
 // exportInstances returns the instances of one workflow, or of all for "", or only the given one.
-func (x exporter) exportInstances(ctx context.Context, workflow string, one *record.Instance) iter.Seq2[ExportedInstance, error] {
+func (e exporter) exportInstances(ctx context.Context, workflow string, one *record.Instance) iter.Seq2[ExportedInstance, error] {
 	return func(yield func(ExportedInstance, error) bool) {
-		ctx, read, err := x.e.BeginBulkRead(ctx, x.p)
+		ctx, read, err := e.e.BeginBulkRead(ctx, e.p)
 		if err != nil {
 			yield(ExportedInstance{}, err)
 			return
 		}
 		defer read.End()
 		if one != nil {
-			yield(x.exportInstance(ctx, *one))
+			yield(e.exportInstance(ctx, *one))
 			return
 		}
-		for inst, err := range x.db.Instances(ctx, store.InstanceQuery{Workflow: workflow}) {
+		for inst, err := range e.db.Instances(ctx, store.InstanceQuery{Workflow: workflow}) {
 			if err != nil {
 				yield(ExportedInstance{}, engine.StoreError("list the instances", err))
 				return
 			}
-			out, err := x.exportInstance(ctx, inst)
+			out, err := e.exportInstance(ctx, inst)
 			read.Pause() // the consumer may write to a slow disk
 			if !yield(out, err) || err != nil {
 				return
@@ -165,13 +165,13 @@ func (x exporter) exportInstances(ctx context.Context, workflow string, one *rec
 
 // exportInstance exports an instance. After an error, it tries again if the instance has changed in the meantime: its
 // beginning may have been removed.
-func (x exporter) exportInstance(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
+func (e exporter) exportInstance(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
 	for {
-		out, err := x.exportOnce(ctx, inst)
+		out, err := e.exportOnce(ctx, inst)
 		if err == nil {
 			return out, nil
 		}
-		now, lerr := x.db.Load(ctx, inst.ID)
+		now, lerr := e.db.Load(ctx, inst.ID)
 		if lerr != nil || now.Seq == inst.Seq {
 			return ExportedInstance{}, err
 		}
@@ -179,16 +179,16 @@ func (x exporter) exportInstance(ctx context.Context, inst record.Instance) (Exp
 	}
 }
 
-type exporting struct {
+type instanceExport struct {
 	exporter
-	inst record.Instance           // the fold so far
-	mask *engine.ExportMask        // masks values that any version of the instance's definition marks as sensitive
-	kept map[int64]record.Instance // by revision, if an event restores it
-	out  ExportedInstance
+	inst      record.Instance           // the fold so far
+	mask      *engine.ExportMask        // masks values that any version of the instance's definition marks as sensitive
+	revisions map[int64]record.Instance // by revision, if an event restores it
+	out       ExportedInstance
 }
 
-func (x exporter) exportOnce(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
-	one := &exporting{exporter: x, out: ExportedInstance{ID: inst.ID}, kept: map[int64]record.Instance{}}
+func (e exporter) exportOnce(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
+	one := &instanceExport{exporter: e, out: ExportedInstance{ID: inst.ID}, revisions: map[int64]record.Instance{}}
 	events, err := one.readHistory(ctx, inst)
 	if err != nil {
 		return ExportedInstance{}, err
@@ -206,15 +206,15 @@ func (x exporter) exportOnce(ctx context.Context, inst record.Instance) (Exporte
 
 // readHistory reads the history into memory, up to the seq of inst. A shortened history begins with its
 // first remaining event.
-func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]record.Event, error) {
-	inst, err := x.e.Values().OpenInstance(ctx, inst)
+func (e *instanceExport) readHistory(ctx context.Context, inst record.Instance) ([]record.Event, error) {
+	inst, err := e.e.Values().OpenInstance(ctx, inst)
 	if err != nil {
 		return nil, engine.StoreError("load the instance", err)
 	}
-	cfg := engine.ExportMaskConfig{Owner: inst.Owner, Workflow: inst.Workflow, Salt: x.salt, Documents: []json.RawMessage{inst.Context}}
+	cfg := engine.ExportMaskConfig{Owner: inst.Owner, Workflow: inst.Workflow, Salt: e.salt, Documents: []json.RawMessage{inst.Context}}
 	var events []record.Event
 	versions := map[int]bool{inst.Version: true}
-	for ev, err := range x.db.Events(ctx, store.EventQuery{Instance: inst.ID}) {
+	for ev, err := range e.db.Events(ctx, store.EventQuery{Instance: inst.ID}) {
 		if err == nil {
 			err = engine.YieldBulkRead(ctx)
 		}
@@ -225,10 +225,10 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 			break
 		}
 		if ev.Rollback != nil {
-			x.kept[ev.Rollback.Restores] = record.Instance{}
+			e.revisions[ev.Rollback.Restores] = record.Instance{}
 		}
 		// Decisions have values in plain text that the version at that time did not mark as sensitive.
-		told, _, err := x.e.Values().OpenEvent(ctx, ev)
+		told, _, err := e.e.Values().OpenEvent(ctx, ev)
 		if err != nil {
 			return nil, engine.StoreError("read the history", err)
 		}
@@ -240,37 +240,37 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 		events = append(events, ev)
 	}
 	for _, v := range slices.Sorted(maps.Keys(versions)) {
-		_, d, err := x.e.LoadDefinition(ctx, x.p, engine.RightExport, inst.Workflow, v)
+		_, d, err := e.e.LoadDefinition(ctx, e.p, engine.RightExport, inst.Workflow, v)
 		if err != nil {
 			return nil, err
 		}
 		cfg.Definitions = append(cfg.Definitions, d)
 	}
-	x.mask = x.e.NewExportMask(cfg)
+	e.mask = e.e.NewExportMask(cfg)
 	if len(events) == 0 || events[0].Seq == 1 {
 		return events, nil
 	}
-	cut, err := engine.LoadTruncation(ctx, x.db, inst.ID)
+	cut, err := engine.LoadTruncation(ctx, e.db, inst.ID)
 	if err != nil {
 		return nil, err
 	}
-	if x.inst, err = engine.FoldTo(ctx, x.db, inst.ID, cut.Revision, cut.UpTo); err != nil {
+	if e.inst, err = engine.FoldTo(ctx, e.db, inst.ID, cut.Revision, cut.UpTo); err != nil {
 		return nil, err
 	}
-	if x.inst, err = x.e.Values().OpenInstance(ctx, x.inst); err != nil {
+	if e.inst, err = e.e.Values().OpenInstance(ctx, e.inst); err != nil {
 		return nil, engine.StoreError("read the history", err)
 	}
 	if first := events[0].Seq; first != cut.UpTo+1 {
 		return nil, engine.InternalError("read the history", fmt.Errorf("instance %s begins at event %d, but was cut after %d", inst.ID, first, cut.UpTo))
 	}
-	x.keepRevision()
-	return events, x.addRemoved(cut)
+	e.keepRevision()
+	return events, e.addRemoved(cut)
 }
 
 // keepRevision stores the present revision if an event restores it.
-func (x *exporting) keepRevision() {
-	if _, needed := x.kept[x.inst.Revision]; needed {
-		x.kept[x.inst.Revision] = x.inst
+func (e *instanceExport) keepRevision() {
+	if _, needed := e.revisions[e.inst.Revision]; needed {
+		e.revisions[e.inst.Revision] = e.inst
 	}
 }
 
@@ -298,41 +298,41 @@ type exportedEvent struct {
 }
 
 // addEvent exports one event as a line or a checkpoint.
-func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
-	before := x.inst
-	next, err := record.Fold(x.inst, ev, func(r int64) (record.Instance, error) {
-		if then, ok := x.kept[r]; ok && then.Seq > 0 {
+func (e *instanceExport) addEvent(ctx context.Context, ev record.Event) error {
+	before := e.inst
+	next, err := record.Fold(e.inst, ev, func(r int64) (record.Instance, error) {
+		if then, ok := e.revisions[r]; ok && then.Seq > 0 {
 			return then, nil
 		}
-		return engine.FoldTo(ctx, x.db, ev.Instance, r, 0)
+		return engine.FoldTo(ctx, e.db, ev.Instance, r, 0)
 	})
 	if err != nil {
 		return engine.InternalError("fold the history", err)
 	}
-	if next, err = x.e.Values().OpenInstance(ctx, next); err == nil {
-		ev, _, err = x.e.Values().OpenEvent(ctx, ev)
+	if next, err = e.e.Values().OpenInstance(ctx, next); err == nil {
+		ev, _, err = e.e.Values().OpenEvent(ctx, ev)
 	}
 	if err != nil {
 		return engine.StoreError("read the history", err)
 	}
-	x.inst = next
-	x.keepRevision()
+	e.inst = next
+	e.keepRevision()
 	if ev.Kind == record.Checkpointed {
-		return x.addCheckpoint(ev)
+		return e.addCheckpoint(ev)
 	}
 	patch := ev.Patch
 	if ev.Kind.Revises() && ev.Kind != record.Reconciled && len(patch) == 0 { // a rollback only names a revision
 		patch = encodeObject(diffContexts(before.Context, next.Context))
 	}
-	return x.addLine(ev, patch)
+	return e.addLine(ev, patch)
 }
 
-func (x *exporting) addLine(ev record.Event, patch json.RawMessage) error {
+func (e *instanceExport) addLine(ev record.Event, patch json.RawMessage) error {
 	fields := map[string]any{"timestamp": ev.Time.UTC(), "to": ev.To}
 	if ev.From != "" {
 		fields["from"] = ev.From
 	}
-	action := x.mask.Action(ev.Action)
+	action := e.mask.Action(ev.Action)
 	if action == "" && (ev.Import == nil || ev.Import.Line == 0) {
 		action = string(ev.Kind)
 	}
@@ -340,23 +340,23 @@ func (x *exporting) addLine(ev record.Event, patch json.RawMessage) error {
 		fields["action"] = action
 	}
 	if len(patch) > 0 && string(patch) != "{}" {
-		masked, err := x.mask.Document(patch)
+		masked, err := e.mask.Document(patch)
 		if err != nil {
 			return err
 		}
 		fields["data"] = masked
 	}
 	var err error
-	if fields["gavel"], err = x.describeEvent(ev); err != nil {
+	if fields["gavel"], err = e.describeEvent(ev); err != nil {
 		return err
 	}
 	doc, err := encodeCanonical(fields)
-	x.out.Lines = append(x.out.Lines, doc)
+	e.out.Lines = append(e.out.Lines, doc)
 	return err
 }
 
-func (x *exporting) addCheckpoint(ev record.Event) error {
-	context, err := x.mask.Document(x.inst.Context)
+func (e *instanceExport) addCheckpoint(ev record.Event) error {
+	context, err := e.mask.Document(e.inst.Context)
 	if err != nil {
 		return err
 	}
@@ -364,48 +364,48 @@ func (x *exporting) addCheckpoint(ev record.Event) error {
 		"checkpointId": ev.Checkpoint.ID, "workflowId": ev.Instance, "state": ev.To, "context": context, "timestamp": ev.Time.UTC(),
 	}
 	if ev.Checkpoint.Description != "" {
-		fields["description"] = x.mask.Text(ev.Checkpoint.Description)
+		fields["description"] = e.mask.Text(ev.Checkpoint.Description)
 	}
 	if len(ev.Checkpoint.Metadata) > 0 {
-		if fields["metadata"], err = x.mask.ForeignObject(ev.Checkpoint.Metadata); err != nil {
+		if fields["metadata"], err = e.mask.ForeignObject(ev.Checkpoint.Metadata); err != nil {
 			return engine.InternalError("read imported metadata", err)
 		}
 	}
-	if fields["gavel"], err = x.describeEvent(ev); err != nil {
+	if fields["gavel"], err = e.describeEvent(ev); err != nil {
 		return err
 	}
 	doc, err := encodeCanonical(fields)
-	x.out.Checkpoints = append(x.out.Checkpoints, ExportedCheckpoint{ID: ev.Checkpoint.ID, Document: doc})
+	e.out.Checkpoints = append(e.out.Checkpoints, ExportedCheckpoint{ID: ev.Checkpoint.ID, Document: doc})
 	return err
 }
 
 // addRemoved adds a line for the events removed from the beginning of the history.
-func (x *exporting) addRemoved(cut record.Truncation) error {
-	masked, err := x.mask.Document(x.inst.Context)
+func (e *instanceExport) addRemoved(cut record.Truncation) error {
+	masked, err := e.mask.Document(e.inst.Context)
 	if err != nil {
 		return err
 	}
 	doc, err := encodeCanonical(map[string]any{
-		"timestamp": x.inst.UpdatedAt.UTC(), "action": "truncated", "to": x.inst.State, "data": masked,
+		"timestamp": e.inst.UpdatedAt.UTC(), "action": "truncated", "to": e.inst.State, "data": masked,
 		"gavel": map[string]any{
-			"kind": record.Started, "seq": x.inst.Seq, "revision": x.inst.Revision, "status": x.inst.Status,
-			"definitionHash": x.inst.DefinitionHash, "removed": cut.Count, "hash": x.inst.Head, "prevHash": "",
+			"kind": record.Started, "seq": e.inst.Seq, "revision": e.inst.Revision, "status": e.inst.Status,
+			"definitionHash": e.inst.DefinitionHash, "removed": cut.Count, "hash": e.inst.Head, "prevHash": "",
 		},
 	})
-	x.out.Lines = append(x.out.Lines, doc)
+	e.out.Lines = append(e.out.Lines, doc)
 	return err
 }
 
-func (x *exporting) writeState() error {
-	context, err := x.mask.Document(x.inst.Context)
+func (e *instanceExport) writeState() error {
+	context, err := e.mask.Document(e.inst.Context)
 	if err != nil {
 		return err
 	}
 	fields := map[string]any{
-		"id": x.inst.ID, "type": x.inst.Workflow, "state": x.inst.State, "context": context, "createdAt": x.inst.CreatedAt.UTC(), "updatedAt": x.inst.UpdatedAt.UTC(),
-		"gavel": map[string]any{"definitionHash": x.inst.DefinitionHash, "status": x.inst.Status},
+		"id": e.inst.ID, "type": e.inst.Workflow, "state": e.inst.State, "context": context, "createdAt": e.inst.CreatedAt.UTC(), "updatedAt": e.inst.UpdatedAt.UTC(),
+		"gavel": map[string]any{"definitionHash": e.inst.DefinitionHash, "status": e.inst.Status},
 	}
-	x.out.State, err = encodeCanonical(fields)
+	e.out.State, err = encodeCanonical(fields)
 	return err
 }
 
@@ -421,35 +421,35 @@ func encodeCanonical(fields map[string]any) (json.RawMessage, error) {
 }
 
 // describeEvent returns the data that the folder's form has no field for.
-func (x *exporting) describeEvent(ev record.Event) (exportedEvent, error) {
+func (e *instanceExport) describeEvent(ev record.Event) (exportedEvent, error) {
 	out := exportedEvent{
 		Kind: ev.Kind, Seq: ev.Seq, Revision: ev.Revision, Status: ev.Status, Principal: ev.Principal, Role: ev.Role,
-		DefinitionHash: ev.DefinitionHash, Reason: x.mask.Text(ev.Reason), Rollback: ev.Rollback, Migration: ev.Migration,
+		DefinitionHash: ev.DefinitionHash, Reason: e.mask.Text(ev.Reason), Rollback: ev.Rollback, Migration: ev.Migration,
 		Truncation: ev.Truncation, PrevHash: ev.PrevHash, Hash: ev.Hash,
 	}
 	if ev.Decision != nil {
-		d := x.mask.Decision(*ev.Decision)
+		d := e.mask.Decision(*ev.Decision)
 		out.Decision = &d
 		if !ev.Decision.Applied || !ev.Kind.Revises() {
 			var err error
-			if out.Data, err = x.mask.Document(ev.Decision.Data); err != nil {
+			if out.Data, err = e.mask.Document(ev.Decision.Data); err != nil {
 				return out, err
 			}
 		}
 	}
 	if ev.Review != nil {
 		r := *ev.Review
-		r.Reason, r.Digest = x.mask.Text(r.Reason), x.mask.Digest(r.Digest)
+		r.Reason, r.Digest = e.mask.Text(r.Reason), e.mask.Digest(r.Digest)
 		out.Review = &r
 	}
 	if ev.Call != nil {
 		c := *ev.Call
-		c.Arguments, c.Result = x.mask.Digest(c.Arguments), x.mask.Digest(c.Result)
+		c.Arguments, c.Result = e.mask.Digest(c.Arguments), e.mask.Digest(c.Result)
 		out.Call = &c
 	}
 	if ev.Grant != nil {
 		g := *ev.Grant
-		g.Arguments = x.mask.Digest(g.Arguments)
+		g.Arguments = e.mask.Digest(g.Arguments)
 		out.Grant = &g
 	}
 	if ev.Import != nil {

@@ -179,8 +179,8 @@ type importer struct {
 	at    time.Time
 	// versions are the definitions of the import, by their original names.
 	versions map[versionKey]version
-	// taken maps the names that definitions get in this store to their original names.
-	taken map[string]string
+	// usedNames maps the names that definitions get in this store to their original names.
+	usedNames map[string]string
 	// definitions are the definitions in the report.
 	definitions []DefinitionReport
 }
@@ -199,8 +199,8 @@ type version struct {
 // refusedDefinition is a rejected definition, with its index in the report.
 type refusedDefinition struct {
 	Definition
-	place int
-	tried bool // setting it aside was tried
+	index         int
+	setAsideTried bool // setting it aside was tried
 }
 
 // Import adds definitions and instances from another program or store. The definitions belong to the caller, an
@@ -227,10 +227,10 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 	if err := cmp.Or(e.CheckText("owner", req.Owner), e.CheckText("definitionsOwner", owner.ID)); err != nil {
 		return ImportReport{}, err
 	}
-	im := &importer{e: e, db: db, p: p, owner: owner, req: req, at: e.Now(), versions: map[versionKey]version{}, taken: map[string]string{}}
+	im := &importer{e: e, db: db, p: p, owner: owner, req: req, at: e.Now(), versions: map[versionKey]version{}, usedNames: map[string]string{}}
 	for _, in := range req.Definitions {
 		name := nameOf(in)
-		im.taken[name] = name
+		im.usedNames[name] = name
 	}
 	report := ImportReport{
 		Source: req.Source, Owner: req.Owner, DryRun: req.DryRun, Counts: req.Counts,
@@ -286,7 +286,7 @@ func nameOf(in Definition) string { return document.Known(in.Document).Get("name
 // operator or that owner, and sets the result in out.
 func (im *importer) importDefinition(ctx context.Context, in Definition, out *DefinitionReport) error {
 	out.Name = nameOf(in)
-	im.versions[versionKey{name: out.Name}] = version{refused: &refusedDefinition{Definition: in, place: len(im.definitions)}}
+	im.versions[versionKey{name: out.Name}] = version{refused: &refusedDefinition{Definition: in, index: len(im.definitions)}}
 	if in.Err != nil {
 		return in.Err
 	}
@@ -357,8 +357,8 @@ func (im *importer) findDefinition(ctx context.Context, in Instance) (version, e
 		return v, nil
 	}
 	if refused := im.versions[versionKey{name: in.Workflow}].refused; refused != nil {
-		if !refused.tried {
-			refused.tried = true
+		if !refused.setAsideTried {
+			refused.setAsideTried = true
 			if err := im.setAside(ctx, refused); err != nil {
 				return version{}, err
 			}
@@ -379,17 +379,17 @@ func (im *importer) findDefinition(ctx context.Context, in Instance) (version, e
 	return v, err
 }
 
-// keptID matches ids of other programs that can be kept.
-var keptID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`) })
+// keepableID matches ids of other programs that can be kept.
+var keepableID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`) })
 
 // maxImportID is the maximum length of a kept id in bytes.
 const maxImportID = 128
 
-func isKeptID(id string) bool { return len(id) <= maxImportID && keptID().MatchString(id) }
+func isKeepableID(id string) bool { return len(id) <= maxImportID && keepableID().MatchString(id) }
 
 // importInstance writes the whole history of an instance and sets the result in out.
 func (im *importer) importInstance(ctx context.Context, in Instance, out *InstanceReport) error {
-	if !isKeptID(in.ID) {
+	if !isKeepableID(in.ID) {
 		return fmt.Errorf("the id %.80q is not valid: use letters, digits, '_', '-' and single dots, at most %d bytes", in.ID, maxImportID)
 	}
 	v, err := im.findDefinition(ctx, in)
@@ -401,7 +401,7 @@ func (im *importer) importInstance(ctx context.Context, in Instance, out *Instan
 	}
 	switch _, err := im.db.Load(ctx, in.ID); {
 	case err == nil:
-		return fmt.Errorf(alreadyHere, in.ID)
+		return fmt.Errorf(alreadyPresent, in.ID)
 	case !errors.Is(err, store.ErrNotFound):
 		return engine.StoreError("load the instance", err)
 	}
@@ -416,7 +416,7 @@ func (im *importer) importInstance(ctx context.Context, in Instance, out *Instan
 		err := im.db.Commit(ctx, store.Commit{Events: d.events, Next: d.inst})
 		switch {
 		case errors.Is(err, store.ErrConflict):
-			return fmt.Errorf(alreadyHere, in.ID)
+			return fmt.Errorf(alreadyPresent, in.ID)
 		case err != nil:
 			return engine.StoreError("record the history", err)
 		}
@@ -426,4 +426,4 @@ func (im *importer) importInstance(ctx context.Context, in Instance, out *Instan
 	return nil
 }
 
-const alreadyHere = "the store already has the instance %s; --rename PREFIX imports it under another id"
+const alreadyPresent = "the store already has the instance %s; --rename PREFIX imports it under another id"

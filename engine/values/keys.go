@@ -28,8 +28,8 @@ func (k *Keyring) list(ctx context.Context, instance string) (rows []store.DataK
 // forget drops a key, the newest key and the context of an instance from the caches, so that nothing is
 // sealed or opened with the key in its old form.
 func (k *Keyring) forget(instance string, number int) {
-	k.opened.Remove(keyID{instance, 0})
-	k.opened.Remove(keyID{instance, number})
+	k.cache.Remove(keyID{instance, 0})
+	k.cache.Remove(keyID{instance, number})
 	k.contexts.Remove(instance)
 }
 

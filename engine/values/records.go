@@ -19,7 +19,7 @@ func (k *Keyring) SealEvent(ctx context.Context, d *workflow.Definition, prev re
 	if k == nil || len(d.Sensitive) == 0 {
 		return ev, nil
 	}
-	at := place{cmp.Or(prev.ID, ev.Instance), inContext, prev.Seq + 1}
+	at := binding{cmp.Or(prev.ID, ev.Instance), contextData, prev.Seq + 1}
 	sealed, err := k.sealDocument(ctx, d, at, ev.Patch)
 	if err != nil {
 		return ev, err
@@ -32,7 +32,7 @@ func (k *Keyring) SealEvent(ctx context.Context, d *workflow.Definition, prev re
 		return ev, nil
 	}
 	// In events from another program, sensitive values can be anywhere.
-	at.kind = inImport
+	at.kind = importData
 	if ev.Checkpoint != nil && len(ev.Checkpoint.Metadata) > 0 {
 		named := *ev.Checkpoint
 		if named.Metadata, err = k.sealDocument(ctx, nil, at, named.Metadata); err != nil {
@@ -50,14 +50,14 @@ func (k *Keyring) OpenEvent(ctx context.Context, ev record.Event) (opened record
 		if err != nil {
 			return nil
 		}
-		plain, gone, failed := k.openDocument(ctx, place{ev.Instance, kind, ev.Seq}, doc)
+		plain, gone, failed := k.openDocument(ctx, binding{ev.Instance, kind, ev.Seq}, doc)
 		destroyed, err = destroyed || gone, failed
 		return plain
 	}
-	ev.Patch = open(inContext, ev.Patch)
+	ev.Patch = open(contextData, ev.Patch)
 	if ev.Import != nil && ev.Checkpoint != nil {
 		named := *ev.Checkpoint
-		named.Metadata = open(inImport, named.Metadata)
+		named.Metadata = open(importData, named.Metadata)
 		ev.Checkpoint = &named
 	}
 	return ev, destroyed, err
@@ -65,20 +65,20 @@ func (k *Keyring) OpenEvent(ctx context.Context, ev record.Event) (opened record
 
 // OpenInstance returns an instance with its context as people and judges see it.
 func (k *Keyring) OpenInstance(ctx context.Context, inst record.Instance) (record.Instance, error) {
-	inst = inst.Kept()
+	inst = inst.StoredForm()
 	if !workflow.MayHoldSealed(inst.Context) {
 		return inst, nil
 	}
 	if k != nil {
-		if last, ok := k.contexts.Get(inst.ID); ok && time.Now().Before(last.until) && bytes.Equal(last.kept, inst.Context) {
-			return inst.Opened(last.opened, false), nil
+		if last, ok := k.contexts.Get(inst.ID); ok && time.Now().Before(last.until) && bytes.Equal(last.stored, inst.Context) {
+			return inst.WithPlainContext(last.plain, false), nil
 		}
 	}
-	opened, destroyed, err := k.openDocument(ctx, place{instance: inst.ID, kind: inContext}, inst.Context)
+	opened, destroyed, err := k.openDocument(ctx, binding{instance: inst.ID, kind: contextData}, inst.Context)
 	if err != nil {
 		return record.Instance{}, err
 	}
-	inst = inst.Opened(opened, destroyed)
+	inst = inst.WithPlainContext(opened, destroyed)
 	k.Remember(inst)
 	return inst, nil
 }
@@ -86,12 +86,12 @@ func (k *Keyring) OpenInstance(ctx context.Context, inst record.Instance) (recor
 // Remember caches an instance that is about to be stored, so that its next move need not open it. The
 // entry applies only to the same stored bytes, and expires with the last looked-up key.
 func (k *Keyring) Remember(inst record.Instance) {
-	kept := inst.Kept().Context
-	if k == nil || inst.IsDestroyed() || len(kept) > largestContext {
+	kept := inst.StoredForm().Context
+	if k == nil || inst.IsDestroyed() || len(kept) > maxContextSize {
 		return
 	}
-	if key, ok := k.opened.Peek(keyID{inst.ID, 0}); ok && key.cipher != nil {
-		k.contexts.Add(inst.ID, openedContext{kept, inst.Context, key.at.Add(freshFor)})
+	if key, ok := k.cache.Peek(keyID{inst.ID, 0}); ok && key.cipher != nil {
+		k.contexts.Add(inst.ID, plainContext{kept, inst.Context, key.at.Add(keyMaxAge)})
 	}
 }
 
@@ -101,14 +101,14 @@ func (k *Keyring) SealReview(ctx context.Context, d *workflow.Definition, row st
 		return row, nil
 	}
 	var err error
-	row.Data, err = k.sealDocument(ctx, d, place{row.Instance, inReview, row.Seq}, row.Data)
+	row.Data, err = k.sealDocument(ctx, d, binding{row.Instance, reviewData, row.Seq}, row.Data)
 	return row, err
 }
 
 // OpenReview returns a review with its data as they were sent. destroyed reports that some of them are
 // lost forever.
 func (k *Keyring) OpenReview(ctx context.Context, row store.Review) (opened store.Review, destroyed bool, err error) {
-	row.Data, destroyed, err = k.openDocument(ctx, place{row.Instance, inReview, row.Seq}, row.Data)
+	row.Data, destroyed, err = k.openDocument(ctx, binding{row.Instance, reviewData, row.Seq}, row.Data)
 	return row, destroyed, err
 }
 
@@ -119,8 +119,8 @@ func HoldsPlain(d *workflow.Definition, ev record.Event) (found bool) {
 	return err == nil && found
 }
 
-// inRun is the kind of document for data of a run that is kept outside the store.
-const inRun = "run"
+// runData is the kind of document for data of a run that is kept outside the store.
+const runData = "run"
 
 // SealText seals text that is kept outside the store, for an instance that exists or will exist.
 func (k *Keyring) SealText(ctx context.Context, instance, text string) (string, error) {
@@ -131,7 +131,7 @@ func (k *Keyring) SealText(ctx context.Context, instance, text string) (string, 
 	if err != nil {
 		return "", err
 	}
-	return key.seal(place{instance, inRun, 0}, "", []byte(text)), nil
+	return key.seal(binding{instance, runData, 0}, "", []byte(text)), nil
 }
 
 // OpenText opens text from SealText and returns any other text unchanged. It can return ErrDestroyed or
@@ -140,7 +140,7 @@ func (k *Keyring) OpenText(ctx context.Context, instance, text string) (string, 
 	if !strings.HasPrefix(text, workflow.SealedForm) {
 		return text, nil
 	}
-	o := opener{k: k, at: place{instance, inRun, 0}}
+	o := opener{k: k, at: binding{instance, runData, 0}}
 	plain, err := o.openValue(ctx, "", text)
 	if err == nil && o.destroyed {
 		err = ErrDestroyed

@@ -53,13 +53,13 @@ const (
 	valuePurpose = "gavel/sealed/v1"
 
 	keySize = 32
-	// mostKeys limits the opened data keys in memory. freshFor is how long an opened key is used without checking the
+	// maxKeys limits the opened data keys in memory. keyMaxAge is how long an opened key is used without checking the
 	// store again. For that long, another process may continue to use a key after a Rotate or a Shred.
-	mostKeys = 4096
-	freshFor = time.Second
-	// mostContexts limits the opened contexts in memory, and largestContext the stored size of each.
-	mostContexts   = 512
-	largestContext = 16 << 10
+	maxKeys   = 4096
+	keyMaxAge = time.Second
+	// maxContexts limits the opened contexts in memory, and maxContextSize the stored size of each.
+	maxContexts    = 512
+	maxContextSize = 16 << 10
 )
 
 // Keyring seals and opens values with the data keys of one store. A nil Keyring seals nothing and
@@ -67,15 +67,15 @@ const (
 type Keyring struct {
 	keys     store.DataKeys
 	wrap     wrapper
-	opened   *lru.Cache[keyID, lookedUp]
-	contexts *lru.Cache[string, openedContext] // by instance
+	cache    *lru.Cache[keyID, cachedKey]
+	contexts *lru.Cache[string, plainContext] // by instance
 	refused  atomic.Int64
 }
 
-// openedContext caches the last opened context: most moves begin with the result of the previous one.
-type openedContext struct {
-	kept, opened json.RawMessage
-	until        time.Time
+// plainContext caches the last opened context: most moves begin with the result of the previous one.
+type plainContext struct {
+	stored, plain json.RawMessage
+	until         time.Time
 }
 
 type keyID struct {
@@ -83,7 +83,7 @@ type keyID struct {
 	number   int // 0 is the newest
 }
 
-type lookedUp struct {
+type cachedKey struct {
 	*dataKey
 	at time.Time
 }
@@ -102,8 +102,8 @@ func NewKeyring(keys store.DataKeys, secret []byte) *Keyring {
 	}
 	k := &Keyring{keys: keys, wrap: newWrapper(secret)}
 	var err, also error
-	k.opened, err = lru.New[keyID, lookedUp](mostKeys)
-	k.contexts, also = lru.New[string, openedContext](mostContexts)
+	k.cache, err = lru.New[keyID, cachedKey](maxKeys)
+	k.contexts, also = lru.New[string, plainContext](maxContexts)
 	if err != nil || also != nil {
 		panic(errors.Join(err, also)) // only for a size below 1
 	}
@@ -176,8 +176,8 @@ func bind(parts ...string) []byte {
 // find returns a data key of an instance, the newest for number 0. It returns store.ErrNotFound or ErrUnreadable.
 func (k *Keyring) find(ctx context.Context, instance string, number int) (*dataKey, error) {
 	id := keyID{instance, number}
-	known, ok := k.opened.Get(id)
-	if ok && time.Since(known.at) < freshFor {
+	known, ok := k.cache.Get(id)
+	if ok && time.Since(known.at) < keyMaxAge {
 		return known.dataKey, nil
 	}
 	now := time.Now()
@@ -196,8 +196,8 @@ func (k *Keyring) find(ctx context.Context, instance string, number int) (*dataK
 			key.cipher = newCipher(plain)
 		}
 	}
-	k.opened.Add(id, lookedUp{key, now})
-	k.opened.Add(keyID{instance, row.Number}, lookedUp{key, now})
+	k.cache.Add(id, cachedKey{key, now})
+	k.cache.Add(keyID{instance, row.Number}, cachedKey{key, now})
 	return key, nil
 }
 
@@ -228,8 +228,8 @@ func (k *Keyring) add(ctx context.Context, instance string, number int) error {
 
 func recordTime() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// place is the position that a sealed value is bound to.
-type place struct {
+// binding is the position that a sealed value is bound to.
+type binding struct {
 	instance string
 	kind     string // of document
 	seq      int64  // of the event that set the value
@@ -237,12 +237,12 @@ type place struct {
 
 // The kinds of documents.
 const (
-	inContext = "context"
-	inReview  = "review"
-	inImport  = "import"
+	contextData = "context"
+	reviewData  = "review"
+	importData  = "import"
 )
 
-func (p place) bind(pointer string) []byte {
+func (p binding) bind(pointer string) []byte {
 	return bind(valuePurpose, p.instance, p.kind, strconv.FormatInt(p.seq, 10), pointer)
 }
 
@@ -252,7 +252,7 @@ const version = "1"
 
 var encoding = base64.RawURLEncoding
 
-func (k *dataKey) seal(at place, pointer string, value []byte) string {
+func (k *dataKey) seal(at binding, pointer string, value []byte) string {
 	sealed := k.cipher.Seal(make([]byte, 0, len(value)+k.cipher.Overhead()), nil, value, at.bind(pointer)) //nolint:gosec // the cipher makes the nonce
 	text := make([]byte, 0, len(workflow.SealedForm)+32+encoding.EncodedLen(len(sealed)))
 	text = append(append(text, workflow.SealedForm...), version+":"...)
@@ -279,7 +279,7 @@ func splitSealed(text string) (key int, seq int64, sealed []byte, err error) {
 }
 
 // sealDocument seals the values of a document that d defines as sensitive. If d is nil, it seals the whole document.
-func (k *Keyring) sealDocument(ctx context.Context, d *workflow.Definition, at place, doc json.RawMessage) (json.RawMessage, error) {
+func (k *Keyring) sealDocument(ctx context.Context, d *workflow.Definition, at binding, doc json.RawMessage) (json.RawMessage, error) {
 	var key *dataKey
 	var failed error
 	seal := func(pointer string, value json.RawMessage) string {
@@ -304,7 +304,7 @@ func (k *Keyring) sealDocument(ctx context.Context, d *workflow.Definition, at p
 
 // openDocument opens the sealed values of a document. destroyed reports that some can never be opened
 // again: they are replaced by workflow.Destroyed.
-func (k *Keyring) openDocument(ctx context.Context, at place, doc json.RawMessage) (opened json.RawMessage, destroyed bool, err error) {
+func (k *Keyring) openDocument(ctx context.Context, at binding, doc json.RawMessage) (opened json.RawMessage, destroyed bool, err error) {
 	if !workflow.MayHoldSealed(doc) {
 		return doc, false, nil
 	}
@@ -328,7 +328,7 @@ func (k *Keyring) openDocument(ctx context.Context, at place, doc json.RawMessag
 // opener opens the values of one document.
 type opener struct {
 	k                *Keyring
-	at               place
+	at               binding
 	key              *dataKey // of the last value
 	found, destroyed bool
 }

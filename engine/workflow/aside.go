@@ -27,9 +27,9 @@ func SetAside(source string, doc []byte, invalid []Issue, whole bool) []byte {
 		case i.Severity != SeverityError:
 			done = true
 		case i.Rule == "script-invalid" && len(at) == 2 && at[0] == "transitionValidators":
-			done = replaceMember(root.Get(at[0]), at[1], quoteJSON(refusingScript(i.Message)))
+			done = replaceMember(root.Get(at[0]), at[1], quoteJSON(rejectScript(i.Message)))
 		case (i.Rule == "script-invalid" || i.Rule == "unknown-target") && len(at) >= 4 && at[0] == "states" && at[2] == "transitions":
-			done = replaceMember(root.At(at[:3]...), at[3], refusingTransition(at[1], i.Message))
+			done = replaceMember(root.At(at[:3]...), at[3], rejectTransition(at[1], i.Message))
 		}
 		if !done {
 			return nil
@@ -72,12 +72,12 @@ func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 			if target.Kind != document.String {
 				target = &document.Node{Kind: document.String, Text: name}
 			}
-			transitions = append(transitions, quoteJSON(action)+":"+refusingTransition(target.Text, why))
+			transitions = append(transitions, quoteJSON(action)+":"+rejectTransition(target.Text, why))
 		}
 		state := `{"final":true}`
 		if final := states.At(name, "final"); final == nil || final.Kind != document.True {
 			if len(transitions) == 0 { // a state must be final or have a transition
-				transitions = []string{`"set-aside":` + refusingTransition(name, why)}
+				transitions = []string{`"set-aside":` + rejectTransition(name, why)}
 			}
 			state = `{"transitions":{` + strings.Join(transitions, ",") + `}}`
 		}
@@ -92,16 +92,16 @@ func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 	return root.JSON()
 }
 
-// maxWhy limits how many bytes of an error a rejection quotes.
-const maxWhy = 300
+// maxQuotedError limits how many bytes of an error a rejection quotes.
+const maxQuotedError = 300
 
-func refusingScript(why string) string {
-	reason := fmt.Sprintf("This action is disabled because the imported definition is not valid (%.*s). Ask an operator to fix it.", maxWhy, why)
+func rejectScript(why string) string {
+	reason := fmt.Sprintf("This action is disabled because the imported definition is not valid (%.*s). Ask an operator to fix it.", maxQuotedError, why)
 	return "() => ({ valid: false, reason: " + quoteJSON(reason) + " })"
 }
 
-func refusingTransition(target, why string) string {
-	return `{"target":` + quoteJSON(target) + `,"validator":` + quoteJSON(refusingScript(why)) + `}`
+func rejectTransition(target, why string) string {
+	return `{"target":` + quoteJSON(target) + `,"validator":` + quoteJSON(rejectScript(why)) + `}`
 }
 
 // replaceMember replaces the value of a key with value, which is JSON. It returns false if

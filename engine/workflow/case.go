@@ -75,8 +75,8 @@ func (d *Definition) fillDocuments(c *judge.Case, in CaseInput) error {
 	return nil
 }
 
-// lacksField reports whether the data will be rejected because a required field is missing.
-func lacksField(c *judge.Case) bool {
+// isFieldMissing reports whether the data will be rejected because a required field is missing.
+func isFieldMissing(c *judge.Case) bool {
 	return slices.ContainsFunc(c.Checks.RequiredFields, func(name string) bool { return !validators.HasField(c.Data, name) })
 }
 
@@ -114,7 +114,7 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 		c.Candidates = append(c.Candidates, d.Candidate(r.Target, in.Facts, in.State))
 	}
 	c.Rubric = d.resolveRubric(t.Judge, in.Overlays)
-	if c.Rubric.Mode == judge.Shadow || !lacksField(c) {
+	if c.Rubric.Mode == judge.Shadow || !isFieldMissing(c) {
 		d.merge(c)
 	}
 	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars

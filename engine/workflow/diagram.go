@@ -55,7 +55,7 @@ func (d *Definition) layOutDiagram(m Marks) diagram {
 	}
 	for _, e := range g.edges {
 		to := g.findState(e.to)
-		if to == nowhere {
+		if to == noNode {
 			continue // Lint rejects it
 		}
 		label := e.action
@@ -97,7 +97,7 @@ func (d *Definition) WriteMermaid(w io.Writer, m Marks) error {
 			b.put(`    state "`, escapeMermaid(n.formatCaption()), `" as `, ids[i])
 		}
 	}
-	if p.start != nowhere {
+	if p.start != noNode {
 		b.put("    [*] --> ", ids[p.start])
 	}
 	for _, l := range p.arrows {
@@ -125,9 +125,9 @@ const (
 	visitedFill, visitedLine = "#dcefdc", "#3c7a3c"
 )
 
-func (p diagram) writeMermaidMarks(ids []string, b lineWriter) {
+func (d diagram) writeMermaidMarks(ids []string, b lineWriter) {
 	var current, visited []string
-	for i, n := range p.nodes {
+	for i, n := range d.nodes {
 		switch {
 		case n.current:
 			current = append(current, ids[i])
@@ -155,13 +155,13 @@ var reservedMermaidWords = []string{
 	"bt", "lr", "rl", "tb", "td", "current", "visited", "constructor", "prototype",
 }
 
-func (p diagram) assignMermaidIDs() []string {
+func (d diagram) assignMermaidIDs() []string {
 	taken := map[string]bool{}
-	for _, n := range p.nodes {
+	for _, n := range d.nodes {
 		taken[n.label] = true
 	}
-	ids := make([]string, len(p.nodes))
-	for i, n := range p.nodes {
+	ids := make([]string, len(d.nodes))
+	for i, n := range d.nodes {
 		id := n.label
 		if !plainIDPattern().MatchString(id) || slices.Contains(reservedMermaidWords, strings.ToLower(id)) {
 			id = "s" + strconv.Itoa(i+1)
@@ -211,13 +211,13 @@ func (d *Definition) WriteDOT(w io.Writer, m Marks) error {
 	b.put("  rankdir=LR;")
 	b.put(`  node [shape=box, style="rounded,filled", fillcolor="#ffffff", fontname="Helvetica"];`)
 	b.put(`  edge [fontname="Helvetica", fontsize=10];`)
-	if p.start != nowhere {
+	if p.start != noNode {
 		b.put(`  start [shape=circle, label="", width=0.2, fillcolor="#000000"];`)
 	}
 	for i, n := range p.nodes {
 		b.put("  ", formatDOTID(i), " [label=", quoteDOT(n.formatCaption()), n.formatDOTStyle(), "];")
 	}
-	if p.start != nowhere {
+	if p.start != noNode {
 		b.put("  start -> ", formatDOTID(p.start), ";")
 	}
 	for _, l := range p.arrows {

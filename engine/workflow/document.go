@@ -190,12 +190,12 @@ func (d *Definition) CheckBounds(b Bounds) []Issue {
 const (
 	stateBytes      = 400
 	transitionBytes = 600
-	perByte         = 9
+	bytesPerByte    = 9
 )
 
 // Size estimates the memory of the definition in bytes; the estimate is never too low.
 func (d *Definition) Size() int {
-	size := 4<<10 + perByte*len(d.Document) + stateBytes*len(d.States)
+	size := 4<<10 + bytesPerByte*len(d.Document) + stateBytes*len(d.States)
 	d.visitTransitions(func(*State, *Transition) { size += transitionBytes })
 	return size
 }

@@ -281,8 +281,8 @@ func splitReferences(text string) ([]argumentPart, error) {
 	return out, nil
 }
 
-func (s *linter) visitEvidence(do func(path string, from *State, t *Transition, e Evidence)) {
-	s.visitTransitions(func(from *State, t *Transition) {
+func (l *linter) visitEvidence(do func(path string, from *State, t *Transition, e Evidence)) {
+	l.visitTransitions(func(from *State, t *Transition) {
 		for i, e := range t.Evidence {
 			do(joinPointer(transitionPath(from.Name, t.Action), "evidence", strconv.Itoa(i)), from, t, e)
 		}

@@ -8,7 +8,7 @@ import (
 // FindStep returns the action that is the next step on a shortest path from state to a goal; on a tie, the
 // first in the given order. It returns "" if no action leads to a goal.
 func (d *Definition) FindStep(state string, actions, goals []string) string {
-	distance := d.measureWays(goals)
+	distance := d.countStepsTo(goals)
 	best, least := "", math.MaxInt
 	for _, action := range actions {
 		for _, target := range d.States[state].Transitions[action].Targets() {
@@ -20,9 +20,9 @@ func (d *Definition) FindStep(state string, actions, goals []string) string {
 	return best
 }
 
-// measureWays counts the transitions from each state to the nearest goal. States that lead to no goal
+// countStepsTo counts the transitions from each state to the nearest goal. States that lead to no goal
 // are absent.
-func (d *Definition) measureWays(goals []string) map[string]int {
+func (d *Definition) countStepsTo(goals []string) map[string]int {
 	sources := map[string][]string{}
 	for _, e := range d.listEdges() {
 		sources[e.to] = append(sources[e.to], e.from)

@@ -38,39 +38,39 @@ const (
 )
 
 const (
-	anyString  = `{"type":"string"}`
-	aBoolean   = `{"type":"boolean"}`
-	aLabel     = `{"type":"string","minLength":1,"maxLength":128}`
-	aScript    = `{"type":"string","minLength":1,"maxLength":16384}`
-	strList    = `{"type":"array","items":{"type":"string","minLength":1}}`
-	anySchema  = `{"type":"object"}`
-	aPointers  = `{"type":"array","items":{"type":"string","pattern":"^/"}}`
-	aSpan      = `{"type":"string","pattern":"^([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^[0-9]{1,4}d$"}`
-	routeList  = `{"$ref":"#/$defs/routes"}`
-	stateNames = `{"type":"array","items":` + aLabel + `}`
-	aValidator = `{"anyOf":[` + aScript + `,{"$ref":"#/$defs/file"}]}`
-	aCriterion = `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/criterion"},{"$ref":"#/$defs/file"}]}`
+	stringShape     = `{"type":"string"}`
+	booleanShape    = `{"type":"boolean"}`
+	labelShape      = `{"type":"string","minLength":1,"maxLength":128}`
+	scriptShape     = `{"type":"string","minLength":1,"maxLength":16384}`
+	stringListShape = `{"type":"array","items":{"type":"string","minLength":1}}`
+	schemaShape     = `{"type":"object"}`
+	pointersShape   = `{"type":"array","items":{"type":"string","pattern":"^/"}}`
+	durationShape   = `{"type":"string","pattern":"^([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^[0-9]{1,4}d$"}`
+	routeList       = `{"$ref":"#/$defs/routes"}`
+	stateNames      = `{"type":"array","items":` + labelShape + `}`
+	validatorShape  = `{"anyOf":[` + scriptShape + `,{"$ref":"#/$defs/file"}]}`
+	criterionShape  = `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/criterion"},{"$ref":"#/$defs/file"}]}`
 )
 
 var documentObject = objectGrammar{
 	doc: "A workflow type: a state machine, and what guards its transitions.",
 	keys: []ObjectKey{
 		{"name", "The unique name of the workflow: letters, digits, dot, underscore and hyphen, 1 to 64 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
-		{"description", "The purpose of the workflow, for people and models that choose one.", anyString},
-		{"comment", "A note for maintainers; nothing reads it.", anyString},
+		{"description", "The purpose of the workflow, for people and models that choose one.", stringShape},
+		{"comment", "A note for maintainers; nothing reads it.", stringShape},
 		{"tags", "Free labels.", `{"type":"object","additionalProperties":{"type":"string"}}`},
-		{"initialState", "The state in which instances start.", aLabel},
-		{"inputSchema", "A JSON Schema of the start context (2020-12 unless $schema names another).", anySchema},
-		{"states", "The states by name. Their order is the order in listings and diagrams.", `{"type":"object","minProperties":1,"propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/state"}}`},
+		{"initialState", "The state in which instances start.", labelShape},
+		{"inputSchema", "A JSON Schema of the start context (2020-12 unless $schema names another).", schemaShape},
+		{"states", "The states by name. Their order is the order in listings and diagrams.", `{"type":"object","minProperties":1,"propertyNames":` + labelShape + `,"additionalProperties":{"$ref":"#/$defs/state"}}`},
 		{"judgeConfig", "How the judge decides, for every transition that does not override it.", `{"$ref":"#/$defs/judgeConfig"}`},
-		{"stateValidators", "By state: requirements on the merged context when an instance enters it (for the initial state: on the start context).", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/stateValidator"}}`},
-		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox in addition to the transition's own validator.", `{"type":"object","additionalProperties":` + aValidator + `}`},
-		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * matches every key or element.", aPointers},
-		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
+		{"stateValidators", "By state: requirements on the merged context when an instance enters it (for the initial state: on the start context).", `{"type":"object","propertyNames":` + labelShape + `,"additionalProperties":{"$ref":"#/$defs/stateValidator"}}`},
+		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox in addition to the transition's own validator.", `{"type":"object","additionalProperties":` + validatorShape + `}`},
+		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * matches every key or element.", pointersShape},
+		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + labelShape + `,"additionalProperties":` + stateNames + `}`},
 		{"retention", "How long the records of an instance are kept after it has ended. Only in definitions owned by an operator. Absent: forever.", `{"$ref":"#/$defs/retention"}`},
 		{"access", "Who may read and move an instance: shared means every agent with the right to the workflow. Only in definitions owned by an operator. Absent: the agent that started it.", `{"enum":["shared"]}`},
 		{"agents", "What agents may do with this definition, if an operator owns it, beyond following it.", `{"$ref":"#/$defs/agents"}`},
-		{"$schema", "The schema that editors check this document against; nothing reads it.", anyString},
+		{"$schema", "The schema that editors check this document against; nothing reads it.", stringShape},
 	},
 	required: []string{"name", "initialState", "states"},
 }
@@ -79,10 +79,10 @@ var stateObject = objectGrammar{
 	name: "state",
 	doc:  "One state. A final one has no transitions, every other has at least one.",
 	keys: []ObjectKey{
-		{"description", "The meaning of this state.", anyString},
-		{"transitions", "What can be done here, by action: the target state, a list of routes, or an object.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"anyOf":[` + aLabel + `,` + routeList + `,{"$ref":"#/$defs/transition"}]}}`},
-		{"final", "true when an instance that enters this state is complete.", aBoolean},
-		{"outcome", "How a final state ends the instance, such as success or failure.", aLabel},
+		{"description", "The meaning of this state.", stringShape},
+		{"transitions", "What can be done here, by action: the target state, a list of routes, or an object.", `{"type":"object","propertyNames":` + labelShape + `,"additionalProperties":{"anyOf":[` + labelShape + `,` + routeList + `,{"$ref":"#/$defs/transition"}]}}`},
+		{"final", "true when an instance that enters this state is complete.", booleanShape},
+		{"outcome", "How a final state ends the instance, such as success or failure.", labelShape},
 	},
 }
 
@@ -90,15 +90,15 @@ var transitionObject = objectGrammar{
 	name: "transition",
 	doc:  "The effect of an action and its guards. Judge settings given here override judgeConfig; criteria are added.",
 	keys: append([]ObjectKey{
-		{"target", "The state that the action leads to, or a list of routes that are tried in order.", `{"anyOf":[` + aLabel + `,` + routeList + `]}`},
-		{"description", "What performing the action means.", anyString},
-		{"requiredFields", "Fields of the action's data that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
-		{"schema", "A JSON Schema of the action's data.", anySchema},
-		{"validator", "A function (data, context) => boolean or {valid, confidence, reason}; context is the one before the merge.", aValidator},
+		{"target", "The state that the action leads to, or a list of routes that are tried in order.", `{"anyOf":[` + labelShape + `,` + routeList + `]}`},
+		{"description", "What performing the action means.", stringShape},
+		{"requiredFields", "Fields of the action's data that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", stringListShape},
+		{"schema", "A JSON Schema of the action's data.", schemaShape},
+		{"validator", "A function (data, context) => boolean or {valid, confidence, reason}; context is the one before the merge.", validatorShape},
 		{"roles", "The roles that may perform the action. Absent: agents and operators.", `{"type":"array","minItems":1,"items":{"enum":["agent","reviewer","operator","auditor"]}}`},
-		{"notBy", "An action, or several, whose performer may not perform this one on the same instance.", `{"anyOf":[` + aLabel + `,{"type":"array","items":` + aLabel + `}]}`},
-		{"writes", "The top-level keys of context that the action may set. Absent: any that is not frozen.", strList},
-		{"freezes", "JSON pointers to fields that no one may change after this transition.", aPointers},
+		{"notBy", "An action, or several, whose performer may not perform this one on the same instance.", `{"anyOf":[` + labelShape + `,{"type":"array","items":` + labelShape + `}]}`},
+		{"writes", "The top-level keys of context that the action may set. Absent: any that is not frozen.", stringListShape},
+		{"freezes", "JSON pointers to fields that no one may change after this transition.", pointersShape},
 		{"reference", "An example of data that meets the criteria, shown to the model.", `{"type":"string","maxLength":4000}`},
 		{"exemplars", "At most three decided cases, shown to the model.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/exemplar"}}`},
 		{"evidence", "Facts that the gate fetches itself before it decides, instead of trusting the data. Only in definitions owned by an operator.", `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/evidence"}}`},
@@ -113,9 +113,9 @@ var evidenceObject = objectGrammar{
 		{"name", "Its name for scripts, the model and the record: a letter or underscore, then letters, digits and underscores.", `{"type":"string","pattern":"^[A-Za-z_][A-Za-z0-9_]{0,63}$"}`},
 		{"source", "The name of a source in the configuration file.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
 		{"arguments", "Arguments for the source: values, or references such as \"{{context.commit}}\", also within objects and lists. Commands and addresses take texts, numbers and booleans, tools of other servers any. The caller who sets the field chooses the lookup: if that matters, refer to frozen fields.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean","object","array"]}}`},
-		{"timeout", "Maximum time for fetching, such as 30s. Absent: the source's limit.", aSpan},
-		{"required", "false allows the move to be judged without it. Default true: nothing is approved without it.", aBoolean},
-		{"maxAge", "How old it may be when a reviewer resolves the decision, such as 15m. Older evidence is fetched again; if it has changed, the review is void. Absent: always fetched again.", aSpan},
+		{"timeout", "Maximum time for fetching, such as 30s. Absent: the source's limit.", durationShape},
+		{"required", "false allows the move to be judged without it. Default true: nothing is approved without it.", booleanShape},
+		{"maxAge", "How old it may be when a reviewer resolves the decision, such as 15m. Older evidence is fetched again; if it has changed, the review is void. Absent: always fetched again.", durationShape},
 	},
 	required: []string{"name", "source"},
 }
@@ -136,7 +136,7 @@ var exemplarObject = objectGrammar{
 	keys: []ObjectKey{
 		{"data", "The data that the action came with.", `{"type":"object"}`},
 		{"outcome", "The decision.", `{"enum":["approve","reject"]}`},
-		{"why", "Why, in a sentence.", anyString},
+		{"why", "Why, in a sentence.", stringShape},
 	},
 	required: []string{"data", "outcome"},
 }
@@ -149,15 +149,15 @@ var judgeObject = objectGrammar{
 
 // settingKeys are keys of judgeConfig and of transitions.
 var settingKeys = []ObjectKey{
-	{"enabled", "false drops the content checks, the model and minConfidence; fields, schema, scripts and states are checked all the same. Default true.", aBoolean},
-	{"useLLM", "true asks a model, after every other check has passed. Default false.", aBoolean},
-	{"strictMode", "true approves only with at least minConfidence; false allows a low confidence with a warning. Default false.", aBoolean},
+	{"enabled", "false drops the content checks, the model and minConfidence; fields, schema, scripts and states are checked all the same. Default true.", booleanShape},
+	{"useLLM", "true asks a model, after every other check has passed. Default false.", booleanShape},
+	{"strictMode", "true approves only with at least minConfidence; false allows a low confidence with a warning. Default false.", booleanShape},
 	{"minConfidence", "The confidence that strictMode demands, 0 to 1. Default 0.8.", `{"type":"number","minimum":0,"maximum":1}`},
 	{"mode", "shadow records the judge's decision but allows the move; legality and routing are always enforced. Default enforce.", `{"enum":["enforce","shadow"]}`},
 	{"onJudgeUnavailable", "What happens when the model is needed and cannot answer. Default: escalate with strictMode, structural without.", `{"enum":["escalate","structural","reject"]}`},
 	{"requireAssurance", "The least assurance that an approval needs. Default none.", `{"enum":["none","structural","validators","llm","llm_calibrated","human"]}`},
 	{"risk", "high demands a calibrated model or a person.", `{"enum":["normal","high"]}`},
-	{"criteria", "Sentences that the model judges one by one.", `{"type":"array","items":` + aCriterion + `}`},
+	{"criteria", "Sentences that the model judges one by one.", `{"type":"array","items":` + criterionShape + `}`},
 	{"content", "What happens to words that may be meant for the judge: flag (the default) shows them to the model and to a reviewer, escalate asks a person, reject refuses. Hidden characters, tokens of chat templates, markers of the prompt and verdicts in the judge's form are always refused.", `{"enum":["flag","escalate","reject"]}`},
 	{"model", "The name of a model that an operator configured. Absent: the default one.", `{"type":"string","minLength":1}`},
 	{"prompt", "The edition of the prompt that the model is asked with. Absent: the newest, or one that is calibrated.", `{"enum":["v3","v2","v1"]}`},
@@ -193,9 +193,9 @@ var routeObject = objectGrammar{
 	name: "route",
 	doc:  "One of the states that an action can lead to. The first route whose condition is true is taken.",
 	keys: []ObjectKey{
-		{"condition", "An expression over data, context, evidence and call that is true or false; \"true\" for the fallback route.", aScript},
-		{"target", "The state that this route leads to.", aLabel},
-		{"description", "When this route is taken, in words.", anyString},
+		{"condition", "An expression over data, context, evidence and call that is true or false; \"true\" for the fallback route.", scriptShape},
+		{"target", "The state that this route leads to.", labelShape},
+		{"description", "When this route is taken, in words.", stringShape},
 	},
 	required: []string{"condition", "target"},
 }
@@ -204,8 +204,8 @@ var stateValidatorObject = objectGrammar{
 	name: "stateValidator",
 	doc:  "Requirements on the merged context when an instance enters the state.",
 	keys: []ObjectKey{
-		{"requiredFields", "Fields of the context that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
-		{"schema", "A JSON Schema of the context.", anySchema},
+		{"requiredFields", "Fields of the context that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", stringListShape},
+		{"schema", "A JSON Schema of the context.", schemaShape},
 	},
 }
 
@@ -225,7 +225,7 @@ var proofObject = objectGrammar{
 	doc:  "Demands on a quote. Code checks them; the model sees them.",
 	keys: []ObjectKey{
 		{"minWords", "Minimum number of words, 1 to 50. Default 4.", `{"type":"integer","minimum":1,"maximum":50}`},
-		{"figure", "true demands a digit in it.", aBoolean},
+		{"figure", "true demands a digit in it.", booleanShape},
 		{"pattern", "A regular expression (RE2) that it must match.", `{"type":"string","minLength":1,"maxLength":500}`},
 		{"from", "Its source: data, context, evidence, or a JSON pointer into one, such as /data/comments.", `{"type":"string","pattern":"^(data|context|evidence|/(data|context|evidence)/.+)$"}`},
 	},
@@ -244,8 +244,8 @@ var agentsObject = objectGrammar{
 	name: "agents",
 	doc:  "What agents may do with an operator's definition. Only the operator can take back moves with external effects.",
 	keys: []ObjectKey{
-		{"rollback", "They may roll back, undo and redo moves of their own instances. Default: false.", aBoolean},
-		{"redefine", "They may define new versions, which all new instances follow. Default: false.", aBoolean},
+		{"rollback", "They may roll back, undo and redo moves of their own instances. Default: false.", booleanShape},
+		{"redefine", "They may define new versions, which all new instances follow. Default: false.", booleanShape},
 		{"configureJudge", "How they may change the judge of their own instances: tighten (the default), set (enabled, strictMode, minConfidence and useLLM freely), or none.", `{"enum":["none","set","tighten"]}`},
 	},
 }
@@ -254,7 +254,7 @@ var retentionObject = objectGrammar{
 	name: "retention",
 	doc:  "How long the records of an instance are kept after it has ended. Nothing is removed until gavel retain runs.",
 	keys: []ObjectKey{
-		{"events", "How long the whole history is kept after the end, such as 90d; at least 7d. After that only the event that ended the instance remains, with the state before it.", aSpan},
+		{"events", "How long the whole history is kept after the end, such as 90d; at least 7d. After that only the event that ended the instance remains, with the state before it.", durationShape},
 	},
 }
 

@@ -45,8 +45,8 @@ type graph struct {
 	out, in [][]int // by state: indices of edges between known states
 }
 
-// nowhere means no state or no edge.
-const nowhere = -1
+// noNode means no state or no edge.
+const noNode = -1
 
 func newGraph(d *Definition) *graph {
 	g := &graph{names: d.StateNames, index: make(map[string]int, len(d.StateNames)), edges: d.listEdges()}
@@ -56,7 +56,7 @@ func newGraph(d *Definition) *graph {
 	g.initial = g.findState(d.InitialState)
 	g.out, g.in = make([][]int, len(g.names)), make([][]int, len(g.names))
 	for i, e := range g.edges {
-		if to := g.findState(e.to); to != nowhere {
+		if to := g.findState(e.to); to != noNode {
 			from := g.index[e.from]
 			g.out[from] = append(g.out[from], i)
 			g.in[to] = append(g.in[to], i)
@@ -69,7 +69,7 @@ func (g *graph) findState(name string) int {
 	if i, ok := g.index[name]; ok {
 		return i
 	}
-	return nowhere
+	return noNode
 }
 
 // searchFrom walks breadth-first from the initial state. For every state it returns whether it was
@@ -77,10 +77,10 @@ func (g *graph) findState(name string) int {
 // but not left.
 func (g *graph) searchFrom(avoid int) (reached []bool, by []int) {
 	reached, by = make([]bool, len(g.names)), make([]int, len(g.names))
-	if g.initial == nowhere {
+	if g.initial == noNode {
 		return reached, by
 	}
-	reached[g.initial], by[g.initial] = true, nowhere
+	reached[g.initial], by[g.initial] = true, noNode
 	queue := append(make([]int, 0, len(g.names)), g.initial)
 	for len(queue) > 0 {
 		at := queue[0]
@@ -99,7 +99,7 @@ func (g *graph) searchFrom(avoid int) (reached []bool, by []int) {
 }
 
 func (g *graph) findReachable() []bool {
-	reached, _ := g.searchFrom(nowhere)
+	reached, _ := g.searchFrom(noNode)
 	return reached
 }
 
@@ -170,7 +170,7 @@ func (d dominators) reaches(state int) bool { return d.first[state] != 0 }
 func newDominators(g *graph) dominators {
 	n := len(g.names)
 	d := dominators{first: make([]int, n), last: make([]int, n)}
-	if g.initial == nowhere {
+	if g.initial == noNode {
 		return d
 	}
 	number, states, parent := g.numberStates()
@@ -240,7 +240,7 @@ func newDominators(g *graph) dominators {
 // numberStates numbers the states reachable from the initial one, starting at 1, in the order of a
 // depth-first search: number is indexed by state, states and parent by number.
 func (g *graph) numberStates() (number, states, parent []int) {
-	number, states, parent = make([]int, len(g.names)), []int{nowhere}, []int{0}
+	number, states, parent = make([]int, len(g.names)), []int{noNode}, []int{0}
 	enter := func(state, from int) {
 		number[state] = len(states)
 		states, parent = append(states, state), append(parent, from)

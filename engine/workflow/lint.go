@@ -93,17 +93,17 @@ func (d *Definition) lintProblems(ctx context.Context, o LintOptions, problems [
 	return s.runRules(ctx, append(listLintRules(), addedRules...))
 }
 
-func (s *linter) runRules(ctx context.Context, rules []Rule) ([]Issue, error) {
+func (l *linter) runRules(ctx context.Context, rules []Rule) ([]Issue, error) {
 	for _, r := range rules {
-		s.rule = r
-		s.found = map[string]bool{}
-		r.check(s)
+		l.rule = r
+		l.found = map[string]bool{}
+		r.check(l)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("lint workflow %q: %w", s.Name, context.Cause(ctx))
+			return nil, fmt.Errorf("lint workflow %q: %w", l.Name, context.Cause(ctx))
 		}
 	}
-	sortIssues(s.issues)
-	return s.issues, nil
+	sortIssues(l.issues)
+	return l.issues, nil
 }
 
 // linter is a definition that is being checked. The rules only read it and call addIssue.
@@ -124,18 +124,18 @@ type linter struct {
 
 // addIssue reports an issue of the current rule, once per path and message. After maxIssues of a rule, a
 // last issue reports that the rest is left out.
-func (s *linter) addIssue(path, format string, args ...any) {
-	if len(s.found) > maxIssues {
+func (l *linter) addIssue(path, format string, args ...any) {
+	if len(l.found) > maxIssues {
 		return
 	}
 	message := fmt.Sprintf(format, args...)
-	if len(s.found) == maxIssues {
+	if len(l.found) == maxIssues {
 		message = "further issues of this rule are left out"
 	}
-	if id := path + "\n" + message; !s.found[id] {
-		s.found[id] = true
-		s.issues = append(s.issues, Issue{
-			Rule: s.rule.ID, Severity: s.rule.Severity, Path: path, Line: s.FindLine(path), Message: message,
+	if id := path + "\n" + message; !l.found[id] {
+		l.found[id] = true
+		l.issues = append(l.issues, Issue{
+			Rule: l.rule.ID, Severity: l.rule.Severity, Path: path, Line: l.FindLine(path), Message: message,
 		})
 	}
 }
@@ -183,8 +183,8 @@ func (d *Definition) settingPath(s *State, t *Transition, key string) string {
 }
 
 // suggestKnown is suggestName, but skips the costly search for issues that the report leaves out.
-func (s *linter) suggestKnown(name string, names []string) string {
-	if len(s.found) >= maxIssues {
+func (l *linter) suggestKnown(name string, names []string) string {
+	if len(l.found) >= maxIssues {
 		return ""
 	}
 	return suggestName(name, names)

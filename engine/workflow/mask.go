@@ -96,7 +96,7 @@ func maskWith(tree *maskNode, doc document.JSON, replace func(pointer string, va
 
 // maskNode is a token in the tree of all sensitive pointers.
 type maskNode struct {
-	whole    bool // a pointer ends here
+	isMasked bool // a pointer ends here
 	children map[string]*maskNode
 }
 
@@ -117,7 +117,7 @@ func newMaskTree(pointers []string) *maskNode {
 			}
 			at = at.children[t]
 		}
-		at.whole = true
+		at.isMasked = true
 	}
 	if root.children == nil {
 		return nil
@@ -142,45 +142,45 @@ type masker struct {
 
 // copyValue copies one value. active are the nodes of the tree that match the path so far; there
 // are several if both a wildcard and a name match.
-func (w *masker) copyValue(v document.JSON, active []*maskNode) {
+func (m *masker) copyValue(v document.JSON, active []*maskNode) {
 	for _, n := range active {
-		if n.whole && v.Kind() != document.Null {
+		if n.isMasked && v.Kind() != document.Null {
 			if v.Is(Destroyed) || IsSealed(v) {
 				break
 			}
-			w.out.String(w.replace(joinPointer("", w.path...), v.Raw()))
-			w.changed = true
+			m.out.String(m.replace(joinPointer("", m.path...), v.Raw()))
+			m.changed = true
 			return
 		}
 	}
 	switch v.Kind() {
 	case document.Object:
-		w.out.Begin(document.Object)
+		m.out.Begin(document.Object)
 		for name, value := range v.Members() {
-			w.out.Name(name)
-			w.copyChild(name.Text(), value, active)
+			m.out.Name(name)
+			m.copyChild(name.Text(), value, active)
 		}
-		w.out.End()
+		m.out.End()
 	case document.Array:
-		w.out.Begin(document.Array)
+		m.out.Begin(document.Array)
 		for i, value := range v.Elements() {
-			w.copyChild(strconv.Itoa(i), value, active)
+			m.copyChild(strconv.Itoa(i), value, active)
 		}
-		w.out.End()
+		m.out.End()
 	default:
-		w.out.Copy(v)
+		m.out.Copy(v)
 	}
 }
 
-func (w *masker) copyChild(token string, value document.JSON, active []*maskNode) {
+func (m *masker) copyChild(token string, value document.JSON, active []*maskNode) {
 	next := matchToken(active, token)
 	if len(next) == 0 {
-		w.out.Copy(value)
+		m.out.Copy(value)
 		return
 	}
-	w.path = append(w.path, token)
-	w.copyValue(value, next)
-	w.path = w.path[:len(w.path)-1]
+	m.path = append(m.path, token)
+	m.copyValue(value, next)
+	m.path = m.path[:len(m.path)-1]
 }
 
 func matchToken(active []*maskNode, token string) []*maskNode {

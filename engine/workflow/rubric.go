@@ -36,19 +36,19 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 	r := judge.DefaultRubric()
 	r.OnJudgeUnavailable = ""
 	for _, s := range [...]JudgeSettings{base, own} {
-		setIfGiven(&r.Enabled, s.Enabled)
-		setIfGiven(&r.UseLLM, s.UseLLM)
-		setIfGiven(&r.StrictMode, s.StrictMode)
-		setIfGiven(&r.MinConfidence, s.MinConfidence)
-		setIfGiven(&r.Mode, s.Mode)
-		setIfGiven(&r.RequireAssurance, s.RequireAssurance)
-		setIfGiven(&r.Risk, s.Risk)
-		setIfGiven(&r.Model, s.Model)
-		setIfGiven(&r.Prompt, s.Prompt)
-		setIfGiven(&r.Samples, s.Samples)
-		setIfGiven(&r.Content, s.Content)
-		setIfGiven(&r.OnEvidenceMissing, s.OnEvidenceMissing)
-		setIfGiven(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
+		setIfPresent(&r.Enabled, s.Enabled)
+		setIfPresent(&r.UseLLM, s.UseLLM)
+		setIfPresent(&r.StrictMode, s.StrictMode)
+		setIfPresent(&r.MinConfidence, s.MinConfidence)
+		setIfPresent(&r.Mode, s.Mode)
+		setIfPresent(&r.RequireAssurance, s.RequireAssurance)
+		setIfPresent(&r.Risk, s.Risk)
+		setIfPresent(&r.Model, s.Model)
+		setIfPresent(&r.Prompt, s.Prompt)
+		setIfPresent(&r.Samples, s.Samples)
+		setIfPresent(&r.Content, s.Content)
+		setIfPresent(&r.OnEvidenceMissing, s.OnEvidenceMissing)
+		setIfPresent(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
 		switch {
 		case s.Model != nil: // it replaces a panel, inherited or set before
 			r.Panel = nil
@@ -112,7 +112,7 @@ func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	return r
 }
 
-func setIfGiven[T any](dst *T, value *T) {
+func setIfPresent[T any](dst *T, value *T) {
 	if value != nil {
 		*dst = *value
 	}

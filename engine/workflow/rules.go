@@ -43,7 +43,7 @@ func listLintRules() []Rule {
 		{"proof-too-strict", w, "No quote from the fields that a transition requires can satisfy a criterion's proof.", checkProofs},
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
 		{"outage-refuses", n, "A criterion takes a quote from fetched evidence, so the structural fallback cannot approve.", checkOutage},
-		{"shrunk-confidence", n, "With strictMode an uncalibrated model must state more confidence than minConfidence, because its confidence is shrunk.", checkShrunk},
+		{"shrunk-confidence", n, "With strictMode an uncalibrated model must state more confidence than minConfidence, because its confidence is shrunk.", checkUncalibrated},
 		{"unknown-source", w, "Evidence comes from a source that is not configured.", checkSources},
 		{"evidence-unbound", w, "An evidence argument comes from a field that nothing requires, or that agents can set freely.", checkEvidenceArguments},
 		{"claimed-evidence", w, "A script of a transition that fetches evidence reads data.evidence or context.evidence, which the agent can write.", checkClaimedEvidence},
@@ -164,19 +164,19 @@ func checkMustPassNames(s *linter) {
 }
 
 func checkMustPassThrough(s *linter) {
-	if s.graph.initial == nowhere || len(s.MustPassThrough) == 0 {
+	if s.graph.initial == noNode || len(s.MustPassThrough) == 0 {
 		return // other rules report unknown states
 	}
 	known := newDominators(s.graph)
 	for _, target := range sortedKeys(s.MustPassThrough) {
 		to := s.graph.findState(target)
-		if to == nowhere || !known.reaches(to) {
+		if to == noNode || !known.reaches(to) {
 			continue
 		}
 		looked := map[int]bool{}
 		for _, name := range s.MustPassThrough[target] {
 			through := s.graph.findState(name)
-			if through == nowhere || looked[through] || through != to && known.dominates(through, to) {
+			if through == noNode || looked[through] || through != to && known.dominates(through, to) {
 				continue
 			}
 			looked[through] = true
@@ -242,18 +242,18 @@ func checkWrites(s *linter) {
 	})
 }
 
-// leadsNowhere reports whether a transition has an unknown target. The reachability rules are skipped then.
-func (s *linter) leadsNowhere() (unknown bool) {
-	s.visitTransitions(func(_ *State, t *Transition) {
+// hasUnknownTarget reports whether a transition has an unknown target. The reachability rules are skipped then.
+func (l *linter) hasUnknownTarget() (unknown bool) {
+	l.visitTransitions(func(_ *State, t *Transition) {
 		for _, r := range t.Routes {
-			unknown = unknown || s.States[r.Target] == nil
+			unknown = unknown || l.States[r.Target] == nil
 		}
 	})
 	return unknown
 }
 
 func checkReachable(s *linter) {
-	if s.graph.initial == nowhere || s.leadsNowhere() {
+	if s.graph.initial == noNode || s.hasUnknownTarget() {
 		return
 	}
 	for i, reached := range s.graph.findReachable() {
@@ -270,7 +270,7 @@ func checkPathToFinal(s *linter) {
 			finals = append(finals, i)
 		}
 	}
-	if len(finals) == 0 || s.leadsNowhere() {
+	if len(finals) == 0 || s.hasUnknownTarget() {
 		return // a machine without an intended end
 	}
 	leads := s.graph.findStatesLeadingTo(finals)
@@ -310,11 +310,11 @@ func firstField(name string) string {
 
 // Limits of confidence that follow from the rules of the judge.
 const (
-	// bestUncalibrated is the highest confidence that an uncalibrated model's answer can reach:
+	// maxUncalibrated is the highest confidence that an uncalibrated model's answer can reach:
 	// its own figure, at most 0.99, shrunk toward one half.
-	bestUncalibrated = 0.5 + (0.99-0.5)*0.8
-	// bestFallback is the highest confidence of an approval by the structural fallback.
-	bestFallback = 0.5
+	maxUncalibrated = 0.5 + (0.99-0.5)*0.8
+	// maxFallback is the highest confidence of an approval by the structural fallback.
+	maxFallback = 0.5
 )
 
 func (d *Definition) visitRubrics(visit func(*State, *Transition, judge.Rubric)) {
@@ -351,7 +351,7 @@ func keyOfModel(r judge.Rubric, name string) string {
 // checkBlankMoves follows, from the initial state, the moves that need neither data nor context, and reports those
 // that a model would judge. A validator counts as a need, because its requirements are unknown.
 func checkBlankMoves(s *linter) {
-	if s.graph.initial == nowhere || len(listPromisedFields(nil, s.InputSchema)) > 0 || s.needsContext(s.InitialState) {
+	if s.graph.initial == noNode || len(listPromisedFields(nil, s.InputSchema)) > 0 || s.needsContext(s.InitialState) {
 		return
 	}
 	reached := map[string]bool{s.InitialState: true}
@@ -397,7 +397,7 @@ func describeWithoutModel(r judge.Rubric) string {
 		return "every such move waits for a person, or is refused where reviews are off"
 	case r.EvidenceOnly() != "":
 		return "no such move is approved, because only a quote that a model finds in the evidence meets a criterion"
-	case r.RequireAssurance.AtLeast(judge.AssuranceLLM) || r.Risk == judge.RiskHigh || r.StrictMode && r.MinConfidence > bestFallback:
+	case r.RequireAssurance.AtLeast(judge.AssuranceLLM) || r.Risk == judge.RiskHigh || r.StrictMode && r.MinConfidence > maxFallback:
 		return "no such move is approved, because the other layers cannot reach the required assurance or confidence"
 	default:
 		return "the other layers decide alone, and the criteria are not judged"
@@ -434,10 +434,10 @@ func checkCriteria(s *linter) {
 	}
 }
 
-// checkShrunk reports the confidence that an uncalibrated model has to state.
-func checkShrunk(s *linter) {
+// checkUncalibrated reports the confidence that an uncalibrated model has to state.
+func checkUncalibrated(s *linter) {
 	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
-		if len(s.models) > 0 && r.Enabled && r.UseLLM && r.StrictMode && r.MinConfidence > 0.5 && r.MinConfidence <= bestUncalibrated {
+		if len(s.models) > 0 && r.Enabled && r.UseLLM && r.StrictMode && r.MinConfidence > 0.5 && r.MinConfidence <= maxUncalibrated {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
 				"with strictMode nothing is approved below %v, and an uncalibrated model's confidence is shrunk: it must state at least %s; calibrate it, or lower minConfidence", r.MinConfidence, judge.StatedFor(r.MinConfidence))
 		}
@@ -463,13 +463,13 @@ func checkApprovable(s *linter) {
 		if best := r.BestTogether(); asks && r.StrictMode && r.MinConfidence > best && len(r.Cascade) == 0 {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
 				"with strictMode nothing is approved below %v, and %d answers give at most %.3f; lower it, or ask more often", r.MinConfidence, r.Answers(), best)
-		} else if asks && r.StrictMode && r.MinConfidence > bestUncalibrated {
+		} else if asks && r.StrictMode && r.MinConfidence > maxUncalibrated {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
-				"with strictMode nothing is approved below %v, and an uncalibrated model gives at most %.3f; lower it", r.MinConfidence, bestUncalibrated)
+				"with strictMode nothing is approved below %v, and an uncalibrated model gives at most %.3f; lower it", r.MinConfidence, maxUncalibrated)
 		}
-		if asks && r.StrictMode && r.OnJudgeUnavailable == judge.UnavailableStructural && r.MinConfidence > bestFallback {
+		if asks && r.StrictMode && r.OnJudgeUnavailable == judge.UnavailableStructural && r.MinConfidence > maxFallback {
 			s.addIssue(s.settingPath(from, t, "onJudgeUnavailable"),
-				"with strictMode nothing is approved below %v, and without the model an approval has at most %v: \"structural\" never approves; use \"escalate\" or \"reject\"", r.MinConfidence, bestFallback)
+				"with strictMode nothing is approved below %v, and without the model an approval has at most %v: \"structural\" never approves; use \"escalate\" or \"reject\"", r.MinConfidence, maxFallback)
 		}
 		s.checkAssurance(from, t, r)
 	})
@@ -477,12 +477,12 @@ func checkApprovable(s *linter) {
 
 // checkAssurance finds a required assurance that nothing in the definition can reach. A person
 // reaches any assurance, so a requirement for a person is taken as intended.
-func (s *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
+func (l *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
 	need, key := r.RequireAssurance, "requireAssurance"
 	if r.Risk == judge.RiskHigh && !need.AtLeast(judge.AssuranceLLMCalibrated) {
 		need, key = judge.AssuranceLLMCalibrated, "risk"
 	}
-	have := s.findBestAssurance(from, t, r)
+	have := l.findBestAssurance(from, t, r)
 	if need == judge.AssuranceHuman || have.AtLeast(need) {
 		return
 	}
@@ -490,7 +490,7 @@ func (s *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
 	if !r.Enabled && r.UseLLM {
 		why = "\"enabled\": false keeps the model from being asked"
 	}
-	s.addIssue(s.settingPath(from, t, key), "an approval of %s needs assurance %q and can reach at most %q: %s; only a reviewer could approve it",
+	l.addIssue(l.settingPath(from, t, key), "an approval of %s needs assurance %q and can reach at most %q: %s; only a reviewer could approve it",
 		quoteName(t.Action), need, have, why)
 }
 
@@ -562,22 +562,22 @@ func checkClaimedEvidence(s *linter) {
 	})
 }
 
-func (s *linter) visitScripts(from *State, t *Transition, do func(path, source string)) {
+func (l *linter) visitScripts(from *State, t *Transition, do func(path, source string)) {
 	do(transitionPath(from.Name, t.Action)+"/validator", t.Validator)
 	for _, key := range [...]string{t.Action, from.Name + "." + t.Action} {
-		do(joinPointer("/transitionValidators", key), s.TransitionValidators[key])
+		do(joinPointer("/transitionValidators", key), l.TransitionValidators[key])
 	}
 	for i, r := range t.Routes {
-		do(s.routePath(from, t, i, "condition"), r.Condition)
+		do(l.routePath(from, t, i, "condition"), r.Condition)
 	}
 }
 
 // findUnguardedReads caches its results: one keyed validator can apply to thousands of transitions.
-func (s *linter) findUnguardedReads(source string) []string {
-	names, ok := s.reads[source]
+func (l *linter) findUnguardedReads(source string) []string {
+	names, ok := l.reads[source]
 	if !ok {
 		names = listUnguardedReads(source)
-		s.reads[source] = names
+		l.reads[source] = names
 	}
 	return names
 }

@@ -38,7 +38,7 @@ func MayHoldSealed(doc json.RawMessage) bool { return bytes.Contains(doc, quoted
 // EditSealed copies a document with each sealed value replaced by what edit returns. It stops at
 // the first error of edit.
 func EditSealed(doc document.JSON, edit func(pointer string, text document.JSON) (json.RawMessage, error)) (document.JSON, error) {
-	w := textEditor{worth: func(raw []byte) bool { return bytes.Contains(raw, quotedForm) }, out: document.NewBuilder(doc)}
+	w := textEditor{hasSealed: func(raw []byte) bool { return bytes.Contains(raw, quotedForm) }, out: document.NewBuilder(doc)}
 	w.edit = func(v document.JSON) (json.RawMessage, error) {
 		if !IsSealed(v) {
 			return nil, nil
@@ -56,14 +56,14 @@ var errFound = errors.New("found")
 // FindSealedForm returns the pointer to a string that begins with SealedForm, even if it is escaped.
 func FindSealedForm(doc document.JSON) (pointer string, ok bool) {
 	w := textEditor{out: document.NewBuilder()}
-	w.worth = func(raw []byte) bool { return bytes.Contains(raw, sealedForm) || bytes.Contains(raw, []byte(`\u00`)) }
+	w.hasSealed = func(raw []byte) bool { return bytes.Contains(raw, sealedForm) || bytes.Contains(raw, []byte(`\u00`)) }
 	w.edit = func(v document.JSON) (json.RawMessage, error) {
 		if strings.HasPrefix(v.Text(), SealedForm) {
 			return nil, errFound
 		}
 		return nil, nil
 	}
-	if !w.worth(doc.Raw()) || w.copyValue(doc) == nil {
+	if !w.hasSealed(doc.Raw()) || w.copyValue(doc) == nil {
 		return "", false
 	}
 	return joinPointer("", w.path...), true
@@ -72,53 +72,53 @@ func FindSealedForm(doc document.JSON) (pointer string, ok bool) {
 // textEditor copies a document and replaces strings with what edit returns; nil keeps the string. It
 // only descends into values for which worth returns true.
 type textEditor struct {
-	worth func(raw []byte) bool
-	edit  func(text document.JSON) (json.RawMessage, error)
-	out   *document.Builder
-	path  []string
+	hasSealed func(raw []byte) bool
+	edit      func(text document.JSON) (json.RawMessage, error)
+	out       *document.Builder
+	path      []string
 }
 
-func (w *textEditor) copyValue(v document.JSON) error {
+func (t *textEditor) copyValue(v document.JSON) error {
 	switch kind := v.Kind(); {
-	case !w.worth(v.Raw()):
-		w.out.Copy(v)
+	case !t.hasSealed(v.Raw()):
+		t.out.Copy(v)
 	case kind == document.String:
-		text, err := w.edit(v)
+		text, err := t.edit(v)
 		if err != nil {
 			return err
 		}
 		if text != nil {
 			v = document.Known(text)
 		}
-		w.out.Copy(v)
+		t.out.Copy(v)
 	case kind == document.Object:
-		w.out.Begin(document.Object)
+		t.out.Begin(document.Object)
 		for name, value := range v.Members() {
-			w.out.Name(name)
-			if err := w.copyAt(name.Text(), value); err != nil {
+			t.out.Name(name)
+			if err := t.copyAt(name.Text(), value); err != nil {
 				return err
 			}
 		}
-		w.out.End()
+		t.out.End()
 	case kind == document.Array:
-		w.out.Begin(document.Array)
+		t.out.Begin(document.Array)
 		for i, value := range v.Elements() {
-			if err := w.copyAt(strconv.Itoa(i), value); err != nil {
+			if err := t.copyAt(strconv.Itoa(i), value); err != nil {
 				return err
 			}
 		}
-		w.out.End()
+		t.out.End()
 	default:
-		w.out.Copy(v)
+		t.out.Copy(v)
 	}
 	return nil
 }
 
-func (w *textEditor) copyAt(token string, v document.JSON) error {
-	w.path = append(w.path, token)
-	err := w.copyValue(v)
+func (t *textEditor) copyAt(token string, v document.JSON) error {
+	t.path = append(t.path, token)
+	err := t.copyValue(v)
 	if err == nil {
-		w.path = w.path[:len(w.path)-1]
+		t.path = t.path[:len(t.path)-1]
 	}
 	return err
 }

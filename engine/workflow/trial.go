@@ -20,19 +20,19 @@ type Trier interface {
 // maxTrial limits the total time of the trials of one definition.
 const maxTrial = time.Second
 
-// fill is the value of required fields without a schema; many is for plural names such as "items".
-type fill struct{ one, many string }
+// sample is the value of required fields without a schema; many is for plural names such as "items".
+type sample struct{ single, many string }
 
-// fills are tried in this order: most data are strings and lists.
-var fills = []fill{
+// samples are tried in this order: most data are strings and lists.
+var samples = []sample{
 	{`"text"`, `[{}]`}, {`"text"`, `["text"]`}, {`"text"`, `"text"`}, {`1`, `1`}, {`[{}]`, `[{}]`}, {`{}`, `{}`}, {`true`, `true`},
 }
 
-func (f fill) valueOf(name string) json.RawMessage {
+func (f sample) valueOf(name string) json.RawMessage {
 	if strings.HasSuffix(name, "s") {
 		return json.RawMessage(f.many)
 	}
-	return json.RawMessage(f.one)
+	return json.RawMessage(f.single)
 }
 
 // tryScripts finds the scripts that compile but give no answer on the least data that a move can
@@ -49,18 +49,18 @@ func (d *Definition) tryScripts(ctx context.Context, o LintOptions, known []prob
 	for _, p := range known {
 		bad[p.path] = true
 	}
-	var promised []promise
-	d.visitTransitions(func(_ *State, t *Transition) { promised = append(promised, promise{t.RequiredFields, t.Schema}) })
+	var promised []requirements
+	d.visitTransitions(func(_ *State, t *Transition) { promised = append(promised, requirements{t.RequiredFields, t.Schema}) })
 	for _, v := range d.StateValidators {
-		promised = append(promised, promise{v.RequiredFields, v.Schema})
+		promised = append(promised, requirements{v.RequiredFields, v.Schema})
 	}
-	promised = append(promised, promise{nil, d.InputSchema})
+	promised = append(promised, requirements{nil, d.InputSchema})
 	var out []problem
 	d.visitTransitions(func(s *State, t *Transition) {
 		scripts := slices.DeleteFunc(d.listScripts(s, t), func(s script.Script) bool { return bad[s.Name] })
-		of := promise{t.RequiredFields, t.Schema}
+		of := requirements{t.RequiredFields, t.Schema}
 		var found []validators.Problem
-		for _, fill := range fills {
+		for _, fill := range samples {
 			if len(scripts) == 0 {
 				break
 			}
@@ -109,14 +109,14 @@ func (d *Definition) listScripts(s *State, t *Transition) []script.Script {
 	return out
 }
 
-// promise is what a document must contain.
-type promise struct {
+// requirements is what a document must contain.
+type requirements struct {
 	fields []string
 	schema json.RawMessage
 }
 
 // sampleDocument returns a document with only the required fields, filled according to their schemas.
-func sampleDocument(f fill, of ...promise) json.RawMessage {
+func sampleDocument(f sample, of ...requirements) json.RawMessage {
 	top := map[string]any{}
 	for _, p := range of {
 		if sample, ok := sampleValue(p.schema, "", f).(map[string]any); ok && len(p.schema) > 0 {
@@ -156,7 +156,7 @@ func sampleDocument(f fill, of ...promise) json.RawMessage {
 }
 
 // sampleValue returns a value that a schema of the usual form accepts, else one of the fill.
-func sampleValue(raw json.RawMessage, name string, f fill) any {
+func sampleValue(raw json.RawMessage, name string, f sample) any {
 	var s struct {
 		Type       string                     `json:"type"`
 		Const      json.RawMessage            `json:"const"`

@@ -88,14 +88,14 @@ const (
 // AllowUse returns the name of a single use, which Use accepts within the given lifetime.
 func (s *States) AllowUse(ctx context.Context, lasts time.Duration) (name string, err error) {
 	name = rand.Text()
-	_, err = s.count(ctx, store.Addition{Name: useCounter + name, Add: allowed, Lasts: lasts})
+	_, err = s.count(ctx, store.Addition{Name: useCounter + name, Add: allowed, Lifetime: lasts})
 	return name, err
 }
 
 // Use marks a use as used and returns its remaining lifetime. It returns ErrState if the use was already used or has
 // expired.
 func (s *States) Use(ctx context.Context, name string) (left time.Duration, err error) {
-	c, err := s.count(ctx, store.Addition{Name: useCounter + name, Add: used, Most: both, Lasts: time.Minute})
+	c, err := s.count(ctx, store.Addition{Name: useCounter + name, Add: used, Max: both, Lifetime: time.Minute})
 	if err == nil && (c.Full || c.N != both) {
 		err = ErrState
 	}
@@ -105,7 +105,7 @@ func (s *States) Use(ctx context.Context, name string) (left time.Duration, err 
 // CountUpTo increments a counter, and reports whether its value is at most most. The counter restarts once lasts has
 // passed since its first increment.
 func (s *States) CountUpTo(ctx context.Context, name string, most int64, lasts time.Duration) (bool, error) {
-	c, err := s.count(ctx, store.Addition{Name: name, Add: 1, Most: most, Lasts: lasts})
+	c, err := s.count(ctx, store.Addition{Name: name, Add: 1, Max: most, Lifetime: lasts})
 	return err == nil && !c.Full, err
 }
 

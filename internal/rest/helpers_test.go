@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
 	base := func(cfg *engine.Config) { cfg.ReviewPath, cfg.FeedPoll = true, 2*time.Millisecond }
-	return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, append([]func(*engine.Config){base}, options...)...)
+	return enginetest.New(t, judge.Config{Clock: enginetest.FixedTime}, append([]func(*engine.Config){base}, options...)...)
 }
 
 // The callers of the tests.

@@ -64,7 +64,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	defer leave()
 	feed := h.cfg.Engine.Feed()
 	following := feed.Follow(req.After)
-	defer following.Leave()
+	defer following.Unfollow()
 	s := &stream{h: h, w: w, out: http.NewResponseController(w), who: who, req: req, feed: feed, following: following}
 	s.open()
 	s.run(ctx)
@@ -107,7 +107,7 @@ func (s *stream) run(ctx context.Context) {
 			return
 		}
 		s.req.After = page.Next
-		s.following.Sent(page.Next)
+		s.following.MarkSent(page.Next)
 		if !page.More && !s.wait(ctx, changed) {
 			return
 		}

@@ -133,12 +133,12 @@ func (r runIndex) gradeCase(c *Case) (grade int, words string) {
 	if result == nil || isFailed(result) {
 		return 1, "no outcome"
 	}
-	w := row{c: c, r: result, expect: c.Expect.Outcome}
-	w.got, _ = result.outcomeUnder(r.Report.Options.Unreadable, w.mustNot())
+	w := Row{Case: c, Result: result, Expect: c.Expect.Outcome}
+	w.Got, _ = result.outcomeUnder(r.Report.Options.Unreadable, w.MustNot())
 	switch grade = gradeOutcome(w); {
 	case grade == 0:
 		return 0, "right"
-	case w.falseApprove():
+	case w.FalseApprove():
 		return grade + 1, "wrongly approved"
 	case grade > 1:
 		return grade + 1, "wrongly refused"

@@ -81,40 +81,40 @@ func McNemar(b, c int) (twoSided, worse float64) {
 
 // Compare compares the results of two judges on the same cases, pair by pair.
 func Compare(cases []Case, before, after []Result, o Options) Comparison {
-	o = o.withDefaults()
-	first, second := joinResults(cases, before, o), joinResults(cases, after, o)
-	pairs := pairRows(first.rows, second.rows)
-	c := Comparison{Options: o, Pairs: len(pairs), Digest: first.counts.Digest}
-	rows := make([]row, 0, len(pairs))
+	o = o.WithDefaults()
+	first, second := Join(cases, before, o), Join(cases, after, o)
+	pairs := pairRows(first.Rows, second.Rows)
+	c := Comparison{Options: o, Pairs: len(pairs), Digest: first.Counts.Digest}
+	rows := make([]Row, 0, len(pairs))
 	answered := map[string]bool{}
 	for _, p := range pairs {
 		rows = append(rows, p.before)
-		answered[p.before.c.ID] = true
+		answered[p.before.Case.ID] = true
 	}
 	c.Groups = len(groupStarts(rows)) - 1
-	c.Unpaired = len(first.cases) - len(answered)
-	c.Right = testMcNemar(pairs, func(row) bool { return true }, row.isExact)
-	c.FalseApprove = testMcNemar(pairs, row.mustNot, func(w row) bool { return !w.falseApprove() })
+	c.Unpaired = len(first.Cases) - len(answered)
+	c.Right = testMcNemar(pairs, func(Row) bool { return true }, Row.IsExact)
+	c.FalseApprove = testMcNemar(pairs, Row.MustNot, func(w Row) bool { return !w.FalseApprove() })
 	c.Differences = computeDifferences(pairs, o)
 	c.Changed, c.ChangedLeftOut = listChanges(pairs, maxChanges)
-	c.conclude(first.counts, second.counts)
+	c.conclude(first.Counts, second.Counts)
 	return c
 }
 
-type pairing struct{ before, after row }
+type pairing struct{ before, after Row }
 
 // pairRows pairs the rows of the same case and repeat. Without Options.Pool, each case has one row per judge: its first
 // repeat that did not fail.
-func pairRows(first, second []row) []pairing {
+func pairRows(first, second []Row) []pairing {
 	type key struct {
 		id string
 		at int
 	}
-	keys := func(rows []row) []key {
+	keys := func(rows []Row) []key {
 		all := make([]key, len(rows))
 		for i, w := range rows {
-			all[i].id = w.c.ID
-			if i > 0 && all[i-1].id == w.c.ID {
+			all[i].id = w.Case.ID
+			if i > 0 && all[i-1].id == w.Case.ID {
 				all[i].at = all[i-1].at + 1
 			}
 		}
@@ -133,7 +133,7 @@ func pairRows(first, second []row) []pairing {
 	return pairs
 }
 
-func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
+func testMcNemar(pairs []pairing, counts, right func(Row) bool) McNemarTest {
 	var t McNemarTest
 	var worse []int // for each group: pairs that got worse, minus pairs that got better
 	group := ""
@@ -141,8 +141,8 @@ func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
 		if !counts(p.before) {
 			continue
 		}
-		if t.N == 0 || p.before.group != group {
-			group, worse = p.before.group, append(worse, 0)
+		if t.N == 0 || p.before.Group != group {
+			group, worse = p.before.Group, append(worse, 0)
 		}
 		t.N++
 		switch was, is := right(p.before), right(p.after); {
@@ -198,7 +198,7 @@ func flipGroups(parts []int) (twoSided, larger float64) {
 }
 
 func computeDifferences(pairs []pairing, o Options) []Difference {
-	before := make([]row, len(pairs))
+	before := make([]Row, len(pairs))
 	for i, p := range pairs {
 		before[i] = p.before
 	}
@@ -250,19 +250,19 @@ const maxChanges = 1000
 func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 	var other []pairing
 	for _, p := range pairs {
-		if p.before.got != p.after.got {
+		if p.before.Got != p.after.Got {
 			other = append(other, p)
 		}
 	}
 	slices.SortStableFunc(other, func(a, b pairing) int {
-		return cmp.Or(cmp.Compare(gradeOutcome(b.after)-gradeOutcome(b.before), gradeOutcome(a.after)-gradeOutcome(a.before)), cmp.Compare(a.before.c.ID, b.before.c.ID))
+		return cmp.Or(cmp.Compare(gradeOutcome(b.after)-gradeOutcome(b.before), gradeOutcome(a.after)-gradeOutcome(a.before)), cmp.Compare(a.before.Case.ID, b.before.Case.ID))
 	})
 	leftOut = max(len(other)-most, 0)
 	all = []Change{}
 	for _, p := range other[:len(other)-leftOut] {
 		all = append(all, Change{
-			Case: p.before.c.ID, Repeat: p.after.r.Repeat, Tags: p.before.c.Tags,
-			Expected: p.before.expect, Before: p.before.got, After: p.after.got,
+			Case: p.before.Case.ID, Repeat: p.after.Result.Repeat, Tags: p.before.Case.Tags,
+			Expected: p.before.Expect, Before: p.before.Got, After: p.after.Got,
 		})
 	}
 	return all, leftOut

@@ -30,9 +30,9 @@ func indexOf(o judge.Outcome) int {
 // table counts the right outcome (first index) against the given one (second).
 type table [kinds][kinds]int
 
-func (t *table) add(w row) { t[indexOf(w.expect)][indexOf(w.got)]++ }
+func (t *table) add(w Row) { t[indexOf(w.Expect)][indexOf(w.Got)]++ }
 
-func newTable(rows []row) (t table) {
+func newTable(rows []Row) (t table) {
 	for _, w := range rows {
 		t.add(w)
 	}
@@ -82,30 +82,30 @@ type scores struct {
 	falseApprove, falseRefuse, escalation, accuracy, gate tally
 }
 
-func (s *scores) add(w row) {
+func (s *scores) add(w Row) {
 	s.table.add(w)
-	if w.mustNot() {
-		s.falseApprove.add(w.group, w.falseApprove())
+	if w.MustNot() {
+		s.falseApprove.add(w.Group, w.FalseApprove())
 	} else {
-		s.falseRefuse.add(w.group, w.got != judge.Approve)
+		s.falseRefuse.add(w.Group, w.Got != judge.Approve)
 	}
-	s.escalation.add(w.group, indexOf(w.got) == escalate)
-	s.accuracy.add(w.group, w.isExact())
-	s.gate.add(w.group, w.isGateRight())
+	s.escalation.add(w.Group, indexOf(w.Got) == escalate)
+	s.accuracy.add(w.Group, w.IsExact())
+	s.gate.add(w.Group, w.isGateRight())
 }
 
-// rateOf returns the rate of hits among the rows selected by in. The rows must be sorted by group.
-func rateOf(rows []row, confidence float64, in, hit func(row) bool) Rate {
+// RateOf returns the rate of hits among the rows selected by in. The rows must be sorted by group.
+func RateOf(rows []Row, confidence float64, in, hit func(Row) bool) Rate {
 	var t tally
 	for _, w := range rows {
 		if in(w) {
-			t.add(w.group, hit(w))
+			t.add(w.Group, hit(w))
 		}
 	}
 	return t.rate(confidence)
 }
 
-func (t *table) classes(rows []row, confidence float64) []ClassScore {
+func (t *table) classes(rows []Row, confidence float64) []ClassScore {
 	var all []ClassScore
 	for k, name := range outcomes {
 		if t.countExpected(k)+t.countGiven(k) == 0 {
@@ -113,8 +113,8 @@ func (t *table) classes(rows []row, confidence float64) []ClassScore {
 		}
 		all = append(all, ClassScore{
 			Outcome:   name,
-			Precision: rateOf(rows, confidence, func(w row) bool { return indexOf(w.got) == k }, row.isExact),
-			Recall:    rateOf(rows, confidence, func(w row) bool { return indexOf(w.expect) == k }, row.isExact),
+			Precision: RateOf(rows, confidence, func(w Row) bool { return indexOf(w.Got) == k }, Row.IsExact),
+			Recall:    RateOf(rows, confidence, func(w Row) bool { return indexOf(w.Expect) == k }, Row.IsExact),
 			F1:        ratioOf(float64(2*t[k][k]), float64(t.countExpected(k)+t.countGiven(k))),
 		})
 	}

@@ -13,17 +13,17 @@ import (
 // Evaluate compares results with cases. Options out of range count as absent; call Options.Validate first. Its memory
 // and time are linear in the number of cases and results. It changes neither.
 func Evaluate(cases []Case, results []Result, o Options) Report {
-	o = o.withDefaults()
-	s := joinResults(cases, results, o)
-	t := newTable(s.rows)
-	r := Report{Options: o, Counts: s.counts, Confusion: t.confusion(), Classes: t.classes(s.rows, o.Confidence)}
+	o = o.WithDefaults()
+	s := Join(cases, results, o)
+	t := newTable(s.Rows)
+	r := Report{Options: o, Counts: s.Counts, Confusion: t.confusion(), Classes: t.classes(s.Rows, o.Confidence)}
 	r.Evaluated, r.NotEvaluated = s.isEvaluable(o)
-	r.Incomplete = s.counts.Missing+s.counts.FailedResults > 0
+	r.Incomplete = s.Counts.Missing+s.Counts.FailedResults > 0
 	r.setRates(&s, o.Confidence)
 	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macroMeans(r.Classes)
-	r.setIntervals(&t, s.rows, o)
-	r.Weighted = weightRows(s.rows)
-	all, groups := listForecasts(s.rows)
+	r.setIntervals(&t, s.Rows, o)
+	r.Weighted = weightRows(s.Rows)
+	all, groups := listForecasts(s.Rows)
 	r.Probability = scoreProbability(all, groups, maxBins, o)
 	if approvals := slices.DeleteFunc(slices.Clone(all), func(f forecast) bool { return !f.leans }); len(approvals) > 0 {
 		r.ApprovalConfidence = scoreConfidence(approvals, func(p float64) float64 { return p }, o)
@@ -31,19 +31,19 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	r.Selective = riskCurve(listAnswers(all), o.Confidence)
 	r.Approvals = riskCurve(listApprovals(all), o.Confidence)
 	r.Flips = s.countFlips(o.Confidence)
-	r.Baselines = computeBaselines(s.rows, o)
-	r.Slices, r.SlicesLeftOut = slicesOf(s.rows, o.Confidence)
+	r.Baselines = computeBaselines(s.Rows, o)
+	r.Slices, r.SlicesLeftOut = slicesOf(s.Rows, o.Confidence)
 	countLost(r.Slices, s.lost)
-	r.Criteria = scoreCriteria(s.rows, o.Confidence)
+	r.Criteria = scoreCriteria(s.Rows, o.Confidence)
 	r.Cost = s.sumCosts()
-	r.Worst = listWorst(s.rows, maxWorst)
+	r.Worst = listWorst(s.Rows, maxWorst)
 	r.Notes = r.notes()
 	return r
 }
 
 // isEvaluable reports whether enough cases have an outcome.
-func (s *scoredCases) isEvaluable(o Options) (ok bool, why string) {
-	c := s.counts
+func (s *Joined) isEvaluable(o Options) (ok bool, why string) {
+	c := s.Counts
 	lost := c.Missing + c.Failed
 	switch {
 	case c.Cases == 0:
@@ -56,25 +56,25 @@ func (s *scoredCases) isEvaluable(o Options) (ok bool, why string) {
 	return true, ""
 }
 
-func (r *Report) setRates(s *scoredCases, confidence float64) {
+func (r *Report) setRates(s *Joined, confidence float64) {
 	var of scores
-	for _, w := range s.rows {
+	for _, w := range s.Rows {
 		of.add(w)
 	}
 	r.FalseApprove = of.falseApprove.rate(confidence)
-	hit, groups := falseGroups(s.rows)
-	r.FalseApproveGroups = newRate(hit, groups, float64(groups), confidence)
-	r.WrongApprovals = rateOf(s.rows, confidence, func(w row) bool { return w.got == judge.Approve }, row.mustNot)
+	hit, groups := falseGroups(s.Rows)
+	r.FalseApproveGroups = NewRate(hit, groups, float64(groups), confidence)
+	r.WrongApprovals = RateOf(s.Rows, confidence, func(w Row) bool { return w.Got == judge.Approve }, Row.MustNot)
 	r.FalseRefuse = of.falseRefuse.rate(confidence)
-	r.FalseReject = rateOf(s.rows, confidence, func(w row) bool { return !w.mustNot() }, func(w row) bool { return w.got == judge.Reject })
+	r.FalseReject = RateOf(s.Rows, confidence, func(w Row) bool { return !w.MustNot() }, func(w Row) bool { return w.Got == judge.Reject })
 	r.Escalation = of.escalation.rate(confidence)
 	r.Unreadable = s.unreadable.rate(confidence)
 	r.Accuracy = of.accuracy.rate(confidence)
 	r.GateAccuracy = of.gate.rate(confidence)
-	r.Reasons = rateReasons(s.rows, confidence)
+	r.Reasons = rateReasons(s.Rows, confidence)
 }
 
-func falseGroups(rows []row) (hit, of int) {
+func falseGroups(rows []Row) (hit, of int) {
 	starts := groupStarts(rows)
 	for g := range len(starts) - 1 {
 		t := newTable(rows[starts[g]:starts[g+1]])
@@ -88,7 +88,7 @@ func falseGroups(rows []row) (hit, of int) {
 	return hit, of
 }
 
-func (r *Report) setIntervals(t *table, rows []row, o Options) {
+func (r *Report) setIntervals(t *table, rows []Row, o Options) {
 	b := bootstrapTable(rows, o)
 	r.Kappa = b["kappa"].estimate(t.kappa(), o.Confidence)
 	r.OutcomeKappa = b["outcomeKappa"].estimate(t.outcomeKappa(), o.Confidence)
@@ -99,7 +99,7 @@ func (r *Report) setIntervals(t *table, rows []row, o Options) {
 }
 
 // weightRows returns nil if all rows have the same weight.
-func weightRows(rows []row) *WeightedRates {
+func weightRows(rows []Row) *WeightedRates {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -108,19 +108,19 @@ func weightRows(rows []row) *WeightedRates {
 	for _, w := range rows {
 		same = same && w.weight == rows[0].weight
 		all += w.weight
-		if w.isExact() {
+		if w.IsExact() {
 			exact += w.weight
 		}
 		if w.isGateRight() {
 			gate += w.weight
 		}
-		if w.got == judge.Escalate {
+		if w.Got == judge.Escalate {
 			escalated += w.weight
 		}
-		if w.mustNot() {
+		if w.MustNot() {
 			mustNot += w.weight
 		}
-		if w.falseApprove() {
+		if w.FalseApprove() {
 			wrong += w.weight
 		}
 	}
@@ -139,7 +139,7 @@ func (r *Report) notes() []string {
 		}
 	}
 	say(!r.Evaluated, "Not evaluated: %s.", r.NotEvaluated)
-	say(r.hasFewGroups(), "Only %d groups: below %d, intervals can miss the true value more often than stated. Add more groups, not more cases in the same groups.", c.Groups, fewGroups)
+	say(r.hasFewGroups(), "Only %d groups: below %d, intervals can miss the true value more often than stated. Add more groups, not more cases in the same groups.", c.Groups, FewGroups)
 	say(c.ExpectEscalate > 0, "%d cases expect escalate; in two-way figures (false approvals, gate accuracy, kappa) they count as not to be approved, and escalating counts as not approving.", c.ExpectEscalate)
 	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bounds count a group as one draw, and bootstrap intervals resample groups.", c.Scored, c.Groups)
 	say(r.Options.Pool, "Every repeat counts as a row, in the group of its case.")
@@ -157,7 +157,7 @@ func (r *Report) notes() []string {
 	return notes
 }
 
-func (r *Report) hasFewGroups() bool { return r.Counts.Scored > 0 && r.Counts.Groups < fewGroups }
+func (r *Report) hasFewGroups() bool { return r.Counts.Scored > 0 && r.Counts.Groups < FewGroups }
 
 func countProbabilities(r *Report) int {
 	if r.Probability == nil {
@@ -188,10 +188,10 @@ func countSynthetic(c Counts) int {
 
 // countFlips compares the repeats of each case. An unreadable answer counts with the outcome that the pipeline gave
 // it.
-func (s *scoredCases) countFlips(confidence float64) Flips {
+func (s *Joined) countFlips(confidence float64) Flips {
 	var f Flips
 	var flipped, opened tally
-	for _, c := range s.cases {
+	for _, c := range s.Cases {
 		n := 0
 		seen := map[judge.Outcome]bool{}
 		for _, r := range s.by[c.ID] {
@@ -212,15 +212,15 @@ func (s *scoredCases) countFlips(confidence float64) Flips {
 }
 
 // gradeOutcome grades a wrong outcome; 0 is right.
-func gradeOutcome(w row) int {
+func gradeOutcome(w Row) int {
 	switch {
-	case w.falseApprove():
+	case w.FalseApprove():
 		return 4
-	case !w.isGateRight() && w.got == judge.Reject:
+	case !w.isGateRight() && w.Got == judge.Reject:
 		return 3
 	case !w.isGateRight():
 		return 2
-	case !w.isExact():
+	case !w.IsExact():
 		return 1
 	}
 	return 0
@@ -228,22 +228,22 @@ func gradeOutcome(w row) int {
 
 // listWorst lists false approvals, then rejections of cases that should be approved, then the rest; within each, the
 // highest confidence comes first.
-func listWorst(rows []row, most int) []WorstCase {
-	var wrong []row
+func listWorst(rows []Row, most int) []WorstCase {
+	var wrong []Row
 	for _, w := range rows {
 		if gradeOutcome(w) > 0 {
 			wrong = append(wrong, w)
 		}
 	}
-	slices.SortStableFunc(wrong, func(a, b row) int {
-		return cmp.Or(cmp.Compare(gradeOutcome(b), gradeOutcome(a)), cmp.Compare(b.r.Confidence, a.r.Confidence), cmp.Compare(a.c.ID, b.c.ID))
+	slices.SortStableFunc(wrong, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(gradeOutcome(b), gradeOutcome(a)), cmp.Compare(b.Result.Confidence, a.Result.Confidence), cmp.Compare(a.Case.ID, b.Case.ID))
 	})
 	all := []WorstCase{}
 	for _, w := range wrong[:min(len(wrong), most)] {
 		all = append(all, WorstCase{
-			Case: w.c.ID, Repeat: w.r.Repeat, Tags: w.c.Tags, Workflow: workflowOf(w.c), State: w.c.State, Action: w.c.Action,
-			Expected: w.expect, Got: w.got, Unreadable: w.r.Unreadable, Confidence: w.r.Confidence, DecidedBy: w.r.DecidedBy,
-			Code: w.r.Code, Reasoning: w.r.Reasoning, Notes: w.c.Notes,
+			Case: w.Case.ID, Repeat: w.Result.Repeat, Tags: w.Case.Tags, Workflow: workflowOf(w.Case), State: w.Case.State, Action: w.Case.Action,
+			Expected: w.Expect, Got: w.Got, Unreadable: w.Result.Unreadable, Confidence: w.Result.Confidence, DecidedBy: w.Result.DecidedBy,
+			Code: w.Result.Code, Reasoning: w.Result.Reasoning, Notes: w.Case.Notes,
 		})
 	}
 	return all
@@ -257,7 +257,7 @@ const (
 	BaselineStructural = "structural"
 )
 
-func computeBaselines(rows []row, o Options) []Baseline {
+func computeBaselines(rows []Row, o Options) []Baseline {
 	t := newTable(rows)
 	most := approve
 	for k := range outcomes {
@@ -268,7 +268,7 @@ func computeBaselines(rows []row, o Options) []Baseline {
 	constant := func(name, about string, k int) Baseline {
 		var of scores
 		for _, w := range rows {
-			w.got = outcomes[k]
+			w.Got = outcomes[k]
 			of.add(w)
 		}
 		return newBaseline(name, about, &of, o.Confidence)
@@ -284,12 +284,12 @@ func computeBaselines(rows []row, o Options) []Baseline {
 	return all
 }
 
-func structuralBaseline(rows []row, o Options) Baseline {
+func structuralBaseline(rows []Row, o Options) Baseline {
 	first := firstResults(o.Structural)
 	var of scores
 	for _, w := range rows {
-		if r := first[w.c.ID]; r != nil && !isFailed(r) {
-			w.got = r.Outcome
+		if r := first[w.Case.ID]; r != nil && !isFailed(r) {
+			w.Got = r.Outcome
 			of.add(w)
 		}
 	}
@@ -307,11 +307,11 @@ func newBaseline(name, about string, s *scores, confidence float64) Baseline {
 	}
 }
 
-func (s *scoredCases) sumCosts() Cost {
+func (s *Joined) sumCosts() Cost {
 	var c Cost
 	var asked, deterministic []document.Milliseconds
 	rungs, models, deciders, assurances, codes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
-	for _, of := range s.cases {
+	for _, of := range s.Cases {
 		for _, r := range s.by[of.ID] {
 			if isFailed(r) {
 				continue

@@ -62,13 +62,13 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 	if method != judge.MethodPlatt && method != judge.MethodIsotonic {
 		return nil, fmt.Errorf("eval: calibration method %.40q is unknown; use %q or %q", method, judge.MethodPlatt, judge.MethodIsotonic)
 	}
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	part := func(s Split, cases []Case) map[bindingKey][]forecast {
 		o := o
 		o.Splits = []Split{s}
-		return listStated(joinResults(cases, results, o).rows)
+		return listStated(Join(cases, results, o).Rows)
 	}
-	unseen, left := dropSeen(cases)
+	unseen, warning := DropSeen(cases)
 	cal, test := part(Cal, cases), part(Test, unseen)
 	keys := map[bindingKey]bool{}
 	for key := range cal {
@@ -88,8 +88,8 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 		f.Groups = len(sizes)
 		f.fit(cal[key], method, dataset, fitted)
 		f.measure(test[key], o)
-		if left > 0 {
-			f.Warnings = append(f.Warnings, leftOut(left))
+		if warning != "" {
+			f.Warnings = append(f.Warnings, warning)
 		}
 		all = append(all, f)
 	}
@@ -100,19 +100,19 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 }
 
 // listStated lists approvals with the confidence that the model stated.
-func listStated(rows []row) map[bindingKey][]forecast {
+func listStated(rows []Row) map[bindingKey][]forecast {
 	all := map[bindingKey][]forecast{}
 	group, last := uint32(0), ""
 	for _, w := range rows {
-		r := w.r
-		if w.group != last {
-			group, last = group+1, w.group
+		r := w.Result
+		if w.Group != last {
+			group, last = group+1, w.Group
 		}
-		if _, ok := approvalProbability(r); !ok || !leansToApprove(r) || r.Stated == nil || !(*r.Stated >= 0 && *r.Stated <= 1) {
+		if _, ok := approvalProbability(r); !ok || !LeansToApprove(r) || r.Stated == nil || !(*r.Stated >= 0 && *r.Stated <= 1) {
 			continue
 		}
 		key := bindingKey{r.Model, r.PromptDigest, r.CriteriaDigest}
-		all[key] = append(all[key], forecast{p: *r.Stated, good: !w.mustNot(), group: group, leans: true})
+		all[key] = append(all[key], forecast{p: *r.Stated, good: !w.MustNot(), group: group, leans: true})
 	}
 	return all
 }
@@ -124,8 +124,8 @@ func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, f
 	case f.Model == "" || f.PromptDigest == "" || f.CriteriaDigest == "":
 		warn("the results do not say for which model, prompt and criteria they hold, so nothing can be bound to them")
 		return
-	case f.Groups < fewGroups:
-		warn("the approvals of the split cal are in %d groups; %d are needed", f.Groups, fewGroups)
+	case f.Groups < FewGroups:
+		warn("the approvals of the split cal are in %d groups; %d are needed", f.Groups, FewGroups)
 		return
 	case f.Right == 0:
 		warn("all %d approvals of the split cal are wrong: no confidence makes them better", len(all))
@@ -206,7 +206,7 @@ func scoreConfidence(all []forecast, confidence func(float64) float64, o Options
 		ece += math.Abs(b.Mean-*b.Share.Value) * float64(b.N) / n
 	}
 	s.ECE = bootstrapECE(sorted, s.Bins, s.Groups, o).estimate(&ece, o.Confidence)
-	s.Right = newRate(right, len(all), squares, o.Confidence)
+	s.Right = NewRate(right, len(all), squares, o.Confidence)
 	return s
 }
 

@@ -353,7 +353,7 @@ func TestLeans(t *testing.T) {
 		{judge.Reject, 0.5, 0.5, "", false},
 	} {
 		r := Result{Outcome: c.outcome, Confidence: c.confidence, Approval: &c.approval, Code: c.code}
-		if got := leansToApprove(&r); got != c.want {
+		if got := LeansToApprove(&r); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -372,17 +372,12 @@ func TestSharedGroupsAreTold(t *testing.T) {
 	}
 	check := func(want bool) {
 		t.Helper()
-		tuning, err := Tune(cases, results, 0.05, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		fits, err := Calibrate(cases, results, judge.MethodPlatt, "d", "", Options{})
 		if err != nil || len(fits) != 1 {
 			t.Fatal(fits, err)
 		}
-		fitted, tuned := strings.Join(fits[0].Warnings, " "), strings.Join(tuning.Warnings, " ")
-		if strings.Contains(fitted, "1 cases of test are left out") != want || strings.Contains(tuned, "1 cases of test are left out") != want {
-			t.Errorf("want %v: %s; %s", want, fitted, tuned)
+		if fitted := strings.Join(fits[0].Warnings, " "); strings.Contains(fitted, "1 cases of test are left out") != want {
+			t.Errorf("want %v: %s", want, fitted)
 		}
 	}
 	check(false)
@@ -397,7 +392,7 @@ func TestECEResamplesGroups(t *testing.T) {
 	for i := range 19 {
 		all = append(all, forecast{p: 0.7 + float64(i%4)/20, good: i%3 > 0, group: uint32(i * i / 50)})
 	}
-	o := Options{}.withDefaults()
+	o := Options{}.WithDefaults()
 	got := scoreConfidence(all, func(p float64) float64 { return p }, o)
 	var by [][]forecast
 	for i, f := range all {

@@ -161,7 +161,7 @@ func (g Gates) Check(r Report) (results []GateResult, passed bool) {
 	}
 	if r.hasFewGroups() {
 		for i := range results {
-			results[i].Says += fmt.Sprintf(" (only %d groups, fewer than %d)", r.Counts.Groups, fewGroups)
+			results[i].Says += fmt.Sprintf(" (only %d groups, fewer than %d)", r.Counts.Groups, FewGroups)
 		}
 	}
 	return results, !slices.ContainsFunc(results, func(r GateResult) bool { return !r.Passed })

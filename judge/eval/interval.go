@@ -13,7 +13,7 @@ import (
 // and 1. For n = 0 the interval is 0..1.
 func ClopperPearson(k, n int, confidence float64) Interval {
 	tail := (1 - confidence) / 2
-	return Interval{Low: lowerBound(float64(k), float64(n), tail), High: upperBound(float64(k), float64(n), tail)}
+	return Interval{Low: LowerBound(float64(k), float64(n), tail), High: upperBound(float64(k), float64(n), tail)}
 }
 
 // upperBound returns the exact one-sided bound: the p at which k or fewer hits in n draws have probability tail. k
@@ -25,72 +25,37 @@ func upperBound(k, n, tail float64) float64 {
 	return betaQuantile(1-tail, k+1, n-k)
 }
 
-func lowerBound(k, n, tail float64) float64 {
+// LowerBound returns the exact one-sided lower bound; see upperBound.
+func LowerBound(k, n, tail float64) float64 {
 	if k <= 0 || n <= 0 {
 		return 0
 	}
 	return betaQuantile(tail, k, n-k+1)
 }
 
-// ApprovalsNeeded returns how many approvals bring the exact upper bound of the risk down to target, if the given
-// number of them is wrong. It is 59 with none wrong, for a target of 0.05 at a confidence of 0.95. Target and
-// confidence are between 0 and 1.
-func ApprovalsNeeded(wrong int, target, confidence float64) int {
-	return leastCount(func(n int) bool { return showsRisk(float64(wrong), float64(n), target, confidence) })
-}
+// FewGroups is the number of groups below which a bound does not describe well what other groups would show.
+const FewGroups = 30
 
-// showsRisk reports whether the upper bound of k wrong ones among n is at most target: at a risk of target, so few
-// wrong ones would be rare.
-func showsRisk(k, n, target, confidence float64) bool {
-	return n > k && betaCDF(1-target, n-k, k+1) <= 1-confidence
-}
-
-// leastCount returns the smallest count, 0 or more, that is enough; enough must be monotonic. It returns math.MaxInt
-// if the count is above two billion.
-func leastCount(enough func(n int) bool) int {
-	if enough(0) {
-		return 0
-	}
-	low, high := 0, 1
-	for !enough(high) {
-		if high > math.MaxInt32 {
-			return math.MaxInt // a target close to 0
-		}
-		low, high = high, 2*high
-	}
-	for high-low > 1 {
-		if mid := low + (high-low)/2; enough(mid) {
-			high = mid
-		} else {
-			low = mid
-		}
-	}
-	return high
-}
-
-// fewGroups is the number of groups below which a bound does not describe well what other groups would show.
-const fewGroups = 30
-
-// newRate returns a rate with bounds that hold although the cases of a group are similar: a group of m cases weighs m
+// NewRate returns a rate with bounds that hold although the cases of a group are similar: a group of m cases weighs m
 // in the rate and counts as one draw.
 //
 // squares is the sum of m*m over the groups. n*n/squares is the number of equally weighted draws with the same
 // information (Kish 1965, "Survey Sampling", 11.2, for the greatest similarity within groups). It is the number of
 // groups if all have the same size, and n if each has one case. Then the bounds are those of Clopper and Pearson.
-func newRate(k, n int, squares, confidence float64) Rate {
+func NewRate(k, n int, squares, confidence float64) Rate {
 	r := Rate{K: k, N: n, Upper: 1, High: 1}
 	if n == 0 {
 		return r
 	}
 	r.Draws = float64(n) * float64(n) / squares
-	hits, tail := r.hits(), (1-confidence)/2
-	r.Low, r.High, r.Upper = lowerBound(hits, r.Draws, tail), upperBound(hits, r.Draws, tail), upperBound(hits, r.Draws, 1-confidence)
+	hits, tail := r.Hits(), (1-confidence)/2
+	r.Low, r.High, r.Upper = LowerBound(hits, r.Draws, tail), upperBound(hits, r.Draws, tail), upperBound(hits, r.Draws, 1-confidence)
 	r.Value = new(float64(k) / float64(n))
 	return r
 }
 
-// hits returns the hits scaled to the number of draws.
-func (r Rate) hits() float64 { return float64(r.K) * r.Draws / float64(r.N) }
+// Hits returns the hits scaled to the number of draws.
+func (r Rate) Hits() float64 { return float64(r.K) * r.Draws / float64(r.N) }
 
 // tally counts hits among rows that arrive sorted by group.
 type tally struct {
@@ -112,7 +77,7 @@ func (t *tally) add(group string, hit bool) {
 	}
 }
 
-func (t *tally) rate(confidence float64) Rate { return newRate(t.k, t.n, t.squares, confidence) }
+func (t *tally) rate(confidence float64) Rate { return NewRate(t.k, t.n, t.squares, confidence) }
 
 // groupSizes counts rows by group, with groups in any order.
 type groupSizes map[uint32]int
@@ -235,7 +200,7 @@ var figures = []struct {
 	{"outcomeKappa", (*table).outcomeKappa},
 }
 
-func bootstrapTable(rows []row, o Options) map[string]*sample {
+func bootstrapTable(rows []Row, o Options) map[string]*sample {
 	starts := groupStarts(rows)
 	groups := len(starts) - 1
 	c := classifyGroups(groups, func(g int) table { return newTable(rows[starts[g]:starts[g+1]]) })

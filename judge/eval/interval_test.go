@@ -39,32 +39,6 @@ func TestIntervalsPublished(t *testing.T) {
 	near(t, "binom.test high", r.High, 0.7654066, 5e-8)
 }
 
-// Exact binomial sample sizes for a one-sided bound at 95 % with 0, 1, 2 wrong: the
-// usual "rule of three" table.
-func TestApprovalsNeededPublished(t *testing.T) {
-	for _, c := range []struct {
-		target float64
-		needed []int
-	}{
-		{0.05, []int{59, 93, 124}},
-		{0.10, []int{29, 46, 61}},
-		{0.02, []int{149, 236}},
-		{0.01, []int{299, 473}},
-	} {
-		for wrong, want := range c.needed {
-			if got := ApprovalsNeeded(wrong, c.target, 0.95); got != want {
-				t.Errorf("ApprovalsNeeded(%d, %v): got %d, want %d", wrong, c.target, got, want)
-			}
-			if exactUpperBound(wrong, want, 0.95) > c.target || exactUpperBound(wrong, want-1, 0.95) <= c.target {
-				t.Errorf("%d with %d wrong is not where the bound crosses %v", want, wrong, c.target)
-			}
-		}
-	}
-	if got := ApprovalsNeeded(0, 1e-300, 0.95); got != math.MaxInt {
-		t.Errorf("a target of next to nothing needs %d", got)
-	}
-}
-
 // binomialTail is P(X <= k) by summation, independent of the beta function.
 func binomialTail(k, n int, p float64) float64 {
 	sum := 0.0
@@ -131,7 +105,7 @@ func TestIntervalProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 100_000).Draw(t, "n")
 		k := rapid.IntRange(0, n).Draw(t, "k")
-		r := newRate(k, n, float64(n), 0.95)
+		r := NewRate(k, n, float64(n), 0.95)
 		if !(0 <= r.Low && r.Low <= r.High && r.High <= 1 && r.Upper <= r.High) {
 			t.Fatalf("bounds out of order: %+v", r)
 		}
@@ -170,7 +144,7 @@ func exactUpperBound(k, n int, confidence float64) float64 {
 
 // exactLowerBound is the lower counterpart of exactUpperBound.
 func exactLowerBound(k, n int, confidence float64) float64 {
-	return lowerBound(float64(k), float64(n), 1-confidence)
+	return LowerBound(float64(k), float64(n), 1-confidence)
 }
 
 // Wilson returns the score interval (Wilson 1927). It is shorter than ClopperPearson, but correct only on average.

@@ -186,7 +186,7 @@ type caseWords struct {
 func (s *caseWords) rank(c *Case, r *Result) {
 	worth := 1
 	if !isFailed(r) {
-		if worth = gradeOutcome(row{c: c, r: r, expect: c.Expect.Outcome, got: r.Outcome}); worth > 0 {
+		if worth = gradeOutcome(Row{Case: c, Result: r, Expect: c.Expect.Outcome, Got: r.Outcome}); worth > 0 {
 			worth++
 		}
 	}

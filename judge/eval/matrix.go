@@ -80,7 +80,7 @@ func (m Matrix) cellTable() Grid {
 			ece = FormatDecimal(&r.Probability.ECE)
 		}
 		t.Rows = append(t.Rows, []string{
-			c.Name, word, r.FalseApprove.String(), formatPercent(r.FalseApprove.Upper), r.FalseRefuse.String(), r.Escalation.String(),
+			c.Name, word, r.FalseApprove.String(), FormatPercent(r.FalseApprove.Upper), r.FalseRefuse.String(), r.Escalation.String(),
 			r.Accuracy.String(), FormatDecimal(r.Kappa.Value), ece, strconv.Itoa(r.Counts.Unreadable), latency,
 			r.Cost.PromptTokens.format("%.0f") + " + " + r.Cost.CompletionTokens.format("%.0f"), r.Cost.CostUSD.format("%.4f USD"),
 		})

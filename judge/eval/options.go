@@ -55,8 +55,8 @@ const (
 	maxSlices = 200
 )
 
-// withDefaults replaces values out of range by their defaults.
-func (o Options) withDefaults() Options {
+// WithDefaults replaces values out of range by their defaults.
+func (o Options) WithDefaults() Options {
 	if o.Unreadable != AsWrong && o.Unreadable != Excluded {
 		o.Unreadable = AsDecided
 	}

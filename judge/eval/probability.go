@@ -26,18 +26,18 @@ func (f forecast) certainty() float64 {
 }
 
 // listForecasts lists the rows in which a model gave a readable answer, sorted by group.
-func listForecasts(rows []row) (all []forecast, groups int) {
+func listForecasts(rows []Row) (all []forecast, groups int) {
 	last := ""
 	for _, w := range rows {
-		p, ok := approvalProbability(w.r)
+		p, ok := approvalProbability(w.Result)
 		if !ok {
 			continue
 		}
-		if groups == 0 || w.group != last {
+		if groups == 0 || w.Group != last {
 			groups++
-			last = w.group
+			last = w.Group
 		}
-		all = append(all, forecast{p: p, good: !w.mustNot(), group: uint32(groups - 1), leans: leansToApprove(w.r)}) //nolint:gosec // at most the number of rows
+		all = append(all, forecast{p: p, good: !w.MustNot(), group: uint32(groups - 1), leans: LeansToApprove(w.Result)}) //nolint:gosec // at most the number of rows
 	}
 	return all, groups
 }
@@ -50,9 +50,9 @@ func approvalProbability(r *Result) (p float64, ok bool) {
 	return *r.Approval, true
 }
 
-// leansToApprove reports whether the model approved, whatever policy decided afterwards. In that case Approval is the
+// LeansToApprove reports whether the model approved, whatever policy decided afterwards. In that case Approval is the
 // confidence, otherwise 1 minus it. At exactly one half, only the code distinguishes the two.
-func leansToApprove(r *Result) bool {
+func LeansToApprove(r *Result) bool {
 	if r.Outcome == judge.Approve {
 		return true
 	}
@@ -137,7 +137,7 @@ func binOf(part []forecast, confidence float64) Bin {
 		squares += sizes.add(f.group)
 	}
 	b.Mean /= float64(len(part))
-	b.Share = newRate(good, len(part), squares, confidence)
+	b.Share = NewRate(good, len(part), squares, confidence)
 	return b
 }
 

@@ -64,7 +64,7 @@ func TestCalibrationByHand(t *testing.T) {
 	for i := range p {
 		all = append(all, forecast{p: p[i], good: good[i], group: uint32(i)})
 	}
-	got := scoreProbability(all, len(all), 3, Options{}.withDefaults())
+	got := scoreProbability(all, len(all), 3, Options{}.WithDefaults())
 	if len(got.Bins) != 3 {
 		t.Fatalf("%d bins", len(got.Bins))
 	}
@@ -105,7 +105,7 @@ func genForecasts(t *rapid.T) []forecast {
 func TestProbabilityProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := genForecasts(t)
-		o := Options{Resamples: 20}.withDefaults()
+		o := Options{Resamples: 20}.WithDefaults()
 		got := scoreProbability(all, len(all), maxBins, o)
 		n := 0
 		for i, b := range got.Bins {

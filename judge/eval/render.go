@@ -16,7 +16,8 @@ const missing = "-"
 
 type figure struct{ Name, Value, Note string }
 
-func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
+// FormatPercent formats a share with one decimal.
+func FormatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
 
 // FormatDecimal formats a figure with three decimals, "-" for nil.
 func FormatDecimal(v *float64) string {
@@ -31,7 +32,7 @@ func (r Rate) String() string {
 	if r.Value == nil {
 		return missing
 	}
-	return fmt.Sprintf("%s (%d of %d)", formatPercent(*r.Value), r.K, r.N)
+	return fmt.Sprintf("%s (%d of %d)", FormatPercent(*r.Value), r.K, r.N)
 }
 
 // Bounds returns the two-sided interval as text, "" if there is none.
@@ -39,7 +40,7 @@ func (r Rate) Bounds() string {
 	if r.Value == nil {
 		return ""
 	}
-	return formatPercent(r.Low) + " to " + formatPercent(r.High)
+	return FormatPercent(r.Low) + " to " + FormatPercent(r.High)
 }
 
 // Bounds returns the interval as text, "" if there is none.
@@ -97,18 +98,18 @@ func (m Measurement) cautions() []string {
 		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from the author of the case, so the figures test the system and do not predict a judge's quality in practice.", n, all))
 	}
 	if r := m.Report; r.hasFewGroups() {
-		out = append(out, fmt.Sprintf("Only %d groups, fewer than %d: intervals can miss the true value more often than stated.", r.Counts.Groups, fewGroups))
+		out = append(out, fmt.Sprintf("Only %d groups, fewer than %d: intervals can miss the true value more often than stated.", r.Counts.Groups, FewGroups))
 	}
 	return append(out, m.About.Remarks...)
 }
 
 func (m Measurement) figures() []figure {
 	r := m.Report
-	confidence := formatPercent(r.Options.Confidence)
+	confidence := FormatPercent(r.Options.Confidence)
 	lines := []figure{
-		{"false-approve rate", r.FalseApprove.String(), "at most " + formatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
-		{"… of groups", r.FalseApproveGroups.String(), "at most " + formatPercent(r.FalseApproveGroups.Upper)},
-		{"wrong among approvals", r.WrongApprovals.String(), "at most " + formatPercent(r.WrongApprovals.Upper)},
+		{"false-approve rate", r.FalseApprove.String(), "at most " + FormatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
+		{"… of groups", r.FalseApproveGroups.String(), "at most " + FormatPercent(r.FalseApproveGroups.Upper)},
+		{"wrong among approvals", r.WrongApprovals.String(), "at most " + FormatPercent(r.WrongApprovals.Upper)},
 		{"escalation rate", r.Escalation.String(), r.Escalation.Bounds()},
 		{"false-refuse rate", r.FalseRefuse.String(), r.FalseRefuse.Bounds()},
 		{"false-reject rate", r.FalseReject.String(), r.FalseReject.Bounds()},
@@ -270,7 +271,7 @@ func (r Report) sliceTable() Grid {
 	for _, s := range r.Slices {
 		bound := missing
 		if s.FalseApprove.N > 0 {
-			bound = formatPercent(s.FalseApprove.Upper)
+			bound = FormatPercent(s.FalseApprove.Upper)
 		}
 		t.Rows = append(t.Rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.String(), bound, s.FalseRefuse.String(), s.Escalation.String(), s.Accuracy.String()})
 	}
@@ -320,7 +321,7 @@ func (r Report) riskTable() Grid {
 	step := (len(points) + 9) / 10
 	for i := 0; i < len(points); i += max(step, 1) {
 		p := points[i]
-		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f", p.Threshold), formatPercent(p.Coverage), p.Risk.String(), formatPercent(p.Risk.Upper)})
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f", p.Threshold), FormatPercent(p.Coverage), p.Risk.String(), FormatPercent(p.Risk.Upper)})
 	}
 	return t
 }

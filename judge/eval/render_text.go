@@ -3,7 +3,6 @@ package eval
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge"
@@ -28,7 +27,7 @@ func (p Page) Text(w io.Writer, align Align) error {
 		}
 		b.WriteString(align(p.Figures))
 	}
-	b.WriteString(p.Gates.text(align))
+	b.WriteString(p.Gates.Text(align))
 	for _, l := range p.Listings {
 		fmt.Fprintf(&b, "\n%s\n", l.Title)
 		for _, item := range l.Items {
@@ -41,7 +40,7 @@ func (p Page) Text(w io.Writer, align Align) error {
 		fmt.Fprintf(&b, "\n  and %d more\n", p.CasesLeftOut)
 	}
 	for _, t := range p.Tables {
-		b.WriteString(t.text(align))
+		b.WriteString(t.Text(align))
 	}
 	if len(p.Notes) > 0 {
 		b.WriteString("\nNotes\n")
@@ -70,8 +69,8 @@ func figureRows(all []figure) [][]string {
 	return rows
 }
 
-// text returns the table below its title, "" if it has no rows.
-func (g Grid) text(align Align) string {
+// Text returns the table below its title, "" if it has no rows.
+func (g Grid) Text(align Align) string {
 	if len(g.Rows) == 0 {
 		return ""
 	}
@@ -142,70 +141,4 @@ func (c Comparison) changeTable() Grid {
 		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d more)", more), "", "", ""})
 	}
 	return t
-}
-
-// TextTuning writes the result of Tune.
-func TextTuning(w io.Writer, t Tuning, align Align) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", t.Says)
-	threshold := missing
-	if t.Threshold != nil {
-		threshold = fmt.Sprintf("%.4g", *t.Threshold)
-	}
-	b.WriteString(align(figureRows([]figure{
-		{"status", string(t.Status), ""},
-		{"target risk", formatPercent(t.TargetRisk), "at " + formatPercent(t.Confidence)},
-		{"minConfidence", threshold, ""},
-		{"approvals needed", fmt.Sprintf("%d, each in its own group, none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
-	})))
-	for _, w := range t.Warnings {
-		fmt.Fprintf(&b, "\n! %s\n", w)
-	}
-	more := Grid{Title: "Additional approvals on test needed to certify, each in its own group", Head: []string{"at most", "if none is wrong", "at the present error rate"}}
-	for _, p := range t.Prospects {
-		seen := "never"
-		if p.AsSeen != nil {
-			seen = strconv.Itoa(*p.AsSeen)
-		}
-		more.Rows = append(more.Rows, []string{formatPercent(p.Risk), strconv.Itoa(p.NoneWrong), seen})
-	}
-	b.WriteString(more.text(align))
-	of := Grid{Title: "Thresholds on cal", Head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
-	for _, c := range t.Candidates {
-		holds := "no"
-		if c.Holds {
-			holds = "holds"
-		}
-		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.String(), formatPercent(c.Risk.Upper), holds})
-	}
-	b.WriteString(of.text(align))
-	return writeText(w, b.String())
-}
-
-// TextCascade writes the result of TuneCascade.
-func TextCascade(w io.Writer, t CascadeTuning, align Align) error {
-	if err := TextTuning(w, t.First, align); err != nil || t.First.Chosen == nil {
-		return err
-	}
-	usd := func(v *float64) string {
-		if v == nil {
-			return "unknown: set prices (--llm-for)"
-		}
-		return fmt.Sprintf("%.4f USD", *v)
-	}
-	saved := missing
-	if t.Saved != nil {
-		saved = formatPercent(*t.Saved)
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "\nAsked first with acceptAbove %.6g, on test:\n\n", *t.First.Chosen)
-	b.WriteString(align(figureRows([]figure{
-		{"decided by the first", t.Decided.String(), ""},
-		{"wrong among these", t.Wrong.String(), "at most " + formatPercent(t.Wrong.Upper)},
-		{"wrong approvals, together", t.Together.String(), "at most " + formatPercent(t.Together.Upper)},
-		{"wrong approvals, second alone", t.Alone.String(), "at most " + formatPercent(t.Alone.Upper)},
-		{"cost, together", usd(t.CostUSD), "saved " + saved},
-		{"cost, second alone", usd(t.AloneUSD), ""},
-	})))
-	return writeText(w, b.String())
 }

@@ -11,43 +11,47 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-type row struct {
-	c      *Case
-	r      *Result
-	group  string
-	expect judge.Outcome
-	got    judge.Outcome // under the policy for unreadable answers
+// Row is a case with the result that represents it.
+type Row struct {
+	Case   *Case
+	Result *Result
+	Group  string
+	Expect judge.Outcome
+	Got    judge.Outcome // under the policy for unreadable answers
 	weight float64
 }
 
-// mustNot includes escalate: an approval is as wrong there as for a case to reject.
-func (w row) mustNot() bool { return w.expect != judge.Approve }
+// MustNot reports whether the case must not be approved. That includes escalate: an approval is as wrong there as for a case to reject.
+func (w Row) MustNot() bool { return w.Expect != judge.Approve }
 
-func (w row) falseApprove() bool { return w.mustNot() && w.got == judge.Approve }
+// FalseApprove reports an approval of a case that must not be approved.
+func (w Row) FalseApprove() bool { return w.MustNot() && w.Got == judge.Approve }
 
-func (w row) isExact() bool     { return w.expect == w.got }
-func (w row) isGateRight() bool { return (w.expect == judge.Approve) == (w.got == judge.Approve) }
+// IsExact reports whether the outcome is exactly right.
+func (w Row) IsExact() bool     { return w.Expect == w.Got }
+func (w Row) isGateRight() bool { return (w.Expect == judge.Approve) == (w.Got == judge.Approve) }
 
-// scoredCases joins cases and results, sorted by group, case and repeat, so that no figure depends on the order of
+// Joined holds cases with their results and results, sorted by group, case and repeat, so that no figure depends on the order of
 // the input.
-type scoredCases struct {
-	rows   []row
-	cases  []*Case              // counted
+type Joined struct {
+	Rows   []Row
+	Cases  []*Case              // counted
 	by     map[string][]*Result // results of each case, by repeat
-	counts Counts
+	Counts Counts
 	lost   []*Case // cases without a known outcome
 	// unreadable also counts those that policy excludes.
 	unreadable tally
 }
 
-func joinResults(cases []Case, results []Result, o Options) scoredCases {
-	s := scoredCases{by: make(map[string][]*Result, len(cases))}
-	s.counts.Splits = map[Split]int{}
+// Join joins cases and results. Use Options.WithDefaults.
+func Join(cases []Case, results []Result, o Options) Joined {
+	s := Joined{by: make(map[string][]*Result, len(cases))}
+	s.Counts.Splits = map[Split]int{}
 	other := map[string]bool{} // cases in splits that were not requested
 	for i := range cases {
 		c := &cases[i]
 		if _, ok := s.by[c.ID]; ok || other[c.ID] {
-			s.counts.DuplicateCases++
+			s.Counts.DuplicateCases++
 			continue
 		}
 		if !o.includesSplit(c.Split) {
@@ -55,10 +59,10 @@ func joinResults(cases []Case, results []Result, o Options) scoredCases {
 			continue
 		}
 		s.by[c.ID] = nil
-		s.cases = append(s.cases, c)
-		s.counts.Splits[c.Split]++
+		s.Cases = append(s.Cases, c)
+		s.Counts.Splits[c.Split]++
 	}
-	slices.SortStableFunc(s.cases, func(a, b *Case) int {
+	slices.SortStableFunc(s.Cases, func(a, b *Case) int {
 		return cmp.Or(cmp.Compare(a.GroupKey(), b.GroupKey()), cmp.Compare(a.ID, b.ID))
 	})
 	for i := range results {
@@ -66,7 +70,7 @@ func joinResults(cases []Case, results []Result, o Options) scoredCases {
 		if of, ok := s.by[r.Case]; ok {
 			s.by[r.Case] = append(of, r)
 		} else if !other[r.Case] {
-			s.counts.UnknownResults++
+			s.Counts.UnknownResults++
 		}
 	}
 	s.score(o)
@@ -81,16 +85,16 @@ func (c *Case) GroupKey() string {
 	return "0" + c.Group
 }
 
-func (s *scoredCases) score(o Options) {
+func (s *Joined) score(o Options) {
 	failures := map[string]int{}
 	labels := map[string]int{}
-	for _, c := range s.cases {
+	for _, c := range s.Cases {
 		labels[cmp.Or(c.Label.Source, "unknown")]++
 		all := s.repeatsOf(c.ID)
 		for _, r := range all {
 			if isFailed(r) {
 				failures[cmp.Or(r.Failure, "no outcome")]++
-				s.counts.FailedResults++
+				s.Counts.FailedResults++
 			}
 		}
 		scored := false
@@ -108,39 +112,39 @@ func (s *scoredCases) score(o Options) {
 		case scored:
 			continue
 		case len(all) == 0:
-			s.counts.Missing++
+			s.Counts.Missing++
 		default:
-			s.counts.Failed++
+			s.Counts.Failed++
 		}
 		s.lost = append(s.lost, c)
 	}
-	s.counts.Cases = len(s.cases)
-	s.counts.Scored = len(s.rows)
-	s.counts.Failures = sortTallies(failures)
-	s.counts.Labels = sortTallies(labels)
-	s.counts.Digest = digestCases(s.cases)
-	for i, w := range s.rows {
-		if i == 0 || w.group != s.rows[i-1].group {
-			s.counts.Groups++
+	s.Counts.Cases = len(s.Cases)
+	s.Counts.Scored = len(s.Rows)
+	s.Counts.Failures = sortTallies(failures)
+	s.Counts.Labels = sortTallies(labels)
+	s.Counts.Digest = digestCases(s.Cases)
+	for i, w := range s.Rows {
+		if i == 0 || w.Group != s.Rows[i-1].Group {
+			s.Counts.Groups++
 		}
-		switch w.expect {
+		switch w.Expect {
 		case judge.Approve:
-			s.counts.ExpectApprove++
+			s.Counts.ExpectApprove++
 		case judge.Escalate:
-			s.counts.ExpectEscalate++
+			s.Counts.ExpectEscalate++
 		default:
-			s.counts.ExpectReject++
+			s.Counts.ExpectReject++
 		}
 	}
 }
 
 // repeatsOf returns the results of a case in order, each repeat once.
-func (s *scoredCases) repeatsOf(id string) []*Result {
+func (s *Joined) repeatsOf(id string) []*Result {
 	all := s.by[id]
 	slices.SortStableFunc(all, func(a, b *Result) int { return cmp.Compare(a.Repeat, b.Repeat) })
 	once := slices.CompactFunc(all, func(a, b *Result) bool { return a.Repeat == b.Repeat })
-	s.counts.DuplicateResults += len(all) - len(once)
-	s.counts.Results += len(once)
+	s.Counts.DuplicateResults += len(all) - len(once)
+	s.Counts.Results += len(once)
 	s.by[id] = once
 	return once
 }
@@ -150,21 +154,21 @@ func isFailed(r *Result) bool {
 	return r.Failure != "" || (r.Outcome != judge.Approve && r.Outcome != judge.Reject && r.Outcome != judge.Escalate)
 }
 
-func (s *scoredCases) addRow(c *Case, r *Result, policy Policy) {
-	w := row{c: c, r: r, group: c.GroupKey(), expect: c.Expect.Outcome, weight: c.Weight}
+func (s *Joined) addRow(c *Case, r *Result, policy Policy) {
+	w := Row{Case: c, Result: r, Group: c.GroupKey(), Expect: c.Expect.Outcome, weight: c.Weight}
 	if w.weight <= 0 {
 		w.weight = 1
 	}
-	s.unreadable.add(w.group, r.Unreadable)
+	s.unreadable.add(w.Group, r.Unreadable)
 	if r.Unreadable {
-		s.counts.Unreadable++
+		s.Counts.Unreadable++
 	}
 	var counts bool
-	if w.got, counts = r.outcomeUnder(policy, w.mustNot()); !counts {
-		s.counts.Excluded++
+	if w.Got, counts = r.outcomeUnder(policy, w.MustNot()); !counts {
+		s.Counts.Excluded++
 		return
 	}
-	s.rows = append(s.rows, w)
+	s.Rows = append(s.Rows, w)
 }
 
 // outcomeUnder returns the outcome that a result counts as under the policy for unreadable answers; counts is false
@@ -182,10 +186,10 @@ func (r *Result) outcomeUnder(policy Policy, mustNot bool) (got judge.Outcome, c
 }
 
 // groupStarts returns the index of each group's first row, and the number of rows.
-func groupStarts(rows []row) []int {
+func groupStarts(rows []Row) []int {
 	var starts []int
 	for i := range rows {
-		if i == 0 || rows[i].group != rows[i-1].group {
+		if i == 0 || rows[i].Group != rows[i-1].Group {
 			starts = append(starts, i)
 		}
 	}

@@ -24,9 +24,9 @@ var sliceKinds = []string{SliceTag, SliceWorkflow, SliceRisk, SliceState, SliceD
 type sliceKey struct{ kind, name string }
 
 // slicesOf lists the largest slices of each kind; leftOut counts the smaller ones.
-func slicesOf(rows []row, confidence float64) (all []Slice, leftOut int) {
+func slicesOf(rows []Row, confidence float64) (all []Slice, leftOut int) {
 	tables := map[sliceKey]*scores{}
-	add := func(w row, kind, name string) {
+	add := func(w Row, kind, name string) {
 		if name == "" {
 			return
 		}
@@ -38,16 +38,16 @@ func slicesOf(rows []row, confidence float64) (all []Slice, leftOut int) {
 		at.add(w)
 	}
 	for _, w := range rows {
-		for i, tag := range w.c.Tags {
-			if !slices.Contains(w.c.Tags[:i], tag) {
+		for i, tag := range w.Case.Tags {
+			if !slices.Contains(w.Case.Tags[:i], tag) {
 				add(w, SliceTag, tag)
 			}
 		}
-		add(w, SliceWorkflow, workflowOf(w.c))
-		add(w, SliceRisk, w.c.Risk)
-		add(w, SliceState, w.c.State)
-		add(w, SliceDecidedBy, string(w.r.DecidedBy))
-		add(w, SliceLabel, w.c.Label.Source)
+		add(w, SliceWorkflow, workflowOf(w.Case))
+		add(w, SliceRisk, w.Case.Risk)
+		add(w, SliceState, w.Case.State)
+		add(w, SliceDecidedBy, string(w.Result.DecidedBy))
+		add(w, SliceLabel, w.Case.Label.Source)
 	}
 	keys := slices.Collect(maps.Keys(tables))
 	slices.SortStableFunc(keys, func(a, b sliceKey) int {
@@ -103,7 +103,7 @@ func statusIndex(status string) int {
 	}
 }
 
-func scoreCriteria(rows []row, confidence float64) []CriterionScore {
+func scoreCriteria(rows []Row, confidence float64) []CriterionScore {
 	type key struct{ workflow, name string }
 	type score struct {
 		table
@@ -112,21 +112,21 @@ func scoreCriteria(rows []row, confidence float64) []CriterionScore {
 	tables := map[key]*score{}
 	unanswered := map[key]int{}
 	for _, w := range rows {
-		for name, label := range w.c.Expect.Criteria {
-			at := key{workflowOf(w.c), name}
+		for name, label := range w.Case.Expect.Criteria {
+			at := key{workflowOf(w.Case), name}
 			if tables[at] == nil {
 				tables[at] = &score{}
 			}
-			status, ok := answerTo(name, w.r.Criteria)
+			status, ok := answerTo(name, w.Result.Criteria)
 			if !ok {
 				unanswered[at]++
 				continue
 			}
 			t, right, given := tables[at], statusIndex(label), statusIndex(status)
 			t.table[right][given]++
-			t.accuracy.add(w.group, right == given)
+			t.accuracy.add(w.Group, right == given)
 			if right != approve {
-				t.falseMet.add(w.group, given == approve)
+				t.falseMet.add(w.Group, given == approve)
 			}
 		}
 	}
@@ -154,12 +154,12 @@ func answerTo(name string, all []judge.CriterionVerdict) (status string, ok bool
 }
 
 // rateReasons returns the share of refusals that give an expected code, among refusals of cases that name codes.
-func rateReasons(rows []row, confidence float64) Rate {
-	return rateOf(rows, confidence,
-		func(w row) bool { return len(w.c.Expect.ViolationsAny) > 0 && w.got != judge.Approve },
-		func(w row) bool {
-			return slices.ContainsFunc(w.c.Expect.ViolationsAny, func(code string) bool {
-				return code == w.r.Code || slices.Contains(w.r.Codes, code)
+func rateReasons(rows []Row, confidence float64) Rate {
+	return RateOf(rows, confidence,
+		func(w Row) bool { return len(w.Case.Expect.ViolationsAny) > 0 && w.Got != judge.Approve },
+		func(w Row) bool {
+			return slices.ContainsFunc(w.Case.Expect.ViolationsAny, func(code string) bool {
+				return code == w.Result.Code || slices.Contains(w.Result.Codes, code)
 			})
 		})
 }

@@ -19,14 +19,14 @@ func (s *Store) Count(ctx context.Context, all ...store.Addition) (counts []stor
 		now := time.Now()
 		if len(s.counters) >= s.pruneAt {
 			maps.DeleteFunc(s.counters, func(_ string, c counter) bool { return !now.Before(c.ends) })
-			s.pruneAt = max(leastPruned, 2*len(s.counters))
+			s.pruneAt = max(minPruneSize, 2*len(s.counters))
 		}
 		for _, a := range all {
 			c, ok := s.counters[a.Name]
 			if !ok || !now.Before(c.ends) {
-				c = counter{ends: now.Add(a.Lasts)}
+				c = counter{ends: now.Add(a.Lifetime)}
 			}
-			if a.Most != 0 && c.n+a.Add > a.Most {
+			if a.Max != 0 && c.n+a.Add > a.Max {
 				counts = append(counts, store.Count{Full: true})
 				continue
 			}
@@ -39,5 +39,5 @@ func (s *Store) Count(ctx context.Context, all ...store.Addition) (counts []stor
 	return counts, err
 }
 
-// leastPruned is the smallest number of counters at which expired ones are removed.
-const leastPruned = 1024
+// minPruneSize is the smallest number of counters at which expired ones are removed.
+const minPruneSize = 1024

@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// letterPlace is the key of a dead letter.
-type letterPlace struct {
+// letterKey is the key of a dead letter.
+type letterKey struct {
 	cursor   string
 	position int64
 }
@@ -28,7 +28,7 @@ func (s *Store) AddDeadLetter(ctx context.Context, l store.DeadLetter, lease *st
 			return err
 		}
 		l.At = l.At.UTC()
-		s.deadLetters[letterPlace{l.Cursor, l.Position}] = l
+		s.deadLetters[letterKey{l.Cursor, l.Position}] = l
 		return nil
 	})
 }
@@ -51,7 +51,7 @@ func (s *Store) DeadLetters(ctx context.Context, cursor string) iter.Seq2[store.
 // DropDeadLetter implements store.Store.
 func (s *Store) DropDeadLetter(ctx context.Context, cursor string, position int64) error {
 	return s.write(ctx, func() error {
-		at := letterPlace{cursor, position}
+		at := letterKey{cursor, position}
 		if _, there := s.deadLetters[at]; !there {
 			return fmt.Errorf("%w: dead letter %d of %s", store.ErrNotFound, position, cursor)
 		}

@@ -29,10 +29,10 @@ type contents struct {
 	judgeConfigs map[string][][]byte           // by workflow, as JSON, revisions in order
 	ruleHead     store.RuleHead
 	instances    map[string]*history
-	keys         map[string]place  // idempotency scope -> event
-	reviews      map[string]review // by id
-	refusals     []store.Lesson    // in the order of their writes
-	order        []place           // of all events, in commit order; append-only
+	keys         map[string]eventKey // idempotency scope -> event
+	reviews      map[string]review   // by id
+	refusals     []store.Lesson      // in the order of their writes
+	order        []eventKey          // of all events, in commit order; append-only
 	anchors      []store.Anchor
 	counters     map[string]counter // by name
 	pruneAt      int                // expired counters are removed at this number of counters
@@ -46,8 +46,8 @@ type history struct {
 	snapshots []record.Instance // by revision
 }
 
-// place identifies an event independently of removals at the beginning of its history.
-type place struct {
+// eventKey identifies an event independently of removals at the beginning of its history.
+type eventKey struct {
 	instance string
 	seq      int64
 }
@@ -58,7 +58,7 @@ var _ store.Store = (*Store)(nil)
 func New() *Store {
 	return &Store{contents: contents{
 		definitions: map[string][]store.Definition{}, judgeConfigs: map[string][][]byte{},
-		instances: map[string]*history{}, keys: map[string]place{}, reviews: map[string]review{}, counters: map[string]counter{}, pruneAt: leastPruned,
+		instances: map[string]*history{}, keys: map[string]eventKey{}, reviews: map[string]review{}, counters: map[string]counter{}, pruneAt: minPruneSize,
 		shared: newShared(),
 	}}
 }
@@ -72,13 +72,13 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) read(ctx context.Context, do func() error) error {
-	return s.locked(ctx, s.mu.RLocker(), do)
+	return s.withLock(ctx, s.mu.RLocker(), do)
 }
 
-func (s *Store) write(ctx context.Context, do func() error) error { return s.locked(ctx, &s.mu, do) }
+func (s *Store) write(ctx context.Context, do func() error) error { return s.withLock(ctx, &s.mu, do) }
 
-// locked runs do under a lock, unless the store is closed or ctx has ended.
-func (s *Store) locked(ctx context.Context, lock sync.Locker, do func() error) error {
+// withLock runs do under a lock, unless the store is closed or ctx has ended.
+func (s *Store) withLock(ctx context.Context, lock sync.Locker, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -112,8 +112,8 @@ func list[K, T any](ctx context.Context, s *Store, find func() []K, give func(K)
 	}
 }
 
-// firstOf cuts a list to a limit; 0 means no limit.
-func firstOf[T any](all []T, limit int) []T {
+// limitList cuts a list to a limit; 0 means no limit.
+func limitList[T any](all []T, limit int) []T {
 	if limit != 0 && len(all) > limit {
 		return all[:limit]
 	}
@@ -167,7 +167,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		for _, r := range reviews {
 			s.reviews[r.place.ID] = r
 		}
-		s.learn(c.Lesson)
+		s.storeLesson(c.Lesson)
 		return nil
 	})
 }
@@ -200,7 +200,7 @@ func (s *Store) append(c store.Commit) error {
 		return fmt.Errorf("%w: instance %s is at event %d", store.ErrConflict, c.Next.ID, h.now.Seq)
 	}
 	for _, e := range c.Events {
-		at := place{c.Next.ID, e.Seq}
+		at := eventKey{c.Next.ID, e.Seq}
 		if e.Key != nil {
 			s.keys[e.Key.Scope] = at
 		}
@@ -242,7 +242,7 @@ func (s *Store) truncate(h *history, floor record.Instance) {
 }
 
 // eventAt returns an event with its history, and whether it still exists. Callers must hold the lock.
-func (s *Store) eventAt(p place) (e record.Event, of *history, there bool) {
+func (s *Store) eventAt(p eventKey) (e record.Event, of *history, there bool) {
 	h := s.instances[p.instance]
 	if h == nil || len(h.events) == 0 {
 		return record.Event{}, nil, false
@@ -321,7 +321,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 			}
 		}
 		slices.SortFunc(found, func(a, b record.Instance) int { return cmp.Compare(b.ID, a.ID) })
-		return firstOf(found, q.Limit)
+		return limitList(found, q.Limit)
 	}, func(i record.Instance) (record.Instance, error) {
 		if q.Heads {
 			return record.Instance{ID: i.ID, Seq: i.Seq, Head: i.Head}, nil
@@ -346,8 +346,8 @@ func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// placed returns the stored event at a position, and whether it still exists.
-func (s *Store) placed(ctx context.Context, position int64) (p store.PlacedEvent, there bool, err error) {
+// eventAtPosition returns the stored event at a position, and whether it still exists.
+func (s *Store) eventAtPosition(ctx context.Context, position int64) (p store.PlacedEvent, there bool, err error) {
 	err = s.read(ctx, func() error {
 		e, of, ok := s.eventAt(s.order[position-1])
 		if there = ok; ok {
@@ -367,7 +367,7 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 		}
 		given := 0
 		for at := max(q.After, 0) + 1; err == nil && at <= last; at++ {
-			p, there, readErr := s.placed(ctx, at)
+			p, there, readErr := s.eventAtPosition(ctx, at)
 			if err = readErr; err != nil || !there || q.Instance != "" && p.Event.Instance != q.Instance ||
 				q.Workflow != "" && p.Event.Workflow != q.Workflow || q.Owner != "" && p.Owner != q.Owner {
 				continue
@@ -385,8 +385,8 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 	}
 }
 
-// lookedEvery is the number of events between two calls of DecisionQuery.Looked.
-const lookedEvery = 64
+// scanInterval is the number of events between two calls of DecisionQuery.Looked.
+const scanInterval = 64
 
 // Figures implements store.Store.
 func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.Figures, error] {
@@ -403,7 +403,7 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 		}
 		given, matches := 0, q.Matcher()
 		for ; err == nil && at > 0 && !q.Empty(); at-- {
-			p, there, readErr := s.placed(ctx, at)
+			p, there, readErr := s.eventAtPosition(ctx, at)
 			if err = readErr; err != nil {
 				break
 			}
@@ -415,7 +415,7 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 					return
 				}
 			}
-			if at%lookedEvery == 0 && q.Looked != nil && !q.Looked(at) {
+			if at%scanInterval == 0 && q.OnScan != nil && !q.OnScan(at) {
 				return
 			}
 		}
@@ -444,7 +444,7 @@ func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 
 // cutSince reports whether the beginning of a history was removed above a position.
 func (s *Store) cutSince(position int64) bool {
-	return slices.ContainsFunc(s.order[min(max(position, 0), int64(len(s.order))):], func(p place) bool {
+	return slices.ContainsFunc(s.order[min(max(position, 0), int64(len(s.order))):], func(p eventKey) bool {
 		e, _, there := s.eventAt(p)
 		return there && e.Kind == record.Truncated
 	})

@@ -60,7 +60,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 			}
 		}
 		slices.SortFunc(found, func(a, b review) int { return compareCursors(a.place, b.place) })
-		return firstOf(found, q.Limit)
+		return limitList(found, q.Limit)
 	}, review.decode)
 }
 
@@ -75,8 +75,8 @@ func compareCursors(a, b store.ReviewCursor) int {
 	return cmp.Or(cmp.Compare(b.Rank, a.Rank), strings.Compare(a.ID, b.ID))
 }
 
-// learn stores a lesson; nil does nothing. Callers must hold the write lock.
-func (s *Store) learn(l *store.Lesson) {
+// storeLesson stores a lesson; nil does nothing. Callers must hold the write lock.
+func (s *Store) storeLesson(l *store.Lesson) {
 	if l == nil {
 		return
 	}

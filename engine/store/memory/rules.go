@@ -27,11 +27,11 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 		switch {
 		case r.Number() != have+1:
 			return fmt.Errorf("%w: %s follows number %d", store.ErrConflict, r, have)
-		case seal.Place == 0:
-		case seal.Place == s.ruleHead.Place+1:
-			s.ruleHead.Place, s.ruleHead.Hash = seal.Place, seal.Hash
+		case seal.Position == 0:
+		case seal.Position == s.ruleHead.Position+1:
+			s.ruleHead.Position, s.ruleHead.Hash = seal.Position, seal.Hash
 		default:
-			return fmt.Errorf("%w: place %d is not the next", store.ErrConflict, seal.Place)
+			return fmt.Errorf("%w: place %d is not the next", store.ErrConflict, seal.Position)
 		}
 		if r.Config != nil {
 			s.judgeConfigs[name] = append(s.judgeConfigs[name], doc)
@@ -97,13 +97,13 @@ func decodeConfigs(docs [][]byte) ([]store.JudgeConfig, error) {
 // Rules implements store.Store.
 func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, all []store.Rule, err error) {
 	err = s.read(ctx, func() error {
-		if head = s.ruleHead; head.Place <= after {
+		if head = s.ruleHead; head.Position <= after {
 			return nil
 		}
 		all, err = s.listRules()
 		return err
 	})
-	all = slices.DeleteFunc(all, func(r store.Rule) bool { return after != store.AllRules && r.Seal().Place <= after })
+	all = slices.DeleteFunc(all, func(r store.Rule) bool { return after != store.AllRules && r.Seal().Position <= after })
 	return head, all, err
 }
 
@@ -124,7 +124,7 @@ func (s *Store) listRules() (all []store.Rule, err error) {
 			all = append(all, store.Rule{Config: &revisions[i]})
 		}
 	}
-	slices.SortFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
+	slices.SortFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Position, b.Seal().Position) })
 	return all, nil
 }
 
@@ -149,8 +149,8 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 			} else {
 				s.definitions[rule.Definition.Name][rule.Definition.Version-1].Seal = rule.Definition.Seal
 			}
-			if seal := rule.Seal(); seal.Place > end.Place {
-				end.Place, end.Hash = seal.Place, seal.Hash
+			if seal := rule.Seal(); seal.Position > end.Position {
+				end.Position, end.Hash = seal.Position, seal.Hash
 			}
 		}
 		s.ruleHead = end

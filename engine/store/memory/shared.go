@@ -20,11 +20,11 @@ type shared struct {
 	cursors  map[string]store.Cursor
 	dataKeys map[string][]store.DataKey // by instance, ordered by number
 
-	deadLetters map[letterPlace]store.DeadLetter
+	deadLetters map[letterKey]store.DeadLetter
 }
 
 func newShared() shared {
-	return shared{leases: map[string]store.Lease{}, cursors: map[string]store.Cursor{}, dataKeys: map[string][]store.DataKey{}, deadLetters: map[letterPlace]store.DeadLetter{}}
+	return shared{leases: map[string]store.Lease{}, cursors: map[string]store.Cursor{}, dataKeys: map[string][]store.DataKey{}, deadLetters: map[letterKey]store.DeadLetter{}}
 }
 
 // checkLease returns an error if a lease has ended; nil is always valid. Callers must hold the lock.

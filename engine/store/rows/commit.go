@@ -44,7 +44,7 @@ type Event struct {
 // byte for byte; nil if there is none.
 type Review struct {
 	ID                            string
-	Place                         int // sort key of lists
+	SortKey                       int // sort key of lists
 	Status                        string
 	Instance, Workflow, Principal string
 	Body, Data                    []byte
@@ -86,7 +86,7 @@ func NewCommit(c store.Commit) (*Commit, error) {
 	return p, nil
 }
 
-func (p *Commit) addEvent(e record.Event, first bool) (err error) {
+func (c *Commit) addEvent(e record.Event, first bool) (err error) {
 	row := Event{Seq: e.Seq, Revision: e.Revision, Kind: string(e.Kind), At: e.Time.UnixNano(), Body: e.Body()}
 	if row.Prev, err = hex.DecodeString(e.PrevHash); err != nil {
 		return fmt.Errorf("previous hash: %w", err)
@@ -94,27 +94,27 @@ func (p *Commit) addEvent(e record.Event, first bool) (err error) {
 	if row.Hash, err = hex.DecodeString(e.Hash); err != nil {
 		return fmt.Errorf("hash: %w", err)
 	}
-	if p.Head = row.Hash; first {
-		p.From = row.Prev
+	if c.Head = row.Hash; first {
+		c.From = row.Prev
 	}
 	if e.Key != nil {
 		if row.Scope, err = hex.DecodeString(e.Key.Scope); err != nil {
 			return fmt.Errorf("key scope: %w", err)
 		}
-		p.Keys = append(p.Keys, row.Scope)
+		c.Keys = append(c.Keys, row.Scope)
 	}
-	if touchesContext(e.Kind) {
-		p.Context = OrEmpty(p.Next.Context)
+	if mayChangeContext(e.Kind) {
+		c.Context = OrEmpty(c.Next.Context)
 	}
-	p.Rows = append(p.Rows, row)
-	p.Size += len(row.Body)
+	c.Rows = append(c.Rows, row)
+	c.Size += len(row.Body)
 	return nil
 }
 
-// touchesContext reports whether an event may change the context. Only kinds known not to change it return false.
-func touchesContext(k record.Kind) bool {
+// mayChangeContext reports whether an event may change the context. Only kinds known not to change it return false.
+func mayChangeContext(k record.Kind) bool {
 	switch k {
-	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling, record.Escalated, record.Reviewed,
+	case record.Refused, record.Prechecked, record.Checkpointed, record.KindCancelled, record.Escalated, record.Reviewed,
 		record.Called, record.Settled, record.Released, record.Truncated:
 		return false
 	case record.Started, record.Advanced, record.RolledBack, record.Undone, record.Redone,
@@ -132,16 +132,16 @@ func OrEmpty(b []byte) []byte {
 }
 
 // ChangesCalls reports whether the commit begins or ends calls or releases a subject.
-func (p *Commit) ChangesCalls() bool {
-	return slices.ContainsFunc(p.Events, func(e record.Event) bool {
+func (c *Commit) ChangesCalls() bool {
+	return slices.ContainsFunc(c.Events, func(e record.Event) bool {
 		return e.Kind == record.Called || e.Kind == record.Settled || e.Kind == record.Released
 	})
 }
 
 // Changes reports whether the commit may change the state and the status. Without it, drivers would rewrite list
 // indexes over these columns even if nothing changes.
-func (p *Commit) Changes() (state, status bool) {
-	for _, e := range p.Events {
+func (c *Commit) Changes() (state, status bool) {
+	for _, e := range c.Events {
 		if e.Kind.Revises() {
 			advances := e.Kind == record.Advanced && e.Status == record.Running
 			state, status = state || !advances || e.From != e.To, status || !advances
@@ -150,7 +150,7 @@ func (p *Commit) Changes() (state, status bool) {
 	return state, status
 }
 
-// Moved returns the error of a commit whose instance is not at the expected event.
-func (p *Commit) Moved() error {
-	return fmt.Errorf("%w: instance %s is not at event %d", store.ErrConflict, p.Next.ID, p.Expect)
+// ConflictError returns the error of a commit whose instance is not at the expected event.
+func (c *Commit) ConflictError() error {
+	return fmt.Errorf("%w: instance %s is not at event %d", store.ErrConflict, c.Next.ID, c.Expect)
 }

@@ -35,9 +35,9 @@ func DecodeEvent(prev, hash, body []byte) (record.Event, error) {
 	return e, nil
 }
 
-// CheckFiled returns an error, which means damage, if the columns of an event do not match its body. Queries would
+// CheckColumns returns an error, which means damage, if the columns of an event do not match its body. Queries would
 // miss such an event, or return it in the wrong place.
-func CheckFiled(e record.Event, revision int64, kind string, at int64, scope []byte) error {
+func CheckColumns(e record.Event, revision int64, kind string, at int64, scope []byte) error {
 	own := ""
 	if e.Key != nil {
 		own = e.Key.Scope
@@ -49,8 +49,8 @@ func CheckFiled(e record.Event, revision int64, kind string, at int64, scope []b
 	return nil
 }
 
-// PlaceOf returns the sort key of reviews with a rank: the highest rank comes first.
-func PlaceOf(rank int) int { return -rank }
+// SortKeyOf returns the sort key of reviews with a rank: the highest rank comes first.
+func SortKeyOf(rank int) int { return -rank }
 
 func newReview(r store.Review) (Review, error) {
 	body, err := r.Encode()
@@ -58,7 +58,7 @@ func newReview(r store.Review) (Review, error) {
 		return Review{}, err //nolint:wrapcheck // the error is already specific
 	}
 	row := Review{
-		ID: r.ID, Place: PlaceOf(r.Priority.Rank()), Status: string(r.Status),
+		ID: r.ID, SortKey: SortKeyOf(r.Priority.Rank()), Status: string(r.Status),
 		Instance: r.Instance, Workflow: r.Workflow, Principal: r.Principal, Body: body,
 	}
 	if len(r.Data) > 0 {

@@ -12,21 +12,21 @@ const SealColumns = `place, prev_seal, seal, mac`
 
 // Seal holds the scanned columns of a seal.
 type Seal struct {
-	place           int64
+	position        int64
 	prev, hash, mac []byte
 }
 
 // Targets returns the scan targets for SealColumns.
-func (s *Seal) Targets() []any { return []any{&s.place, &s.prev, &s.hash, &s.mac} }
+func (s *Seal) Targets() []any { return []any{&s.position, &s.prev, &s.hash, &s.mac} }
 
 // Decode returns the scanned seal; zero if the columns are empty.
 func (s *Seal) Decode() record.RuleSeal {
-	return record.RuleSeal{Place: s.place, Prev: hex.EncodeToString(s.prev), Hash: hex.EncodeToString(s.hash), MAC: hex.EncodeToString(s.mac)}
+	return record.RuleSeal{Position: s.position, Prev: hex.EncodeToString(s.prev), Hash: hex.EncodeToString(s.hash), MAC: hex.EncodeToString(s.mac)}
 }
 
 // SealValues returns the column values of a seal.
 func SealValues(s record.RuleSeal) ([]any, error) {
-	values := []any{s.Place}
+	values := []any{s.Position}
 	for _, text := range []string{s.Prev, s.Hash, s.MAC} {
 		raw, err := hex.DecodeString(text)
 		if err != nil {

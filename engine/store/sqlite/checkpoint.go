@@ -19,11 +19,11 @@ const (
 	// checkpointEvery is how many pages this process writes between two checkpoints (16 MiB). Smaller values
 	// checkpoint too often; larger ones cause bigger bursts.
 	checkpointEvery = 4000
-	// hugeLog is the length, in multiples of checkpointEvery, above which the log file is truncated (64 MiB).
-	hugeLog = 4
-	// longLog is the length, in multiples of checkpointEvery, from which the writer makes the log restart even while
+	// truncateFactor is the length, in multiples of checkpointEvery, above which the log file is truncated (64 MiB).
+	truncateFactor = 4
+	// restartFactor is the length, in multiples of checkpointEvery, from which the writer makes the log restart even while
 	// readers use it (32 MiB).
-	longLog = 2
+	restartFactor = 2
 	// triesPerRound is how often the writer tries this per checkpointEvery pages, for the first promptTries tries.
 	// After that a reader is evidently long-lived, and the writer tries only once per checkpointEvery pages.
 	triesPerRound, promptTries = 8, 16
@@ -31,8 +31,8 @@ const (
 
 // How long the writer waits for readers to finish. New writers and readers wait with it.
 const (
-	shortPatience = 100 * time.Millisecond
-	longPatience  = 250 * time.Millisecond
+	shortReaderWait = 100 * time.Millisecond
+	longReaderWait  = 250 * time.Millisecond
 )
 
 // How far the log file is grown ahead of the writes, in frames of one page each.
@@ -48,7 +48,7 @@ const (
 // commits instead.
 func (w *writer) growLog(written int) {
 	w.growAt = written + growBy/2
-	limit := int64(w.checkpointer.every) * 5 / 4 // a checkpoint leaves pages that are written while it runs
+	limit := int64(w.checkpointer.interval) * 5 / 4 // a checkpoint leaves pages that are written while it runs
 	pages, _, err := runCheckpoint(w.conn, "NOOP")
 	if err != nil || pages <= 0 || w.tryBegin() != nil {
 		return
@@ -67,24 +67,24 @@ func (w *writer) growLog(written int) {
 	left := frames - int64(pages)
 	switch {
 	case frames >= limit:
-		w.growAt = written + w.checkpointer.every
+		w.growAt = written + w.checkpointer.interval
 	case left > growBy/2:
 		w.growAt = written + int(left) - growBy/2
 	default:
 		to := logHeader + frameSize*min(limit, frames+growBy)
 		if _, err := f.WriteAt(make([]byte, to-size), size); err != nil {
 			_ = f.Truncate(size)
-			w.growAt = written + w.checkpointer.every
+			w.growAt = written + w.checkpointer.interval
 		}
 	}
 }
 
 // gate blocks readers for a limited time.
-type gate struct{ shut atomic.Pointer[chan struct{}] }
+type gate struct{ closed atomic.Pointer[chan struct{}] }
 
 // wait returns when the gate is open.
 func (g *gate) wait() {
-	if c := g.shut.Load(); c != nil {
+	if c := g.closed.Load(); c != nil {
 		<-*c
 	}
 }
@@ -92,50 +92,50 @@ func (g *gate) wait() {
 // close blocks new readers until open is called. Only one caller at a time may close the gate.
 func (g *gate) close() (open func()) {
 	c := make(chan struct{})
-	g.shut.Store(&c)
+	g.closed.Store(&c)
 	return func() {
-		g.shut.Store(nil)
+		g.closed.Store(nil)
 		close(c)
 	}
 }
 
-// longLogs is the writer's state for a log that has grown long because it does not restart.
-type longLogs struct {
-	tries   int // consecutive failed tries
-	next    int // pages written at the next try; 0 while the log is short
-	blocked atomic.Uint64
-	warned  bool
+// restartState is the writer's state for a log that has grown long because it does not restart.
+type restartState struct {
+	failedTries int // consecutive failed tries
+	next        int // pages written at the next try; 0 while the log is short
+	blocked     atomic.Uint64
+	warned      bool
 }
 
 // isDue reports whether to check the log's length again.
-func (l *longLogs) isDue(written int) bool { return l.next > 0 && written >= l.next }
+func (l *restartState) isDue(written int) bool { return l.next > 0 && written >= l.next }
 
 // restartLog makes a long log restart. Its checkpoint waits briefly for readers in progress; new readers of this
 // process are blocked until it ends.
 func (w *writer) restartLog(pages, written int) {
-	l := &w.long
-	if pages < longLog*w.checkpointer.every {
-		l.tries, l.next, l.warned = 0, 0, false
+	l := &w.restart
+	if pages < restartFactor*w.checkpointer.interval {
+		l.failedTries, l.next, l.warned = 0, 0, false
 		return
 	}
-	patience, mode := shortPatience, "RESTART"
-	if l.tries >= promptTries/2 {
-		patience = longPatience
+	patience, mode := shortReaderWait, "RESTART"
+	if l.failedTries >= promptTries/2 {
+		patience = longReaderWait
 	}
-	if pages > hugeLog*w.checkpointer.every {
+	if pages > truncateFactor*w.checkpointer.interval {
 		mode = "TRUNCATE"
 	}
 	if w.checkpointWithin(patience, mode) {
-		l.tries, l.next, l.warned = 0, 0, false
+		l.failedTries, l.next, l.warned = 0, 0, false
 		return
 	}
 	l.blocked.Add(1)
-	l.tries++
-	l.next = written + max(1, w.checkpointer.every/triesPerRound)
-	if l.tries > promptTries {
-		l.next = written + w.checkpointer.every
+	l.failedTries++
+	l.next = written + max(1, w.checkpointer.interval/triesPerRound)
+	if l.failedTries > promptTries {
+		l.next = written + w.checkpointer.interval
 	}
-	if pages > hugeLog*w.checkpointer.every && !l.warned {
+	if pages > truncateFactor*w.checkpointer.interval && !l.warned {
 		l.warned = true
 		w.log.Warn("the write-ahead log is too long: a long-running reader prevents its reset",
 			"path", w.path, "bytes", fileSize(w.path+"-wal"))
@@ -151,8 +151,8 @@ func (w *writer) checkpointWithin(patience time.Duration, mode string) bool {
 		return err
 	}
 	if w.checkpointer != nil {
-		w.checkpointer.working.Lock()
-		defer w.checkpointer.working.Unlock()
+		w.checkpointer.running.Lock()
+		defer w.checkpointer.running.Unlock()
 	}
 	if timeout(patience) != nil {
 		return false
@@ -168,15 +168,15 @@ func (w *writer) checkpointWithin(patience time.Duration, mode string) bool {
 // all of its frames are checkpointed. Frames appended during the checkpoint are left to the writer: only the writer
 // can be sure that no more follow.
 type checkpointer struct {
-	db      *sql.DB
-	log     *slog.Logger
-	every   int
-	working sync.Mutex    // concurrent checkpoints are refused
-	due     chan struct{} // capacity 1: one pending checkpoint is enough
-	rest    atomic.Bool   // the writer must checkpoint the rest
-	cut     atomic.Bool   // the writer must also truncate the log file
-	stopped chan struct{}
-	warned  bool
+	db             *sql.DB
+	log            *slog.Logger
+	interval       int
+	running        sync.Mutex    // concurrent checkpoints are refused
+	due            chan struct{} // capacity 1: one pending checkpoint is enough
+	mustCheckpoint atomic.Bool   // the writer must checkpoint the rest
+	mustTruncate   atomic.Bool   // the writer must also truncate the log file
+	stopped        chan struct{}
+	warned         bool
 }
 
 func newCheckpointer(cfg Config) (*checkpointer, error) {
@@ -185,7 +185,7 @@ func newCheckpointer(cfg Config) (*checkpointer, error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	c := &checkpointer{db: db, log: cfg.Logger, every: cfg.checkpointEvery, due: make(chan struct{}, 1), stopped: make(chan struct{})}
+	c := &checkpointer{db: db, log: cfg.Logger, interval: cfg.checkpointEvery, due: make(chan struct{}, 1), stopped: make(chan struct{})}
 	return c, nil
 }
 
@@ -193,7 +193,7 @@ func newCheckpointer(cfg Config) (*checkpointer, error) {
 func (c *checkpointer) run() {
 	defer close(c.stopped)
 	for range c.due {
-		if err := c.foldLog(); err != nil && !isBusy(err) && !c.warned {
+		if err := c.checkpointLog(); err != nil && !isBusy(err) && !c.warned {
 			c.warned = true // acknowledged writes are in the log: this is slower, but nothing is lost
 			c.log.Warn("the write-ahead log could not be checkpointed into the store", "error", classifyError(err))
 		}
@@ -214,11 +214,11 @@ func (c *checkpointer) wake() {
 	}
 }
 
-// foldLog checkpoints the log twice, the second time for frames appended during the first, so that the writer has
+// checkpointLog checkpoints the log twice, the second time for frames appended during the first, so that the writer has
 // little left to do. The remainder is unknown here: a checkpoint reports the log's length as of its start.
-func (c *checkpointer) foldLog() error {
-	c.working.Lock()
-	defer c.working.Unlock()
+func (c *checkpointer) checkpointLog() error {
+	c.running.Lock()
+	defer c.running.Unlock()
 	pages, folded := 0, 0
 	for range 2 {
 		var err error
@@ -226,19 +226,19 @@ func (c *checkpointer) foldLog() error {
 			return err
 		}
 	}
-	if c.isHuge(pages, folded) {
+	if c.mustShrink(pages, folded) {
 		// A long-running reader let the log grow and has ended. Truncation needs the write lock, which the
 		// checkpointer may never get from a writer that is always busy.
-		c.cut.Store(true)
+		c.mustTruncate.Store(true)
 		return nil
 	}
-	c.rest.Store(true)
+	c.mustCheckpoint.Store(true)
 	return nil
 }
 
-// isHuge reports whether a log should be truncated: it is long and entirely checkpointed.
-func (c *checkpointer) isHuge(pages, folded int) bool {
-	return pages > hugeLog*c.every && pages == folded
+// mustShrink reports whether a log should be truncated: it is long and entirely checkpointed.
+func (c *checkpointer) mustShrink(pages, folded int) bool {
+	return pages > truncateFactor*c.interval && pages == folded
 }
 
 // querier is implemented by pools, connections and transactions.

@@ -34,7 +34,7 @@ func (s *Store) Count(ctx context.Context, all ...store.Addition) (counts []stor
 		counts = counts[:0]
 		for _, a := range all {
 			var c store.Count
-			err := st.addCounter.QueryRowContext(context.Background(), []byte(a.Name), a.Add, a.Most, int64(a.Lasts), now).Scan(&c.N, &c.Left)
+			err := st.addCounter.QueryRowContext(context.Background(), []byte(a.Name), a.Add, a.Max, int64(a.Lifetime), now).Scan(&c.N, &c.Left)
 			if c.Full = errors.Is(err, sql.ErrNoRows); err != nil && !c.Full {
 				return err
 			}

@@ -17,21 +17,21 @@ import (
 // writer transactions, because other writes wait for each (decision 0030). A search that finds the index far behind
 // does the same for a limited time.
 const (
-	// indexedAtOnce is the number of events that one transaction indexes.
-	indexedAtOnce = 256
+	// maxIndexBatch is the number of events that one transaction indexes.
+	maxIndexBatch = 256
 	// unindexed is the number of recent events that a search scans instead of indexing them.
 	unindexed = 256
-	// indexFor limits how long a search indexes before it scans the rest, newest first. The first search of a large
+	// indexTimeLimit limits how long a search indexes before it scans the rest, newest first. The first search of a large
 	// store must not take a minute.
-	indexFor = 3 * time.Second
-	// indexPatience limits how long a search waits for the writer.
-	indexPatience = time.Second
-	// indexAgain is how long indexing pauses after a failed write of the index.
-	indexAgain = 10 * time.Second
-	// indexPause is how long fewer than indexedAtOnce events wait to be indexed.
+	indexTimeLimit = 3 * time.Second
+	// indexWriterWait limits how long a search waits for the writer.
+	indexWriterWait = time.Second
+	// indexRetryPause is how long indexing pauses after a failed write of the index.
+	indexRetryPause = 10 * time.Second
+	// indexPause is how long fewer than maxIndexBatch events wait to be indexed.
 	indexPause = 2 * time.Second
-	// indexRests is the pause after a step while others write, as a multiple of the step's duration.
-	indexRests = 15
+	// indexPauseFactor is the pause after a step while others write, as a multiple of the step's duration.
+	indexPauseFactor = 15
 )
 
 // indexer is the indexing goroutine with the signals that it receives.
@@ -57,7 +57,7 @@ func (s *Store) startIndexer(pause time.Duration) {
 				return
 			case <-x.due:
 			}
-			x.rest(ctx, pause, x.many)
+			x.pause(ctx, pause, x.many)
 			for few := true; s.runStep(ctx, few); {
 				few = false
 			}
@@ -65,8 +65,8 @@ func (s *Store) startIndexer(pause time.Duration) {
 	}()
 }
 
-// rest waits for a duration, or until it is woken.
-func (x *indexer) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+// pause waits for a duration, or until it is woken.
+func (i *indexer) pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -77,21 +77,21 @@ func (x *indexer) rest(ctx context.Context, d time.Duration, wake <-chan struct{
 }
 
 // stop ends the goroutine after the transaction in progress.
-func (x *indexer) stop() {
-	if x != nil {
-		x.cancel()
-		<-x.stopped
+func (i *indexer) stop() {
+	if i != nil {
+		i.cancel()
+		<-i.stopped
 	}
 }
 
-// tell signals that events were committed.
-func (x *indexer) tell(events int) {
-	if x == nil || events == 0 {
+// notify signals that events were committed.
+func (i *indexer) notify(events int) {
+	if i == nil || events == 0 {
 		return
 	}
-	signalOnce(x.due)
-	if x.behind.Add(int64(events)) >= indexedAtOnce {
-		signalOnce(x.many)
+	signalOnce(i.due)
+	if i.behind.Add(int64(events)) >= maxIndexBatch {
+		signalOnce(i.many)
 	}
 }
 
@@ -109,7 +109,7 @@ func (s *Store) runStep(ctx context.Context, few bool) bool {
 	began, writes := time.Now(), s.writer.writes.Load()
 	reached, last, err := s.indexPosition(ctx)
 	s.indexer.behind.Store(last - reached)
-	if behind := last - reached; err == nil && !few && behind > 0 && behind < indexedAtOnce { // indexed later
+	if behind := last - reached; err == nil && !few && behind > 0 && behind < maxIndexBatch { // indexed later
 		signalOnce(s.indexer.due)
 		return false
 	}
@@ -126,14 +126,14 @@ func (s *Store) runStep(ctx context.Context, few bool) bool {
 		return false
 	case err != nil:
 		s.pauseIndexing(ctx, err)
-		s.indexer.rest(ctx, indexAgain, nil)
+		s.indexer.pause(ctx, indexRetryPause, nil)
 		return false
 	case step == nil:
 		return false
 	case s.writer.writes.Load() > writes+1:
-		rest = indexRests * time.Since(began)
+		rest = indexPauseFactor * time.Since(began)
 	}
-	s.indexer.rest(ctx, rest, nil)
+	s.indexer.pause(ctx, rest, nil)
 	return true
 }
 
@@ -153,7 +153,7 @@ func (s *Store) nextStep(ctx context.Context, reached, last int64) (*indexStep, 
 }
 
 func (s *Store) applyStep(ctx context.Context, step *indexStep) error {
-	ctx, cancel := context.WithTimeout(ctx, indexPatience)
+	ctx, cancel := context.WithTimeout(ctx, indexWriterWait)
 	defer cancel()
 	return s.write(ctx, step.size, "index decisions", step.apply)
 }
@@ -167,16 +167,16 @@ func (s *Store) indexPosition(ctx context.Context) (reached, last int64, err err
 	return reached, last, err
 }
 
-// pauseIndexing logs why the index cannot be written, and makes searches leave it alone for indexAgain.
+// pauseIndexing logs why the index cannot be written, and makes searches leave it alone for indexRetryPause.
 func (s *Store) pauseIndexing(ctx context.Context, err error) {
-	s.indexAfter.Store(time.Now().Add(indexAgain).UnixNano())
+	s.indexNotBefore.Store(time.Now().Add(indexRetryPause).UnixNano())
 	s.log.WarnContext(ctx, "the index of decisions cannot be written; searches are slower", "cause", err.Error())
 }
 
 // updateIndex indexes the events present at its start, except the newest few, for a limited time. It returns the
 // position that the index has reached. If the index cannot be written, it stays as it is and the search scans more.
 func (s *Store) updateIndex(ctx context.Context) (reached int64, err error) {
-	newest, until := int64(-1), time.Now().Add(s.indexFor)
+	newest, until := int64(-1), time.Now().Add(s.indexTimeLimit)
 	for {
 		reached, last, err := s.indexPosition(ctx)
 		if err != nil {
@@ -187,7 +187,7 @@ func (s *Store) updateIndex(ctx context.Context) (reached int64, err error) {
 		} else if time.Now().After(until) {
 			return reached, nil
 		}
-		if newest-reached <= unindexed || s.writer == nil || time.Now().UnixNano() < s.indexAfter.Load() {
+		if newest-reached <= unindexed || s.writer == nil || time.Now().UnixNano() < s.indexNotBefore.Load() {
 			return reached, nil
 		}
 		step, err := s.indexBehind(ctx, reached)
@@ -208,7 +208,7 @@ func (s *Store) updateIndex(ctx context.Context) (reached int64, err error) {
 // indexBehind returns a step that indexes the events after a position, all in the same block.
 func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, error) {
 	b := indexBatch{from: reached, tally: store.Tally{}}
-	for p, err := range s.EventsAfter(ctx, store.TailQuery{After: reached, Limit: indexedAtOnce}) {
+	for p, err := range s.EventsAfter(ctx, store.TailQuery{After: reached, Limit: maxIndexBatch}) {
 		if err != nil {
 			return nil, err
 		}
@@ -222,9 +222,9 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, err
 	}
 	err := s.read(ctx, "figures of decisions", func(ctx context.Context) error {
 		const query = `SELECT figures FROM decision_times WHERE block = ?`
-		err := s.poolFor(ctx).QueryRowContext(ctx, query, blockOf(b.to)).Scan(&b.was)
-		if err == nil && !rows.AddFigures(b.tally, b.was) {
-			b.was, b.tally = nil, nil // the block is not counted yet
+		err := s.poolFor(ctx).QueryRowContext(ctx, query, blockOf(b.to)).Scan(&b.oldFigures)
+		if err == nil && !rows.AddFigures(b.tally, b.oldFigures) {
+			b.oldFigures, b.tally = nil, nil // the block is not counted yet
 		}
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil // the block begins here
@@ -238,14 +238,14 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, err
 }
 
 type indexBatch struct {
-	from, to int64
-	events   int // events read
-	entries  []indexEntry
-	times    span // in nanoseconds, both ends inclusive
-	tally    store.Tally
-	was      []byte // the block's figures before this batch
-	figures  []byte // the block's figures with this batch
-	size     int
+	from, to   int64
+	events     int // events read
+	entries    []indexEntry
+	times      span // in nanoseconds, both ends inclusive
+	tally      store.Tally
+	oldFigures []byte // the block's figures before this batch
+	figures    []byte // the block's figures with this batch
+	size       int
 }
 
 type indexEntry struct {
@@ -279,5 +279,5 @@ func (b *indexBatch) apply(st *statements) error {
 			return err
 		}
 	}
-	return st.exec(st.addTimes, blockOf(b.to), b.times.from, b.times.to, b.figures, b.was)
+	return st.exec(st.addTimes, blockOf(b.to), b.times.from, b.times.to, b.figures, b.oldFigures)
 }

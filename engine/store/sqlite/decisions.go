@@ -17,29 +17,29 @@ const blockBits = 12
 // decisionColumns are the columns of an event with its position and the owner and version of its instance.
 const decisionColumns = `e.pos, e.seq, i.owner, i.version, ` + eventColumns
 
-// placed is an event as scanned by searches.
-type placed struct {
+// scannedEvent is an event as scanned by searches.
+type scannedEvent struct {
 	store.PlacedEvent
 	seq int64
 }
 
-func scanPlaced(r row) (placed, error) {
-	var p placed
-	e, err := scanEvent(prefixed{r, []any{&p.Position, &p.seq, &p.Owner, &p.Version}})
+func scanPlaced(r row) (scannedEvent, error) {
+	var p scannedEvent
+	e, err := scanEvent(prefixScanner{r, []any{&p.Position, &p.seq, &p.Owner, &p.Version}})
 	if err != nil && p.Position != 0 {
-		return placed{}, fmt.Errorf("%w: the event at position %d: %w", ErrCorrupt, p.Position, err)
+		return scannedEvent{}, fmt.Errorf("%w: the event at position %d: %w", ErrCorrupt, p.Position, err)
 	}
 	p.Event = e
 	return p, err
 }
 
-// prefixed scans the first columns into first.
-type prefixed struct {
+// prefixScanner scans the first columns into first.
+type prefixScanner struct {
 	row
 	first []any
 }
 
-func (p prefixed) Scan(dest ...any) error { return p.row.Scan(append(p.first, dest...)...) }
+func (p prefixScanner) Scan(dest ...any) error { return p.row.Scan(append(p.first, dest...)...) }
 
 // span is the half-open range of positions [from, to).
 type span struct{ from, to int64 }
@@ -53,7 +53,7 @@ func (s span) above(pos int64) span { return span{max(s.from, pos), s.to} }
 func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	return func(yield func(store.PlacedEvent, error) bool) {
 		given, matches := 0, q.Matcher()
-		more := func(p placed, err error) bool {
+		more := func(p scannedEvent, err error) bool {
 			switch {
 			case err != nil: // reports the error and stops
 				yield(store.PlacedEvent{}, fmt.Errorf("find decisions: %w", err))
@@ -67,73 +67,73 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 		if q.Empty() {
 			return
 		}
-		page, all := pagesOf(q)
+		page, all := choosePages(q)
 		if q.Instance != "" {
 			s.searchPages(ctx, q, all, page, more)
 			return
 		}
 		reached, last, err := s.indexPosition(ctx)
 		if err != nil {
-			more(placed{}, err)
+			more(scannedEvent{}, err)
 			return
 		}
 		newest := max(reached, last-unindexed)
-		if !s.searchPages(ctx, q, all.above(newest+1), alongPositions, more) { // most searches end here
+		if !s.searchPages(ctx, q, all.above(newest+1), pageByPosition, more) { // most searches end here
 			return
 		}
 		all = all.below(newest + 1)
 		if len(q.Terms()) > 0 || !q.Since.IsZero() || !q.Until.IsZero() {
 			if reached, err = s.updateIndex(ctx); err != nil {
-				more(placed{}, err)
+				more(scannedEvent{}, err)
 				return
 			}
 		}
-		if !s.searchPages(ctx, q, all.above(reached+1), alongPositions, more) {
+		if !s.searchPages(ctx, q, all.above(reached+1), pageByPosition, more) {
 			return
 		}
 		old, err := s.narrowByTime(ctx, q, all.below(reached+1))
 		if err != nil {
-			more(placed{}, err)
+			more(scannedEvent{}, err)
 			return
 		}
 		s.searchPages(ctx, q, old, page, more)
 	}
 }
 
-// pagesOf returns the access path of a query and the positions that it covers.
-func pagesOf(q store.DecisionQuery) (pageOf, span) {
+// choosePages returns the access path of a query and the positions that it covers.
+func choosePages(q store.DecisionQuery) (pageQuery, span) {
 	all := span{1, math.MaxInt64}
 	if q.Before > 0 {
 		all.to = q.Before
 	}
 	switch {
 	case q.Instance != "":
-		return alongHistory, all
+		return pageByHistory, all
 	case len(q.Terms()) > 0:
-		return alongTerms, all
+		return pageByTerms, all
 	}
-	return alongPositions, all
+	return pageByPosition, all
 }
 
-// A pageOf builds the query for the page of events that follows after, which is zero for the first page.
-type pageOf func(q store.DecisionQuery, within span, after placed, n int) (string, []any)
+// A pageQuery builds the query for the page of events that follows after, which is zero for the first page.
+type pageQuery func(q store.DecisionQuery, within span, after scannedEvent, n int) (string, []any)
 
 // searchPages passes the events of a span to more, page by page, until more returns false. It reports whether the
 // search continues.
-func (s *Store) searchPages(ctx context.Context, q store.DecisionQuery, within span, page pageOf, more func(placed, error) bool) bool {
+func (s *Store) searchPages(ctx context.Context, q store.DecisionQuery, within span, page pageQuery, more func(scannedEvent, error) bool) bool {
 	n := pageSize
 	if q.Limit > 0 {
 		n = min(n, q.Limit)
 	}
-	for after := (placed{}); within.from < within.to; {
-		var found []placed
+	for after := (scannedEvent{}); within.from < within.to; {
+		var found []scannedEvent
 		err := s.read(ctx, "decisions", func(ctx context.Context) (err error) {
 			query, args := page(q, within, after, n)
 			found, err = queryAll(ctx, s.poolFor(ctx), scanPlaced, query, args...)
 			return err
 		})
 		if err != nil {
-			return more(placed{}, err)
+			return more(scannedEvent{}, err)
 		}
 		for _, p := range found {
 			if !more(p, nil) {
@@ -146,14 +146,14 @@ func (s *Store) searchPages(ctx context.Context, q store.DecisionQuery, within s
 		after = found[len(found)-1]
 		within = within.below(after.Position)
 		n = pageSize // not all events found match
-		if q.Looked != nil && !q.Looked(after.Position) {
+		if q.OnScan != nil && !q.OnScan(after.Position) {
 			return false
 		}
 	}
 	return true
 }
 
-func alongHistory(q store.DecisionQuery, within span, after placed, n int) (string, []any) {
+func pageByHistory(q store.DecisionQuery, within span, after scannedEvent, n int) (string, []any) {
 	var w where
 	w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
 	if after.seq != 0 {
@@ -166,7 +166,7 @@ func alongHistory(q store.DecisionQuery, within span, after placed, n int) (stri
 
 // EventsAfter implements store.Store.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
-	pages := rows.Pages(ctx, q.Limit, q.PageSize(pageSize), func(ctx context.Context, after *placed, n int) (page []placed, err error) {
+	pages := rows.Pages(ctx, q.Limit, q.PageSize(pageSize), func(ctx context.Context, after *scannedEvent, n int) (page []scannedEvent, err error) {
 		behind := q
 		if after != nil {
 			behind.After = after.Position
@@ -204,12 +204,12 @@ func tailPage(q store.TailQuery, n int) (string, []any) {
 		` ORDER BY ` + order + ` LIMIT ?`, append(w.args, n)
 }
 
-func alongPositions(_ store.DecisionQuery, within span, _ placed, n int) (string, []any) {
+func pageByPosition(_ store.DecisionQuery, within span, _ scannedEvent, n int) (string, []any) {
 	return `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
 		WHERE e.pos >= ? AND e.pos < ? ORDER BY e.pos DESC LIMIT ?`, []any{within.from, within.to, n}
 }
 
-func alongTerms(q store.DecisionQuery, within span, _ placed, n int) (string, []any) {
+func pageByTerms(q store.DecisionQuery, within span, _ scannedEvent, n int) (string, []any) {
 	return `SELECT ` + decisionColumns + ` FROM decision_terms t CROSS JOIN events e ON e.pos = t.rowid CROSS JOIN instances i ON i.n = e.n
 		WHERE t.decision_terms MATCH ? AND t.rowid >= ? AND t.rowid < ? ORDER BY t.rowid DESC LIMIT ?`,
 		[]any{matchAll(q.Terms()), within.from, within.to, n}

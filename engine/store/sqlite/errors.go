@@ -57,7 +57,7 @@ func classifyError(err error) error {
 		known = ErrReadOnly
 	case isNoSpace(err):
 		known = ErrDiskFull
-	case isOddValue(err):
+	case isUnexpectedValue(err):
 		known = ErrCorrupt
 	}
 	if known == nil {
@@ -66,17 +66,19 @@ func classifyError(err error) error {
 	return fmt.Errorf("%w (%w)", known, err)
 }
 
-// asCorrupt wraps an error of decoding a row in ErrCorrupt; nil stays nil.
-func asCorrupt(err error) error {
+// wrapCorrupt wraps an error of decoding a row in ErrCorrupt; nil stays nil.
+func wrapCorrupt(err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrCorrupt, err)
 }
 
-// isOddValue reports whether a column held a value that this program never writes. database/sql has no error type for
+// isUnexpectedValue reports whether a column held a value that this program never writes. database/sql has no error type for
 // this.
-func isOddValue(err error) bool { return strings.Contains(err.Error(), "sql: Scan error on column") }
+func isUnexpectedValue(err error) bool {
+	return strings.Contains(err.Error(), "sql: Scan error on column")
+}
 
 // explainError classifies an error of a call, and adds the file's path if the file is the cause.
 func (s *Store) explainError(err error) error {

@@ -48,7 +48,7 @@ func (s *Store) HoldReaders(tb testing.TB) (release func()) {
 func (s *Store) Queued() int { return len(s.writer.queue) }
 
 // Alone makes callers write directly, as after a time without other writers.
-func (s *Store) Alone() { s.writer.lonely.Store(lonelyEnough) }
+func (s *Store) Alone() { s.writer.singleWrites.Store(directWriteAfter) }
 
 // WritesItself makes a write that changes nothing, and reports whether it ran on the caller's goroutine.
 func (s *Store) WritesItself(ctx context.Context) (itself bool, err error) {
@@ -68,9 +68,9 @@ func (s *Store) PanicAlone(ctx context.Context) {
 
 // Writing reports whether a write is in progress.
 func (s *Store) Writing() bool {
-	free := s.writer.turn.TryLock()
+	free := s.writer.mu.TryLock()
 	if free {
-		s.writer.turn.Unlock()
+		s.writer.mu.Unlock()
 	}
 	return !free
 }
@@ -87,7 +87,7 @@ func (s *Store) Enter(ctx context.Context) (write func(store.Commit) error, leav
 		}
 		return s.writer.submit(ctx, p.Size, p.apply)
 	}
-	return write, s.inside.Done, nil
+	return write, s.activeCalls.Done, nil
 }
 
 // OpenOn opens a store as if its directory were on the given file system.
@@ -189,7 +189,7 @@ func (n *Naive) Commit(ctx context.Context, c store.Commit) error {
 		return err
 	}
 	bound := statements{
-		keyTaken: tx.Stmt(n.stmts.keyTaken), moveInstance: tx.Stmt(n.stmts.moveInstance), keepInstance: tx.Stmt(n.stmts.keepInstance),
+		keyTaken: tx.Stmt(n.stmts.keyTaken), moveInstance: tx.Stmt(n.stmts.moveInstance), updateInstance: tx.Stmt(n.stmts.updateInstance),
 		setContext: tx.Stmt(n.stmts.setContext), addEvent: tx.Stmt(n.stmts.addEvent), addSnapshot: tx.Stmt(n.stmts.addSnapshot),
 	}
 	if err := p.apply(&bound); err != nil {
@@ -211,7 +211,7 @@ func OpenCheckpointing(ctx context.Context, cfg Config, background, inCommit int
 // OpenIndexing opens a store whose searches index for this long, and at least one batch. Nothing is indexed in the
 // background.
 func OpenIndexing(ctx context.Context, cfg Config, indexFor time.Duration) (*Store, error) {
-	cfg.indexFor = indexFor
+	cfg.indexTimeLimit = indexFor
 	return Open(ctx, Foreground(cfg))
 }
 
@@ -244,14 +244,14 @@ func ReplayLog(logPath, to string) (*ReplayedLog, error) { return replayLog(logP
 
 // DecisionsQuery returns the query for a page of decisions, as Decisions chooses it.
 func DecisionsQuery(q store.DecisionQuery) Query {
-	page, all := pagesOf(q)
-	query, args := page(q, all, placed{}, pageSize)
+	page, all := choosePages(q)
+	query, args := page(q, all, scannedEvent{}, pageSize)
 	return Query{query, args}
 }
 
 // SpanOf returns the positions within which a search looks for indexed decisions.
 func SpanOf(ctx context.Context, s *Store, q store.DecisionQuery) [2]int64 {
-	_, all := pagesOf(q)
+	_, all := choosePages(q)
 	got, err := s.narrowByTime(ctx, q, all)
 	if err != nil {
 		panic(err)
@@ -262,22 +262,22 @@ func SpanOf(ctx context.Context, s *Store, q store.DecisionQuery) [2]int64 {
 // Fold runs the checkpointer once, and reports whether it left the rest or the truncation of the file to the writer.
 func (s *Store) Fold() (rest, cut bool, err error) {
 	f := s.writer.checkpointer
-	err = f.foldLog()
-	return f.rest.Swap(false), f.cut.Swap(false), err
+	err = f.checkpointLog()
+	return f.mustCheckpoint.Swap(false), f.mustTruncate.Swap(false), err
 }
 
 // NeverFold keeps the checkpointer from being woken.
 func (s *Store) NeverFold() {
-	s.writer.turn.Lock()
-	defer s.writer.turn.Unlock()
-	s.writer.folded = math.MaxInt
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
+	s.writer.checkpointWoken = math.MaxInt
 }
 
 // LeaveCut makes the writer truncate the log file after its next transaction.
-func (s *Store) LeaveCut() { s.writer.checkpointer.cut.Store(true) }
+func (s *Store) LeaveCut() { s.writer.checkpointer.mustTruncate.Store(true) }
 
 // LeaveRest makes the writer checkpoint the rest after its next transaction.
-func (s *Store) LeaveRest() { s.writer.checkpointer.rest.Store(true) }
+func (s *Store) LeaveRest() { s.writer.checkpointer.mustCheckpoint.Store(true) }
 
 // FailedWhileAnsweringQueues makes a writer whose file is gone fail the queued writes, and queues another one before
 // the second result is taken. It returns the results, and whether the later write also received one.
@@ -300,9 +300,9 @@ func FailedWhileAnsweringQueues(path string) (told []error, later bool) {
 
 // LogSaved reports whether the contents of a deleted log are in the database.
 func (s *Store) LogSaved() bool {
-	s.writer.turn.Lock()
-	defer s.writer.turn.Unlock()
-	return s.writer.saved
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
+	return s.writer.isLogSaved
 }
 
 // AgeHealth makes the result of the last write older.

@@ -48,7 +48,7 @@ func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[st
 		}
 		matches := q.Matcher()
 		count := func(within span) bool {
-			return s.searchPages(ctx, q, within, alongPositions, func(p placed, err error) bool {
+			return s.searchPages(ctx, q, within, pageByPosition, func(p scannedEvent, err error) bool {
 				if err != nil {
 					yield(store.Figures{}, fmt.Errorf("count decisions: %w", err))
 					return false
@@ -82,7 +82,7 @@ func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[st
 					return
 				}
 			}
-			if q.Looked != nil && !q.Looked(b.span().from) {
+			if q.OnScan != nil && !q.OnScan(b.span().from) {
 				return
 			}
 		}

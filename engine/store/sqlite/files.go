@@ -88,8 +88,8 @@ func checkFiles(path string) error {
 	return nil
 }
 
-// IsLogAlone reports whether only the write-ahead log of a store is left.
-func IsLogAlone(path string) bool { return checkFiles(path) != nil }
+// IsOnlyLogLeft reports whether only the write-ahead log of a store is left.
+func IsOnlyLogLeft(path string) bool { return checkFiles(path) != nil }
 
 // watchEvery is how often an idle store checks that its files still exist. It limits how long writes since the last
 // checkpoint are at risk when the log is deleted.
@@ -97,7 +97,7 @@ const watchEvery = 250 * time.Millisecond
 
 // watch checks the files while no writes happen, until stop.
 func (w *writer) watch() {
-	defer close(w.watched)
+	defer close(w.watchEnded)
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
@@ -108,9 +108,9 @@ func (w *writer) watch() {
 			if w.files.isSame(w.path + "-wal") {
 				continue
 			}
-			w.turn.Lock()
+			w.mu.Lock()
 			w.saveLog()
-			w.turn.Unlock()
+			w.mu.Unlock()
 		}
 	}
 }
@@ -120,13 +120,13 @@ func (w *writer) watch() {
 // may keep part of the log from being checkpointed; watch tries again.
 func (w *writer) saveLog() {
 	if w.files.isSame(w.path + "-wal") {
-		w.saved = false
+		w.isLogSaved = false
 		return
 	}
-	if w.saved {
+	if w.isLogSaved {
 		return
 	}
-	if w.saved = w.checkpointWithin(longPatience, "FULL"); w.saved {
+	if w.isLogSaved = w.checkpointWithin(longReaderWait, "FULL"); w.isLogSaved {
 		w.log.Error("the write-ahead log was deleted or replaced while the store was open; its content is in the database, and the store no longer writes",
 			"path", w.path, "hint", "restart the server")
 	}

@@ -172,7 +172,7 @@ func (h *heads) afterCommit(done bool, changes []committed) {
 	defer h.mu.Unlock()
 	h.committing = false
 	now, ok := h.index.read()
-	if !done || !ok || !now.isNextTo(h.stamp) {
+	if !done || !ok || !now.follows(h.stamp) {
 		h.reset(stamp{})
 		return
 	}
@@ -183,7 +183,7 @@ func (h *heads) afterCommit(done bool, changes []committed) {
 	}
 }
 
-// take applies a change of this process. Callers must hold the lock.
+// claim applies a change of this process. Callers must hold the lock.
 func (h *heads) take(c committed) {
 	if c.rules {
 		h.ruleHead = nil
@@ -215,8 +215,8 @@ func newCommitted(p *pending) committed {
 
 // stamp is the header of the index of the write-ahead log. SQLite changes it with every commit.
 type stamp struct {
-	words  [12]uint32
-	folded int64 // when the database file was last written, in Unix nanoseconds; only set for an empty log, whose header does not show commits
+	words          [12]uint32
+	checkpointedAt int64 // when the database file was last written, in Unix nanoseconds; only set for an empty log, whose header does not show commits
 }
 
 // Indexes of words in a stamp.
@@ -226,7 +226,7 @@ const (
 	saltWord   = 8 // this word and the next change when the log restarts; both are 0 for an empty log that was never started
 )
 
-// isNextTo reports whether there was exactly one commit between two stamps.
-func (s stamp) isNextTo(was stamp) bool {
+// follows reports whether there was exactly one commit between two stamps.
+func (s stamp) follows(was stamp) bool {
 	return was != stamp{} && s.words[changeWord] == was.words[changeWord]+1
 }

@@ -21,7 +21,7 @@ import (
 // newRule returns a definition that can be added to a store with n rules.
 func newRule(n int64) store.Rule {
 	d := &store.Definition{Name: fmt.Sprintf("rule-%d", n), Version: 1, Hash: fmt.Sprint(n), Document: []byte(`{}`), CreatedAt: storetest.Epoch}
-	d.Seal = record.RuleSeal{Place: n + 1, Hash: fmt.Sprintf("%064x", n+1)}
+	d.Seal = record.RuleSeal{Position: n + 1, Hash: fmt.Sprintf("%064x", n+1)}
 	return store.Rule{Definition: d}
 }
 
@@ -39,7 +39,7 @@ func takeTurns(s *sqlite.Store, in io.Reader, out io.Writer) {
 	}
 }
 
-// turn holds what was read before a turn and what was acknowledged in it.
+// mu holds what was read before a turn and what was acknowledged in it.
 type turn struct {
 	Read, Made record.Instance
 	Rules      int64 // as read
@@ -56,7 +56,7 @@ func takeTurn(tb testing.TB, s *sqlite.Store) turn {
 	if err != nil {
 		tb.Fatalf("rules: %v", err)
 	}
-	t.Rules = head.Place
+	t.Rules = head.Position
 	c := storetest.Advance(tb, t.Read, "reviewing", fmt.Sprintf(`{"turn":%d}`, t.Read.Seq))
 	if t.Read.Seq%3 == 0 {
 		c = storetest.Refuse(tb, t.Read, "go") // keeps the context
@@ -157,10 +157,10 @@ func TestReadsAreNotStale(t *testing.T) {
 				if i%20 == 0 {
 					head, _, err := s.Rules(t.Context(), 1<<40)
 					if err == nil {
-						err = s.AddRule(t.Context(), newRule(head.Place))
+						err = s.AddRule(t.Context(), newRule(head.Position))
 					}
 					if err == nil {
-						raise(&rules, head.Place+1)
+						raise(&rules, head.Position+1)
 					} else if !errors.Is(err, store.ErrConflict) {
 						t.Error(err)
 					}
@@ -187,8 +187,8 @@ func TestReadsAreNotStale(t *testing.T) {
 					return
 				}
 				seen[n] = inst.Seq
-				if head, _, err := s.Rules(t.Context(), 1<<40); err != nil || head.Place < leastRules {
-					t.Errorf("rule %d is the newest that was read (%v), %d was acknowledged", head.Place, err, leastRules)
+				if head, _, err := s.Rules(t.Context(), 1<<40); err != nil || head.Position < leastRules {
+					t.Errorf("rule %d is the newest that was read (%v), %d was acknowledged", head.Position, err, leastRules)
 					return
 				}
 				if i%64 == 0 {

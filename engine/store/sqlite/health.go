@@ -122,7 +122,7 @@ func (s *Store) Stats() store.Stats {
 	stats := store.Stats{Bytes: fileSize(s.path), LogBytes: fileSize(s.path + "-wal"), Failures: s.health.counts()}
 	if w := s.writer; w != nil {
 		stats.Batches, stats.Writes, stats.Queued = w.batches.Load(), w.writes.Load(), len(w.queue)
-		stats.LogBlocked = w.long.blocked.Load()
+		stats.LogBlocked = w.restart.blocked.Load()
 	}
 	if s.indexer != nil {
 		stats.Unindexed = s.indexer.behind.Load()

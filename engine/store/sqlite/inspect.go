@@ -170,7 +170,7 @@ func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance,
 		return floor, err
 	}
 	if floor, err = rows.DecodeSnapshot(doc, contextDoc); err != nil {
-		return record.Instance{}, asCorrupt(err)
+		return record.Instance{}, wrapCorrupt(err)
 	}
 	if t := cut.Truncation; floor.Seq != t.UpTo || floor.Head != t.Hash || t.Floor != record.DigestState(floor) {
 		return record.Instance{}, nil // it represents something else

@@ -49,7 +49,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 	return rows.Pages(ctx, q.Limit, pageSize, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
 		err = s.read(ctx, "events of "+q.Instance, func(ctx context.Context) (err error) {
 			query, args := eventsPage(q, after, n)
-			page, err = queryAll(ctx, s.poolFor(ctx), scanFiled, query, args...)
+			page, err = queryAll(ctx, s.poolFor(ctx), scanIndexedEvent, query, args...)
 			return err
 		})
 		page = q.UpToRevision(page)
@@ -86,7 +86,7 @@ func eventsPage(q store.EventQuery, after *record.Event, n int) (string, []any) 
 		}
 		w.add("e.kind IN (?"+strings.Repeat(", ?", len(kinds)-1)+")", kinds...)
 	}
-	return `SELECT ` + filedColumns + ` FROM ` + from + w.String() + ` ORDER BY e.seq LIMIT ?`, append(w.args, n)
+	return `SELECT ` + indexedEventColumns + ` FROM ` + from + w.String() + ` ORDER BY e.seq LIMIT ?`, append(w.args, n)
 }
 
 // Instances implements store.Store.

@@ -115,7 +115,7 @@ func setUp(ctx context.Context, conn *sql.Conn) error {
 
 // retryWhileBusy repeats do while another process holds a lock.
 func retryWhileBusy(ctx context.Context, busy time.Duration, do func() error) error {
-	for end, wait := time.Now().Add(busy), shortestWait; ; wait = min(2*wait, longestWait) {
+	for end, wait := time.Now().Add(busy), minLockWait; ; wait = min(2*wait, maxLockWait) {
 		err := do()
 		if !isBusy(err) || time.Now().After(end) {
 			return err

@@ -69,7 +69,7 @@ func (s *Store) read(ctx context.Context, what string, do func(context.Context) 
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.inside.Done()
+	defer s.activeCalls.Done()
 	if s.writer != nil {
 		s.writer.readers.wait()
 	}
@@ -138,21 +138,21 @@ func scanEvent(r row) (record.Event, error) {
 	return rows.DecodeEvent(prev, hash, body)
 }
 
-// filedColumns are the columns of an event and those by which events are found.
-const filedColumns = `e.revision, e.kind, e.at, e.key_scope, ` + eventColumns
+// indexedEventColumns are the columns of an event and those by which events are found.
+const indexedEventColumns = `e.revision, e.kind, e.at, e.key_scope, ` + eventColumns
 
-// scanFiled scans an event and checks that its columns match its body. Otherwise queries would miss it, or return it
+// scanIndexedEvent scans an event and checks that its columns match its body. Otherwise queries would miss it, or return it
 // in the wrong place.
-func scanFiled(r row) (record.Event, error) {
+func scanIndexedEvent(r row) (record.Event, error) {
 	var revision, at int64
 	var kind string
 	var scope []byte
-	e, err := scanEvent(prefixed{r, []any{&revision, &kind, &at, &scope}})
+	e, err := scanEvent(prefixScanner{r, []any{&revision, &kind, &at, &scope}})
 	if err != nil {
 		return record.Event{}, err
 	}
-	if err := rows.CheckFiled(e, revision, kind, at, scope); err != nil {
-		return record.Event{}, asCorrupt(err)
+	if err := rows.CheckColumns(e, revision, kind, at, scope); err != nil {
+		return record.Event{}, wrapCorrupt(err)
 	}
 	return e, nil
 }

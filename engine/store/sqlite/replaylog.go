@@ -79,7 +79,7 @@ func committedFrames(in io.Reader) (latest map[int64]int64, r *ReplayedLog, err 
 	}
 	sum.add(header[:24])
 	switch {
-	case magic&^1 != logMagic, !sum.is(header[24:]):
+	case magic&^1 != logMagic, !sum.matches(header[24:]):
 		return nil, nil, fmt.Errorf("%w (the header of the log is damaged)", ErrCorrupt)
 	case binary.BigEndian.Uint32(header[8:]) != pageSize4K:
 		return nil, nil, fmt.Errorf("%w (the log is not a store's)", ErrNotAStore)
@@ -102,7 +102,7 @@ func committedFrames(in io.Reader) (latest map[int64]int64, r *ReplayedLog, err 
 		}
 		sum.add(frame[:8])
 		sum.add(frame[frameHeader:])
-		if !sum.is(frame[16:24]) {
+		if !sum.matches(frame[16:24]) {
 			r.Cut = true
 			return latest, r, nothingCommitted(r)
 		}
@@ -135,6 +135,6 @@ func (f *frameSum) add(b []byte) {
 	}
 }
 
-func (f *frameSum) is(b []byte) bool {
+func (f *frameSum) matches(b []byte) bool {
 	return binary.BigEndian.Uint32(b) == f.s0 && binary.BigEndian.Uint32(b[4:]) == f.s1
 }

@@ -97,7 +97,7 @@ func lockStore(ctx context.Context, path string) (release func() error, err erro
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	err = lockWhole(ctx, db)
+	err = lockExclusive(ctx, db)
 	switch {
 	case isBusy(err), errors.Is(err, ErrInUse):
 		return nil, errors.Join(ErrInUse, db.Close())
@@ -108,14 +108,14 @@ func lockStore(ctx context.Context, path string) (release func() error, err erro
 		return nil, err
 	}
 	// The store cannot be read, so it is moved as it is. Processes that have it open hold locks.
-	if locked, err := lockedElsewhere(path); err != nil || locked {
+	if locked, err := isLockedElsewhere(path); err != nil || locked {
 		return nil, errors.Join(ErrInUse, err)
 	}
 	return none, nil
 }
 
-// lockWhole leaves WAL mode, which only the sole user of a store can do, and takes a lock that excludes all others.
-func lockWhole(ctx context.Context, db *sql.DB) error {
+// lockExclusive leaves WAL mode, which only the sole user of a store can do, and takes a lock that excludes all others.
+func lockExclusive(ctx context.Context, db *sql.DB) error {
 	mode := func(query string) (mode string, err error) {
 		err = db.QueryRowContext(ctx, query).Scan(&mode)
 		return mode, err
@@ -149,11 +149,11 @@ func exchangeFiles(part string, req RestoreRequest) (kept []string, err error) {
 	aside := unusedName(req.To, req.Now)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, putBack(req.To, aside))
+			err = errors.Join(err, restoreNames(req.To, aside))
 		}
 	}()
 	for _, suffix := range storeFiles {
-		err := step("keep "+suffix, func() error { return keepAs(req.To+suffix, aside+suffix) })
+		err := step("keep "+suffix, func() error { return linkAs(req.To+suffix, aside+suffix) })
 		switch {
 		case err == nil:
 			kept = append(kept, aside+suffix)
@@ -178,8 +178,8 @@ func exchangeFiles(part string, req RestoreRequest) (kept []string, err error) {
 // storeFiles are the name suffixes of a store's files; the store itself comes first.
 var storeFiles = []string{"", "-wal", "-shm", "-journal"}
 
-// keepAs gives a file a second name, or renames it if hard links are not supported.
-func keepAs(path, aside string) error {
+// linkAs gives a file a second name, or renames it if hard links are not supported.
+func linkAs(path, aside string) error {
 	err := os.Link(path, aside)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -187,8 +187,8 @@ func keepAs(path, aside string) error {
 	return os.Rename(path, aside)
 }
 
-// putBack gives kept files their original names again.
-func putBack(path, aside string) error {
+// restoreNames gives kept files their original names again.
+func restoreNames(path, aside string) error {
 	var all error
 	for _, suffix := range storeFiles {
 		if _, err := os.Lstat(aside + suffix); errors.Is(err, fs.ErrNotExist) {
@@ -207,14 +207,14 @@ func putBack(path, aside string) error {
 func unusedName(path string, now time.Time) string {
 	base := path + ".before-restore-" + now.UTC().Format("20060102T150405Z")
 	aside := base
-	for n := 2; anyOf(aside); n++ {
+	for n := 2; storeExists(aside); n++ {
 		aside = fmt.Sprintf("%s-%d", base, n)
 	}
 	return aside
 }
 
-// anyOf reports whether any file of a store with this name exists.
-func anyOf(path string) bool {
+// storeExists reports whether any file of a store with this name exists.
+func storeExists(path string) bool {
 	return slices.ContainsFunc(storeFiles, func(suffix string) bool {
 		_, err := os.Lstat(path + suffix)
 		return !errors.Is(err, fs.ErrNotExist)

@@ -49,7 +49,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 			}
 			stored, err := rows.DecodeReview(r.id, r.body, r.data)
 			if err != nil {
-				yield(store.Review{}, fmt.Errorf("read reviews: %w", asCorrupt(err)))
+				yield(store.Review{}, fmt.Errorf("read reviews: %w", wrapCorrupt(err)))
 				return
 			}
 			if !yield(stored, nil) {
@@ -67,7 +67,7 @@ func reviewsQuery(q store.ReviewQuery) (string, []any) {
 	w.addText("r.status = ?", string(q.Status))
 	w.addText("r.workflow = ?", q.Workflow)
 	if q.After != nil {
-		w.add("(r.place, r.id) > (?, ?)", rows.PlaceOf(q.After.Rank), q.After.ID)
+		w.add("(r.place, r.id) > (?, ?)", rows.SortKeyOf(q.After.Rank), q.After.ID)
 	}
 	limit := -1 // none
 	if q.Limit != 0 {
@@ -94,21 +94,21 @@ func reviewsIndex(q store.ReviewQuery) string {
 	return " INDEXED BY reviews_place"
 }
 
-// prunedAtOnce is how many old refusals a new one deletes: more than one, so that their number shrinks, and few
+// maxPruned is how many old refusals a new one deletes: more than one, so that their number shrinks, and few
 // enough to cost nothing.
-const prunedAtOnce = 8
+const maxPruned = 8
 
-// learn writes a lesson; nil does nothing.
-func (st *statements) learn(l *store.Lesson) error {
+// addLesson writes a lesson; nil does nothing.
+func (s *statements) addLesson(l *store.Lesson) error {
 	if l == nil {
 		return nil
 	}
 	if l.Cleared {
-		if err := st.exec(st.forgetRefusals, l.Guard); err != nil {
+		if err := s.exec(s.forgetRefusals, l.Guard); err != nil {
 			return err
 		}
 		if l.Bound != "" {
-			if err := st.exec(st.forgetBound, l.Bound); err != nil {
+			if err := s.exec(s.forgetBound, l.Bound); err != nil {
 				return err
 			}
 		}
@@ -116,21 +116,21 @@ func (st *statements) learn(l *store.Lesson) error {
 	if !l.Refused {
 		return nil
 	}
-	if err := st.exec(st.pruneRefusals, l.At.Add(-store.MaxRefusalAge).UnixNano()); err != nil {
+	if err := s.exec(s.pruneRefusals, l.At.Add(-store.MaxRefusalAge).UnixNano()); err != nil {
 		return err
 	}
 	var opinion any // NULL without one
 	if l.Opinion != nil {
 		opinion = []byte(l.Opinion)
 	}
-	if err := st.exec(st.addRefusal, l.Guard, l.Identity, l.Instance, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion); err != nil {
+	if err := s.exec(s.addRefusal, l.Guard, l.Identity, l.Instance, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion); err != nil {
 		return err
 	}
 	if l.Bound == "" || opinion == nil {
 		return nil
 	}
 	// A separate row without a guard, so that it is not counted as a refusal.
-	return st.exec(st.addRefusal, "", l.Bound, l.Instance, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
+	return s.exec(s.addRefusal, "", l.Bound, l.Instance, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
 }
 
 // Refusals implements store.Store.

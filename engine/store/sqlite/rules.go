@@ -22,11 +22,11 @@ func scanRuleHead(r row) (store.RuleHead, error) {
 	var head store.RuleHead
 	var other int64
 	var hash, otherHash []byte
-	if err := r.Scan(&head.Place, &hash, &other, &otherHash); err != nil {
+	if err := r.Scan(&head.Position, &hash, &other, &otherHash); err != nil {
 		return store.RuleHead{}, err
 	}
-	if other > head.Place {
-		head.Place, hash = other, otherHash
+	if other > head.Position {
+		head.Position, hash = other, otherHash
 	}
 	head.Hash = hex.EncodeToString(hash)
 	return head, nil
@@ -39,10 +39,10 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 		head, err = s.heads.loadRuleHead(func() (store.RuleHead, error) { // needed for every judgement
 			return scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx))
 		})
-		if err != nil || head.Place <= after {
+		if err != nil || head.Position <= after {
 			return err
 		}
-		from, to := after, head.Place
+		from, to := after, head.Position
 		if after == store.AllRules {
 			from, to = math.MinInt64, -1 // all rules
 		}
@@ -59,7 +59,7 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 		}
 		return err
 	})
-	slices.SortStableFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
+	slices.SortStableFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Position, b.Seal().Position) })
 	return head, all, err
 }
 

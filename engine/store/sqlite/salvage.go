@@ -61,7 +61,7 @@ func Salvage(ctx context.Context, path, out string) (result Salvaged, err error)
 			err = fmt.Errorf("salvage the store %s: %w", path, classifyError(err))
 		}
 	}()
-	logAlone, source := IsLogAlone(path), path
+	logAlone, source := IsOnlyLogLeft(path), path
 	if logAlone {
 		source = path + "-wal"
 	}
@@ -130,7 +130,7 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after the commit
-	s := salvor{inspector: inspector{Tx: tx}, lost: lost}
+	s := salvager{inspector: inspector{Tx: tx}, lost: lost}
 	for _, step := range []func(context.Context) error{s.checkRows, s.checkInstances, s.pages, s.count} {
 		if err := step(ctx); err != nil {
 			return err
@@ -184,13 +184,13 @@ func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 // tableCopy copies one table. It uses no transaction: once SQLite has found damage in a transaction, it writes
 // nothing more in it.
 type tableCopy struct {
-	db     *sql.DB // a single connection
-	name   string
-	insert *sql.Stmt // inserts the rows of a range
-	same   *sql.Stmt // whether a range ends at the same key in both files
-	remove *sql.Stmt // deletes the rows of a range again
-	splits int
-	lost   Loss
+	db            *sql.DB // a single connection
+	name          string
+	insert        *sql.Stmt // inserts the rows of a range
+	endsAtSameKey *sql.Stmt // whether a range ends at the same key in both files
+	remove        *sql.Stmt // deletes the rows of a range again
+	splits        int
+	lost          Loss
 }
 
 // run copies the whole table, or else everything around the damage. hidden limits the number of rows that the damage
@@ -213,7 +213,7 @@ func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 	}{
 		// SQLite would recompile the statement for each literal limit, but not for an expression.
 		{&t.insert, "INSERT INTO main." + t.name + " (" + list + ") SELECT " + list + " FROM old." + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ? + 0"},
-		{&t.same, fmt.Sprintf("SELECT "+lastKey+" IS "+lastKey, "main."+t.name, "old."+t.name)},
+		{&t.endsAtSameKey, fmt.Sprintf("SELECT "+lastKey+" IS "+lastKey, "main."+t.name, "old."+t.name)},
 		{&t.remove, "DELETE FROM main." + t.name + " WHERE rowid BETWEEN ? AND ?"},
 	} {
 		statement, err := t.db.PrepareContext(ctx, s.query)
@@ -267,7 +267,7 @@ func (t *tableCopy) split(ctx context.Context, in Range) error {
 func (t *tableCopy) copyRange(ctx context.Context, in Range) (copied bool, err error) {
 	_, err = t.insert.ExecContext(ctx, in.From, in.To, in.To-in.From+1) // the limit keeps a damaged table from reading past the range
 	if err == nil {
-		if t.same.QueryRowContext(ctx, in.From, in.To).Scan(&copied) == nil && copied {
+		if t.endsAtSameKey.QueryRowContext(ctx, in.From, in.To).Scan(&copied) == nil && copied {
 			return true, nil
 		}
 		_, err = t.remove.ExecContext(ctx, in.From, in.To)
@@ -294,12 +294,12 @@ func (t *tableCopy) lastInOrder(ctx context.Context) (last int64, all bool) {
 	return last, rows.Err() == nil
 }
 
-type salvor struct {
+type salvager struct {
 	inspector
 	lost []Loss
 }
 
-func (s *salvor) exec(ctx context.Context, query string, args ...any) error {
+func (s *salvager) exec(ctx context.Context, query string, args ...any) error {
 	_, err := s.ExecContext(ctx, query, args...)
 	return err
 }
@@ -322,20 +322,20 @@ var rowChecks = []struct {
 		}
 		return err
 	}},
-	{"events", `SELECT pos, seq, (SELECT id FROM instances i WHERE i.n = e.n), ` + filedColumns + ` FROM events e`, checkEventRow},
+	{"events", `SELECT pos, seq, (SELECT id FROM instances i WHERE i.n = e.n), ` + indexedEventColumns + ` FROM events e`, checkEventRow},
 	{"snapshots", `SELECT rowid, instance, context FROM snapshots`, func(r row) error {
 		var doc, held []byte
 		if err := r.Scan(&doc, &held); err != nil {
 			return err
 		}
 		_, err := rows.DecodeSnapshot(doc, held)
-		return asCorrupt(err)
+		return wrapCorrupt(err)
 	}},
 	{"reviews", `SELECT rowid, ` + reviewColumns + ` FROM reviews r`, func(r row) error {
 		review, err := scanReview(r)
 		if err == nil {
 			_, err = rows.DecodeReview(review.id, review.body, review.data)
-			err = asCorrupt(err)
+			err = wrapCorrupt(err)
 		}
 		return err
 	}},
@@ -351,7 +351,7 @@ func checkScan[T any](scan func(row) (T, error)) func(row) error {
 func checkEventRow(r row) error {
 	var seq int64
 	var instance sql.NullString // NULL if the instance row is lost
-	e, err := scanFiled(prefixed{r, []any{&seq, &instance}})
+	e, err := scanIndexedEvent(prefixScanner{r, []any{&seq, &instance}})
 	if err != nil {
 		return err
 	}
@@ -362,12 +362,12 @@ func checkEventRow(r row) error {
 }
 
 // checkRows deletes detectably damaged rows and records them as lost.
-func (s *salvor) checkRows(ctx context.Context) error {
+func (s *salvager) checkRows(ctx context.Context) error {
 	for _, c := range rowChecks {
 		known := len(s.lost)
 		_, err := queryAll(ctx, s, func(r row) (none struct{}, _ error) {
 			var key int64
-			if err := c.check(prefixed{r, []any{&key}}); err != nil {
+			if err := c.check(prefixScanner{r, []any{&key}}); err != nil {
 				s.lost = append(s.lost, Loss{Table: c.table, Ranges: []Range{{key, key}}, Why: strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")})
 			}
 			return none, nil
@@ -386,7 +386,7 @@ func (s *salvor) checkRows(ctx context.Context) error {
 
 // checkInstances sets every instance to the fold of its events, up to the first gap. An instance whose row is further
 // ahead is left unchanged.
-func (s *salvor) checkInstances(ctx context.Context) error {
+func (s *salvager) checkInstances(ctx context.Context) error {
 	numbers, err := queryAll(ctx, s, scanOne[int64], `SELECT n FROM instances UNION SELECT n FROM events`)
 	if err != nil {
 		return err
@@ -400,7 +400,7 @@ func (s *salvor) checkInstances(ctx context.Context) error {
 		s.exec(ctx, `DELETE FROM snapshots WHERE n NOT IN (SELECT n FROM instances)`))
 }
 
-func (s *salvor) checkInstance(ctx context.Context, n int64) error {
+func (s *salvager) checkInstance(ctx context.Context, n int64) error {
 	row, err := scanInstance(s.QueryRowContext(ctx, `SELECT `+instanceColumns+` FROM instances i LEFT JOIN contexts c ON c.n = i.n WHERE i.n = ?`, n))
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
@@ -477,7 +477,7 @@ func listGaps(events []record.Event, in Range, last int64) (gaps []Range) {
 	return gaps
 }
 
-func (s *salvor) replaceInstance(ctx context.Context, n int64, i record.Instance) error {
+func (s *salvager) replaceInstance(ctx context.Context, n int64, i record.Instance) error {
 	head, err := hex.DecodeString(i.Head)
 	facts, jsonErr := json.Marshal(i.Facts)
 	if err := errors.Join(err, jsonErr); err != nil {

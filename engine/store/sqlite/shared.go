@@ -158,7 +158,7 @@ func (s *Store) PutDataKey(ctx context.Context, k store.DataKey, was *store.Data
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.inside.Done()
+	defer s.activeCalls.Done()
 	if err := s.writer.cutLog(); err != nil {
 		return fmt.Errorf("data key %d of %s is destroyed, but copies of it remain in the log: %w", k.Number, k.Instance, err)
 	}
@@ -182,9 +182,9 @@ func (s *Store) replaceDataKey(st *statements, refused error, values []any) (err
 // for another process's lock.
 func (w *writer) cutLog() error {
 	for end := time.Now().Add(w.busy); ; {
-		w.turn.Lock()
-		cut := w.checkpointWithin(longPatience, "TRUNCATE")
-		w.turn.Unlock()
+		w.mu.Lock()
+		cut := w.checkpointWithin(longReaderWait, "TRUNCATE")
+		w.mu.Unlock()
 		switch {
 		case cut:
 			return nil

@@ -16,7 +16,7 @@ func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst r
 			return err
 		}
 		inst, err = rows.DecodeSnapshot(doc, contextDoc)
-		return asCorrupt(err)
+		return wrapCorrupt(err)
 	})
 	return inst, err
 }

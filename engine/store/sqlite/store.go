@@ -48,8 +48,8 @@ type Config struct {
 	// autocheckpoint, if not 0, makes the commit that reaches this log length checkpoint it. Benchmarks use it as
 	// baseline.
 	autocheckpoint int
-	// indexFor limits how long a search indexes; 0 means the constant.
-	indexFor time.Duration
+	// indexTimeLimit limits how long a search indexes; 0 means the constant.
+	indexTimeLimit time.Duration
 	// indexPause is how long a partial batch waits to be indexed; 0 means the constant. If negative, it waits
 	// forever: only searches index.
 	indexPause time.Duration
@@ -66,14 +66,14 @@ type Store struct {
 	stmts   readStatements
 	health  health
 	release func() error // closes readers; nil means readers.Close
-	// indexFor limits how long a search indexes.
-	indexFor   time.Duration
-	indexer    *indexer     // nil if nothing is indexed in the background
-	indexAfter atomic.Int64 // indexing is paused until then, in nanoseconds since 1970
+	// indexTimeLimit limits how long a search indexes.
+	indexTimeLimit time.Duration
+	indexer        *indexer     // nil if nothing is indexed in the background
+	indexNotBefore atomic.Int64 // indexing is paused until then, in nanoseconds since 1970
 
-	mu     sync.RWMutex // held by enter, and by Close while it sets closed
-	closed bool
-	inside sync.WaitGroup // calls in progress
+	mu          sync.RWMutex // held by enter, and by Close while it sets closed
+	closed      bool
+	activeCalls sync.WaitGroup // calls in progress
 
 	closing  sync.Once
 	closeErr error
@@ -90,7 +90,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		cfg.fileSystem = networkFS
 	}
 	cfg.checkpointEvery = cmp.Or(cfg.checkpointEvery, checkpointEvery)
-	cfg.indexFor = cmp.Or(cfg.indexFor, indexFor)
+	cfg.indexTimeLimit = cmp.Or(cfg.indexTimeLimit, indexTimeLimit)
 	cfg.indexPause = cmp.Or(cfg.indexPause, indexPause)
 	s, err := openStore(ctx, cfg)
 	if err != nil {
@@ -109,7 +109,7 @@ func openStore(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, log: cfg.Logger, writer: w, heads: w.heads, indexFor: cfg.indexFor}
+	s := &Store{path: path, log: cfg.Logger, writer: w, heads: w.heads, indexTimeLimit: cfg.indexTimeLimit}
 	if s.readers, err = sql.Open(driverName, readerDSN(cfg)); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
@@ -160,7 +160,7 @@ func (s *Store) enter(ctx context.Context) error {
 	if s.closed {
 		return store.ErrClosed
 	}
-	s.inside.Add(1)
+	s.activeCalls.Add(1)
 	return nil
 }
 
@@ -172,10 +172,10 @@ func (s *Store) Close() error {
 		s.closed = true
 		s.mu.Unlock()
 		if s.writer != nil {
-			s.writer.once.Do(func() { close(s.writer.hurrying) })
+			s.writer.once.Do(func() { close(s.writer.urgent) })
 		}
 		s.indexer.stop()
-		s.inside.Wait()
+		s.activeCalls.Wait()
 		err := s.closeReaders()
 		if s.writer != nil {
 			err = errors.Join(err, s.writer.stop())

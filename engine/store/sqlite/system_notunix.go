@@ -11,5 +11,5 @@ func isOutOfFiles() bool { return false }
 
 func isReadOnlyFS(error) bool { return false }
 
-// lockedElsewhere returns false. On Windows, an open file cannot be renamed anyway.
-func lockedElsewhere(string) (bool, error) { return false, nil }
+// isLockedElsewhere returns false. On Windows, an open file cannot be renamed anyway.
+func isLockedElsewhere(string) (bool, error) { return false, nil }

@@ -28,12 +28,12 @@ func isOutOfFiles() bool {
 	if err != nil {
 		return isTooManyFiles(err)
 	}
-	defer func() { _ = f.Close() }()                      // it was never used
-	return uint64(f.Fd())+spareFiles >= uint64(limit.Cur) //nolint:gosec,unconvert // signed on some systems
+	defer func() { _ = f.Close() }()                         // it was never used
+	return uint64(f.Fd())+minSpareFiles >= uint64(limit.Cur) //nolint:gosec,unconvert // signed on some systems
 }
 
-// spareFiles is how close to the limit the lowest free descriptor may be before files count as used up.
-const spareFiles = 4
+// minSpareFiles is how close to the limit the lowest free descriptor may be before files count as used up.
+const minSpareFiles = 4
 
 func isReadOnlyFS(err error) bool { return errors.Is(err, syscall.EROFS) }
 
@@ -43,9 +43,9 @@ const (
 	lockedLength = 512
 )
 
-// lockedElsewhere reports whether another process holds a SQLite lock on a file. It must not be called while this
+// isLockedElsewhere reports whether another process holds a SQLite lock on a file. It must not be called while this
 // process has the file open, because closing a file drops the process's locks.
-func lockedElsewhere(path string) (locked bool, err error) {
+func isLockedElsewhere(path string) (locked bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return false, err

@@ -16,8 +16,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// tableForm describes a table independently of the damaged file.
-type tableForm struct {
+// tableTemplate describes a table independently of the damaged file.
+type tableTemplate struct {
 	name string
 	// create declares the table without the constraints that need indexes. check is a query that reports whether its
 	// row at one end (ORDER BY rowid %s) has values of the right types.
@@ -25,7 +25,7 @@ type tableForm struct {
 }
 
 // knownTables returns the tables of a store, as they are in the new store db.
-func knownTables(ctx context.Context, db *sql.DB) (all []tableForm, err error) {
+func knownTables(ctx context.Context, db *sql.DB) (all []tableTemplate, err error) {
 	for _, name := range salvagedTables {
 		var columns, types string
 		err := db.QueryRowContext(ctx, `SELECT group_concat(name || ' ' || type || iif(type = 'INTEGER' AND pk = 1 AND keys = 1, ' PRIMARY KEY', '') || coalesce(' DEFAULT ' || dflt_value, '')),
@@ -34,7 +34,7 @@ func knownTables(ctx context.Context, db *sql.DB) (all []tableForm, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, tableForm{name, "CREATE TABLE " + name + " (" + columns + ")", "SELECT " + types + " FROM (SELECT * FROM " + name + " ORDER BY rowid %s LIMIT 1)"})
+		all = append(all, tableTemplate{name, "CREATE TABLE " + name + " (" + columns + ")", "SELECT " + types + " FROM (SELECT * FROM " + name + " ORDER BY rowid %s LIMIT 1)"})
 	}
 	return all, nil
 }
@@ -48,10 +48,10 @@ func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([
 		return nil, nil //nolint:nilerr // reading the tables reports the error
 	}
 	all, err := knownTables(ctx, db)
-	if err != nil || !slices.ContainsFunc(all, func(t tableForm) bool { return listed[t.name] == 0 }) {
+	if err != nil || !slices.ContainsFunc(all, func(t tableTemplate) bool { return listed[t.name] == 0 }) {
 		return nil, err
 	}
-	if err := foldLogInto(damaged); err != nil {
+	if err := replayLogInto(damaged); err != nil {
 		return nil, err
 	}
 	backup := part + "-backup"
@@ -82,7 +82,7 @@ func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([
 // readTableList returns the root pages of the tables that a file lists, as far as they can be read.
 func readTableList(ctx context.Context, path string) (roots map[string]int64, err error) {
 	roots = map[string]int64{}
-	db, err := openListed(path)
+	db, err := openTableList(path)
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +99,8 @@ func readTableList(ctx context.Context, path string) (roots map[string]int64, er
 	return roots, cmp.Or(err, listErr)
 }
 
-// openListed opens a file so that its list of tables can be read or written.
-func openListed(path string) (*sql.DB, error) {
+// openTableList opens a file so that its list of tables can be read or written.
+func openTableList(path string) (*sql.DB, error) {
 	db, err := sql.Open(driverName, dataSourceName(path, "writable_schema(ON)", "trusted_schema(OFF)", "synchronous(OFF)"))
 	if err == nil {
 		db.SetMaxOpenConns(1)
@@ -109,9 +109,9 @@ func openListed(path string) (*sql.DB, error) {
 }
 
 // checkTables returns the tables that are empty or have a valid row at either end, and how many have a valid row.
-func checkTables(ctx context.Context, path string, all []tableForm, roots map[string]int64) (fit map[string]int64, filled int) {
+func checkTables(ctx context.Context, path string, all []tableTemplate, roots map[string]int64) (fit map[string]int64, filled int) {
 	fit = map[string]int64{}
-	db, err := openListed(path)
+	db, err := openTableList(path)
 	if err != nil {
 		return nil, 0
 	}
@@ -134,7 +134,7 @@ func checkTables(ctx context.Context, path string, all []tableForm, roots map[st
 
 // writeTableList writes a first page that contains only a list of tables. It keeps the file's header, or uses that of
 // the new store if the header is lost.
-func writeTableList(ctx context.Context, part, path string, all []tableForm, roots map[string]int64) (err error) {
+func writeTableList(ctx context.Context, part, path string, all []tableTemplate, roots map[string]int64) (err error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func writeTableList(ctx context.Context, part, path string, all []tableForm, roo
 	if err = errors.Join(err, file.Truncate(pages*pageSize4K), file.Close()); err != nil {
 		return err
 	}
-	db, err := openListed(path)
+	db, err := openTableList(path)
 	if err != nil {
 		return err
 	}
@@ -182,8 +182,8 @@ func writeTableList(ctx context.Context, part, path string, all []tableForm, roo
 	return err
 }
 
-// foldLogInto replays the log of a damaged copy into the copy and removes the log.
-func foldLogInto(damaged string) error {
+// replayLogInto replays the log of a damaged copy into the copy and removes the log.
+func replayLogInto(damaged string) error {
 	log := damaged + "-wal"
 	if fileSize(log) == 0 {
 		return nil

@@ -57,7 +57,7 @@ func tableRows(ctx context.Context, on handle, t rows.Table) iter.Seq2[rows.Row,
 				return
 			}
 			if err := t.Normalize(row); err != nil {
-				yield(nil, asCorrupt(err))
+				yield(nil, wrapCorrupt(err))
 				return
 			}
 			if !yield(row, nil) {

@@ -51,21 +51,21 @@ func openWALIndex(path string) *walIndex {
 }
 
 // close removes the mapping; it closes no descriptor.
-func (x *walIndex) close() error {
-	if x == nil {
+func (w *walIndex) close() error {
+	if w == nil {
 		return nil
 	}
-	return syscall.Munmap(x.mapped)
+	return syscall.Munmap(w.mapped)
 }
 
 // read returns the stamp of the newest commit; ok is false if it is being written. Writers write the second copy
 // first, so that readers begin with the first.
-func (x *walIndex) read() (s stamp, ok bool) {
+func (w *walIndex) read() (s stamp, ok bool) {
 	for i := range s.words {
-		s.words[i] = atomic.LoadUint32(&x.head[0][i])
+		s.words[i] = atomic.LoadUint32(&w.head[0][i])
 	}
 	for i, word := range s.words {
-		if atomic.LoadUint32(&x.head[1][i]) != word {
+		if atomic.LoadUint32(&w.head[1][i]) != word {
 			return stamp{}, false
 		}
 	}
@@ -77,10 +77,10 @@ func (x *walIndex) read() (s stamp, ok bool) {
 	}
 	// If a process is killed while it writes the index of an empty log, SQLite recreates the index empty. It may then
 	// look as it did before commits that are already in the database.
-	info, err := os.Stat(x.path)
+	info, err := os.Stat(w.path)
 	if err != nil {
 		return stamp{}, false
 	}
-	s.folded = info.ModTime().UnixNano()
+	s.checkpointedAt = info.ModTime().UnixNano()
 	return s, true
 }

@@ -24,7 +24,7 @@ type statements struct {
 	begin, commit, rollback                     *sql.Stmt
 	probe                                       *sql.Stmt
 	keyTaken                                    *sql.Stmt
-	addInstance, keepInstance                   *sql.Stmt
+	addInstance, updateInstance                 *sql.Stmt
 	moveInstance, endInstance                   *sql.Stmt
 	setCalls, subjectTaken                      *sql.Stmt
 	addContext, setContext                      *sql.Stmt
@@ -54,13 +54,13 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.addInstance: `INSERT INTO instances (id, workflow, version, definition_hash, owner, created_at,
 			updated_at, seq, revision, state, status, head, facts, subject)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-		&s.subjectTaken: `SELECT 1 FROM instances WHERE workflow = ? AND subject = ?`,
-		&s.setCalls:     `UPDATE instances SET calls = ?, subject = ? WHERE id = ?`,
-		&s.keepInstance: moveInstance(``),
-		&s.moveInstance: moveInstance(`state = ?, `),
-		&s.endInstance:  moveInstance(`state = ?, status = ?, `),
-		&s.addContext:   `INSERT INTO contexts (n, context) SELECT n, ? FROM instances WHERE id = ?`,
-		&s.setContext:   `UPDATE contexts SET context = ? WHERE n = (SELECT n FROM instances WHERE id = ?)`,
+		&s.subjectTaken:   `SELECT 1 FROM instances WHERE workflow = ? AND subject = ?`,
+		&s.setCalls:       `UPDATE instances SET calls = ?, subject = ? WHERE id = ?`,
+		&s.updateInstance: moveInstance(``),
+		&s.moveInstance:   moveInstance(`state = ?, `),
+		&s.endInstance:    moveInstance(`state = ?, status = ?, `),
+		&s.addContext:     `INSERT INTO contexts (n, context) SELECT n, ? FROM instances WHERE id = ?`,
+		&s.setContext:     `UPDATE contexts SET context = ? WHERE n = (SELECT n FROM instances WHERE id = ?)`,
 		&s.addEvent: `INSERT INTO events (n, seq, revision, kind, at, key_scope, prev_hash, hash, body)
 			SELECT n, ?, ?, ?, ?, ?, ?, ?, ? FROM instances WHERE id = ?`,
 		&s.addSnapshot: `INSERT OR REPLACE INTO snapshots (n, revision, instance, context)
@@ -72,7 +72,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
 			WHERE ?2 = 1 + (SELECT coalesce(max(revision), 0) FROM judge_configs WHERE workflow = ?1) AND ` + nextPlace,
 		&s.addRefusal:     `INSERT INTO refusals (guard, identity, instance, principal, workflow, action, at, opinion) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ` + strconv.Itoa(prunedAtOnce) + `)`, // SQLite compiles LIMIT ? anew for each value
+		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ` + strconv.Itoa(maxPruned) + `)`, // SQLite compiles LIMIT ? anew for each value
 		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
 		&s.forgetBound:    `DELETE FROM refusals WHERE guard = '' AND identity = ? AND opinion IS NOT NULL`,
 		// An opinion that other principals received on the same case would answer it again.
@@ -159,7 +159,7 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.inside.Done()
+	defer s.activeCalls.Done()
 	if s.writer == nil {
 		return fmt.Errorf("%s: %w (it was opened read-only)", what, ErrReadOnly)
 	}
@@ -177,7 +177,7 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 	if err != nil {
 		return err
 	}
-	refused := fmt.Errorf("%w: %s at place %d is not the next", store.ErrConflict, r, r.Seal().Place)
+	refused := fmt.Errorf("%w: %s at place %d is not the next", store.ErrConflict, r, r.Seal().Position)
 	if d := r.Definition; d != nil {
 		values := append([]any{d.Name, d.Version, d.Hash, rows.OrEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano()}, seal...)
 		return s.write(ctx, len(d.Document), "add a definition", func(st *statements) error {
@@ -205,7 +205,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 			if err := st.checkLease(c.Lease); err != nil {
 				return err
 			}
-			return st.learn(c.Lesson)
+			return st.addLesson(c.Lesson)
 		})
 	}
 	p, err := prepareCommit(c)
@@ -215,7 +215,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	if err := s.write(ctx, p.Size, "commit", p.apply); err != nil {
 		return err
 	}
-	s.indexer.tell(len(c.Events))
+	s.indexer.notify(len(c.Events))
 	return nil
 }
 
@@ -238,7 +238,7 @@ func prepareCommit(c store.Commit) (*pending, error) {
 // apply makes all checks before it writes, so that a refusal leaves no changes.
 func (p *pending) apply(st *statements) error {
 	for _, key := range p.Keys {
-		if err := refuseFound(store.ErrKeyTaken, st.keyTaken, key); err != nil {
+		if err := failIfFound(store.ErrKeyTaken, st.keyTaken, key); err != nil {
 			return err
 		}
 	}
@@ -246,7 +246,7 @@ func (p *pending) apply(st *statements) error {
 		return err
 	}
 	if p.Floor != nil && p.Unanchored {
-		if err := refuseFound(fmt.Errorf("%w: there is an anchor", store.ErrConflict), st.anyAnchor); err != nil {
+		if err := failIfFound(fmt.Errorf("%w: there is an anchor", store.ErrConflict), st.anyAnchor); err != nil {
 			return err
 		}
 	}
@@ -259,11 +259,11 @@ func (p *pending) apply(st *statements) error {
 		}
 	}
 	for _, r := range p.ReviewRows {
-		if err := st.exec(st.putReview, r.ID, r.Place, r.Status, r.Instance, r.Workflow, r.Principal, r.Body, bytesOrNull(r.Data)); err != nil {
+		if err := st.exec(st.putReview, r.ID, r.SortKey, r.Status, r.Instance, r.Workflow, r.Principal, r.Body, bytesOrNull(r.Data)); err != nil {
 			return err
 		}
 	}
-	if err := st.learn(p.Lesson); err != nil {
+	if err := st.addLesson(p.Lesson); err != nil {
 		return err
 	}
 	if p.Snapshot != nil {
@@ -284,8 +284,8 @@ func (p *pending) apply(st *statements) error {
 	return st.exec(st.addSnapshot, p.Floor.Revision, p.FloorSnapshot, rows.OrEmpty(p.Floor.Context), p.Floor.ID)
 }
 
-// refuseFound returns refused if a statement finds a row.
-func refuseFound(refused error, stmt *sql.Stmt, args ...any) error {
+// failIfFound returns refused if a statement finds a row.
+func failIfFound(refused error, stmt *sql.Stmt, args ...any) error {
 	var one int
 	switch err := stmt.QueryRowContext(context.Background(), args...).Scan(&one); {
 	case errors.Is(err, sql.ErrNoRows):
@@ -298,10 +298,10 @@ func refuseFound(refused error, stmt *sql.Stmt, args ...any) error {
 
 func (p *pending) applyInstance(st *statements) error {
 	i := &p.Next
-	moved := p.Moved()
+	moved := p.ConflictError()
 	if p.Expect == 0 {
 		if i.Subject != "" {
-			if err := refuseFound(store.ErrSubjectTaken, st.subjectTaken, i.Workflow, i.Subject); err != nil {
+			if err := failIfFound(store.ErrSubjectTaken, st.subjectTaken, i.Workflow, i.Subject); err != nil {
 				return err
 			}
 		}
@@ -311,7 +311,7 @@ func (p *pending) applyInstance(st *statements) error {
 		}
 		return st.exec(st.addContext, rows.OrEmpty(p.Next.Context), i.ID)
 	}
-	move, values := st.keepInstance, []any{i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision}
+	move, values := st.updateInstance, []any{i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision}
 	switch state, status := p.Changes(); {
 	case status:
 		move, values = st.endInstance, append(values, i.State, string(i.Status))

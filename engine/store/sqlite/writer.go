@@ -26,8 +26,8 @@ const (
 // How a writer waits for another process's lock. The waits are short because the other process holds the lock for one
 // fsync at a time and takes it again immediately.
 const (
-	shortestWait = 100 * time.Microsecond
-	longestWait  = 4 * time.Millisecond
+	minLockWait = 100 * time.Microsecond
+	maxLockWait = 4 * time.Millisecond
 	// closingWait limits the wait for the lock once the store is being closed.
 	closingWait = 500 * time.Millisecond
 )
@@ -44,50 +44,50 @@ type request struct {
 
 const (
 	waiting int32 = iota
-	taken
+	claimed
 	abandoned
 )
 
-// take claims the request for a transaction; its caller can no longer cancel.
-func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
+// claim claims the request for a transaction; its caller can no longer cancel.
+func (r *request) claim() bool { return r.state.CompareAndSwap(waiting, claimed) }
 
 // writer makes all writes of a process, on one connection. Its goroutine makes the queued ones. If no one else is
 // writing, a caller may write directly instead of waiting for the goroutine.
 type writer struct {
-	db       *sql.DB
-	busy     time.Duration
-	queue    chan *request
-	chores   chan struct{} // capacity 1: upkeep is due
-	stopped  chan struct{} // closed when the goroutine has ended
-	hurrying chan struct{} // closed when the store is being closed
-	once     sync.Once
-	path     string
-	files    files
-	log      *slog.Logger
-	ending   chan struct{} // closed to end watch
-	watched  chan struct{} // closed when watch has ended
-	batches  atomic.Uint64 // committed transactions
-	writes   atomic.Uint64 // writes in them
-	lonely   atomic.Int32  // consecutive transactions with a single write
+	db           *sql.DB
+	busy         time.Duration
+	queue        chan *request
+	upkeepDue    chan struct{} // capacity 1: upkeep is due
+	stopped      chan struct{} // closed when the goroutine has ended
+	urgent       chan struct{} // closed when the store is being closed
+	once         sync.Once
+	path         string
+	files        files
+	log          *slog.Logger
+	ending       chan struct{} // closed to end watch
+	watchEnded   chan struct{} // closed when watch has ended
+	batches      atomic.Uint64 // committed transactions
+	writes       atomic.Uint64 // writes in them
+	singleWrites atomic.Int32  // consecutive transactions with a single write
 
-	turn         sync.Mutex // held to write; it guards the fields below
-	conn         *sql.Conn
-	stmts        statements
-	heads        *heads        // receives the changes of each transaction
-	batch        []*request    // of the open transaction; reused
-	checkpointer *checkpointer // nil if commits checkpoint
-	folded       int           // pages written when the checkpointer was last woken
-	growAt       int           // pages written when the log file may need to grow
-	asked        int           // requests queued at the last attempt to begin
-	long         longLogs
-	readers      gate // blocks new reads of this process
-	saved        bool // the log has lost its name, and all of it is in the database
+	mu              sync.Mutex // held to write; it guards the fields below
+	conn            *sql.Conn
+	stmts           statements
+	heads           *heads        // receives the changes of each transaction
+	batch           []*request    // of the open transaction; reused
+	checkpointer    *checkpointer // nil if commits checkpoint
+	checkpointWoken int           // pages written when the checkpointer was last woken
+	growAt          int           // pages written when the log file may need to grow
+	lastQueued      int           // requests queued at the last attempt to begin
+	restart         restartState
+	readers         gate // blocks new reads of this process
+	isLogSaved      bool // the log has lost its name, and all of it is in the database
 }
 
-// lonelyEnough is the number of consecutive single-write transactions after which callers write directly. With two
+// directWriteAfter is the number of consecutive single-write transactions after which callers write directly. With two
 // writers such runs are rare, and waiting forms batches. A single writer is spared two goroutine switches (decision
 // 0028).
-const lonelyEnough = 8
+const directWriteAfter = 8
 
 func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	db, err := sql.Open(driverName, writerDSN(cfg))
@@ -96,8 +96,8 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	}
 	db.SetMaxOpenConns(1)
 	w := &writer{
-		db: db, path: cfg.Path, log: cfg.Logger, busy: cfg.BusyTimeout, ending: make(chan struct{}), watched: make(chan struct{}), queue: make(chan *request, 4*maxBatch), chores: make(chan struct{}, 1),
-		growAt: math.MaxInt, stopped: make(chan struct{}), hurrying: make(chan struct{}),
+		db: db, path: cfg.Path, log: cfg.Logger, busy: cfg.BusyTimeout, ending: make(chan struct{}), watchEnded: make(chan struct{}), queue: make(chan *request, 4*maxBatch), upkeepDue: make(chan struct{}, 1),
+		growAt: math.MaxInt, stopped: make(chan struct{}), urgent: make(chan struct{}),
 	}
 	err = retryWhileBusy(ctx, w.busy, func() (err error) {
 		if w.conn == nil {
@@ -147,7 +147,7 @@ func (w *writer) stop() error {
 	close(w.queue)
 	<-w.stopped
 	close(w.ending)
-	<-w.watched
+	<-w.watchEnded
 	w.saveLog()
 	var err error
 	if w.checkpointer != nil {
@@ -188,10 +188,10 @@ func (w *writer) submit(ctx context.Context, size int, apply func(*statements) e
 // writeDirectly writes on the caller's goroutine if no one else has written for a while, and reports whether it did.
 // If anything prevents that, the write goes to the queue, which retries.
 func (w *writer) writeDirectly(r *request) bool {
-	if w.lonely.Load() < lonelyEnough || len(w.queue) > 0 || !w.turn.TryLock() {
+	if w.singleWrites.Load() < directWriteAfter || len(w.queue) > 0 || !w.mu.TryLock() {
 		return false
 	}
-	defer w.turn.Unlock()
+	defer w.mu.Unlock()
 	if w.tryBegin() != nil {
 		return false
 	}
@@ -200,13 +200,13 @@ func (w *writer) writeDirectly(r *request) bool {
 		return true
 	}
 	written := w.pagesWritten()
-	if w.checkpointer.cut.Load() || w.checkpointer.rest.Load() || w.long.isDue(written) || written >= w.growAt {
+	if w.checkpointer.mustTruncate.Load() || w.checkpointer.mustCheckpoint.Load() || w.restart.isDue(written) || written >= w.growAt {
 		select {
-		case w.chores <- struct{}{}: // the caller does not wait for it
+		case w.upkeepDue <- struct{}{}: // the caller does not wait for it
 		default:
 		}
 	}
-	w.wakeFolder(written)
+	w.wakeCheckpointer(written)
 	return true
 }
 
@@ -231,29 +231,29 @@ func (w *writer) run() {
 			if !ok {
 				return
 			}
-			w.turn.Lock()
+			w.mu.Lock()
 			w.transact(first)
-			w.upkeep()
-			w.turn.Unlock()
-		case <-w.chores:
-			w.turn.Lock()
-			w.upkeep()
-			w.turn.Unlock()
+			w.maintainLog()
+			w.mu.Unlock()
+		case <-w.upkeepDue:
+			w.mu.Lock()
+			w.maintainLog()
+			w.mu.Unlock()
 		}
 	}
 }
 
-// upkeep maintains the log between two transactions, after all callers have their results. Its failures affect no
+// maintainLog maintains the log between two transactions, after all callers have their results. Its failures affect no
 // acknowledged write.
-func (w *writer) upkeep() {
+func (w *writer) maintainLog() {
 	if w.checkpointer == nil {
 		return
 	}
 	written := w.pagesWritten()
-	cut, rest := w.checkpointer.cut.CompareAndSwap(true, false), w.checkpointer.rest.CompareAndSwap(true, false)
-	if cut || rest || w.long.isDue(written) {
+	cut, rest := w.checkpointer.mustTruncate.CompareAndSwap(true, false), w.checkpointer.mustCheckpoint.CompareAndSwap(true, false)
+	if cut || rest || w.restart.isDue(written) {
 		pages, folded, err := runCheckpoint(w.conn, "PASSIVE")
-		cut = cut || err == nil && w.checkpointer.isHuge(pages, folded) // the file would keep its length
+		cut = cut || err == nil && w.checkpointer.mustShrink(pages, folded) // the file would keep its length
 		if cut {
 			pages, _, err = runCheckpoint(w.conn, "TRUNCATE")
 		}
@@ -264,13 +264,13 @@ func (w *writer) upkeep() {
 	if written >= w.growAt {
 		w.growLog(written)
 	}
-	w.wakeFolder(written)
+	w.wakeCheckpointer(written)
 }
 
-// wakeFolder wakes the checkpointer once enough pages were written.
-func (w *writer) wakeFolder(written int) {
-	if written-w.folded >= w.checkpointer.every {
-		w.folded = written
+// wakeCheckpointer wakes the checkpointer once enough pages were written.
+func (w *writer) wakeCheckpointer(written int) {
+	if written-w.checkpointWoken >= w.checkpointer.interval {
+		w.checkpointWoken = written
 		w.checkpointer.wake()
 	}
 }
@@ -289,7 +289,7 @@ func (w *writer) commit(first *request) {
 	w.batch = w.batch[:0]
 	size, written := 0, 0
 	for r := first; r != nil; r = w.next(len(w.batch), size) {
-		if !r.take() {
+		if !r.claim() {
 			continue
 		}
 		w.batch = append(w.batch, r)
@@ -318,9 +318,9 @@ func (w *writer) commit(first *request) {
 
 func (w *writer) recordBatch(writes int) {
 	if writes > 1 {
-		w.lonely.Store(0)
-	} else if w.lonely.Load() < lonelyEnough {
-		w.lonely.Add(1)
+		w.singleWrites.Store(0)
+	} else if w.singleWrites.Load() < directWriteAfter {
+		w.singleWrites.Add(1)
 	}
 }
 
@@ -372,7 +372,7 @@ func isRefusal(err error) bool {
 // begin takes the write lock of the file, waiting for other processes.
 func (w *writer) begin() error {
 	start := time.Now()
-	hurry, wait, patience := w.hurrying, shortestWait, w.busy
+	hurry, wait, patience := w.urgent, minLockWait, w.busy
 	for {
 		err := w.tryBegin()
 		if !isBusy(err) {
@@ -384,7 +384,7 @@ func (w *writer) begin() error {
 		timer := time.NewTimer(wait + rand.N(wait)) //nolint:gosec // jitter
 		select {
 		case <-timer.C:
-			wait = min(2*wait, longestWait)
+			wait = min(2*wait, maxLockWait)
 		case <-hurry:
 			timer.Stop()
 			patience, hurry = min(patience, time.Since(start)+closingWait), nil
@@ -394,7 +394,7 @@ func (w *writer) begin() error {
 
 // tryBegin takes the write lock of the file, or returns the reason why it cannot.
 func (w *writer) tryBegin() error {
-	w.asked = len(w.queue)
+	w.lastQueued = len(w.queue)
 	if err := w.files.checkPresent(); err != nil {
 		w.saveLog()
 		return err
@@ -425,8 +425,8 @@ func (w *writer) rollback() { _ = w.stmts.exec(w.stmts.rollback) }
 // failQueued returns err to the requests that were queued when begin last tried. Later requests do not fail: the
 // obstacle may be gone by then, perhaps removed by the first caller to get the error.
 func (w *writer) failQueued(first *request, err error) {
-	for r, left := first, w.asked; r != nil; left-- {
-		if r.take() {
+	for r, left := first, w.lastQueued; r != nil; left-- {
+		if r.claim() {
 			r.done <- err
 		}
 		if left == 0 {

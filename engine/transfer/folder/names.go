@@ -22,15 +22,15 @@ import (
 // valid on every file system.
 const maxStem = 110
 
-// device matches a name that Windows reserves for a device, regardless of any extension.
-var device = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`) })
+// deviceName matches a name that Windows reserves for a device, regardless of any extension.
+var deviceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`) })
 
 // fileStem returns the beginning of the file name for a name.
 func fileStem(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
 		switch c := name[i]; {
-		case i == 0 && (c == '-' || c == '.' || device().MatchString(name)):
+		case i == 0 && (c == '-' || c == '.' || deviceName().MatchString(name)):
 			fmt.Fprintf(&b, "!%02x", c)
 		case c >= 'A' && c <= 'Z':
 			b.WriteByte('!')

@@ -249,9 +249,9 @@ func ParseLog(name string, content []byte) (lines []transfer.Line, torn bool, er
 	return lines, false, nil
 }
 
-// claims is the content of the member "gavel" in an export. If it is malformed, the readable parts
+// exportMeta is the content of the member "gavel" in an export. If it is malformed, the readable parts
 // are used.
-type claims struct {
+type exportMeta struct {
 	Kind           record.Kind
 	Status         record.Status
 	Seq            int64
@@ -277,7 +277,7 @@ func ParseLine(raw []byte) (transfer.Line, error) {
 		To:     o.takeText("to", "toState"),
 		Data:   o.takeObject("data", "payload"), Context: o.takeObject("context"),
 	}
-	about := o.readClaims()
+	about := o.readExportMeta()
 	line.Seq, line.Cancelled = about.Seq, about.Status == record.Cancelled
 	line.Kind = cmp.Or(about.Import.Kind, about.Kind)
 	if c := cmp.Or(about.Import.Call, about.Call); c != nil {
@@ -295,7 +295,7 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 	if err != nil {
 		return in, err
 	}
-	about := o.readClaims()
+	about := o.readExportMeta()
 	in.DefinitionHash, in.Cancelled = about.DefinitionHash, about.Status == record.Cancelled
 	in.Hash = hashOf(content)
 	in.ID = o.takeText("id")
@@ -318,7 +318,7 @@ func parseCheckpoint(file string, content []byte) (transfer.Checkpoint, string, 
 		return transfer.Checkpoint{}, "", err
 	}
 	cp := transfer.Checkpoint{
-		File: file, Hash: hashOf(content), Seq: o.readClaims().Seq,
+		File: file, Hash: hashOf(content), Seq: o.readExportMeta().Seq,
 		ID: o.takeText("checkpointId"), State: o.takeText("state"), Description: o.takeText("description"),
 		Context: o.takeObject("context"), Time: o.takeTime("timestamp"), Metadata: o.takeObject("metadata"),
 	}
@@ -398,7 +398,7 @@ func (o *object) takeTime(names ...string) time.Time {
 	return at.UTC()
 }
 
-func (o *object) readClaims() (about claims) {
+func (o *object) readExportMeta() (about exportMeta) {
 	_ = json.Unmarshal(o.members["gavel"], &about)
 	return about
 }

@@ -35,7 +35,7 @@ type Written struct {
 // checkpoints, its log and its present state.
 func Write(to Target, x transfer.Exported) (Written, error) {
 	var out Written
-	w := &writer{to: to, taken: map[string]bool{}}
+	w := &writer{to: to, usedNames: map[string]bool{}}
 	for _, d := range x.Definitions {
 		name := fileStem(d.Name)
 		if !d.Newest {
@@ -78,23 +78,23 @@ func versionOf(file string) (string, int) {
 }
 
 type writer struct {
-	to    Target
-	taken map[string]bool
-	err   error // the first error; nothing is written after it
+	to        Target
+	usedNames map[string]bool
+	err       error // the first error; nothing is written after it
 }
 
 // freeName returns the first name that is not taken, or else the last one.
 func (w *writer) freeName(file string, names []string) string {
 	for _, name := range names {
-		if !w.taken[fmt.Sprintf(file, name)] {
+		if !w.usedNames[fmt.Sprintf(file, name)] {
 			return name
 		}
 	}
 	return names[len(names)-1]
 }
 
-// goodName matches valid file names, whatever ids and names they are made from.
-var goodName = sync.OnceValue(func() *regexp.Regexp {
+// validName matches valid file names, whatever ids and names they are made from.
+var validName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^((definitions|checkpoints)/)?[a-z0-9_!][a-z0-9._@!-]*$`)
 })
 
@@ -102,14 +102,14 @@ func (w *writer) putFile(name string, documents ...json.RawMessage) {
 	switch {
 	case w.err != nil:
 		return
-	case !goodName().MatchString(name) || !fs.ValidPath(name):
+	case !validName().MatchString(name) || !fs.ValidPath(name):
 		w.err = fmt.Errorf("%q is not a valid file name; it was not written", name)
 		return
-	case w.taken[name]:
+	case w.usedNames[name]:
 		w.err = fmt.Errorf("two parts of the export have the same file name %s", name)
 		return
 	}
-	w.taken[name] = true
+	w.usedNames[name] = true
 	var content bytes.Buffer
 	for _, doc := range documents {
 		content.Write(doc)
@@ -123,9 +123,9 @@ func (w *writer) putFile(name string, documents ...json.RawMessage) {
 // marker is the file that identifies an export.
 const marker = ".gavel-export"
 
-// marked is the content of the marker. Exports of form 1 used other file names, so that exporting over
+// markerText is the content of the marker. Exports of form 1 used other file names, so that exporting over
 // one would leave older files of the same definitions.
-const marked = "gavel export, form 2\n"
+const markerText = "gavel export, form 2\n"
 
 // ErrForeign is the error for a target with files that no export wrote.
 var ErrForeign = errors.New("the folder is neither empty nor an earlier export of this form")
@@ -149,12 +149,12 @@ func OpenDir(dir string) (*Dir, error) {
 	d := &Dir{root: root, dirs: map[string]bool{".": true}}
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err == nil && len(entries) > 0 {
-		if form, merr := root.ReadFile(marker); merr != nil || string(form) != marked {
+		if form, merr := root.ReadFile(marker); merr != nil || string(form) != markerText {
 			err = ErrForeign
 		}
 	}
 	if err == nil {
-		err = d.Put(marker, []byte(marked))
+		err = d.Put(marker, []byte(markerText))
 	}
 	if err != nil {
 		return nil, errors.Join(err, root.Close())

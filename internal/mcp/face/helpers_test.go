@@ -31,8 +31,8 @@ func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 // newEngine returns the real engine in memory, with a deterministic clock and ids.
 func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
-	options = append([]func(*engine.Config){enginetest.Repeatable(time.Second), func(cfg *engine.Config) { cfg.FeedPoll = time.Millisecond }}, options...)
-	return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, options...)
+	options = append([]func(*engine.Config){enginetest.Deterministic(time.Second), func(cfg *engine.Config) { cfg.FeedPoll = time.Millisecond }}, options...)
+	return enginetest.New(t, judge.Config{Clock: enginetest.FixedTime}, options...)
 }
 
 // session is a server on pipes that the test drives with raw lines, like a client.

@@ -159,7 +159,7 @@ func (w *watch) follow(ctx context.Context) {
 	feed := w.resources.Feed()
 	at := int64(-1)
 	following := feed.Follow(at)
-	defer following.Leave()
+	defer following.Unfollow()
 	for w.count() > 0 {
 		changed := following.Changed()
 		// A failing feed skips nothing, and wakes its followers once it works again.
@@ -173,7 +173,7 @@ func (w *watch) follow(ctx context.Context) {
 			}
 		}
 		at = next
-		following.Sent(at)
+		following.MarkSent(at)
 		select {
 		case <-ctx.Done():
 			return

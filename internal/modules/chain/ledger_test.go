@@ -115,7 +115,7 @@ func (l refusingLedger) RecordStep(ctx context.Context, req engine.StepRecord) e
 // explains what to do.
 func TestRecordRefused(t *testing.T) {
 	t.Parallel()
-	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	e := enginetest.New(t, judge.Config{Clock: enginetest.FixedTime})
 	runs, err := chain.Open(t.Context(), chain.Config{
 		Path: filepath.Join(t.TempDir(), "chains.db"), Ledger: refusingLedger{chain.NewLedger(e)},
 		Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{Value: "done"} }),
@@ -172,7 +172,7 @@ func (l brokenLedger) RecordStep(ctx context.Context, req engine.StepRecord) err
 func TestNotesFollowTheRecord(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "chains.db")
-	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	e := enginetest.New(t, judge.Config{Clock: enginetest.FixedTime})
 	runs, err := chain.Open(t.Context(), chain.Config{Path: path, Ledger: chain.NewLedger(e), Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{} })})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // TestLostRun: a run that became unreadable fails in the store as well, instead of waiting there forever.
 func TestLostRun(t *testing.T) {
 	t.Parallel()
-	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.FixedTime})
 	d, err := chain.Parse("chain.yaml", []byte(waitingChain))
 	if err != nil {
 		t.Fatal(err)

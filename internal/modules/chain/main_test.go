@@ -27,6 +27,6 @@ func TestMain(m *testing.M) {
 		runReplica(folder, os.Getenv("CHAIN_TEST_URL"), os.Getenv("CHAIN_TEST_NAME"))
 		return
 	}
-	chain.NewTestEngine = func(t testing.TB) *engine.Engine { return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}) }
+	chain.NewTestEngine = func(t testing.TB) *engine.Engine { return enginetest.New(t, judge.Config{Clock: enginetest.FixedTime}) }
 	os.Exit(enginetest.Main(m, pgtest.StopShared))
 }

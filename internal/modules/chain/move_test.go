@@ -32,7 +32,7 @@ var (
 
 func newWorkflows(t *testing.T) *engine.Engine {
 	t.Helper()
-	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, func(c *engine.Config) { c.ReviewPath = true })
+	e := enginetest.New(t, judge.Config{Clock: enginetest.FixedTime}, func(c *engine.Config) { c.ReviewPath = true })
 	if _, err := e.Define(t.Context(), olga, engine.DefineRequest{Document: []byte(reviewed)}); err != nil {
 		t.Fatal(err)
 	}

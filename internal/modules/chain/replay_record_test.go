@@ -63,7 +63,7 @@ func openReplay(t *testing.T, path string, l *countingLedger) *chain.Runs {
 // written, and existing ones are not sent again.
 func TestReplayRecords(t *testing.T) {
 	t.Parallel()
-	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.FixedTime})
 	d, err := chain.Parse("chain.yaml", []byte("name: c\nsteps:\n- {id: l, type: loop, max_iterations: 30, steps: [{id: a, type: tool, server: s, action: a}]}\n- {id: z, type: tool, server: s, action: z}\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestReplayRecords(t *testing.T) {
 // something else, which may take days.
 func TestReplayRecordsBeforeItWaits(t *testing.T) {
 	t.Parallel()
-	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.FixedTime})
 	d, err := chain.Parse("chain.yaml", []byte("name: c\nsteps:\n- {id: p, type: parallel, tasks: [{id: a, type: tool, server: s, action: a}, {id: w, type: wait, signal: go}]}\n"))
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func (f effects) Do(_ context.Context, c chain.Command) chain.Outcome { return f
 // openRecorded opens runs with a record, and a service for some chains.
 func openRecorded(t *testing.T, do effects, docs ...string) (*chain.Runs, *chain.Service, *engine.Engine) {
 	t.Helper()
-	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	e := enginetest.New(t, judge.Config{Clock: enginetest.FixedTime})
 	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: do, Ledger: chain.NewLedger(e)})
 	if err != nil {
 		t.Fatal(err)

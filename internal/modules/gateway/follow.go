@@ -32,7 +32,7 @@ func (g *gateway) follow() {
 	g.following = func() {
 		cancel()
 		<-ended
-		feed.Leave()
+		feed.Unfollow()
 	}
 	go func() {
 		defer close(ended)

@@ -17,6 +17,7 @@ func init() {
 	module.Register(module.Module{
 		Name: "measure",
 		Commands: []module.Command{
+			{Parent: "eval", Name: "tune", Help: "Find the minConfidence that keeps a target risk.", New: func() any { return &tuneCommand{} }},
 			{Parent: "eval", Name: "label", Help: "Label cases, one at a time.", New: func() any { return &labelCommand{} }},
 			{Parent: "eval", Name: "agree", Help: "Measure how far two people agree, and merge their labels.", New: func() any { return &agreeCommand{} }},
 			{Parent: "eval", Name: "import", Help: "Convert tables and promptfoo tests to golden cases."},

@@ -79,7 +79,7 @@ func (m *member) refusal() error {
 	case m.hasOther:
 		return store.ErrSubjectTaken
 	}
-	return m.Moved()
+	return m.ConflictError()
 }
 
 // isWritten reports whether the commit is in the store, after a connection was lost during it. A lesson alone cannot
@@ -158,7 +158,7 @@ func (m *member) statement() (string, []any) {
 			continue // a statement may write a row only once
 		}
 		b.with("review"+strconv.Itoa(i), `INSERT INTO gavel.reviews (id, place, status, instance, workflow, principal, body, data) SELECT `+
-			b.values(r.ID, r.Place, r.Status, r.Instance, r.Workflow, []byte(r.Principal), r.Body, bytesOrNull(r.Data))+` FROM moved
+			b.values(r.ID, r.SortKey, r.Status, r.Instance, r.Workflow, []byte(r.Principal), r.Body, bytesOrNull(r.Data))+` FROM moved
 			ON CONFLICT (id) DO UPDATE SET place = excluded.place, status = excluded.status, instance = excluded.instance,
 				workflow = excluded.workflow, principal = excluded.principal, body = excluded.body, data = excluded.data`)
 	}

@@ -34,7 +34,7 @@ func (s *Store) Count(ctx context.Context, all ...store.Addition) (counts []stor
 		var batch pgx.Batch
 		batch.Queue(s.sql(pruneCounters))
 		for i, a := range all {
-			batch.Queue(s.sql(addCounter), []byte(a.Name), a.Add, a.Most, int64(a.Lasts)).QueryRow(func(r pgx.Row) error {
+			batch.Queue(s.sql(addCounter), []byte(a.Name), a.Add, a.Max, int64(a.Lifetime)).QueryRow(func(r pgx.Row) error {
 				err := r.Scan(&counts[i].N, &counts[i].Left)
 				if counts[i].Full = errors.Is(err, pgx.ErrNoRows); counts[i].Full {
 					return nil

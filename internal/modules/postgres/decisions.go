@@ -203,7 +203,7 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 			return err
 		})
 		return page, err
-	}, func(p store.PlacedEvent) bool { return matches(p.Event, p.Owner) }, q.Looked)
+	}, func(p store.PlacedEvent) bool { return matches(p.Event, p.Owner) }, q.OnScan)
 }
 
 // EventsAfter implements store.Store.

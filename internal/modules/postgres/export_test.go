@@ -92,7 +92,7 @@ func (s *Store) Fill(ctx context.Context, instances [][]store.Commit) error {
 					events = append(events, []any{pos, n, e.Seq, e.Revision, e.Kind, e.At, e.Scope, e.Prev, e.Hash, e.Body, strings.Split(m.terms[i], " ")})
 				}
 				for _, r := range m.ReviewRows {
-					reviews = append(reviews, []any{r.ID, r.Place, r.Status, r.Instance, r.Workflow, []byte(r.Principal), r.Body, r.Data})
+					reviews = append(reviews, []any{r.ID, r.SortKey, r.Status, r.Instance, r.Workflow, []byte(r.Principal), r.Body, r.Data})
 				}
 				if c.Expect != commits[len(commits)-1].Expect {
 					continue

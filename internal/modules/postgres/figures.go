@@ -54,7 +54,7 @@ func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[st
 					return
 				}
 			}
-			if q.Looked != nil && !q.Looked(b.number<<blockBits) {
+			if q.OnScan != nil && !q.OnScan(b.number<<blockBits) {
 				return
 			}
 		}

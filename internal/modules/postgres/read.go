@@ -91,7 +91,7 @@ func scanFiled(r pgx.Row) (record.Event, error) {
 	var scope []byte
 	e, err := scanEvent(r, &revision, &kind, &at, &scope)
 	if err == nil {
-		err = asDamage(rows.CheckFiled(e, revision, kind, at, scope))
+		err = asDamage(rows.CheckColumns(e, revision, kind, at, scope))
 	}
 	if err != nil {
 		return record.Event{}, err
@@ -275,7 +275,7 @@ func reviewsBehind(q store.ReviewQuery) (query string, args []any) {
 	w.addText("status = %", string(q.Status))
 	w.addBytes("principal = %", q.Principal)
 	if q.After != nil {
-		w.conditions = append(w.conditions, "(place, id) > ("+w.values(rows.PlaceOf(q.After.Rank), q.After.ID)+")")
+		w.conditions = append(w.conditions, "(place, id) > ("+w.values(rows.SortKeyOf(q.After.Rank), q.After.ID)+")")
 	}
 	query = `SELECT id, body, data FROM gavel.reviews` + w.String() + ` ORDER BY place, id`
 	if q.Limit != 0 {

@@ -82,7 +82,7 @@ const ruleHead = `SELECT coalesce(r.place, 0), r.seal
 
 func scanRuleHead(r pgx.Row) (head store.RuleHead, err error) {
 	var hash []byte
-	err = r.Scan(&head.Place, &hash)
+	err = r.Scan(&head.Position, &hash)
 	head.Hash = hex.EncodeToString(hash)
 	return head, err //nolint:wrapcheck // read wraps it
 }
@@ -91,10 +91,10 @@ func scanRuleHead(r pgx.Row) (head store.RuleHead, err error) {
 func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, all []store.Rule, err error) {
 	err = s.read(ctx, "the chain of rules", func(ctx context.Context, on handle) (err error) {
 		head, err = scanRuleHead(on.QueryRow(ctx, s.sql(ruleHead)))
-		if err != nil || head.Place <= after {
+		if err != nil || head.Position <= after {
 			return err
 		}
-		from, to := after, head.Place
+		from, to := after, head.Position
 		if after == store.AllRules {
 			from, to = math.MinInt64, math.MaxInt64 // all rules
 		}
@@ -113,7 +113,7 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 		}
 		return err
 	})
-	slices.SortStableFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
+	slices.SortStableFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Position, b.Seal().Position) })
 	return head, all, err
 }
 
@@ -144,7 +144,7 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, ruleLock); err != nil {
 			return err //nolint:wrapcheck // transact wraps it
 		}
-		return execOne(ctx, tx, fmt.Errorf("%w: %s at place %d is not the next", store.ErrConflict, r, r.Seal().Place), s.sql(query), values...)
+		return execOne(ctx, tx, fmt.Errorf("%w: %s at place %d is not the next", store.ErrConflict, r, r.Seal().Position), s.sql(query), values...)
 	})
 }
 

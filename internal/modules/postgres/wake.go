@@ -98,8 +98,8 @@ func (w *waker) notify() error {
 	return err //nolint:wrapcheck // logged
 }
 
-// Wakes implements store.Waker. Behind a proxy the channel never receives a value.
-func (s *Store) Wakes(ctx context.Context) (wake <-chan struct{}, stop func()) {
+// Subscribe implements store.Waker. Behind a proxy the channel never receives a value.
+func (s *Store) Subscribe(ctx context.Context) (wake <-chan struct{}, stop func()) {
 	c, w := make(chan struct{}, 1), s.waker
 	if w == nil || w.listen == nil {
 		return c, func() {}

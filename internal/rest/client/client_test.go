@@ -42,7 +42,7 @@ func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 // newEngine returns the real engine in memory, with a deterministic clock and ids.
 func newEngine(t testing.TB) *engine.Engine {
 	t.Helper()
-	return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, enginetest.Repeatable(time.Second), func(cfg *engine.Config) { cfg.ReviewPath = true })
+	return enginetest.New(t, judge.Config{Clock: enginetest.FixedTime}, enginetest.Deterministic(time.Second), func(cfg *engine.Config) { cfg.ReviewPath = true })
 }
 
 var (

@@ -29,7 +29,6 @@ type EvalCommand struct {
 	Lint      evalLintCmd      `cmd:"" help:"Check golden cases before anything is measured on them."`
 	Run       evalRunCmd       `cmd:"" help:"Measure a judge."`
 	Compare   evalCompareCmd   `cmd:"" help:"Compare two runs."`
-	Tune      evalTuneCmd      `cmd:"" help:"Find the minConfidence that keeps a target risk."`
 	Calibrate evalCalibrateCmd `cmd:"" help:"Calibrate the confidence that a model states."`
 	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
 	kong.Plugins

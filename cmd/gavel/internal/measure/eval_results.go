@@ -155,62 +155,6 @@ func printOr(con *setup.Console, asJSON bool, v any, text func(io.Writer) error)
 	return nil
 }
 
-type evalTuneCmd struct {
-	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
-	Target  string `name:"target-risk" default:"0.05" placeholder:"SHARE" help:"The acceptable share of wrong approvals. Default: 0.05."`
-	Then    string `name:"then" placeholder:"FILE" help:"Results of another model over the same cases. Shows what a cascade that asks the first model first saves and risks."`
-	JSON    bool   `name:"json" help:"Print JSON."`
-}
-
-func (evalTuneCmd) Help() string {
-	return `Finds the lowest minConfidence at which the share of wrong approvals is provably at most the
-target. It is chosen on the split cal and certified on test alone, with a group of cases as one
-draw. Otherwise it prints what the data show, and how many more approvals would certify a target.
-
-Examples:
-
-    gavel eval tune results.json --target-risk 0.05
-    gavel eval tune small.json --then large.json
-
-Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
-}
-
-func (c *evalTuneCmd) Run(_ context.Context, con *setup.Console) error {
-	target, err := module.ParseShare(c.Target)
-	if err != nil {
-		return term.UsageErrorf("", "--target-risk: %w", err)
-	}
-	m, err := module.ReadResults(c.Results)
-	if err != nil {
-		return err
-	}
-	var t eval.Tuning
-	text := func(w io.Writer) error { return eval.TextTuning(w, t, term.Align) }
-	var printed any = &t
-	if c.Then == "" {
-		t, err = eval.Tune(m.Cases, m.Results, target, m.Report.Options)
-	} else {
-		then, wrong := module.ReadResults(c.Then)
-		if wrong != nil {
-			return wrong
-		}
-		var both eval.CascadeTuning
-		both, err = eval.TuneCascade(m.Cases, m.Results, then.Results, target, m.Report.Options)
-		t, printed = both.First, both
-		text = func(w io.Writer) error { return eval.TextCascade(w, both, term.Align) }
-	}
-	if err != nil {
-		return term.UsageErrorf("", "%w", err)
-	}
-	if err := printOr(con, c.JSON, printed, text); err != nil {
-		return err
-	}
-	if t.Status != eval.Certified {
-		return term.ErrBad
-	}
-	return nil
-}
-
 type evalCalibrateCmd struct {
 	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
 	Out     string `name:"out" required:"" placeholder:"FILE" help:"The file of calibrations to write, for --llm-calibration."`

@@ -221,7 +221,7 @@ func checkNotLost(path string) error {
 		return nil // opening it checks more
 	}
 	const hint = "put the database back, or restore a backup: gavel restore FILE"
-	if sqlite.IsLogAlone(path) {
+	if sqlite.IsOnlyLogLeft(path) {
 		return term.UnknownErrorf("put the database back, or replay the log: gavel repair --store "+path+" --out FILE", "cannot read the store %s: %w", path, sqlite.ErrLostFile)
 	}
 	if key := filepath.Join(filepath.Dir(path), gavel.KeyFile); IsFile(key) && filepath.Base(path) == gavel.StoreFile {
@@ -233,7 +233,7 @@ func checkNotLost(path string) error {
 // FindLost returns the store of which only the write-ahead log is left.
 func (f StoreFlag) FindLost() (path string, ok bool) {
 	for _, path := range f.Candidates() {
-		if sqlite.IsLogAlone(path) {
+		if sqlite.IsOnlyLogLeft(path) {
 			return path, true
 		}
 		if IsFile(path) {

@@ -252,7 +252,7 @@ func openLocationForReading(ctx context.Context, con *Console, at StoreLocation)
 // warnOfSeals warns that the displayed data may come from definitions that were changed.
 func (s *System) warnOfSeals(ctx context.Context, log *slog.Logger) {
 	head, _, err := s.Store.Rules(ctx, math.MaxInt64)
-	sealed := err == nil && head.Place > 0
+	sealed := err == nil && head.Position > 0
 	switch missing := s.Location.MissingKey(); {
 	case s.Location.IsDatabase() && s.Location.Key == nil:
 		if sealed {

@@ -110,7 +110,7 @@ func hasEnded(s engine.StatusResult) bool { return s.Complete || s.Status == rec
 func waitForEnd(ctx context.Context, start engine.Position, limit time.Duration, call operation.ExtraCall) engine.StatusResult {
 	feed, caller := call.Engine.Feed(), call.Caller.Principal
 	following := feed.Follow(-1)
-	defer following.Leave()
+	defer following.Unfollow()
 	over := time.After(limit)
 	quiet := time.NewTicker(operation.ReportEvery)
 	defer quiet.Stop()
@@ -125,7 +125,7 @@ func waitForEnd(ctx context.Context, start engine.Position, limit time.Duration,
 		changed := following.Changed()
 		changes, next, known, _ := feed.Changes(caller, at) // a feed that fails wakes its followers once it works again
 		at = next
-		following.Sent(at)
+		following.MarkSent(at)
 		if reports == 0 || !known || slices.ContainsFunc(changes, func(c engine.Change) bool { return c.Instance == start.ID }) {
 			then, err := call.Engine.StatusAt(ctx, caller, start.ID, engine.When{})
 			switch {

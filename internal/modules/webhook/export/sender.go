@@ -156,7 +156,7 @@ func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 	}
 	defer func() { run.end(ctx, sends, cancel, err) }()
 	follower := s.engine.Feed().Follow(-1)
-	defer follower.Leave()
+	defer follower.Unfollow()
 	renew, move := time.NewTicker(renewEvery), time.NewTicker(moveEvery)
 	defer renew.Stop()
 	defer move.Stop()

@@ -1,4 +1,4 @@
-package eval
+package tune
 
 import (
 	"fmt"
@@ -6,24 +6,25 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // A first model that approves half of the cases, calibrated at 0.97, before one that approves exactly the right
 // cases. Worked by hand: 200 cases in each split, in groups of two, half of them to be approved.
 func TestTuneCascade(t *testing.T) {
 	t.Parallel()
-	build := func(wrong int, assurance judge.Assurance) (cases []Case, first, second []Result) {
+	build := func(wrong int, assurance judge.Assurance) (cases []eval.Case, first, second []eval.Result) {
 		cheap, dear := 0.001, 0.01
-		for _, split := range []Split{Cal, Test} {
+		for _, split := range []eval.Split{eval.Cal, eval.Test} {
 			for i := range 200 {
 				id := fmt.Sprintf("%s-%03d", split, i)
 				expect := judge.Approve
 				if i%2 == 1 {
 					expect = judge.Reject
 				}
-				cases = append(cases, Case{ID: id, Group: fmt.Sprintf("%s-%03d", split, i/2), Split: split, Expect: Expect{Outcome: expect}})
-				says := func(approve bool, c float64, a judge.Assurance, cost *float64) Result {
-					r := Result{Case: id, Outcome: judge.Reject, Confidence: c, Assurance: a, Calls: 1, CostUSD: cost}
+				cases = append(cases, eval.Case{ID: id, Group: fmt.Sprintf("%s-%03d", split, i/2), Split: split, Expect: eval.Expect{Outcome: expect}})
+				says := func(approve bool, c float64, a judge.Assurance, cost *float64) eval.Result {
+					r := eval.Result{Case: id, Outcome: judge.Reject, Confidence: c, Assurance: a, Calls: 1, CostUSD: cost}
 					approval := 1 - c
 					if approve {
 						r.Outcome, approval = judge.Approve, c
@@ -31,9 +32,9 @@ func TestTuneCascade(t *testing.T) {
 					r.Approval = &approval
 					return r
 				}
-				fooled := split == Test && i%2 == 1 && i < 2*wrong
+				fooled := split == eval.Test && i%2 == 1 && i < 2*wrong
 				sure := 0.97
-				if split == Test && i%2 == 1 && i > 150 { // it approves some cases wrongly, but with low confidence, so they decide nothing
+				if split == eval.Test && i%2 == 1 && i > 150 { // it approves some cases wrongly, but with low confidence, so they decide nothing
 					fooled, sure = true, 0.6
 				}
 				first = append(first, says(i%2 == 0 || fooled, sure, assurance, &cheap))
@@ -43,7 +44,7 @@ func TestTuneCascade(t *testing.T) {
 		return cases, first, second
 	}
 	cases, first, second := build(0, judge.AssuranceLLMCalibrated)
-	got, err := TuneCascade(cases, first, second, 0.05, Options{})
+	got, err := TuneCascade(cases, first, second, 0.05, eval.Options{})
 	if err != nil || got.First.Status != Certified || *got.First.Threshold != 0.97 {
 		t.Fatalf("%v %+v", err, got.First)
 	}
@@ -53,23 +54,22 @@ func TestTuneCascade(t *testing.T) {
 	near(t, "cascade", *got.CostUSD, 200*0.001+100*0.01, 1e-9)
 	near(t, "alone", *got.AloneUSD, 200*0.01, 1e-9)
 	near(t, "saved", *got.Saved, 0.4, 1e-9)
-	var b strings.Builder
-	if err := TextCascade(&b, got, func(rows [][]string) string { return fmt.Sprint(rows) }); err != nil || !strings.Contains(b.String(), "50.0 %") || !strings.Contains(b.String(), "40.0 %") {
-		t.Errorf("%v\n%s", err, &b)
+	if text := got.Text(func(rows [][]string) string { return fmt.Sprint(rows) }); !strings.Contains(text, "50.0 %") || !strings.Contains(text, "40.0 %") {
+		t.Error(text)
 	}
 
 	cases, first, second = build(20, judge.AssuranceLLMCalibrated)
-	got, err = TuneCascade(cases, first, second, 0.05, Options{})
+	got, err = TuneCascade(cases, first, second, 0.05, eval.Options{})
 	if err != nil || got.First.Status != Infeasible || got.Wrong.K != 20 || got.Together.K != 20 || got.Alone.K != 0 || got.Decided.K != 120 {
 		t.Errorf("%v %+v", err, got)
 	}
 	cases, first, second = build(0, judge.AssuranceLLM)
-	if got, err = TuneCascade(cases, first, second, 0.05, Options{}); err != nil || got.First.Status != NotCertifiable || !strings.Contains(got.First.Says, "--llm-calibration") {
+	if got, err = TuneCascade(cases, first, second, 0.05, eval.Options{}); err != nil || got.First.Status != NotCertifiable || !strings.Contains(got.First.Says, "--llm-calibration") {
 		t.Errorf("%v %+v", err, got)
 	}
 	cases, first, second = build(0, judge.AssuranceLLMCalibrated)
 	second[250].CostUSD = nil
-	if got, err = TuneCascade(cases, first, second, 0.05, Options{}); err != nil || got.AloneUSD != nil || got.Saved != nil {
+	if got, err = TuneCascade(cases, first, second, 0.05, eval.Options{}); err != nil || got.AloneUSD != nil || got.Saved != nil {
 		t.Errorf("%v %+v", err, got)
 	}
 }
