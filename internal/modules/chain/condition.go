@@ -147,8 +147,11 @@ func parseOperand(text string) (template, error) {
 	return literal{decodeJSON(raw.Raw())}, nil
 }
 
-// visit calls f for every reference in the condition; a script has none.
+// visit calls f for every reference in the condition; a script has none. c may be nil.
 func (c *Condition) visit(f func(reference)) {
+	if c == nil {
+		return
+	}
 	for _, t := range []template{c.left, c.right} {
 		if t != nil {
 			t.visit(f)

@@ -109,28 +109,17 @@ func (c entryChecker) listEntered(d *Definition) (out []entering) {
 // findWayBack returns the steps by which a chain leads back to a state that starts it, or nil. sure reports
 // that each of these steps certainly enters its state.
 func (c entryChecker) findWayBack(chain string) (way []string, sure bool) {
-	type place struct {
-		chain string
-		sure  bool
-		way   []string
-	}
-	seen := map[string]bool{}
-	for queue := []place{{chain, true, nil}}; len(queue) > 0; queue = queue[1:] {
-		at := queue[0]
-		d := c.chains[at.chain]
-		if d == nil {
-			continue
+	next := func(at entering) []entering {
+		if d := c.chains[at.chain]; d != nil {
+			return c.listEntered(d)
 		}
-		for _, e := range c.listEntered(d) {
-			next := place{e.chain, at.sure && e.sure, append(slices.Clip(at.way), e.says)}
-			if e.chain == chain {
-				return next.way, next.sure
-			}
-			if !seen[e.chain] {
-				seen[e.chain] = true
-				queue = append(queue, next)
-			}
+		return nil
+	}
+	sure = true
+	for i, e := range findWay(entering{chain: chain}, next, func(e entering) bool { return e.chain == chain }) {
+		if i > 0 {
+			way, sure = append(way, e.says), sure && e.sure
 		}
 	}
-	return nil, false
+	return way, sure
 }
