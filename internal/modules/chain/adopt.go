@@ -79,8 +79,8 @@ func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error
 // takeUp re-enqueues up to adoptPage runs of an executor that has ended, and returns how many. If
 // surprised, the executor died without closing, and the interrupted runs are counted.
 func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprised bool) (int, error) {
-	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
-	defer cancel()
+	c, done := s.within(ctx)
+	defer done()
 	list, err := listRows(c, dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(executor), dbos.WithFilterLimit(adoptPage))
 	if err != nil {
 		return 0, fmt.Errorf("take over runs: %w", err)

@@ -174,7 +174,7 @@ func TestBadAnswers(t *testing.T) {
 			c.Run, c.Principal = "run-bad", operator
 			calls++
 			return door.Do(ctx, c)
-		}), nil)
+		}), &fakeServers{})
 		if err != nil {
 			t.Fatal(err)
 		}

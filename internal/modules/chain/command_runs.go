@@ -156,7 +156,7 @@ func noteOnRun(r RunView, now time.Time) string {
 	case r.Error != nil:
 		return r.Error.Describe()
 	case r.Note != nil && (r.Status == StatusPaused || r.Status == StatusCancelled):
-		return explainNote(r.Note)
+		return r.Note.String()
 	case r.Status == StatusQueued:
 		return "waits for " + itsTurn
 	case len(r.Waiting) > 0:
@@ -169,13 +169,6 @@ func noteOnRun(r RunView, now time.Time) string {
 
 // itsTurn describes what a queued run waits for.
 const itsTurn = "its turn, or for a server that runs its chain"
-
-func explainNote(n *RunNote) string {
-	if n.Why == "" {
-		return "by " + n.By
-	}
-	return fmt.Sprintf("by %s: %s", n.By, n.Why)
-}
 
 // describeQuestion names what a run waits for or does, and for how long.
 func describeQuestion(q RunQuestion, now time.Time) string {

@@ -68,7 +68,7 @@ func printRun(out *term.Terminal, r RunView, now time.Time, again string) {
 		add("ended", fmt.Sprintf("%s, after %s", r.Ended.Format(time.RFC3339), term.ShortDuration(r.Ended.Sub(r.Started))))
 	}
 	if r.Note != nil {
-		add("note", explainNote(r.Note))
+		add("note", r.Note.String())
 	}
 	switch r.Status {
 	case StatusQueued:
@@ -247,7 +247,7 @@ func endWatch(con *module.Console, run RunView, asJSON bool) error {
 	case run.Error != nil:
 		return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(*run.Error))}
 	case run.Note != nil:
-		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s, %s", run.Status, explainNote(run.Note))}
+		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s, %s", run.Status, run.Note)}
 	}
 	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s", run.Status)}
 }

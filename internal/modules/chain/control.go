@@ -35,14 +35,15 @@ type RunNote struct {
 	At     time.Time `json:"at"`
 }
 
-func (n RunNote) explain() string {
+// String says who did it, and why; "" if nobody did anything.
+func (n RunNote) String() string {
 	switch {
 	case n.By == "":
 		return ""
 	case n.Why == "":
-		return " by " + n.By
+		return "by " + n.By
 	default:
-		return fmt.Sprintf(" by %s: %s", n.By, n.Why)
+		return fmt.Sprintf("by %s: %s", n.By, n.Why)
 	}
 }
 
@@ -350,10 +351,8 @@ func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool
 // askEvery is how often the answer to a question about a call is polled.
 const askEvery = 500 * time.Millisecond
 
-// Await implements Waiter: it blocks until the signal or answer arrives.
-func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
-	q, answered := r.ask(&c)
-	defer answered()
+// awaitAnswer blocks until the signal or answer arrives that a command waits for.
+func (r *Runs) awaitAnswer(ctx context.Context, c Command) (o Outcome) {
 	defer func() { o.Key = c.Execution }()
 	rung, forget := r.listen(c.Run)
 	defer forget()
@@ -361,15 +360,15 @@ func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
 		if o, known := r.readSignal(ctx, c.Run+"/"+c.Key); known {
 			return o
 		}
-		every := 10 * longestLook // Await is notified when the value arrives, so this is only a fallback
+		every := 10 * longestLook // it is notified when the value arrives, so this is only a fallback
 		if c.Op == OpAsk {
 			every = askEvery
 			if o, known := r.askOthers(ctx, c); known {
 				return o
 			}
 		}
-		r.noteLook(c.Run, q)
-		if _, err := pause(ctx, rung, every); err != nil || isStopped(ctx) {
+		attemptOf(ctx).noteCheck()
+		if _, err := pause(ctx, rung, every); err != nil || attemptOf(ctx).isStopped() {
 			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "no answer was given"}}
 		}
 	}

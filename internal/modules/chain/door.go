@@ -84,7 +84,7 @@ func (d Door) authorize(ctx context.Context, c *Command) Outcome {
 		select {
 		case <-time.After(longestLook):
 			continue
-		case <-stopOf(ctx):
+		case <-attemptOf(ctx).stop:
 		case <-ctx.Done():
 		}
 		return Outcome{Err: &StepError{Code: CodeTimeout, Message: fmt.Sprintf("the rights of %s could not be read: %v", c.Principal.ID, err)}}
@@ -219,7 +219,9 @@ func (d Door) send(ctx context.Context, c Command, key string) (upstream.Reply, 
 	}
 	req := requests[c.Kind]
 	req.Upstream, req.Name, req.Params = c.Server, c.Name, raw
-	req.Progress = func(json.RawMessage) { renew(ctx) }
+	if renew := attemptOf(ctx).renew; renew != nil {
+		req.Progress = func(json.RawMessage) { renew() }
+	}
 	if d.AsksPeople {
 		req.Capabilities = json.RawMessage(`{"elicitation":{}}`)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -115,14 +114,6 @@ func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) er
 		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner), dbos.WithWorkflowAttributes(attributes), dbos.WithAssumedRole(nameActor(req.ActsFor)))
 		return err
 	}
-	if req.Run != "" {
-		switch known, err := r.Get(ctx, id); {
-		case err == nil:
-			return r.keepQueue(ctx, id, known.place)
-		case !errors.Is(err, ErrUnknownRun):
-			return err
-		}
-	}
 	p, err := r.placeOf(req.Definition)
 	if err != nil {
 		return err
@@ -131,10 +122,7 @@ func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) er
 	if err != nil {
 		return err
 	}
-	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAttributes(attributes), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor))); err != nil {
-		return err
-	}
-	return r.keepQueue(ctx, id, p)
+	return r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAttributes(attributes), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor)))
 }
 
 // nameActor returns the id of the principal that a run acts for, or "" if p is nil.
@@ -234,9 +222,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 		return "", err
 	}
 	var begun recordedRun
-	decoder := json.NewDecoder(strings.NewReader(raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(&begun); err != nil {
+	if err := decodeExact(raw, &begun); err != nil {
 		return "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	d, err := Parse("chain.json", begun.Definition)
@@ -327,7 +313,7 @@ func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 func (r *Runs) begin(x *execution) (end func(), err error) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
 	x.cancelled = make(chan struct{})
-	under := &control{looked: map[*RunQuestion]bool{}, cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
+	under := &control{cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
 	if err := r.readRow(x, under); err != nil {
 		x.stop()
 		return nil, err
@@ -410,7 +396,7 @@ func (x *execution) start(c Command) error {
 	}
 	leave := func() {}
 	if !c.Repeatable {
-		leave = x.session.leave
+		leave = x.session.calls.Done
 	}
 	under := false
 	defer func() {
@@ -470,7 +456,13 @@ func (x *execution) start(c Command) error {
 		if err := x.confirm(ctx); err != nil {
 			return Outcome{}, err
 		}
-		return perform(withStop(ctx, stop), c, x.config.Effects, x.Runs), nil
+		q, ended := x.ask(&c)
+		defer ended()
+		do := x.config.Effects.Do
+		if c.Op == OpWait || c.Op == OpAsk {
+			do = x.awaitAnswer
+		}
+		return perform(withAttempt(ctx, attempt{stop: stop, runs: x.Runs, question: q}), c, do), nil
 	}
 	outcome, err := x.goStep(name, c, do)
 	if err != nil {
@@ -553,39 +545,12 @@ func (x *execution) receive(o dbos.StepOutcome[string], done chan<- Outcome) {
 	var decoded Outcome
 	plain, err := x.open(x.ctx, o.Result)
 	if err == nil {
-		d := json.NewDecoder(strings.NewReader(plain))
-		d.UseNumber()
-		err = d.Decode(&decoded)
+		err = decodeExact(plain, &decoded)
 	}
 	if err != nil {
 		decoded = Outcome{Err: &StepError{Code: CodeOutput, Message: "the record of the step is damaged", Final: true}}
 	}
 	done <- decoded
-}
-
-// stopKey is the context key of the channel set by withStop.
-type stopKey struct{}
-
-// withStop adds to a context the channel that is closed when the run is cancelled or the execution ends. A
-// call that was already sent is still awaited; pure waits end, and nothing more is sent. An execution that
-// ends for another reason records nothing, and the next one waits again.
-func withStop(ctx context.Context, stop <-chan struct{}) context.Context {
-	return context.WithValue(ctx, stopKey{}, stop)
-}
-
-// stopOf returns the channel set by withStop, or nil.
-func stopOf(ctx context.Context) <-chan struct{} {
-	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
-	return stop
-}
-
-func isStopped(ctx context.Context) bool {
-	select {
-	case <-stopOf(ctx):
-		return true
-	default:
-		return false
-	}
 }
 
 // encodeOutcome encodes an outcome for the record, after confirming that this execution may write it.

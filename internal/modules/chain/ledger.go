@@ -479,23 +479,12 @@ func (l *runRecord) maskAll(value any) any {
 	if len(l.secrets) == 0 {
 		return value
 	}
-	switch v := value.(type) {
-	case string:
-		return l.scrub(v)
-	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			out[i] = l.maskAll(v[i])
+	return mapValues(value, func(v any) any {
+		if text, ok := v.(string); ok {
+			return l.scrub(text)
 		}
-		return out
-	case map[string]any:
-		out := map[string]any{}
-		for name, member := range v {
-			out[name] = l.maskAll(member)
-		}
-		return out
-	}
-	return value
+		return v
+	})
 }
 
 // maskError masks sensitive values in an error; nil stays nil.
@@ -552,19 +541,15 @@ func (r *Runs) recordNote(ctx context.Context, run, key, action string, n RunNot
 	if err != nil {
 		return err
 	}
-	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw, Why: describeCancel(n)})
+	why := fmt.Sprintf("The run was cancelled %s", n)
+	if n.Why == "" {
+		why += "."
+	}
+	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw, Why: why})
 	if engine.CodeOf(err) == engine.CodeInstanceEnded {
 		return nil // the run notices
 	}
 	return err
-}
-
-// describeCancel says who cancelled a run, and why.
-func describeCancel(n RunNote) string {
-	if n.Why == "" {
-		return fmt.Sprintf("The run was cancelled by %s.", n.By)
-	}
-	return fmt.Sprintf("The run was cancelled by %s: %s", n.By, n.Why)
 }
 
 // stopRefused ends a run whose record the store rejects.

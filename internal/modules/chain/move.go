@@ -122,7 +122,7 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 // awaitState waits until an instance reaches a state.
 func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 	var at engine.Position
-	defer showWait(ctx, QuestionState, func(q *RunQuestion) { q.Instance, q.State = c.Instance, c.Target })()
+	defer attemptOf(ctx).showWait(QuestionState, func(q *RunQuestion) { q.Instance, q.State = c.Instance, c.Target })()
 	o := d.await(ctx, &c, func() (bool, error) {
 		status, err := d.Workflows.Status(ctx, c.Principal, c.Instance)
 		at = status.Position
@@ -140,7 +140,7 @@ func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 // awaitReview waits until a review is decided, or can no longer be. It returns the review even if the
 // principal has lost its rights since.
 func (d Door) awaitReview(ctx context.Context, c *Command, id string) (review engine.ReviewSummary, o Outcome) {
-	defer showWait(ctx, QuestionReview, func(q *RunQuestion) { q.Review = id })()
+	defer attemptOf(ctx).showWait(QuestionReview, func(q *RunQuestion) { q.Review = id })()
 	o = d.await(ctx, c, func() (bool, error) {
 		view, err := d.Workflows.Review(ctx, c.Principal, id)
 		review = view.ReviewSummary
@@ -177,11 +177,11 @@ func (d Door) await(ctx context.Context, c *Command, look func() (bool, error)) 
 		case done:
 			return d.authorize(ctx, c)
 		}
-		noteLook(ctx)
+		attemptOf(ctx).noteCheck()
 		select {
 		case <-tick.C:
 			continue
-		case <-stopOf(ctx):
+		case <-attemptOf(ctx).stop:
 		case <-ctx.Done():
 		}
 		return Outcome{Err: &StepError{Code: CodeTimeout, Message: "the wait was ended early"}}

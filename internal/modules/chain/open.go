@@ -129,7 +129,6 @@ type Runs struct {
 	control    map[string]*control                   // runs that execute here
 	awaited    map[string]string                     // runs that wait for a signal or an answer, by its id
 	waiters    map[string]map[chan struct{}]struct{} // by run; notified when the run changes
-	bounds     map[string]int                        // bounds that this process has set on queues
 	troubled   map[string]int                        // by run: how often it could not continue here
 	strays     []string                              // see reclaim
 	workflows  map[string]*workflow.Definition       // workflows of chains, by the hash of the chain
@@ -143,8 +142,7 @@ type Runs struct {
 type control struct {
 	cancelled context.CancelFunc
 	paused    bool
-	questions []*RunQuestion // what it waits for or does
-	looked    map[*RunQuestion]bool
+	questions []*question   // what it waits for or does
 	before    []RunQuestion // what it waited for when it was suspended or its process ended
 	board     board
 	changed   bool // the board has not been written yet
@@ -177,7 +175,7 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 	}
 	r := &Runs{
 		config: c, stop: func() {}, control: map[string]*control{}, asleep: map[string]*sleeper{}, workflows: map[string]*workflow.Definition{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
-		bounds: map[string]int{}, boards: make(chan struct{}, 1), troubled: map[string]int{},
+		boards: make(chan struct{}, 1), troubled: map[string]int{},
 	}
 	if err := r.connect(ctx, executes); err != nil {
 		return nil, err
@@ -285,7 +283,11 @@ const callTimeout = 15 * time.Second
 // within returns the context for one call to DBOS. It ends with ctx, and after callTimeout at the latest,
 // and so does anything started with it.
 func (r *Runs) within(ctx context.Context) (dbos.Context, context.CancelFunc) {
-	c, cancel := dbos.WithTimeout(r.session.Load().dbos, callTimeout)
+	return r.session.Load().within(ctx)
+}
+
+func (s *session) within(ctx context.Context) (dbos.Context, context.CancelFunc) {
+	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
 	stop := context.AfterFunc(ctx, cancel)
 	return c, func() { stop(); cancel() }
 }

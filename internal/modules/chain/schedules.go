@@ -143,7 +143,7 @@ func (s *Schedules) ResumeSchedule(ctx context.Context, p engine.Principal, chai
 			return "", unchanged("The schedule of %q is not paused.", chain)
 		}
 		if first, ok := d.Next(kept.Passed); ok && !first.After(by.At) && kept.Timing == d.String() {
-			_, kept.scheduleState = kept.skip(first, by.At, "paused"+kept.Paused.explain())
+			_, kept.scheduleState = kept.skip(first, by.At, "paused "+kept.Paused.String())
 		}
 		kept.Passed, kept.Paused = by.At, by
 		return actResume, nil

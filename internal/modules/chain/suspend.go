@@ -121,10 +121,10 @@ func (x *execution) describeWait() (board, bool) {
 	b := under.board
 	b.Waiting, b.Signals = nil, nil
 	for _, q := range under.questions {
-		if q.isUnderWay() || q.isAboutCall() && q.Review == "" || q.Kind != QuestionSleep && !under.looked[q] {
+		if q.isUnderWay() || q.isAboutCall() && q.Review == "" || q.Kind != QuestionSleep && !q.checked {
 			return board{}, false
 		}
-		b.Waiting = append(b.Waiting, *q)
+		b.Waiting = append(b.Waiting, q.RunQuestion)
 	}
 	for id, run := range x.awaited {
 		if run == x.run {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -238,7 +239,7 @@ func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
 		case StatusDone, StatusFailed:
 			return s.Result, nil
 		case StatusCancelled:
-			return nil, fmt.Errorf("the run %s was cancelled%s", run, s.Note.explain())
+			return nil, errors.New(strings.TrimSpace(fmt.Sprintf("the run %s was cancelled %s", run, s.Note)))
 		case StatusRunning, StatusPaused, StatusQueued:
 		}
 		longer := look
