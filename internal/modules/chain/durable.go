@@ -111,22 +111,22 @@ func (r *Runs) listWriters(d *Definition) map[string]Writer {
 func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) error {
 	owner, attributes := chainOwner(req.Definition.Name, req.Principal.ID), map[string]any{attrChain: req.Definition.Name}
 	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
-		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner), dbos.WithWorkflowAttributes(attributes), dbos.WithAssumedRole(nameActor(req.ActsFor)))
+		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner), dbos.WithWorkflowAttributes(attributes), dbos.WithAssumedRole(actorID(req.ActsFor)))
 		return err
 	}
-	p, err := r.placeOf(req.Definition)
+	p, err := r.findQueue(req.Definition)
 	if err != nil {
 		return err
 	}
-	turn, err := r.findTurn(ctx, p, owner)
+	turn, err := r.findPriority(ctx, p, owner)
 	if err != nil {
 		return err
 	}
-	return r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAttributes(attributes), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor)))
+	return r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAttributes(attributes), dbos.WithEnqueueAssumedRole(actorID(req.ActsFor)))
 }
 
-// nameActor returns the id of the principal that a run acts for, or "" if p is nil.
-func nameActor(p *engine.Principal) string {
+// actorID returns the id of the principal that a run acts for, or "" if p is nil.
+func actorID(p *engine.Principal) string {
 	if p == nil {
 		return ""
 	}
@@ -160,8 +160,8 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 	}
 }
 
-// maxTroubled limits how often a process retries a run whose records could not be read or written.
-const maxTroubled = 5
+// maxFailures limits how often a process retries a run whose records could not be read or written.
+const maxFailures = 5
 
 // interpret is the only workflow. Returning an error to DBOS would end the run permanently. A transient
 // error is therefore returned as a lost conflict, and reclaim continues the run in a new execution.
@@ -171,8 +171,8 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, erro
 		return "", err
 	}
 	out, err := r.interpretRun(ctx, s, run, raw)
-	switch passes := mayPass(ctx, err); {
-	case passes && r.countTrouble(run) > maxTroubled, !passes && isUnreadable(err) && ctx.Err() == nil:
+	switch passes := isRecoverable(ctx, err); {
+	case passes && r.countFailure(run) > maxFailures, !passes && isUnreadable(err) && ctx.Err() == nil:
 		return out, r.recordLost(ctx, s, run, err)
 	case !passes:
 		return out, err
@@ -181,12 +181,12 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, erro
 	return "", dbos.ErrConflictingWorkflowID
 }
 
-// countTrouble counts that a run could not continue in this process.
-func (r *Runs) countTrouble(run string) int {
+// countFailure counts that a run could not continue in this process.
+func (r *Runs) countFailure(run string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.troubled[run]++
-	return r.troubled[run]
+	r.failures[run]++
+	return r.failures[run]
 }
 
 // errDamaged reports a run whose record cannot be read; retrying does not help.
@@ -196,8 +196,8 @@ var errDamaged = errors.New("the record of the run is damaged")
 // the result.
 var errFailed = errors.New("the run failed; its output has the reason")
 
-// mayPass reports whether an error that ended an execution may not recur in another one.
-func mayPass(ctx context.Context, err error) bool {
+// isRecoverable reports whether an error that ended an execution may not recur in another one.
+func isRecoverable(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
@@ -244,7 +244,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 	}
 	defer end()
 	if x.record, err = r.openRecord(x, d, input); err != nil {
-		return "", x.stopRefused(err)
+		return "", x.cancelRejected(err)
 	}
 	x.record.learnSaved(d, begun.Saved)
 	x.replay = r.newReplay(x.stopped, run)
@@ -274,7 +274,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 			x.noteProgress()
 		}
 		if err := x.record.end(x.stopped, x.commands[id], o, x.known[id]); err != nil {
-			return "", x.stopRefused(err)
+			return "", x.cancelRejected(err)
 		}
 		delete(x.commands, id)
 		delete(x.known, id)
@@ -286,7 +286,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 // finish records how the run ended, and returns the result of its workflow.
 func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 	if err := x.record.finish(x.stopped, ended); err != nil {
-		return "", x.stopRefused(err)
+		return "", x.cancelRejected(err)
 	}
 	if err := x.endEntry(begun, ended); err != nil {
 		return "", err
@@ -328,7 +328,7 @@ func (r *Runs) begin(x *execution) (end func(), err error) {
 			delete(r.control, x.run)
 		}
 		r.mu.Unlock()
-		r.ring(x.run)
+		r.notify(x.run)
 	}, nil
 }
 
@@ -345,12 +345,12 @@ func (r *Runs) readRow(x *execution, under *control) error {
 		return cmp.Or(dbos.CancelWorkflow(c, x.run), error(dbos.ErrWorkflowCancelled))
 	}
 	x.redrives, x.fromQueue, x.isBounded, under.paused = w.ForkedFrom, w.QueueName != "", w.QueuePartitionKey != "", readNote(w).Paused
-	under.board = readBoard(w)
-	changed := len(under.board.Waiting) > 0 || under.board.Tried
-	under.before = under.board.Waiting
-	under.board.Waiting, under.board.Signals, under.board.Tried = nil, nil, false
+	under.state = readLiveState(w)
+	changed := len(under.state.Waiting) > 0 || under.state.Tried
+	under.before = under.state.Waiting
+	under.state.Waiting, under.state.Signals, under.state.Tried = nil, nil, false
 	if isMarked(w, attrSuspended) {
-		return r.mark(x.ctx, x.run, map[string]any{attrSuspended: false, attrBoard: under.board})
+		return r.mark(x.ctx, x.run, map[string]any{attrSuspended: false, attrState: under.state})
 	}
 	under.changed = changed
 	return nil
@@ -391,7 +391,7 @@ type execution struct {
 // start begins a command. It numbers the DBOS steps in the order of the commands, so that they get the same
 // numbers when the run is taken up.
 func (x *execution) start(c Command) error {
-	if err := x.hold(c); err != nil {
+	if err := x.waitWhilePaused(c); err != nil {
 		return err
 	}
 	leave := func() {}
@@ -413,7 +413,7 @@ func (x *execution) start(c Command) error {
 	}
 	x.commands[c.ID] = c
 	if err := x.record.begin(x.stopped, c); err != nil {
-		return x.stopRefused(err)
+		return x.cancelRejected(err)
 	}
 	done := make(chan Outcome, 1)
 	x.pending[c.ID] = done
@@ -437,7 +437,7 @@ func (x *execution) start(c Command) error {
 		c.Key = fmt.Sprintf("signal/%s/%d", c.Name, x.waits[c.Name])
 	}
 	name, recorded := string(c.Op)+" "+c.Key, ""
-	switch known, err := x.take(name, &recorded); {
+	switch known, err := x.replayStep(name, &recorded); {
 	case err != nil:
 		return err
 	case known:
@@ -445,7 +445,7 @@ func (x *execution) start(c Command) error {
 		x.receive(dbos.StepOutcome[string]{Result: recorded}, done)
 		return nil
 	}
-	x.noteTry(c)
+	x.noteCall(c)
 	do := func(ctx context.Context, stop <-chan struct{}) (Outcome, error) {
 		if begun != x.nonce {
 			return Outcome{Err: &StepError{Code: CodeUnknown, Message: x.explainDoubt(), MayHaveRun: true}}, nil
@@ -456,7 +456,7 @@ func (x *execution) start(c Command) error {
 		if err := x.confirm(ctx); err != nil {
 			return Outcome{}, err
 		}
-		q, ended := x.ask(&c)
+		q, ended := x.showQuestion(&c)
 		defer ended()
 		do := x.config.Effects.Do
 		if c.Op == OpWait || c.Op == OpAsk {
@@ -522,7 +522,7 @@ func (x *execution) explainDoubt() string {
 
 func (x *execution) sleep(c Command, until time.Time, done chan<- Outcome) {
 	c.Timeout = max(time.Until(until), 0)
-	_, woken := x.ask(&c)
+	_, woken := x.showQuestion(&c)
 	defer woken()
 	timer := time.NewTimer(c.Timeout)
 	defer timer.Stop()
@@ -564,12 +564,12 @@ func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error
 	}
 	for {
 		text, err := x.seal(ctx, x.run, x.sensitive, false, string(raw))
-		if !mayPass(ctx, err) {
+		if !isRecoverable(ctx, err) {
 			return text, err
 		}
 		// Returning an error would record it instead of the outcome.
 		x.config.Logger.WarnContext(ctx, "cannot seal an outcome; trying again", "run", x.run, "error", err)
-		if _, err := pause(ctx, nil, longestLook); err != nil {
+		if _, err := pause(ctx, nil, maxPoll); err != nil {
 			return "", err
 		}
 	}
@@ -583,7 +583,7 @@ func (x *execution) choose() (int, error) {
 	}
 	const name = "choose"
 	var id int
-	if known, err := x.take(name, &id); known || err != nil {
+	if known, err := x.replayStep(name, &id); known || err != nil {
 		return id, err
 	}
 	id, err := x.awaitAny() // outside the step, which would record an error instead of the choice
@@ -622,7 +622,7 @@ func (x *execution) awaitAny() (int, error) {
 			return 0, err
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(x.patience()):
+		case <-time.After(x.suspendAfter()):
 			if err := x.suspend(); err != nil {
 				return 0, err
 			}
@@ -647,7 +647,7 @@ func (x *execution) await(id int) (Outcome, error) {
 			return Outcome{}, err
 		case <-x.stopped.Done():
 			return Outcome{}, x.stopped.Err()
-		case <-time.After(x.patience()):
+		case <-time.After(x.suspendAfter()):
 			if err := x.suspend(); err != nil {
 				return Outcome{}, err
 			}
@@ -655,9 +655,9 @@ func (x *execution) await(id int) (Outcome, error) {
 	}
 }
 
-// hold blocks before a step while the run is paused or the process is shutting down.
-func (x *execution) hold(c Command) error {
-	rung, forget := x.listen(x.run)
+// waitWhilePaused blocks before a step while the run is paused or the process is shutting down.
+func (x *execution) waitWhilePaused(c Command) error {
+	notified, forget := x.subscribe(x.run)
 	defer forget()
 	for {
 		if err := x.confirm(x.stopped); err != nil {
@@ -673,7 +673,7 @@ func (x *execution) hold(c Command) error {
 		if err := x.writeKnown(); err != nil {
 			return err
 		}
-		if _, err := pause(x.stopped, rung, longestLook); err != nil {
+		if _, err := pause(x.stopped, notified, maxPoll); err != nil {
 			return err
 		}
 	}

@@ -128,30 +128,30 @@ func (l *linter) findLine(path string) int {
 
 func (l *linter) listIDs() []string { return slices.Sorted(maps.Keys(l.steps)) }
 
-// naming is a place that names a step.
-type naming struct {
+// stepRef is a place that names a step.
+type stepRef struct {
 	step string
 	path string
 	from *Step // nil for the chain itself
 }
 
-func (l *linter) listNamings() []naming {
-	var out []naming
+func (l *linter) listStepRefs() []stepRef {
+	var out []stepRef
 	l.visitSteps(func(s *Step) {
 		for _, h := range s.handlers() {
-			out = append(out, naming{h.Step, h.path, s})
+			out = append(out, stepRef{h.Step, h.path, s})
 		}
 	})
 	for _, c := range l.Conditionals {
 		for i, id := range c.IfTrue {
-			out = append(out, naming{id, fmt.Sprintf("%s/if_true/%d", c.path, i), nil})
+			out = append(out, stepRef{id, fmt.Sprintf("%s/if_true/%d", c.path, i), nil})
 		}
 		for i, id := range c.IfFalse {
-			out = append(out, naming{id, fmt.Sprintf("%s/if_false/%d", c.path, i), nil})
+			out = append(out, stepRef{id, fmt.Sprintf("%s/if_false/%d", c.path, i), nil})
 		}
 	}
 	if l.OnError != nil {
-		out = append(out, naming{l.OnError.Step, l.OnError.path, nil})
+		out = append(out, stepRef{l.OnError.Step, l.OnError.path, nil})
 	}
 	return out
 }
@@ -164,7 +164,7 @@ func checkReserved(l *linter) {
 }
 
 func checkNames(l *linter) {
-	for _, n := range l.listNamings() {
+	for _, n := range l.listStepRefs() {
 		if l.steps[n.step] == nil {
 			l.addIssue(n.path, "unknown step %s%s", quoteName(n.step), suggestName(n.step, l.listIDs()))
 		}
@@ -174,7 +174,7 @@ func checkNames(l *linter) {
 // checkReach requires that a named step is in the same sequence as the step that names it, or in an
 // enclosing one.
 func checkReach(l *linter) {
-	for _, n := range l.listNamings() {
+	for _, n := range l.listStepRefs() {
 		s := l.steps[n.step]
 		if s == nil || s.parent == nil {
 			continue

@@ -66,7 +66,7 @@ func (l *linter) listUses() (uses []use) {
 // name.
 func (l *linter) listHandlers() map[*Step]bool {
 	out := map[*Step]bool{}
-	for _, n := range l.listNamings() {
+	for _, n := range l.listStepRefs() {
 		if n.from != nil || l.OnError != nil && n.path == l.OnError.path {
 			out[l.steps[n.step]] = true
 		}

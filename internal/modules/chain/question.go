@@ -85,8 +85,8 @@ func newQuestion(c *Command) *question {
 	return q
 }
 
-// ask registers a command as in progress; answered removes it.
-func (r *Runs) ask(c *Command) (q *question, answered func()) {
+// showQuestion registers a command as in progress; answered removes it.
+func (r *Runs) showQuestion(c *Command) (q *question, answered func()) {
 	q, signal := newQuestion(c), c.Run+"/"+c.Key
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (r *Runs) ask(c *Command) (q *question, answered func()) {
 	under.questions = append(under.questions, q)
 	if q.isForOthers() {
 		r.awaited[signal] = c.Run
-		r.touchBoard(under)
+		r.queuePublish(under)
 	}
 	return q, func() {
 		r.mu.Lock()
@@ -106,7 +106,7 @@ func (r *Runs) ask(c *Command) (q *question, answered func()) {
 		under.questions = slices.DeleteFunc(under.questions, func(other *question) bool { return other == q })
 		if q.isForOthers() {
 			delete(r.awaited, signal)
-			r.touchBoard(under)
+			r.queuePublish(under)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (r *Runs) noteReview(c Command, review string) {
 	for _, q := range under.questions {
 		if q.isAboutCall() && q.Key == c.Key && q.Review != review {
 			q.Review = review
-			r.touchBoard(under)
+			r.queuePublish(under)
 		}
 	}
 }
@@ -166,14 +166,14 @@ func (a attempt) noteCheck() {
 	}
 }
 
-// leastShown is how long a command is in progress before it is shown: shorter ones cost no write.
-const leastShown = 250 * time.Millisecond
+// minShown is how long a command is in progress before it is shown: shorter ones cost no write.
+const minShown = 250 * time.Millisecond
 
 // listQuestions returns copies of what a run waits for, or has been doing for a while. The caller must hold
 // mu.
 func (c *control) listQuestions() (out []RunQuestion) {
 	for _, q := range c.questions {
-		if q.isForOthers() || time.Since(q.Since) >= leastShown {
+		if q.isForOthers() || time.Since(q.Since) >= minShown {
 			out = append(out, q.RunQuestion)
 		}
 	}
@@ -200,7 +200,7 @@ func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]RunQ
 		return nil, fmt.Errorf("read what runs wait for: %w", err)
 	}
 	for _, w := range list {
-		if b := readBoard(w); len(b.Waiting) > 0 {
+		if b := readLiveState(w); len(b.Waiting) > 0 {
 			out[w.ID] = b.Waiting
 		}
 	}

@@ -16,27 +16,27 @@ const queueName = "chains"
 // queuePoll is the polling interval of a queue.
 const queuePoll = 250 * time.Millisecond
 
-// place is the queue in which a run waits for a process to execute it.
-type place struct{ queue, partition string }
+// queuePlace is the queue in which a run waits for a process to execute it.
+type queuePlace struct{ queue, partition string }
 
-// boundPlace returns the place of the runs of a chain with a concurrency limit: its own queue, whose limit
+// limitedQueue returns the queue of the runs of a chain with a concurrency limit: its own queue, whose limit
 // applies across all processes and may change. The queue has a single partition, because DBOS writes
 // nothing if no partition of a queue has waiting runs. The queue is never deleted, so that every run in it
 // has its turn.
-func boundPlace(chain string) place { return place{queueName + "/" + chain, chain} }
+func limitedQueue(chain string) queuePlace { return queuePlace{queueName + "/" + chain, chain} }
 
-// placeOf returns the place of a chain's runs, and applies the current limit to its queue.
-func (r *Runs) placeOf(d *Definition) (place, error) {
+// findQueue returns the queue of a chain's runs, and applies the current limit to its queue.
+func (r *Runs) findQueue(d *Definition) (queuePlace, error) {
 	if d.Concurrency == 0 {
-		return place{queue: queueName}, nil
+		return queuePlace{queue: queueName}, nil
 	}
-	p := boundPlace(d.Name)
-	return p, r.setBound(p.queue, d.Concurrency)
+	p := limitedQueue(d.Name)
+	return p, r.setLimit(p.queue, d.Concurrency)
 }
 
-// findTurn returns the priority of a new run in a bounded queue: after the owner's last run, or else after
+// findPriority returns the priority of a new run in a bounded queue: after the owner's last run, or else after
 // the runs in progress. Owners therefore take turns, however many runs one of them has waiting.
-func (r *Runs) findTurn(ctx context.Context, p place, owner string) (uint, error) {
+func (r *Runs) findPriority(ctx context.Context, p queuePlace, owner string) (uint, error) {
 	if p.partition == "" {
 		return 0, nil
 	}
@@ -56,8 +56,8 @@ func (r *Runs) findTurn(ctx context.Context, p place, owner string) (uint, error
 	return uint(last) + 1, nil //nolint:gosec // not negative
 }
 
-// setBound creates the queue of a chain, or changes its concurrency limit; 0 means no limit.
-func (r *Runs) setBound(queue string, bound int) error {
+// setLimit creates the queue of a chain, or changes its concurrency limit; 0 means no limit.
+func (r *Runs) setLimit(queue string, bound int) error {
 	if bound == 0 {
 		return r.registerQueue(queue)
 	}
@@ -75,9 +75,9 @@ func (r *Runs) registerQueue(name string, options ...dbos.QueueOption) error {
 	return nil
 }
 
-// SetBounds applies the current concurrency limits of chains to the queues that exist, including for runs
+// SetLimits applies the current concurrency limits of chains to the queues that exist, including for runs
 // that already wait.
-func (r *Runs) SetBounds(ctx context.Context, chains map[string]*Definition) error {
+func (r *Runs) SetLimits(ctx context.Context, chains map[string]*Definition) error {
 	c, done := r.within(ctx)
 	defer done()
 	queues, err := dbos.ListQueues(c)
@@ -91,7 +91,7 @@ func (r *Runs) SetBounds(ctx context.Context, chains map[string]*Definition) err
 			bound = *known
 		}
 		if ofChain && d != nil && d.Concurrency != bound {
-			if err := r.setBound(q.GetName(), d.Concurrency); err != nil {
+			if err := r.setLimit(q.GetName(), d.Concurrency); err != nil {
 				return err
 			}
 		}
@@ -103,7 +103,7 @@ func (r *Runs) SetBounds(ctx context.Context, chains map[string]*Definition) err
 var openInTables = []dbos.WorkflowStatusType{dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusPending, dbos.WorkflowStatusDelayed}
 
 // enqueue leaves a workflow for an executing process. The first one with an id is kept.
-func (r *Runs) enqueue(ctx context.Context, p place, workflow, id, text string, options ...dbos.EnqueueOption) error {
+func (r *Runs) enqueue(ctx context.Context, p queuePlace, workflow, id, text string, options ...dbos.EnqueueOption) error {
 	c, done := r.within(ctx)
 	defer done()
 	options = append(options, dbos.WithEnqueueWorkflowID(id), dbos.WithEnqueueApplicationVersion(version))

@@ -158,7 +158,7 @@ func TestBoundChanges(t *testing.T) {
 	}
 	set := func(bound string) {
 		t.Helper()
-		if err := r.SetBounds(t.Context(), map[string]*Definition{"c": bounded(t, bound)}); err != nil {
+		if err := r.SetLimits(t.Context(), map[string]*Definition{"c": bounded(t, bound)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -47,10 +47,10 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	n := RunNote{By: by, Why: why, At: time.Now().UTC()}
 	// Write this before the new run begins: its record names the requester, and it starts with a copy of
 	// these attributes.
-	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false, attrBoard: board{}})
+	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false, attrState: liveState{}})
 	if err == nil {
 		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
-			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: s.place.queue, QueuePartitionKey: s.place.partition,
+			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: s.queue.queue, QueuePartitionKey: s.queue.partition,
 		})
 	}
 	if err != nil {
@@ -62,8 +62,8 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	return id, r.mark(ctx, id, map[string]any{attrNote: n})
 }
 
-// namesAtOnce is the page size when steps are read without their outputs.
-const namesAtOnce = 5000
+// namePage is the page size when steps are read without their outputs.
+const namePage = 5000
 
 // findRestart returns the first record of a failed run that the new run does not keep. It does not read
 // outputs from before the failed step: they may be gigabytes.
@@ -79,7 +79,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 	}
 	begin, p := 0, restart{failed: failed, doubts: map[string]int{}, doneAt: -1, failedAt: -1}
 	for {
-		names, err := read(begin, namesAtOnce, false)
+		names, err := read(begin, namePage, false)
 		if err != nil {
 			return 0, err
 		}
@@ -91,7 +91,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 			begin, p.first = begin+at, names[at].StepID
 			break
 		}
-		if begin += len(names); len(names) < namesAtOnce {
+		if begin += len(names); len(names) < namePage {
 			return 0, fmt.Errorf("the run %s failed before the first call of %q, and would fail again; start a new run", run, failed.Step)
 		}
 	}
@@ -99,7 +99,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 		return 0, fmt.Errorf("the run %s cannot continue from %q: %w; start a new run", run, failed.Step, err)
 	}
 	for {
-		page, err := read(begin, resultsAtOnce, true)
+		page, err := read(begin, resultPage, true)
 		if err != nil {
 			return 0, err
 		}
@@ -107,7 +107,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 			op, key, _ := strings.Cut(step.StepName, " ")
 			p.pass(step.StepID, op, key, r.readOutcome(ctx, step.Output))
 		}
-		if begin += len(page); len(page) < resultsAtOnce {
+		if begin += len(page); len(page) < resultPage {
 			break
 		}
 	}

@@ -108,7 +108,7 @@ type replicaEffects struct {
 
 func (e replicaEffects) Do(ctx context.Context, c chain.Command) chain.Outcome {
 	if c.Op != chain.OpCall {
-		return chain.Door{Workflows: e.engine}.Do(ctx, c)
+		return chain.Executor{Workflows: e.engine}.Do(ctx, c)
 	}
 	log := openNotes(e.folder)
 	log.add("begin:"+c.Name, e.by)

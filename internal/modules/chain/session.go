@@ -100,7 +100,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	}
 	if s.owner != nil { // left by the file's previous owner; for a database, adopt takes them up
 		for n := adoptPage; n == adoptPage; {
-			if n, err = r.takeUp(ctx, s, s.executor, true); err != nil {
+			if n, err = r.requeueFrom(ctx, s, s.executor, true); err != nil {
 				return r.failOpen(err)
 			}
 		}
@@ -238,7 +238,7 @@ func (r *Runs) handOver(s *session) {
 	defer again.shut()
 	err := r.openTables(ctx, &again)
 	for n := adoptPage; err == nil && n == adoptPage; {
-		n, err = r.takeUp(ctx, &again, s.executor, false)
+		n, err = r.requeueFrom(ctx, &again, s.executor, false)
 	}
 	if err != nil {
 		r.config.Logger.Warn("cannot hand the runs over to another process; they wait until the lease of this process ends", "error", err)
@@ -257,7 +257,7 @@ func (r *Runs) replace(ctx context.Context, s *session) {
 		if ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "cannot run chains; trying again", "error", err)
 		}
-		_, _ = pause(ctx, nil, lookEvery)
+		_, _ = pause(ctx, nil, jobPoll)
 	}
 }
 
