@@ -12,9 +12,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// maxTakenUp limits how often in a row a run is adopted because its process ended before any step of the run
+// maxCrashes limits how often in a row a run is adopted because its process ended before any step of the run
 // did. After that the run is paused, because it may be the cause of the crashes.
-const maxTakenUp = 20
+const maxCrashes = 20
 
 // adoptPage is how many runs are adopted per query.
 const adoptPage = 200
@@ -63,7 +63,7 @@ func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error
 		if _, err := s.lease.confirm(ctx); err != nil {
 			return err
 		}
-		n, err := r.takeUp(ctx, s, executor, true)
+		n, err := r.requeueFrom(ctx, s, executor, true)
 		if err != nil {
 			return err
 		}
@@ -76,35 +76,35 @@ func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error
 	}
 }
 
-// takeUp re-enqueues up to adoptPage runs of an executor that has ended, and returns how many. If
+// requeueFrom re-enqueues up to adoptPage runs of an executor that has ended, and returns how many. If
 // surprised, the executor died without closing, and the interrupted runs are counted.
-func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprised bool) (int, error) {
-	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
-	defer cancel()
+func (r *Runs) requeueFrom(ctx context.Context, s *session, executor string, surprised bool) (int, error) {
+	c, done := s.within(ctx)
+	defer done()
 	list, err := listRows(c, dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(executor), dbos.WithFilterLimit(adoptPage))
 	if err != nil {
 		return 0, fmt.Errorf("take over runs: %w", err)
 	}
 	if surprised {
-		if err := r.countAll(ctx, list); err != nil {
+		if err := r.countCrashes(ctx, list); err != nil {
 			return 0, err
 		}
 	}
-	places := map[string][]string{}
+	queues := map[string][]string{}
 	for _, w := range list {
-		p := r.describeRun(w).place
-		places[p.queue] = append(places[p.queue], w.ID)
+		p := r.describeRun(w).queue
+		queues[p.queue] = append(queues[p.queue], w.ID)
 	}
-	return len(list), putBack(c, places)
+	return len(list), requeue(c, queues)
 }
 
-// countAll records for each adopted run that its process died during a call, and pauses runs to which this
+// countCrashes records for each adopted run that its process died during a call, and pauses runs to which this
 // has happened too often. Runs that were only waiting are not counted: otherwise one run that crashes its
 // process would get them paused too.
-func (r *Runs) countAll(ctx context.Context, list []dbos.WorkflowStatus) error {
+func (r *Runs) countCrashes(ctx context.Context, list []dbos.WorkflowStatus) error {
 	for _, w := range list {
-		if b := readBoard(w); b.Tried && w.Name == runName {
-			if err := r.count(ctx, w.ID, b); err != nil {
+		if b := readLiveState(w); b.Tried && w.Name == runName {
+			if err := r.countCrash(ctx, w.ID, b); err != nil {
 				return err
 			}
 		}
@@ -112,11 +112,11 @@ func (r *Runs) countAll(ctx context.Context, list []dbos.WorkflowStatus) error {
 	return nil
 }
 
-func (r *Runs) count(ctx context.Context, run string, b board) error {
+func (r *Runs) countCrash(ctx context.Context, run string, b liveState) error {
 	b.Tried = false // one crash counts once
-	if b.TakenUp++; b.TakenUp > maxTakenUp {
-		b.TakenUp = 0
-		n := RunNote{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times in a row before any step of the run did; find the cause, then resume or cancel the run", maxTakenUp)}
+	if b.Crashes++; b.Crashes > maxCrashes {
+		b.Crashes = 0
+		n := RunNote{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times in a row before any step of the run did; find the cause, then resume or cancel the run", maxCrashes)}
 		r.config.Logger.WarnContext(ctx, "a run is paused", "run", run, "why", n.Why)
 		if err := r.mark(ctx, run, map[string]any{attrNote: n}); err != nil {
 			return err
@@ -125,12 +125,12 @@ func (r *Runs) count(ctx context.Context, run string, b board) error {
 			r.config.Logger.WarnContext(ctx, "cannot record the pause of a run", "run", run, "error", err)
 		}
 	}
-	return r.mark(ctx, run, map[string]any{attrBoard: b})
+	return r.mark(ctx, run, map[string]any{attrState: b})
 }
 
-// noteTry records that this execution is about to make a call. An execution that was not taken from the
+// noteCall records that this execution is about to make a call. An execution that was not taken from the
 // queue is the first one of its run, and needs no write.
-func (x *execution) noteTry(c Command) {
+func (x *execution) noteCall(c Command) {
 	isWait := c.Op == OpWait || c.Op == OpAsk || c.Op == OpMove && (c.Action == "wait" || c.Action == moveReview)
 	if !x.fromQueue || x.tried || isWait {
 		return
@@ -139,13 +139,13 @@ func (x *execution) noteTry(c Command) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	x.mu.Lock()
-	var shown board
+	var shown liveState
 	if under := x.control[x.run]; under != nil {
-		under.board.Tried = true
-		shown = under.board
+		under.state.Tried = true
+		shown = under.state
 	}
 	x.mu.Unlock()
-	if err := x.mark(x.stopped, x.run, map[string]any{attrBoard: shown}); err != nil && x.stopped.Err() == nil { // a lost count does no harm
+	if err := x.mark(x.stopped, x.run, map[string]any{attrState: shown}); err != nil && x.stopped.Err() == nil { // a lost count does no harm
 		x.config.Logger.WarnContext(x.stopped, "cannot record that a run begins a call", "run", x.run, "error", err)
 	}
 }
@@ -154,16 +154,16 @@ func (x *execution) noteTry(c Command) {
 func (x *execution) noteProgress() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if under := x.control[x.run]; under != nil && (under.board.Tried || under.board.TakenUp > 0) {
-		under.board.Tried, under.board.TakenUp = false, 0
-		x.touchBoard(under)
+	if under := x.control[x.run]; under != nil && (under.state.Tried || under.state.Crashes > 0) {
+		under.state.Tried, under.state.Crashes = false, 0
+		x.queuePublish(under)
 	}
 }
 
-// reclaim re-enqueues runs that the tables assign to this process but that were not executing here at two
+// requeueStrays re-enqueues runs that the tables assign to this process but that were not executing here at two
 // consecutive checks. They were dequeued while the tables were unreachable, or their execution lost a
 // conflict or could not continue.
-func (r *Runs) reclaim(ctx context.Context, s *session) error {
+func (r *Runs) requeueStrays(ctx context.Context, s *session) error {
 	c, done := r.within(ctx)
 	defer done()
 	list, err := listRows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(s.executor))
@@ -172,25 +172,25 @@ func (r *Runs) reclaim(ctx context.Context, s *session) error {
 	}
 	before := r.strays
 	r.strays = nil
-	places := map[string][]string{}
+	queues := map[string][]string{}
 	r.mu.Lock()
 	for _, w := range list {
 		switch {
 		case r.control[w.ID] != nil:
 		case slices.Contains(before, w.ID):
-			p := r.describeRun(w).place
-			places[p.queue] = append(places[p.queue], w.ID)
+			p := r.describeRun(w).queue
+			queues[p.queue] = append(queues[p.queue], w.ID)
 		default:
 			r.strays = append(r.strays, w.ID)
 		}
 	}
 	r.mu.Unlock()
-	return putBack(c, places)
+	return requeue(c, queues)
 }
 
-// putBack re-enqueues runs, grouped by queue name.
-func putBack(c dbos.Context, places map[string][]string) error {
-	for queue, ids := range places {
+// requeue re-enqueues runs, grouped by queue name.
+func requeue(c dbos.Context, queues map[string][]string) error {
+	for queue, ids := range queues {
 		if _, err := dbos.ResumeWorkflows[string](c, ids, dbos.WithResumeQueue(queue)); err != nil {
 			return fmt.Errorf("take over runs: %w", err)
 		}

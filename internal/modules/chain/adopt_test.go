@@ -45,18 +45,18 @@ func TestTakenUpTooOften(t *testing.T) {
 		}
 		return list[0]
 	}
-	boardOf := func() board { return readBoard(rowOf()) }
+	boardOf := func() liveState { return readLiveState(rowOf()) }
 	calls := false // whether each process that takes up the run begins its call
 	takeUp := func(times int) RunState {
 		t.Helper()
 		for range times {
 			if b := boardOf(); calls && !b.Tried {
 				b.Tried = true
-				if err := r.mark(ctx, run, map[string]any{attrBoard: b}); err != nil {
+				if err := r.mark(ctx, run, map[string]any{attrState: b}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := r.countAll(ctx, []dbos.WorkflowStatus{rowOf()}); err != nil {
+			if err := r.countCrashes(ctx, []dbos.WorkflowStatus{rowOf()}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -66,7 +66,7 @@ func TestTakenUpTooOften(t *testing.T) {
 		}
 		return status
 	}
-	if s := takeUp(2 * maxTakenUp); s.Status != StatusRunning { // a waiting run is not blamed for the deaths
+	if s := takeUp(2 * maxCrashes); s.Status != StatusRunning { // a waiting run is not blamed for the deaths
 		t.Fatalf("taken up while it waits it is %+v", s)
 	}
 	if err := r.Signal(ctx, run, "go", "ann", nil); err != nil {
@@ -77,8 +77,8 @@ func TestTakenUpTooOften(t *testing.T) {
 		t.Error("it does not say that its call began")
 	}
 	calls = true
-	if s := takeUp(maxTakenUp); s.Status != StatusRunning {
-		t.Fatalf("taken up %d times in a call it is %+v", maxTakenUp, s)
+	if s := takeUp(maxCrashes); s.Status != StatusRunning {
+		t.Fatalf("taken up %d times in a call it is %+v", maxCrashes, s)
 	}
 	s := takeUp(1)
 	if s.Status != StatusPaused || s.Note.By != "gavel" || !strings.Contains(s.Note.Why, "20 times in a row before any step of the run did") {
@@ -87,14 +87,14 @@ func TestTakenUpTooOften(t *testing.T) {
 	if err := r.Resume(ctx, run, "ann", "the server has more memory"); err != nil {
 		t.Fatal(err)
 	}
-	if s := takeUp(maxTakenUp); s.Status != StatusRunning {
+	if s := takeUp(maxCrashes); s.Status != StatusRunning {
 		t.Errorf("resumed and taken up it is %+v", s)
 	}
 	close(release)
-	await(t, "the count to begin anew", func() (board, bool) {
+	await(t, "the count to begin anew", func() (liveState, bool) {
 		publish()
 		b := boardOf()
-		return b, !b.Tried && b.TakenUp == 0
+		return b, !b.Tried && b.Crashes == 0
 	})
 	if err := r.Signal(ctx, run, "end", "ann", nil); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestReclaim(t *testing.T) {
 	r.mu.Unlock()
 	s := r.session.Load()
 	for range 2 {
-		if err := r.reclaim(ctx, s); err != nil {
+		if err := r.requeueStrays(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 	}

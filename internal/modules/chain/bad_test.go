@@ -169,12 +169,12 @@ func TestBadAnswers(t *testing.T) {
 			servers.raw.Store(nil)
 		}
 		m := NewMachine(parse(t, steps(bad.doc)), MachineOptions{Input: map[string]any{}})
-		door, calls := Door{Upstreams: servers.door, AsksPeople: strings.HasSuffix(bad.name, withPeople)}, 0
+		door, calls := Executor{Upstreams: servers.door, AsksPeople: strings.HasSuffix(bad.name, withPeople)}, 0
 		r, err := runInMemory(context.Background(), m, effectsFunc(func(ctx context.Context, c Command) Outcome {
 			c.Run, c.Principal = "run-bad", operator
 			calls++
 			return door.Do(ctx, c)
-		}), nil)
+		}), &fakeServers{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func BenchmarkChainStep(b *testing.B) {
 		repeatable bool
 	}{{"repeatable", true}, {"once", false}} {
 		b.Run(kind.name, func(b *testing.B) {
-			r := openBench(b, b.TempDir(), Door{Upstreams: servers.door}, kind.repeatable)
+			r := openBench(b, b.TempDir(), Executor{Upstreams: servers.door}, kind.repeatable)
 			defer r.Close()
 			d := parse(b, steps(fmt.Sprintf(`{id: f, type: loop, max_iterations: %d, steps: [{id: a, type: tool, server: code-mcp, action: execute}]}`, loops)))
 			var bare, durable time.Duration

@@ -35,8 +35,8 @@ type catalogue struct {
 	refused atomic.Pointer[error]
 }
 
-// take puts a section into force, and logs the warnings that the previous section did not have.
-func (c *catalogue) take(log *slog.Logger, section *chainSection) {
+// apply puts a section into force, and logs the warnings that the previous section did not have.
+func (c *catalogue) apply(log *slog.Logger, section *chainSection) {
 	before := c.section.Swap(section)
 	for _, name := range slices.Sorted(maps.Keys(section.warnings)) {
 		for _, warning := range section.warnings[name] {
@@ -78,8 +78,8 @@ func (c *catalogue) findWriter(server string) (Writer, bool) {
 	return c.section.Load().Writer(server)
 }
 
-// trouble returns why the current files are not in force, or nil if they are.
-func (c *catalogue) trouble() error {
+// findProblem returns why the current files are not in force, or nil if they are.
+func (c *catalogue) findProblem() error {
 	if err := c.refused.Load(); err != nil {
 		return *err
 	}
@@ -107,7 +107,7 @@ func (c *chains) prepare(_ context.Context, next *module.Change) (take func(), e
 		section = &chainSection{Settings: &Settings{}, issuers: namesOfIssuers(next.File)}
 	}
 	next.Procedures = section.procedures()
-	return func() { c.take(c.log, section) }, nil
+	return func() { c.apply(c.log, section) }, nil
 }
 
 // models returns the names of the configured models, or nil while they are unknown.
@@ -176,7 +176,7 @@ func readChains(file *config.File, models []string) (*chainSection, error) {
 		return nil, err
 	}
 	section := &chainSection{Settings: settings, byName: map[string]*Definition{}, warnings: map[string][]string{}, issuers: namesOfIssuers(file)}
-	options := LintOptions{Servers: listPinned(declared, pins), Writer: settings.Writer, Models: models, Now: time.Now(), Flags: again(module.ConfigFlag{Config: path})}
+	options := LintOptions{Servers: listPinned(declared, pins), Writer: settings.Writer, Models: models, Now: time.Now(), Flags: configFlagText(module.ConfigFlag{Config: path})}
 	from := map[string]string{}
 	var wrong []string
 	for _, name := range files {

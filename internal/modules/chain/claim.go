@@ -79,7 +79,7 @@ func (r *Runs) claim(ctx context.Context, s *session, blank bool) error {
 			return err
 		}
 	}
-	c, done := callWithin(ctx, s)
+	c, done := s.within(ctx)
 	defer done()
 	if _, err := dbos.Enqueue[string](c, queueName, storeName, "", dbos.WithEnqueueWorkflowID(storeID), dbos.WithEnqueueApplicationVersion(version), dbos.WithEnqueueAttributes(map[string]any{storeName: ours})); err != nil {
 		return r.failOpen(err)
@@ -93,15 +93,9 @@ func (r *Runs) claim(ctx context.Context, s *session, blank bool) error {
 	return nil
 }
 
-func callWithin(ctx context.Context, s *session) (dbos.Context, context.CancelFunc) {
-	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
-	stop := context.AfterFunc(ctx, cancel)
-	return c, func() { stop(); cancel() }
-}
-
 // readStore returns the store that the tables belong to, or "".
 func readStore(ctx context.Context, s *session) (string, error) {
-	c, done := callWithin(ctx, s)
+	c, done := s.within(ctx)
 	defer done()
 	list, err := listRows(c, dbos.WithFilterWorkflowIDs(storeID))
 	if err != nil || len(list) == 0 {
@@ -114,7 +108,7 @@ func readStore(ctx context.Context, s *session) (string, error) {
 // lookForRuns reports whether the tables have any run. later is the version of an open run that this gavel
 // does not know, or "".
 func lookForRuns(ctx context.Context, s *session) (has bool, later string, err error) {
-	c, done := callWithin(ctx, s)
+	c, done := s.within(ctx)
 	defer done()
 	list, err := listRows(c, dbos.WithFilterName(runName), dbos.WithFilterLimit(1))
 	if err != nil || len(list) == 0 {

@@ -62,8 +62,8 @@ func (f *callFlags) openServers(con *module.Console) (*upstream.Manager, map[str
 	return servers, items, nil
 }
 
-// again returns the flag that repeats the configuration file in a suggested command line.
-func again(f module.ConfigFlag) string {
+// configFlagText returns the flag that repeats the configuration file in a suggested command line.
+func configFlagText(f module.ConfigFlag) string {
 	if f.Config == "" {
 		return ""
 	}
@@ -119,7 +119,7 @@ func (c *lintCommand) Run(con *module.Console) error {
 			return err
 		} else {
 			f.Name, f.Hash = d.Name, d.Hash
-			f.Issues = append(f.Issues, d.Lint(LintOptions{Servers: items, Writer: c.settings.Writer, Now: time.Now(), Flags: again(c.ConfigFlag)})...)
+			f.Issues = append(f.Issues, d.Lint(LintOptions{Servers: items, Writer: c.settings.Writer, Now: time.Now(), Flags: configFlagText(c.ConfigFlag)})...)
 		}
 		report.Files = append(report.Files, f)
 	}
@@ -218,9 +218,9 @@ func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 		return term.UnknownErrorf("", "cannot use the script sandbox: %w", err)
 	}
 	defer func() { _ = pool.Close() }()
-	door := Door{Upstreams: servers, Scripts: pool}
+	executor := Executor{Upstreams: servers, Scripts: pool}
 	if asker != nil {
-		door.Models = promptModel{asker: asker}
+		executor.Models = promptModel{asker: asker}
 	}
 	path := c.State
 	if path == "" {
@@ -233,10 +233,10 @@ func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &stepShow{lines: newStepLines(con.Err), ask: cancel, answers: c.Answer}
+	s := &progressPrinter{lines: newStepLines(con.Err), ask: cancel, answers: c.Answer}
 	defer s.lines.close()
 	runs, err := Open(ctx, Config{
-		Path: path, Effects: door, Progress: s.show, Asked: s.asked,
+		Path: path, Effects: executor, Progress: s.printProgress, Asked: s.findAnswer,
 		Writer:     c.settings.Writer,
 		Repeatable: func(server, tool string) bool { return c.isRepeatable(server, tool) || servers.IsGated(server, tool) },
 	})
@@ -292,7 +292,7 @@ func (c *runCommand) resumeCommand(con *module.Console, run string) string {
 // check rejects chains that cannot work, or that need something this command does not have.
 func (c *runCommand) check(con *module.Console, d *Definition, items map[string]ServerItems, models []string) error {
 	var wrong []string
-	for _, issue := range d.Lint(LintOptions{Servers: items, Models: append([]string{}, models...), Writer: c.settings.Writer, Flags: again(c.ConfigFlag)}) {
+	for _, issue := range d.Lint(LintOptions{Servers: items, Models: append([]string{}, models...), Writer: c.settings.Writer, Flags: configFlagText(c.ConfigFlag)}) {
 		if issue.Severity == workflow.SeverityError {
 			wrong = append(wrong, module.IssueLine(c.File, issue))
 		} else {
@@ -325,21 +325,21 @@ func (c *runCommand) print(con *module.Console, run string, r *Result) error {
 	return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(*r.Err.View()))}
 }
 
-// stepShow prints the progress of a run's steps, and stops at a call whose outcome is unknown.
-type stepShow struct {
+// progressPrinter prints the progress of a run's steps, and stops at a call whose outcome is unknown.
+type progressPrinter struct {
 	lines   *stepLines
 	ask     context.CancelCauseFunc
 	answers []string
 }
 
-func (s *stepShow) show(_ string, p Progress) {
+func (s *progressPrinter) printProgress(_ string, p Progress) {
 	switch p.Event {
 	case "started":
-		s.lines.started(p.Key)
+		s.lines.startStep(p.Key)
 	case "retrying":
-		s.lines.say(p.Event, fmt.Sprintf("%s, attempt %d", p.Key, p.Attempt), p.Err.Message)
+		s.lines.printLine(p.Event, fmt.Sprintf("%s, attempt %d", p.Key, p.Attempt), p.Err.Message)
 	default:
-		s.lines.ended(p.Event, p.Key, p.Err.View())
+		s.lines.endStep(p.Event, p.Key, p.Err.View())
 	}
 }
 
@@ -354,8 +354,8 @@ func (l *lostAnswerError) hint() string {
 	return fmt.Sprintf("check the server, then run this again with --answer %s=happened, --answer %s=again or --answer %s=give-up", l.Step, l.Step, l.Step)
 }
 
-// asked returns the outcome of a call that the flags state. Without one it stops the program.
-func (s *stepShow) asked(c Command) (answer string, known bool) {
+// findAnswer returns the outcome of a call that the flags state. Without one it stops the program.
+func (s *progressPrinter) findAnswer(c Command) (answer string, known bool) {
 	for _, given := range s.answers {
 		if step, what, _ := strings.Cut(given, "="); step == c.Step {
 			return what, true

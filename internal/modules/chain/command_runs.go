@@ -130,13 +130,13 @@ func runRows(out *term.Terminal, runs []RunView) [][]string {
 		if r.Status.HasEnded() {
 			took = term.ShortDuration(r.Ended.Sub(r.Started))
 		}
-		rows = append(rows, []string{r.Run, r.Chain, string(r.Status), r.Started.Format(time.RFC3339), took, r.Principal, cutForPerson(out, term.OrNone(noteOnRun(*r, time.Now())))})
+		rows = append(rows, []string{r.Run, r.Chain, string(r.Status), r.Started.Format(time.RFC3339), took, r.Principal, truncateForTerminal(out, term.OrNone(noteOnRun(*r, time.Now())))})
 	}
 	return rows
 }
 
-// cutForPerson shortens a table cell on a terminal; a file or a pipe gets the full text.
-func cutForPerson(out *term.Terminal, text string) string {
+// truncateForTerminal shortens a table cell on a terminal; a file or a pipe gets the full text.
+func truncateForTerminal(out *term.Terminal, text string) string {
 	if !out.IsTerminal() {
 		return text
 	}
@@ -156,9 +156,9 @@ func noteOnRun(r RunView, now time.Time) string {
 	case r.Error != nil:
 		return r.Error.Describe()
 	case r.Note != nil && (r.Status == StatusPaused || r.Status == StatusCancelled):
-		return explainNote(r.Note)
+		return r.Note.String()
 	case r.Status == StatusQueued:
-		return "waits for " + itsTurn
+		return "waits for " + queueDescription
 	case len(r.Waiting) > 0:
 		return "waits for " + more(r.Waiting)
 	case len(r.UnderWay) > 0:
@@ -167,20 +167,13 @@ func noteOnRun(r RunView, now time.Time) string {
 	return ""
 }
 
-// itsTurn describes what a queued run waits for.
-const itsTurn = "its turn, or for a server that runs its chain"
-
-func explainNote(n *RunNote) string {
-	if n.Why == "" {
-		return "by " + n.By
-	}
-	return fmt.Sprintf("by %s: %s", n.By, n.Why)
-}
+// queueDescription describes what a queued run waits for.
+const queueDescription = "its turn, or for a server that runs its chain"
 
 // describeQuestion names what a run waits for or does, and for how long.
 func describeQuestion(q RunQuestion, now time.Time) string {
-	return nameQuestion(q, "") + ", for " + term.Roughly(max(now.Sub(q.Since), 0))
+	return describeWithReview(q, "") + ", for " + term.Roughly(max(now.Sub(q.Since), 0))
 }
 
-// lookAtRunEvery is the polling interval for a run whose steps are shown.
-const lookAtRunEvery = 500 * time.Millisecond
+// watchPoll is the polling interval for a run whose steps are shown.
+const watchPoll = 500 * time.Millisecond

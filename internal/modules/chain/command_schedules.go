@@ -28,7 +28,7 @@ func scheduleRow(s *ScheduleView) []string {
 	}
 	switch {
 	case s.Paused:
-		next, note = "paused", explainNote(s.Note)
+		next, note = "paused", s.Note.String()
 	case s.RunAs == "":
 		note = "chains.runAs names no principal"
 	case s.Warning != "":

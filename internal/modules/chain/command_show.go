@@ -68,20 +68,20 @@ func printRun(out *term.Terminal, r RunView, now time.Time, again string) {
 		add("ended", fmt.Sprintf("%s, after %s", r.Ended.Format(time.RFC3339), term.ShortDuration(r.Ended.Sub(r.Started))))
 	}
 	if r.Note != nil {
-		add("note", explainNote(r.Note))
+		add("note", r.Note.String())
 	}
 	switch r.Status {
 	case StatusQueued:
-		add("waits for", itsTurn)
+		add("waits for", queueDescription)
 	case StatusPaused:
 		add("to resume", "gavel chain resume "+term.ShellWord(r.Run)+again)
 	case StatusRunning, StatusDone, StatusFailed, StatusCancelled:
 	}
 	for _, q := range r.Waiting {
-		add("waits for", explainQuestion(q, now)+nameCommand(r.Run, q, again))
+		add("waits for", explainQuestion(q, now)+suggestCommand(r.Run, q, again))
 	}
 	for _, q := range r.UnderWay {
-		add("under way", explainQuestion(q, now)+nameCommand(r.Run, q, again))
+		add("under way", explainQuestion(q, now)+suggestCommand(r.Run, q, again))
 	}
 	if r.Error != nil {
 		add("failed", r.Error.Describe())
@@ -106,8 +106,8 @@ func explainQuestion(q RunQuestion, now time.Time) string {
 	return line
 }
 
-// nameCommand suggests the command that answers what a run waits for, or "".
-func nameCommand(run string, q RunQuestion, again string) string {
+// suggestCommand suggests the command that answers what a run waits for, or "".
+func suggestCommand(run string, q RunQuestion, again string) string {
 	switch {
 	case q.Kind == "signal":
 		return fmt.Sprintf("; gavel chain signal %s %s%s", term.ShellWord(run), term.ShellWord(q.Key), again)
@@ -124,7 +124,7 @@ func stepRows(out *term.Terminal, steps []RunStep) [][]string {
 	for _, s := range steps {
 		wrong := "-"
 		if s.Error != nil {
-			wrong = cutForPerson(out, s.Error.Why())
+			wrong = truncateForTerminal(out, s.Error.Why())
 		}
 		rows = append(rows, []string{s.Key, s.Op, string(s.Status), term.ShortDuration(s.Ended.Sub(s.Started)), wrong})
 	}
@@ -144,17 +144,17 @@ func printOutput(out *term.Terminal, output json.RawMessage) {
 func watchRun(ctx context.Context, con *module.Console, at operation.Caller, id string, asJSON bool, again string) error {
 	w := runWatch{again: again, at: at, id: id, lines: newStepLines(con.Err), shown: map[string]bool{}}
 	defer w.lines.close()
-	tick := time.NewTicker(lookAtRunEvery)
+	tick := time.NewTicker(watchPoll)
 	defer tick.Stop()
 	for failing := false; ; {
 		run, err := w.look(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return term.UnknownErrorf("watch it again with: gavel chain show "+term.ShellWord(w.id)+" --watch"+again, "interrupted; the run continues")
-		case err != nil && !w.mayPass(con.Failure(err)):
+		case err != nil && !w.isTemporary(con.Failure(err)):
 			return con.Failure(err)
 		case err != nil && !failing:
-			w.lines.say("unknown", w.id, "cannot read the run, trying again: "+con.Failure(err).Error())
+			w.lines.printLine("unknown", w.id, "cannot read the run, trying again: "+con.Failure(err).Error())
 		case err == nil && run.Status.HasEnded():
 			w.lines.close()
 			if asJSON { // with all of its steps
@@ -197,28 +197,28 @@ func (w *runWatch) look(ctx context.Context) (RunView, error) {
 	}
 	for _, s := range run.Steps {
 		if isNew(s.Op + " " + s.Key) {
-			w.lines.took(string(s.Status), s.Key, s.Ended.Sub(s.Started), s.Error)
+			w.lines.printEnd(string(s.Status), s.Key, s.Ended.Sub(s.Started), s.Error)
 		}
 	}
 	for _, q := range run.Waiting {
 		if isNew(q.Kind + " " + q.Key) {
-			w.lines.say("waiting", q.Step, nameQuestion(q, w.again))
+			w.lines.printLine("waiting", q.Step, describeWithReview(q, w.again))
 		}
 	}
-	w.lines.setRest(describeRest(run, time.Now()))
+	w.lines.setStatus(describeActivity(run, time.Now()))
 	return run, nil
 }
 
-// nameQuestion describes what a run waits for.
-func nameQuestion(q RunQuestion, again string) string {
+// describeWithReview describes what a run waits for.
+func describeWithReview(q RunQuestion, again string) string {
 	if q.Review == "" {
 		return q.Describe()
 	}
 	return q.Describe() + ": gavel review show " + q.Review + again
 }
 
-// describeRest describes what a run is doing now.
-func describeRest(r RunView, now time.Time) string {
+// describeActivity describes what a run is doing now.
+func describeActivity(r RunView, now time.Time) string {
 	under := []string{fmt.Sprintf("%s for %s", r.Status, term.Roughly(now.Sub(r.Started)))}
 	for _, q := range r.UnderWay {
 		under = append(under, fmt.Sprintf("%s %s", q.Key, term.Roughly(max(now.Sub(q.Since), 0))))
@@ -226,9 +226,9 @@ func describeRest(r RunView, now time.Time) string {
 	return strings.Join(under, "; ")
 }
 
-// mayPass reports whether a request for a run that was seen may succeed later: a server that restarts is
+// isTemporary reports whether a request for a run that was seen may succeed later: a server that restarts is
 // briefly unreachable.
-func (w *runWatch) mayPass(err error) bool {
+func (w *runWatch) isTemporary(err error) bool {
 	failed, ok := errors.AsType[*term.ExitError](err)
 	return ok && w.seen && failed.Code == term.ExitUnknown
 }
@@ -247,7 +247,7 @@ func endWatch(con *module.Console, run RunView, asJSON bool) error {
 	case run.Error != nil:
 		return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(*run.Error))}
 	case run.Note != nil:
-		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s, %s", run.Status, explainNote(run.Note))}
+		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s, %s", run.Status, run.Note)}
 	}
 	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s", run.Status)}
 }

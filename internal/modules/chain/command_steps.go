@@ -16,11 +16,11 @@ type stepLines struct {
 	out  *term.Terminal
 	live *term.Progress // nil if the output is not a terminal
 
-	mu    sync.Mutex
-	begun map[string]time.Time // steps in progress, by key
-	order []string             // their keys
-	rest  string               // the status text when no step is known to be in progress
-	stop  func()
+	mu     sync.Mutex
+	begun  map[string]time.Time // steps in progress, by key
+	order  []string             // their keys
+	status string               // the status text when no step is known to be in progress
+	stop   func()
 	// closed reports that the status line was removed for good.
 	closed bool
 }
@@ -57,7 +57,7 @@ func newStepLines(out *term.Terminal) *stepLines {
 // close removes the status line. It is safe to call more than once.
 func (l *stepLines) close() { l.stop() }
 
-func (l *stepLines) started(key string) {
+func (l *stepLines) startStep(key string) {
 	l.mu.Lock()
 	l.begun[key] = time.Now()
 	l.order = append(l.order, key)
@@ -68,12 +68,12 @@ func (l *stepLines) started(key string) {
 	l.draw()
 }
 
-// leastTime is the shortest duration worth printing: steps recorded before a run was taken up end as soon
+// minPrinted is the shortest duration worth printing: steps recorded before a run was taken up end as soon
 // as they begin.
-const leastTime = 5 * time.Millisecond
+const minPrinted = 5 * time.Millisecond
 
-// ended prints that a step is done, failed, or failed and was handled.
-func (l *stepLines) ended(event, key string, wrong *RunError) {
+// endStep prints that a step is done, failed, or failed and was handled.
+func (l *stepLines) endStep(event, key string, wrong *RunError) {
 	l.mu.Lock()
 	began, known := l.begun[key]
 	if event != "handled" { // the step continues with its handler
@@ -85,23 +85,23 @@ func (l *stepLines) ended(event, key string, wrong *RunError) {
 	if known {
 		took = time.Since(began)
 	}
-	l.took(event, key, took, wrong)
+	l.printEnd(event, key, took, wrong)
 }
 
-// took prints how a step ended, and after how long.
-func (l *stepLines) took(event, key string, took time.Duration, wrong *RunError) {
+// printEnd prints how a step ended, and after how long.
+func (l *stepLines) printEnd(event, key string, took time.Duration, wrong *RunError) {
 	what := ""
 	if wrong != nil {
 		what = wrong.Why()
 	}
-	if l.live != nil && took >= leastTime {
+	if l.live != nil && took >= minPrinted {
 		key += "  " + term.ShortDuration(took)
 	}
-	l.say(event, key, what)
+	l.printLine(event, key, what)
 }
 
-// say prints one line.
-func (l *stepLines) say(event, key, what string) {
+// printLine prints one line.
+func (l *stepLines) printLine(event, key, what string) {
 	if what != "" {
 		key += ": " + what
 	}
@@ -134,16 +134,16 @@ func (l *stepLines) draw() {
 		under = append(under, key)
 	}
 	if len(under) == 0 {
-		l.live.Set(l.rest)
+		l.live.Set(l.status)
 		return
 	}
 	l.live.Set("under way " + strings.Join(under, ", "))
 }
 
-// setRest sets the status text to use when no step is known to be in progress.
-func (l *stepLines) setRest(text string) {
+// setStatus sets the status text to use when no step is known to be in progress.
+func (l *stepLines) setStatus(text string) {
 	l.mu.Lock()
-	l.rest = text
+	l.status = text
 	l.mu.Unlock()
 	l.draw()
 }

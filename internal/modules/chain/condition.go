@@ -61,7 +61,7 @@ type conditionParser struct {
 	count int
 }
 
-func (p *conditionParser) take(pattern *regexp.Regexp, want ...string) string {
+func (p *conditionParser) accept(pattern *regexp.Regexp, want ...string) string {
 	p.rest = strings.TrimLeft(p.rest, " \t\r\n")
 	found := pattern.FindString(p.rest)
 	if len(want) > 0 && found != want[0] {
@@ -78,7 +78,7 @@ func (p *conditionParser) parseJoined(operator string) (*Condition, error) {
 		next = func() (*Condition, error) { return p.parseJoined("and") }
 	}
 	var parts []*Condition
-	for len(parts) == 0 || p.take(joinPattern(), operator) != "" {
+	for len(parts) == 0 || p.accept(joinPattern(), operator) != "" {
 		c, err := next()
 		if c == nil || err != nil {
 			return nil, err
@@ -97,27 +97,27 @@ func (p *conditionParser) parseOne() (c *Condition, err error) {
 		return nil, fmt.Errorf("the condition has more than %d comparisons; write a script", maxComparisons)
 	}
 	switch {
-	case p.take(joinPattern(), "not") != "":
+	case p.accept(joinPattern(), "not") != "":
 		if c, err = p.parseOne(); c == nil || err != nil {
 			return nil, err
 		}
 		return &Condition{operator: "not", parts: []*Condition{c}}, nil
-	case p.take(joinPattern(), "(") != "":
-		if c, err = p.parseJoined("or"); p.take(joinPattern(), ")") == "" {
+	case p.accept(joinPattern(), "(") != "":
+		if c, err = p.parseJoined("or"); p.accept(joinPattern(), ")") == "" {
 			return nil, err
 		}
 		return c, err
 	}
-	left := p.take(operandPattern())
+	left := p.accept(operandPattern())
 	if left == "" {
 		return nil, nil //nolint:nilnil // not a condition: the caller reports it
 	}
-	c = &Condition{text: left, operator: p.take(operatorPattern())}
+	c = &Condition{text: left, operator: p.accept(operatorPattern())}
 	if c.left, err = parseOperand(left); err != nil {
 		return nil, err
 	}
 	if c.operator != "" {
-		right := p.take(operandPattern())
+		right := p.accept(operandPattern())
 		if right == "" {
 			return nil, nil //nolint:nilnil // no approval
 		}
@@ -147,8 +147,11 @@ func parseOperand(text string) (template, error) {
 	return literal{decodeJSON(raw.Raw())}, nil
 }
 
-// visit calls f for every reference in the condition; a script has none.
+// visit calls f for every reference in the condition; a script has none. c may be nil.
 func (c *Condition) visit(f func(reference)) {
+	if c == nil {
+		return
+	}
 	for _, t := range []template{c.left, c.right} {
 		if t != nil {
 			t.visit(f)
@@ -167,9 +170,9 @@ func fillOperand(t template, find lookup) (any, error) {
 	return t.fill(find)
 }
 
-// compared returns the value of v to compare with other: an output with text is compared as that text if
+// comparisonValue returns the value of v to compare with other: an output with text is compared as that text if
 // other is a string.
-func compared(v, other any) any {
+func comparisonValue(v, other any) any {
 	c, ok := v.(content)
 	if _, isText := valueOf(other).(string); ok && isText && c.text != "" {
 		return c.text
@@ -177,10 +180,10 @@ func compared(v, other any) any {
 	return valueOf(v)
 }
 
-// holds evaluates the condition, which must not be a script.
-func (c *Condition) holds(find lookup) (bool, error) {
+// evaluate evaluates the condition, which must not be a script.
+func (c *Condition) evaluate(find lookup) (bool, error) {
 	for _, part := range c.parts {
-		switch holds, err := part.holds(find); {
+		switch holds, err := part.evaluate(find); {
 		case err != nil:
 			return false, err
 		case c.operator == "not":
@@ -213,7 +216,7 @@ func (c *Condition) holds(find lookup) (bool, error) {
 			left = said.text
 		}
 	}
-	left, right = compared(left, right), compared(right, left)
+	left, right = comparisonValue(left, right), comparisonValue(right, left)
 	switch c.operator {
 	case "==":
 		return equalValues(left, right), nil

@@ -35,14 +35,15 @@ type RunNote struct {
 	At     time.Time `json:"at"`
 }
 
-func (n RunNote) explain() string {
+// String says who did it, and why; "" if nobody did anything.
+func (n RunNote) String() string {
 	switch {
 	case n.By == "":
 		return ""
 	case n.Why == "":
-		return " by " + n.By
+		return "by " + n.By
 	default:
-		return fmt.Sprintf(" by %s: %s", n.By, n.Why)
+		return fmt.Sprintf("by %s: %s", n.By, n.Why)
 	}
 }
 
@@ -61,7 +62,7 @@ type RunState struct {
 	Note     RunNote
 	// Result is set once the run is done or failed.
 	Result *Result
-	place  place
+	queue  queuePlace
 	swept  *RunView // the record of a run whose tables were deleted
 }
 
@@ -95,9 +96,9 @@ func (r *Runs) List(ctx context.Context, limit int) ([]RunState, error) {
 
 func (r *Runs) describeRun(w dbos.WorkflowStatus) RunState {
 	chain, principal, _ := strings.Cut(w.AuthenticatedUser, "\n")
-	s := RunState{Run: w.ID, Chain: chain, Principal: principal, ActsFor: w.AssumedRole, Started: w.CreatedAt, Ended: w.CompletedAt, Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), place: place{queueName, ""}}
+	s := RunState{Run: w.ID, Chain: chain, Principal: principal, ActsFor: w.AssumedRole, Started: w.CreatedAt, Ended: w.CompletedAt, Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), queue: queuePlace{queueName, ""}}
 	if w.QueuePartitionKey != "" {
-		s.place = place{w.QueueName, w.QueuePartitionKey}
+		s.queue = queuePlace{w.QueueName, w.QueuePartitionKey}
 	}
 	switch w.Status {
 	case dbos.WorkflowStatusSuccess:
@@ -326,10 +327,10 @@ func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool
 		return false, err
 	}
 	nonce := uuid.NewString()
-	if err := r.enqueue(ctx, place{queue: queueName}, signalName, id, text, dbos.WithEnqueueAttributes(map[string]any{"nonce": nonce})); err != nil {
+	if err := r.enqueue(ctx, queuePlace{queue: queueName}, signalName, id, text, dbos.WithEnqueueAttributes(map[string]any{"nonce": nonce})); err != nil {
 		return false, fmt.Errorf("signal: %w", err)
 	}
-	r.ring(run)
+	r.notify(run)
 	rows, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(id, run))
 	if err != nil {
 		return false, fmt.Errorf("signal: %w", err)
@@ -347,29 +348,27 @@ func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool
 	return ours, nil
 }
 
-// askEvery is how often the answer to a question about a call is polled.
-const askEvery = 500 * time.Millisecond
+// answerPoll is how often the answer to a question about a call is polled.
+const answerPoll = 500 * time.Millisecond
 
-// Await implements Waiter: it blocks until the signal or answer arrives.
-func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
-	q, answered := r.ask(&c)
-	defer answered()
+// awaitAnswer blocks until the signal or answer arrives that a command waits for.
+func (r *Runs) awaitAnswer(ctx context.Context, c Command) (o Outcome) {
 	defer func() { o.Key = c.Execution }()
-	rung, forget := r.listen(c.Run)
+	notified, forget := r.subscribe(c.Run)
 	defer forget()
 	for {
 		if o, known := r.readSignal(ctx, c.Run+"/"+c.Key); known {
 			return o
 		}
-		every := 10 * longestLook // Await is notified when the value arrives, so this is only a fallback
+		every := 10 * maxPoll // it is notified when the value arrives, so this is only a fallback
 		if c.Op == OpAsk {
-			every = askEvery
-			if o, known := r.askOthers(ctx, c); known {
+			every = answerPoll
+			if o, known := r.findAnswer(ctx, c); known {
 				return o
 			}
 		}
-		r.noteLook(c.Run, q)
-		if _, err := pause(ctx, rung, every); err != nil || isStopped(ctx) {
+		attemptOf(ctx).noteCheck()
+		if _, err := pause(ctx, notified, every); err != nil || attemptOf(ctx).isStopped() {
 			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "no answer was given"}}
 		}
 	}
@@ -388,8 +387,8 @@ func (r *Runs) readSignal(ctx context.Context, id string) (Outcome, bool) {
 	return Outcome{Value: decodeJSON(json.RawMessage(text))}, true
 }
 
-// askOthers asks Config.Asked and the store what happened to a call.
-func (r *Runs) askOthers(ctx context.Context, c Command) (Outcome, bool) {
+// findAnswer asks Config.Asked and the store what happened to a call.
+func (r *Runs) findAnswer(ctx context.Context, c Command) (Outcome, bool) {
 	if r.config.Asked != nil {
 		if answer, known := r.config.Asked(c); known {
 			return Outcome{Value: map[string]any{"answer": answer}}, true
@@ -398,5 +397,5 @@ func (r *Runs) askOthers(ctx context.Context, c Command) (Outcome, bool) {
 	if r.config.Ledger == nil {
 		return Outcome{}, false
 	}
-	return r.askLedger(ctx, c)
+	return r.findReviewAnswer(ctx, c)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -112,33 +111,22 @@ func (r *Runs) listWriters(d *Definition) map[string]Writer {
 func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) error {
 	owner, attributes := chainOwner(req.Definition.Name, req.Principal.ID), map[string]any{attrChain: req.Definition.Name}
 	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
-		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner), dbos.WithWorkflowAttributes(attributes), dbos.WithAssumedRole(nameActor(req.ActsFor)))
+		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner), dbos.WithWorkflowAttributes(attributes), dbos.WithAssumedRole(actorID(req.ActsFor)))
 		return err
 	}
-	if req.Run != "" {
-		switch known, err := r.Get(ctx, id); {
-		case err == nil:
-			return r.keepQueue(ctx, id, known.place)
-		case !errors.Is(err, ErrUnknownRun):
-			return err
-		}
-	}
-	p, err := r.placeOf(req.Definition)
+	p, err := r.findQueue(req.Definition)
 	if err != nil {
 		return err
 	}
-	turn, err := r.findTurn(ctx, p, owner)
+	turn, err := r.findPriority(ctx, p, owner)
 	if err != nil {
 		return err
 	}
-	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAttributes(attributes), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor))); err != nil {
-		return err
-	}
-	return r.keepQueue(ctx, id, p)
+	return r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAttributes(attributes), dbos.WithEnqueueAssumedRole(actorID(req.ActsFor)))
 }
 
-// nameActor returns the id of the principal that a run acts for, or "" if p is nil.
-func nameActor(p *engine.Principal) string {
+// actorID returns the id of the principal that a run acts for, or "" if p is nil.
+func actorID(p *engine.Principal) string {
 	if p == nil {
 		return ""
 	}
@@ -172,8 +160,8 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 	}
 }
 
-// maxTroubled limits how often a process retries a run whose records could not be read or written.
-const maxTroubled = 5
+// maxFailures limits how often a process retries a run whose records could not be read or written.
+const maxFailures = 5
 
 // interpret is the only workflow. Returning an error to DBOS would end the run permanently. A transient
 // error is therefore returned as a lost conflict, and reclaim continues the run in a new execution.
@@ -183,8 +171,8 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, erro
 		return "", err
 	}
 	out, err := r.interpretRun(ctx, s, run, raw)
-	switch passes := mayPass(ctx, err); {
-	case passes && r.countTrouble(run) > maxTroubled, !passes && isUnreadable(err) && ctx.Err() == nil:
+	switch passes := isRecoverable(ctx, err); {
+	case passes && r.countFailure(run) > maxFailures, !passes && isUnreadable(err) && ctx.Err() == nil:
 		return out, r.recordLost(ctx, s, run, err)
 	case !passes:
 		return out, err
@@ -193,12 +181,12 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, erro
 	return "", dbos.ErrConflictingWorkflowID
 }
 
-// countTrouble counts that a run could not continue in this process.
-func (r *Runs) countTrouble(run string) int {
+// countFailure counts that a run could not continue in this process.
+func (r *Runs) countFailure(run string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.troubled[run]++
-	return r.troubled[run]
+	r.failures[run]++
+	return r.failures[run]
 }
 
 // errDamaged reports a run whose record cannot be read; retrying does not help.
@@ -208,8 +196,8 @@ var errDamaged = errors.New("the record of the run is damaged")
 // the result.
 var errFailed = errors.New("the run failed; its output has the reason")
 
-// mayPass reports whether an error that ended an execution may not recur in another one.
-func mayPass(ctx context.Context, err error) bool {
+// isRecoverable reports whether an error that ended an execution may not recur in another one.
+func isRecoverable(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
@@ -234,9 +222,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 		return "", err
 	}
 	var begun recordedRun
-	decoder := json.NewDecoder(strings.NewReader(raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(&begun); err != nil {
+	if err := decodeExact(raw, &begun); err != nil {
 		return "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	d, err := Parse("chain.json", begun.Definition)
@@ -258,7 +244,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 	}
 	defer end()
 	if x.record, err = r.openRecord(x, d, input); err != nil {
-		return "", x.stopRefused(err)
+		return "", x.cancelRejected(err)
 	}
 	x.record.learnSaved(d, begun.Saved)
 	x.replay = r.newReplay(x.stopped, run)
@@ -288,7 +274,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 			x.noteProgress()
 		}
 		if err := x.record.end(x.stopped, x.commands[id], o, x.known[id]); err != nil {
-			return "", x.stopRefused(err)
+			return "", x.cancelRejected(err)
 		}
 		delete(x.commands, id)
 		delete(x.known, id)
@@ -300,7 +286,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 // finish records how the run ended, and returns the result of its workflow.
 func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 	if err := x.record.finish(x.stopped, ended); err != nil {
-		return "", x.stopRefused(err)
+		return "", x.cancelRejected(err)
 	}
 	if err := x.endEntry(begun, ended); err != nil {
 		return "", err
@@ -327,7 +313,7 @@ func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 func (r *Runs) begin(x *execution) (end func(), err error) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
 	x.cancelled = make(chan struct{})
-	under := &control{looked: map[*RunQuestion]bool{}, cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
+	under := &control{cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
 	if err := r.readRow(x, under); err != nil {
 		x.stop()
 		return nil, err
@@ -342,7 +328,7 @@ func (r *Runs) begin(x *execution) (end func(), err error) {
 			delete(r.control, x.run)
 		}
 		r.mu.Unlock()
-		r.ring(x.run)
+		r.notify(x.run)
 	}, nil
 }
 
@@ -359,12 +345,12 @@ func (r *Runs) readRow(x *execution, under *control) error {
 		return cmp.Or(dbos.CancelWorkflow(c, x.run), error(dbos.ErrWorkflowCancelled))
 	}
 	x.redrives, x.fromQueue, x.isBounded, under.paused = w.ForkedFrom, w.QueueName != "", w.QueuePartitionKey != "", readNote(w).Paused
-	under.board = readBoard(w)
-	changed := len(under.board.Waiting) > 0 || under.board.Tried
-	under.before = under.board.Waiting
-	under.board.Waiting, under.board.Signals, under.board.Tried = nil, nil, false
+	under.state = readLiveState(w)
+	changed := len(under.state.Waiting) > 0 || under.state.Tried
+	under.before = under.state.Waiting
+	under.state.Waiting, under.state.Signals, under.state.Tried = nil, nil, false
 	if isMarked(w, attrSuspended) {
-		return r.mark(x.ctx, x.run, map[string]any{attrSuspended: false, attrBoard: under.board})
+		return r.mark(x.ctx, x.run, map[string]any{attrSuspended: false, attrState: under.state})
 	}
 	under.changed = changed
 	return nil
@@ -405,12 +391,12 @@ type execution struct {
 // start begins a command. It numbers the DBOS steps in the order of the commands, so that they get the same
 // numbers when the run is taken up.
 func (x *execution) start(c Command) error {
-	if err := x.hold(c); err != nil {
+	if err := x.waitWhilePaused(c); err != nil {
 		return err
 	}
 	leave := func() {}
 	if !c.Repeatable {
-		leave = x.session.leave
+		leave = x.session.calls.Done
 	}
 	under := false
 	defer func() {
@@ -427,7 +413,7 @@ func (x *execution) start(c Command) error {
 	}
 	x.commands[c.ID] = c
 	if err := x.record.begin(x.stopped, c); err != nil {
-		return x.stopRefused(err)
+		return x.cancelRejected(err)
 	}
 	done := make(chan Outcome, 1)
 	x.pending[c.ID] = done
@@ -451,7 +437,7 @@ func (x *execution) start(c Command) error {
 		c.Key = fmt.Sprintf("signal/%s/%d", c.Name, x.waits[c.Name])
 	}
 	name, recorded := string(c.Op)+" "+c.Key, ""
-	switch known, err := x.take(name, &recorded); {
+	switch known, err := x.replayStep(name, &recorded); {
 	case err != nil:
 		return err
 	case known:
@@ -459,7 +445,7 @@ func (x *execution) start(c Command) error {
 		x.receive(dbos.StepOutcome[string]{Result: recorded}, done)
 		return nil
 	}
-	x.noteTry(c)
+	x.noteCall(c)
 	do := func(ctx context.Context, stop <-chan struct{}) (Outcome, error) {
 		if begun != x.nonce {
 			return Outcome{Err: &StepError{Code: CodeUnknown, Message: x.explainDoubt(), MayHaveRun: true}}, nil
@@ -470,7 +456,13 @@ func (x *execution) start(c Command) error {
 		if err := x.confirm(ctx); err != nil {
 			return Outcome{}, err
 		}
-		return perform(withStop(ctx, stop), c, x.config.Effects, x.Runs), nil
+		q, ended := x.showQuestion(&c)
+		defer ended()
+		do := x.config.Effects.Do
+		if c.Op == OpWait || c.Op == OpAsk {
+			do = x.awaitAnswer
+		}
+		return perform(withAttempt(ctx, attempt{stop: stop, runs: x.Runs, question: q}), c, do), nil
 	}
 	outcome, err := x.goStep(name, c, do)
 	if err != nil {
@@ -530,7 +522,7 @@ func (x *execution) explainDoubt() string {
 
 func (x *execution) sleep(c Command, until time.Time, done chan<- Outcome) {
 	c.Timeout = max(time.Until(until), 0)
-	_, woken := x.ask(&c)
+	_, woken := x.showQuestion(&c)
 	defer woken()
 	timer := time.NewTimer(c.Timeout)
 	defer timer.Stop()
@@ -553,39 +545,12 @@ func (x *execution) receive(o dbos.StepOutcome[string], done chan<- Outcome) {
 	var decoded Outcome
 	plain, err := x.open(x.ctx, o.Result)
 	if err == nil {
-		d := json.NewDecoder(strings.NewReader(plain))
-		d.UseNumber()
-		err = d.Decode(&decoded)
+		err = decodeExact(plain, &decoded)
 	}
 	if err != nil {
 		decoded = Outcome{Err: &StepError{Code: CodeOutput, Message: "the record of the step is damaged", Final: true}}
 	}
 	done <- decoded
-}
-
-// stopKey is the context key of the channel set by withStop.
-type stopKey struct{}
-
-// withStop adds to a context the channel that is closed when the run is cancelled or the execution ends. A
-// call that was already sent is still awaited; pure waits end, and nothing more is sent. An execution that
-// ends for another reason records nothing, and the next one waits again.
-func withStop(ctx context.Context, stop <-chan struct{}) context.Context {
-	return context.WithValue(ctx, stopKey{}, stop)
-}
-
-// stopOf returns the channel set by withStop, or nil.
-func stopOf(ctx context.Context) <-chan struct{} {
-	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
-	return stop
-}
-
-func isStopped(ctx context.Context) bool {
-	select {
-	case <-stopOf(ctx):
-		return true
-	default:
-		return false
-	}
 }
 
 // encodeOutcome encodes an outcome for the record, after confirming that this execution may write it.
@@ -599,12 +564,12 @@ func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error
 	}
 	for {
 		text, err := x.seal(ctx, x.run, x.sensitive, false, string(raw))
-		if !mayPass(ctx, err) {
+		if !isRecoverable(ctx, err) {
 			return text, err
 		}
 		// Returning an error would record it instead of the outcome.
 		x.config.Logger.WarnContext(ctx, "cannot seal an outcome; trying again", "run", x.run, "error", err)
-		if _, err := pause(ctx, nil, longestLook); err != nil {
+		if _, err := pause(ctx, nil, maxPoll); err != nil {
 			return "", err
 		}
 	}
@@ -618,7 +583,7 @@ func (x *execution) choose() (int, error) {
 	}
 	const name = "choose"
 	var id int
-	if known, err := x.take(name, &id); known || err != nil {
+	if known, err := x.replayStep(name, &id); known || err != nil {
 		return id, err
 	}
 	id, err := x.awaitAny() // outside the step, which would record an error instead of the choice
@@ -657,7 +622,7 @@ func (x *execution) awaitAny() (int, error) {
 			return 0, err
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(x.patience()):
+		case <-time.After(x.suspendAfter()):
 			if err := x.suspend(); err != nil {
 				return 0, err
 			}
@@ -682,7 +647,7 @@ func (x *execution) await(id int) (Outcome, error) {
 			return Outcome{}, err
 		case <-x.stopped.Done():
 			return Outcome{}, x.stopped.Err()
-		case <-time.After(x.patience()):
+		case <-time.After(x.suspendAfter()):
 			if err := x.suspend(); err != nil {
 				return Outcome{}, err
 			}
@@ -690,9 +655,9 @@ func (x *execution) await(id int) (Outcome, error) {
 	}
 }
 
-// hold blocks before a step while the run is paused or the process is shutting down.
-func (x *execution) hold(c Command) error {
-	rung, forget := x.listen(x.run)
+// waitWhilePaused blocks before a step while the run is paused or the process is shutting down.
+func (x *execution) waitWhilePaused(c Command) error {
+	notified, forget := x.subscribe(x.run)
 	defer forget()
 	for {
 		if err := x.confirm(x.stopped); err != nil {
@@ -708,7 +673,7 @@ func (x *execution) hold(c Command) error {
 		if err := x.writeKnown(); err != nil {
 			return err
 		}
-		if _, err := pause(x.stopped, rung, longestLook); err != nil {
+		if _, err := pause(x.stopped, notified, maxPoll); err != nil {
 			return err
 		}
 	}

@@ -121,7 +121,7 @@ func checkExposed(input objectOf, sensitive []string, d *Definition) error {
 		var exposed error
 		input.values[i].visit(func(r reference) {
 			at := slices.IndexFunc(sensitive, func(p string) bool {
-				return r.segments[0] == "context" && meetsPointer(r.segments[1:], document.Pointer(p))
+				return r.segments[0] == "context" && overlapsPointer(r.segments[1:], document.Pointer(p))
 			})
 			if at >= 0 {
 				exposed = fmt.Errorf("{{%s}} passes the chain %q a sensitive value, %s of the workflow; list %s in the chain's sensitive", r.text, d.Name, sensitive[at], pointer)
@@ -134,8 +134,8 @@ func checkExposed(input objectOf, sensitive []string, d *Definition) error {
 	return nil
 }
 
-// meetsPointer reports whether path is at, above or below a place that a sensitive pointer names.
-func meetsPointer(path []string, pointer document.Pointer) bool {
+// overlapsPointer reports whether path is at, above or below a place that a sensitive pointer names.
+func overlapsPointer(path []string, pointer document.Pointer) bool {
 	for token := range pointer.Tokens() {
 		if len(path) == 0 {
 			return true
@@ -176,8 +176,8 @@ type pendingEntry struct {
 	since time.Time
 }
 
-// entryPass is one term of a process as the leader that starts runs.
-type entryPass struct {
+// entryTerm is one term of a process as the leader that starts runs.
+type entryTerm struct {
 	*Entries
 	runs    EntryStarter
 	moved   int64 // the cursor's position
@@ -190,30 +190,30 @@ type entryPass struct {
 func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 	for ctx.Err() == nil {
 		err := s.config.Engine.Lead(ctx, jobEntries, 0, func(ctx context.Context) error {
-			p := &entryPass{Entries: s, runs: runs}
-			at, err := p.findPlace(ctx)
+			p := &entryTerm{Entries: s, runs: runs}
+			at, err := p.findPosition(ctx)
 			if err != nil {
 				return err
 			}
 			p.moved, p.read = at, at
 			for ctx.Err() == nil {
-				if err := p.look(ctx); err != nil {
+				if err := p.startNew(ctx); err != nil {
 					return err
 				}
-				_, _ = pause(ctx, nil, lookInterval)
+				_, _ = pause(ctx, nil, storePoll)
 			}
 			return nil
 		})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
 			s.config.Log.WarnContext(ctx, "cannot start the chains of workflow states; trying again", "cause", err)
 		}
-		_, _ = pause(ctx, nil, leadEvery)
+		_, _ = pause(ctx, nil, leadPoll)
 	}
 }
 
-// findPlace returns the position of the cursor. A missing cursor is created at the end of the log. Of the
+// findPosition returns the position of the cursor. A missing cursor is created at the end of the log. Of the
 // earlier entries, it starts only the chains that instances still wait for.
-func (p *entryPass) findPlace(ctx context.Context) (int64, error) {
+func (p *entryTerm) findPosition(ctx context.Context) (int64, error) {
 	all, err := p.config.Cursors.Cursors(ctx)
 	if err != nil {
 		return 0, engine.StoreError("find the cursor", err)
@@ -235,7 +235,7 @@ func (p *entryPass) findPlace(ctx context.Context) (int64, error) {
 }
 
 // startAwaited starts the chains that instances have been waiting for since before the cursor existed.
-func (p *entryPass) startAwaited(ctx context.Context, last int64) error {
+func (p *entryTerm) startAwaited(ctx context.Context, last int64) error {
 	for at := int64(0); at < last; {
 		found, _, upTo, err := p.config.List(ctx, at, maxEntries)
 		if err != nil {
@@ -255,7 +255,7 @@ func (p *entryPass) startAwaited(ctx context.Context, last int64) error {
 					return err
 				}
 				if !started {
-					_, _ = pause(ctx, nil, lookInterval)
+					_, _ = pause(ctx, nil, storePoll)
 				}
 			}
 		}
@@ -277,8 +277,8 @@ func CancelEntry(ctx context.Context, l EntryLog, by engine.Principal, instance 
 	return entry.OnEnter.Chain, settleEntry(ctx, l.Engine, by, EntryRun(entry.Instance, entry.Revision), *entry, false)
 }
 
-// look reads new entries, starts those it can, and moves the cursor.
-func (p *entryPass) look(ctx context.Context) error {
+// startNew reads new entries, starts those it can, and moves the cursor.
+func (p *entryTerm) startNew(ctx context.Context) error {
 	if room := maxEntries - len(p.pending); room > 0 {
 		found, damaged, upTo, err := p.config.List(ctx, p.read, room)
 		if err != nil {
@@ -313,7 +313,7 @@ func (p *entryPass) look(ctx context.Context) error {
 	return p.moveCursor(ctx, p.read)
 }
 
-func (p *entryPass) moveCursor(ctx context.Context, to int64) error {
+func (p *entryTerm) moveCursor(ctx context.Context, to int64) error {
 	if to <= p.moved {
 		return nil
 	}
@@ -326,7 +326,7 @@ func (p *entryPass) moveCursor(ctx context.Context, to int64) error {
 
 // start starts the run of an entry; false means try again later. An entry whose chain cannot start counts
 // as failed.
-func (p *entryPass) start(ctx context.Context, e pendingEntry) (started bool, err error) {
+func (p *entryTerm) start(ctx context.Context, e pendingEntry) (started bool, err error) {
 	who, err := p.config.ActsFor(ctx, e.Entry)
 	if err == nil {
 		if err = p.runs.StartEntry(ctx, who, e.Entry); err == nil {
@@ -348,7 +348,7 @@ func (p *entryPass) start(ctx context.Context, e pendingEntry) (started bool, er
 		return true, nil
 	case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost):
 		return false, err
-	case isPassing(err):
+	case isTemporary(err):
 		return false, nil
 	}
 	p.config.Log.WarnContext(ctx, "cannot move an instance whose chain did not start", "instance", e.Instance, "cause", err)

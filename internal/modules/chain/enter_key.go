@@ -3,7 +3,6 @@ package chain
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -151,32 +150,12 @@ func checkEnterCycles(d *workflow.Definition, operator bool, report func(path, f
 		return out
 	}
 	visitEntries(d, func(path string, s *workflow.State, _ *OnEnter) {
-		way := []string{s.Name}
-		seen := map[string]bool{}
-		var follow func(name string) bool
-		follow = func(name string) bool {
-			for _, target := range next(name) {
-				if target == s.Name {
-					return true
-				}
-				if seen[target] {
-					continue
-				}
-				seen[target] = true
-				way = append(way, target)
-				if follow(target) {
-					return true
-				}
-				way = way[:len(way)-1]
-			}
-			return false
+		way := findWay(s.Name, next, func(target string) bool { return target == s.Name })
+		for i, name := range way {
+			way[i] = quoteName(name)
 		}
-		if follow(s.Name) {
-			quoted := make([]string, 0, len(way)+1)
-			for _, name := range append(slices.Clone(way), s.Name) {
-				quoted = append(quoted, quoteName(name))
-			}
-			report(path, "the ends of chains lead from %s, without end unless an action is refused", strings.Join(quoted, " to "))
+		if way != nil {
+			report(path, "the ends of chains lead from %s, without end unless an action is refused", strings.Join(way, " to "))
 		}
 	})
 }

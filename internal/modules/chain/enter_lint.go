@@ -65,8 +65,8 @@ func (c entryChecker) check(w *workflow.Definition, s *workflow.State, o *OnEnte
 	}
 }
 
-// entering is a step that enters, or may enter, a state that starts a chain.
-type entering struct {
+// entryStep is a step that enters, or may enter, a state that starts a chain.
+type entryStep struct {
 	chain string
 	sure  bool
 	says  string
@@ -74,10 +74,10 @@ type entering struct {
 
 // listEntered returns the states with chains that the steps of a chain enter. The instance of an advance is
 // known only at run time, so every workflow with such an action counts.
-func (c entryChecker) listEntered(d *Definition) (out []entering) {
+func (c entryChecker) listEntered(d *Definition) (out []entryStep) {
 	enter := func(s *Step, w *workflow.Definition, state string, sure bool) {
 		if o := findOnEnter(w.States[state]); o != nil {
-			out = append(out, entering{o.Chain, sure, fmt.Sprintf("the step %s of %s enters %s of %s", quoteName(s.ID), quoteName(d.Name), quoteName(state), quoteName(w.Name))})
+			out = append(out, entryStep{o.Chain, sure, fmt.Sprintf("the step %s of %s enters %s of %s", quoteName(s.ID), quoteName(d.Name), quoteName(state), quoteName(w.Name))})
 		}
 	}
 	d.visitSteps(func(s *Step) {
@@ -109,28 +109,17 @@ func (c entryChecker) listEntered(d *Definition) (out []entering) {
 // findWayBack returns the steps by which a chain leads back to a state that starts it, or nil. sure reports
 // that each of these steps certainly enters its state.
 func (c entryChecker) findWayBack(chain string) (way []string, sure bool) {
-	type place struct {
-		chain string
-		sure  bool
-		way   []string
-	}
-	seen := map[string]bool{}
-	for queue := []place{{chain, true, nil}}; len(queue) > 0; queue = queue[1:] {
-		at := queue[0]
-		d := c.chains[at.chain]
-		if d == nil {
-			continue
+	next := func(at entryStep) []entryStep {
+		if d := c.chains[at.chain]; d != nil {
+			return c.listEntered(d)
 		}
-		for _, e := range c.listEntered(d) {
-			next := place{e.chain, at.sure && e.sure, append(slices.Clip(at.way), e.says)}
-			if e.chain == chain {
-				return next.way, next.sure
-			}
-			if !seen[e.chain] {
-				seen[e.chain] = true
-				queue = append(queue, next)
-			}
+		return nil
+	}
+	sure = true
+	for i, e := range findWay(entryStep{chain: chain}, next, func(e entryStep) bool { return e.chain == chain }) {
+		if i > 0 {
+			way, sure = append(way, e.says), sure && e.sure
 		}
 	}
-	return nil, false
+	return way, sure
 }

@@ -94,7 +94,7 @@ func (l EntryLog) find(ctx context.Context, at store.PlacedEvent) (*Entry, error
 	if !slices.Contains(entersState, ev.Kind) || ev.Kind == record.Advanced && ev.From == ev.To {
 		return nil, nil //nolint:nilnil // most events are none
 	}
-	stored, d, err := l.Engine.LoadDefinition(ctx, keeper, engine.RightRead, ev.Workflow, ev.Version)
+	stored, d, err := l.Engine.LoadDefinition(ctx, systemPrincipal, engine.RightRead, ev.Workflow, ev.Version)
 	switch {
 	case isCode(err, engine.CodeUnknownWorkflow), err == nil && !stored.Operator:
 		return nil, nil //nolint:nilnil // its definition is gone, or may start nothing
@@ -128,7 +128,7 @@ func (l EntryLog) FindAwaited(ctx context.Context, id string) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, d, err := l.Engine.LoadDefinition(ctx, keeper, engine.RightRead, inst.Workflow, inst.Version)
+	stored, d, err := l.Engine.LoadDefinition(ctx, systemPrincipal, engine.RightRead, inst.Workflow, inst.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -150,8 +150,8 @@ func (l EntryLog) FindAwaited(ctx context.Context, id string) (*Entry, error) {
 // entryTime is how long the run of a state counts as in progress; then a person is asked for its outcome.
 const entryTime = 7 * 24 * time.Hour
 
-// callKeeper is the part of *engine.Engine that records the run of an entry as a call of its instance.
-type callKeeper interface {
+// callRecorder is the part of *engine.Engine that records the run of an entry as a call of its instance.
+type callRecorder interface {
 	BeginCall(ctx context.Context, p engine.Principal, req engine.CallRequest) (engine.CallResult, error)
 	SettleCall(ctx context.Context, p engine.Principal, req engine.SettleRequest) (engine.SettleResult, error)
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
@@ -160,7 +160,7 @@ type callKeeper interface {
 // beginEntry records that the run of an entry is in progress, as a call of the instance; while it is,
 // nothing else moves the instance. p owns the instance. beginEntry is idempotent. If the instance has left
 // the state in the meantime, the call is refused, and the refusal is recorded.
-func beginEntry(ctx context.Context, calls callKeeper, p engine.Principal, run string, entry Entry) (engine.CallResult, error) {
+func beginEntry(ctx context.Context, calls callRecorder, p engine.Principal, run string, entry Entry) (engine.CallResult, error) {
 	o := entry.OnEnter
 	return calls.BeginCall(ctx, p, engine.CallRequest{
 		ID: entry.Instance, Gate: o.gate(entry.State), Upstream: recorder, Tool: o.Chain, States: []string{entry.State},
@@ -171,7 +171,7 @@ func beginEntry(ctx context.Context, calls callKeeper, p engine.Principal, run s
 // settleEntry records how the run of an entry ended, together with the action that follows, which is
 // judged by the layers without a model. It is idempotent, and needs no earlier beginEntry. It does nothing
 // if the state does not wait and no action follows such an end.
-func settleEntry(ctx context.Context, calls callKeeper, p engine.Principal, run string, entry Entry, done bool) error {
+func settleEntry(ctx context.Context, calls callRecorder, p engine.Principal, run string, entry Entry, done bool) error {
 	action, outcome := entry.OnEnter.OnSuccess, engine.CallOK
 	if !done {
 		action, outcome = entry.OnEnter.OnFailure, engine.CallError

@@ -61,7 +61,7 @@ func (s *Service) hasRun(ctx context.Context, run string) (bool, error) {
 	if !errors.Is(err, ErrUnknownRun) {
 		return false, engine.StoreError("read the run", err)
 	}
-	switch _, _, err = s.readRecord(ctx, keeper, run); {
+	switch _, _, err = s.readRecord(ctx, systemPrincipal, run); {
 	case isCode(err, engine.CodeUnknownInstance):
 		return false, nil
 	case err != nil:
@@ -105,7 +105,7 @@ func (r *Runs) cancelEntry(ctx context.Context, run string) error {
 	case begun.Entry == nil:
 		return nil
 	}
-	if err := r.settleEntry(ctx, begun, false); isPassing(err) {
+	if err := r.settleEntry(ctx, begun, false); isTemporary(err) {
 		return fmt.Errorf("notify the instance %s: %w", begun.Entry.Instance, err)
 	} else if err != nil {
 		r.config.Logger.Warn("cannot report the end of a run to the state that started it", "run", run, "instance", begun.Entry.Instance, "error", err)

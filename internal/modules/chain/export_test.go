@@ -33,7 +33,7 @@ func (s *Schedules) ListActions(t *testing.T, chain string) (out []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.config.Engine.History(context.Background(), keeper, engine.HistoryRequest{ID: kept.id, Limit: 1000})
+	page, err := s.config.Engine.History(context.Background(), systemPrincipal, engine.HistoryRequest{ID: kept.id, Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

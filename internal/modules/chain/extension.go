@@ -55,7 +55,7 @@ type chains struct {
 func extend(setup module.Setup) *module.Extension {
 	c := &chains{log: setup.Log, onDemand: setup.OnDemand, file: setup.File, stop: func() {}}
 	c.section.Store(&chainSection{Settings: &Settings{}})
-	x := &module.Extension{Connect: c.connect, Check: c.check, Begin: c.begin, Vet: c.vet, Provides: c, Close: c.close, Services: map[string]any{ServiceName: Source(c.ask)}}
+	x := &module.Extension{Connect: c.connect, Check: c.check, Begin: c.begin, Vet: c.vet, Provides: c, Close: c.close, Services: map[string]any{ServiceName: Source(c.openRemote)}}
 	switch {
 	case setup.OnDemand:
 		x.Vet = nil
@@ -67,7 +67,7 @@ func extend(setup module.Setup) *module.Extension {
 			Sections: []string{sectionChains, upstream.Section, config.SectionAuth},
 			Files:    c.listFiles, Prepare: c.prepare, Settled: c.settled,
 		}}
-		x.Health = []telemetry.Part{{Name: "chains", Optional: true, Check: func(context.Context) error { return c.trouble() }}}
+		x.Health = []telemetry.Part{{Name: "chains", Optional: true, Check: func(context.Context) error { return c.findProblem() }}}
 	}
 	return x
 }
@@ -94,7 +94,7 @@ func (c *chains) check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.take(c.log, section)
+		c.apply(c.log, section)
 	}
 	return c.warnEntries(ctx)
 }
@@ -110,7 +110,7 @@ func (c *chains) begin(ctx context.Context) (err error) {
 	ctx, c.stop = context.WithCancel(ctx)
 	switch err := c.open(ctx); {
 	case errors.Is(err, ErrInUse):
-		if err := c.askOthers(ctx); err != nil {
+		if err := c.findRemote(ctx); err != nil {
 			return term.UsageErrorf("", "cannot reach the runs of chains: %w", err)
 		}
 		c.log.Info("another process runs the chains of this store; this process takes over when it ends", "state", c.config.Path)
@@ -145,14 +145,14 @@ func (c *chains) configure(ctx context.Context) (config Config, err error) {
 	default:
 		config.Path = filepath.Join(filepath.Dir(store), chainsFile)
 	}
-	door := Door{Upstreams: (*upstream.Manager)(nil), Scripts: c.sys.Scripts, Workflows: c.sys.Engine, AsksPeople: true, Rights: c.rights}
-	if servers, ok := module.Find[Caller](c.sys.Extensions); ok {
-		door.Upstreams = servers
+	executor := Executor{Upstreams: (*upstream.Manager)(nil), Scripts: c.sys.Scripts, Workflows: c.sys.Engine, AsksPeople: true, Rights: c.rights}
+	if servers, ok := module.Find[Upstreams](c.sys.Extensions); ok {
+		executor.Upstreams = servers
 	}
 	if c.sys.Asker != nil {
-		door.Models = promptModel{c.sys.Asker, c.sys.Engine.AskModel}
+		executor.Models = promptModel{c.sys.Asker, c.sys.Engine.AskModel}
 	}
-	config.Ledger, config.Effects = NewLedger(c.sys.Engine), door
+	config.Ledger, config.Effects = NewLedger(c.sys.Engine), executor
 	return config, nil
 }
 
@@ -203,14 +203,14 @@ func (c *chains) openControl(ctx context.Context) (err error) {
 	if info, err := os.Stat(c.config.Path); c.config.Database == nil && (err != nil || !info.Mode().IsRegular()) {
 		return term.UsageErrorf("start a server that has chains: gavel serve --config FILE", "no server has run chains over this store: %s does not exist", c.config.Path)
 	}
-	if err := c.askOthers(ctx); err != nil {
+	if err := c.findRemote(ctx); err != nil {
 		return term.UnknownErrorf("", "%w", err)
 	}
 	return nil
 }
 
-// askOthers passes requests to the process that executes the runs.
-func (c *chains) askOthers(ctx context.Context) error {
+// findRemote passes requests to the process that executes the runs.
+func (c *chains) findRemote(ctx context.Context) error {
 	runs, err := OpenControl(ctx, c.config)
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func (c *chains) use(runs *Runs) *Service {
 
 // takeOver opens the runs once the process that owns them has ended.
 func (c *chains) takeOver(ctx context.Context) {
-	look := time.NewTicker(lookEvery)
+	look := time.NewTicker(jobPoll)
 	defer look.Stop()
 	for {
 		select {
@@ -372,8 +372,8 @@ type opened struct {
 	*Schedules
 }
 
-// ask returns the chains. In on-demand mode it opens the runs when they are first needed.
-func (c *chains) ask(ctx context.Context, runs bool) (Chains, error) {
+// openRemote returns the chains. In on-demand mode it opens the runs when they are first needed.
+func (c *chains) openRemote(ctx context.Context, runs bool) (Chains, error) {
 	if c.onDemand {
 		c.opening.Lock()
 		defer c.opening.Unlock()

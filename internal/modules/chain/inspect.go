@@ -30,8 +30,8 @@ func (r *Runs) steps(ctx context.Context, run string, first int) (out []RunStep,
 	c, done := r.within(ctx)
 	defer done()
 	next = first
-	for offset, last := first, -1; ; offset += resultsAtOnce {
-		page, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(resultsAtOnce))
+	for offset, last := first, -1; ; offset += resultPage {
+		page, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(resultPage))
 		if err != nil {
 			return nil, 0, fmt.Errorf("read the steps of the run %s: %w", run, err)
 		}
@@ -47,7 +47,7 @@ func (r *Runs) steps(ctx context.Context, run string, first int) (out []RunStep,
 				out = append(out, v)
 			}
 		}
-		if len(page) < resultsAtOnce {
+		if len(page) < resultPage {
 			return out, next, nil
 		}
 	}
@@ -95,9 +95,9 @@ type pageQuery struct {
 	mayMatch func(RunState) bool
 }
 
-// resultsAtOnce limits how many results of runs or steps are read per query: each may exceed MaxOutput
+// resultPage limits how many results of runs or steps are read per query: each may exceed MaxOutput
 // bytes.
-const resultsAtOnce = 100
+const resultPage = 100
 
 // pass moves the query past a run.
 func (q *pageQuery) pass(known RunState) {
@@ -157,7 +157,7 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunState, error) {
 			places[w.ID], ended = i, append(ended, w.ID)
 		}
 	}
-	for ids := range slices.Chunk(ended, resultsAtOnce) {
+	for ids := range slices.Chunk(ended, resultPage) {
 		list, err := listRows(c, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(true))
 		if err != nil {
 			return nil, fmt.Errorf("read the results of runs: %w", err)

@@ -114,7 +114,7 @@ func (m *Machine) runConditional(t *task, c *Conditional) *StepError {
 // test evaluates a condition.
 func (m *Machine) test(t *task, sc *scope, s *Step, c *Condition, key string) (bool, *StepError) {
 	if c.Script == "" {
-		holds, err := c.holds(m.lookup(sc, s))
+		holds, err := c.evaluate(m.lookup(sc, s))
 		if err != nil {
 			return false, &StepError{Code: CodeCondition, Message: err.Error(), Final: true}
 		}

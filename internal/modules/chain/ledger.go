@@ -34,7 +34,7 @@ type Ledger interface {
 	BeginRun(ctx context.Context, p engine.Principal, req engine.RunRequest) error
 	RecordStep(ctx context.Context, req engine.StepRecord) error
 	AskStep(ctx context.Context, q engine.StepQuestion) (review string, a *engine.StepAnswer, err error)
-	callKeeper
+	callRecorder
 	DigestStep(owner, workflow string, output []byte) string
 	ListOpenRuns(ctx context.Context) ([]string, error)
 	Values() *values.Keyring
@@ -117,11 +117,11 @@ type runRecord struct {
 	fence func(context.Context) (context.Context, error)
 	// known are ends of commands that an earlier execution recorded in DBOS, and that the store may not
 	// have yet.
-	known []written
+	known []recordEntry
 }
 
-// written is one entry of a record.
-type written struct {
+// recordEntry is one entry of a record.
+type recordEntry struct {
 	key, action string
 	data        json.RawMessage
 }
@@ -133,14 +133,14 @@ func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, in
 	if err != nil {
 		return err
 	}
-	l.actsFor = nameActor(req.ActsFor)
+	l.actsFor = actorID(req.ActsFor)
 	switch err = l.open(ctx, req.Definition, input); {
-	case err == nil || isPassing(err):
+	case err == nil || isTemporary(err):
 		return nil
 	case isCode(err, engine.CodeKeyReused): // another request already used the id
 		return err
 	}
-	return errors.Join(err, r.endRefused(run, err))
+	return errors.Join(err, r.recordRejected(run, err))
 }
 
 // openRecord creates the record of a run unless it exists.
@@ -154,7 +154,7 @@ func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*r
 			return nil, err
 		}
 	}
-	l.fence, l.actsFor = x.fence, nameActor(x.actsFor)
+	l.fence, l.actsFor = x.fence, actorID(x.actsFor)
 	return l, l.persist(x.stopped, func(ctx context.Context) error { return l.open(ctx, d, input) })
 }
 
@@ -169,8 +169,8 @@ func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRec
 	return l, nil
 }
 
-// mostWorkflows limits the cached workflows of chains.
-const mostWorkflows = 100
+// maxWorkflows limits the cached workflows of chains.
+const maxWorkflows = 100
 
 // findWorkflow returns the workflow of a chain from a cache. The runs share it, because each copy takes
 // some 20 KiB.
@@ -187,7 +187,7 @@ func (r *Runs) findWorkflow(d *Definition) (*workflow.Definition, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.workflows) >= mostWorkflows {
+	if len(r.workflows) >= maxWorkflows {
 		clear(r.workflows)
 	}
 	r.workflows[d.Hash] = made
@@ -212,8 +212,8 @@ func (l *runRecord) open(ctx context.Context, d *Definition, input map[string]an
 	})
 }
 
-// isPassing reports whether the store may accept the same request later.
-func isPassing(err error) bool {
+// isTemporary reports whether the store may accept the same request later.
+func isTemporary(err error) bool {
 	return slices.Contains([]engine.Code{engine.CodeUnavailable, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled, engine.CodeUntrustedRules}, engine.CodeOf(err))
 }
 
@@ -231,7 +231,7 @@ func (l *runRecord) persist(ctx context.Context, do func(context.Context) error)
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !isPassing(err):
+		case !isTemporary(err):
 			return fmt.Errorf("the store rejects the record of the run: %w", err)
 		}
 		l.logger.WarnContext(ctx, "a run waits because its record cannot be written", "error", err)
@@ -253,10 +253,10 @@ func (l *runRecord) write(ctx context.Context, key, action string, data map[stri
 	if err := l.writeKnown(ctx); err != nil {
 		return err
 	}
-	return l.put(ctx, written{digestLong(key, maxRecordKey), action, l.prepare(data)})
+	return l.put(ctx, recordEntry{digestLong(key, maxRecordKey), action, l.prepare(data)})
 }
 
-func (l *runRecord) put(ctx context.Context, w written) error {
+func (l *runRecord) put(ctx context.Context, w recordEntry) error {
 	return l.persist(ctx, func(ctx context.Context) error {
 		return l.ledger.RecordStep(ctx, engine.StepRecord{Run: l.run, Key: w.key, Action: w.action, Data: w.data})
 	})
@@ -277,11 +277,11 @@ func (l *runRecord) writeKnown(ctx context.Context) error {
 const maxKnown = 1000
 
 // writeKnown writes the known entries of the record. It ends the run if the store rejects them.
-func (x *execution) writeKnown() error { return x.stopRefused(x.record.writeKnown(x.stopped)) }
+func (x *execution) writeKnown() error { return x.cancelRejected(x.record.writeKnown(x.stopped)) }
 
-// hasKnown is called when a recorded step is found that began after everything that has ended: the store
+// dropKnown is called when a recorded step is found that began after everything that has ended: the store
 // therefore has those entries.
-func (l *runRecord) hasKnown() {
+func (l *runRecord) dropKnown() {
 	if l.origin == nil { // a redriven run copies steps that the store has only for the original run
 		l.known = nil
 	}
@@ -333,7 +333,7 @@ func (l *runRecord) end(ctx context.Context, c Command, o Outcome, known bool) e
 		}
 	}
 	if known && l.ledger != nil && len(l.known) < maxKnown {
-		l.known = append(l.known, written{digestLong("step "+c.Key, maxRecordKey), action, l.prepare(data)})
+		l.known = append(l.known, recordEntry{digestLong("step "+c.Key, maxRecordKey), action, l.prepare(data)})
 		return nil
 	}
 	return l.write(ctx, "step "+c.Key, action, data)
@@ -479,23 +479,12 @@ func (l *runRecord) maskAll(value any) any {
 	if len(l.secrets) == 0 {
 		return value
 	}
-	switch v := value.(type) {
-	case string:
-		return l.scrub(v)
-	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			out[i] = l.maskAll(v[i])
+	return mapValues(value, func(v any) any {
+		if text, ok := v.(string); ok {
+			return l.scrub(text)
 		}
-		return out
-	case map[string]any:
-		out := map[string]any{}
-		for name, member := range v {
-			out[name] = l.maskAll(member)
-		}
-		return out
-	}
-	return value
+		return v
+	})
 }
 
 // maskError masks sensitive values in an error; nil stays nil.
@@ -508,8 +497,8 @@ func (l *runRecord) maskError(e *StepError) *StepError {
 	return &masked
 }
 
-// askLedger asks a person what happened to a call, and returns the answer once there is one.
-func (r *Runs) askLedger(ctx context.Context, c Command) (Outcome, bool) {
+// findReviewAnswer asks a person what happened to a call, and returns the answer once there is one.
+func (r *Runs) findReviewAnswer(ctx context.Context, c Command) (Outcome, bool) {
 	arguments, err := document.Marshal(c.Arguments)
 	if err != nil {
 		arguments = nil
@@ -552,25 +541,21 @@ func (r *Runs) recordNote(ctx context.Context, run, key, action string, n RunNot
 	if err != nil {
 		return err
 	}
-	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw, Why: describeCancel(n)})
+	why := fmt.Sprintf("The run was cancelled %s", n)
+	if n.Why == "" {
+		why += "."
+	}
+	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw, Why: why})
 	if engine.CodeOf(err) == engine.CodeInstanceEnded {
 		return nil // the run notices
 	}
 	return err
 }
 
-// describeCancel says who cancelled a run, and why.
-func describeCancel(n RunNote) string {
-	if n.Why == "" {
-		return fmt.Sprintf("The run was cancelled by %s.", n.By)
-	}
-	return fmt.Sprintf("The run was cancelled by %s: %s", n.By, n.Why)
-}
-
-// stopRefused ends a run whose record the store rejects.
-func (x *execution) stopRefused(err error) error {
+// cancelRejected ends a run whose record the store rejects.
+func (x *execution) cancelRejected(err error) error {
 	if _, refused := errors.AsType[*engine.Error](err); refused && x.stopped.Err() == nil {
-		return errors.Join(err, x.endRefused(x.run, err))
+		return errors.Join(err, x.recordRejected(x.run, err))
 	}
 	return err
 }
@@ -606,8 +591,8 @@ func (r *Runs) recordLost(ctx context.Context, s *session, run string, why error
 	return why
 }
 
-// endRefused cancels a run whose record the store rejects, and notes why.
-func (r *Runs) endRefused(run string, err error) error {
+// recordRejected cancels a run whose record the store rejects, and notes why.
+func (r *Runs) recordRejected(run string, err error) error {
 	why := err.Error()
 	if e, ok := errors.AsType[*engine.Error](err); ok {
 		why = e.Message

@@ -50,27 +50,27 @@ func Rules() []Rule {
 	const e, w = workflow.SeverityError, workflow.SeverityWarning
 	return []Rule{
 		{"reserved-id", e, "A step has the id that is reserved for the run's callback.", checkReserved},
-		{"empty-value", e, "A required name or id in a step is empty.", checkEmpty},
+		{"empty-value", e, "A required name or id in a step is empty.", eachStep(checkEmpty)},
 		{"conditional-name", e, "The name of a conditional is too long, or has characters that are reserved in step keys.", checkConditionalNames},
 		{"misspelt-keyword", e, "A JSON Schema has a misspelt keyword, so the intended check is not made.", checkKeywords},
 		{"unused-key", e, "A key has no effect with the other keys of its step, handler or schedule.", checkUnused},
 		{"unused-default", w, "A step has a default for a path that it does not refer to.", checkDefaults},
 		{"unread-reference", w, "A text looks like a reference but is not one, so it is not replaced.", checkTexts},
-		{"handler-twice", e, "on_fail and on_error of a step name the same step.", checkTwice},
+		{"handler-twice", e, "on_fail and on_error of a step name the same step.", eachStep(checkTwice)},
 		{"unknown-step", e, "on_error, on_fail or a conditional names a step that does not exist.", checkNames},
 		{"out-of-reach", e, "A handler or a conditional names a step inside another step, which cannot run from there.", checkReach},
 		{"handler-cycle", e, "Handlers lead back to the step that failed.", checkCycles},
-		{"unknown-reference", e, "A reference names an unknown step or variable.", checkReferences},
-		{"early-reference", e, "A reference reads a step that has not ended yet.", checkOrder},
-		{"unwritten-variable", e, "A reference reads a variable that has no initial value and that no earlier step writes.", checkVariables},
-		{"unknown-server", e, "A step names a server that is not configured.", checkServers},
-		{"unpinned-item", e, "A step names a tool or prompt that is not pinned.", checkItems},
-		{"unmapped-write", e, "A step writes a resource of a server for which chains.writers names no tool.", checkWrites},
-		{"unknown-model", e, "A prompt names a model that is not configured.", checkModels},
+		{"unknown-reference", e, "A reference names an unknown step or variable.", eachUse(checkReferences)},
+		{"early-reference", e, "A reference reads a step that has not ended yet.", eachUse(checkOrder)},
+		{"unwritten-variable", e, "A reference reads a variable that has no initial value and that no earlier step writes.", eachUse(checkVariables)},
+		{"unknown-server", e, "A step names a server that is not configured.", eachStep(checkServers)},
+		{"unpinned-item", e, "A step names a tool or prompt that is not pinned.", eachStep(checkItems)},
+		{"unmapped-write", e, "A step writes a resource of a server for which chains.writers names no tool.", eachStep(checkWrites)},
+		{"unknown-model", e, "A prompt names a model that is not configured.", eachStep(checkModels)},
 		{"unknown-sensitive", w, "A sensitive pointer names an input, output or step that does not exist.", checkSensitive},
 		{"never-true", w, "A condition can never be true, according to the pinned outputSchema of a tool.", checkNeverTrue},
 		{"decided-never", w, "A conditional waits for a step that may never run.", checkDecided},
-		{"saved-first-run", w, "A saved variable has no value in the first run.", checkSaved},
+		{"saved-first-run", w, "A saved variable has no value in the first run.", eachUse(checkSaved)},
 		{"schedule-past", w, "The time of a schedule is in the past.", checkOnce},
 		{"schedule-input", w, "The chain's input schema rejects the input of scheduled runs.", checkScheduledInput},
 		{"schedule-overlap", w, "A schedule with missed: all skips most missed ticks.", checkMissed},
@@ -80,6 +80,7 @@ func Rules() []Rule {
 // Lint finds mistakes that parse but cannot work. It returns issues in the order of their lines.
 func (d *Definition) Lint(o LintOptions) []Issue {
 	l := &linter{Definition: d, options: o}
+	l.uses = l.listUses()
 	for _, rule := range Rules() {
 		l.rule = rule
 		rule.check(l)
@@ -90,8 +91,23 @@ func (d *Definition) Lint(o LintOptions) []Issue {
 type linter struct {
 	*Definition
 	options LintOptions
+	uses    []use
 	rule    Rule
 	issues  []Issue
+}
+
+// eachStep makes a check of the chain from one of each step.
+func eachStep(check func(*linter, *Step)) func(*linter) {
+	return func(l *linter) { l.visitSteps(func(s *Step) { check(l, s) }) }
+}
+
+// eachUse makes a check of the chain from one of each reference.
+func eachUse(check func(*linter, use)) func(*linter) {
+	return func(l *linter) {
+		for _, u := range l.uses {
+			check(l, u)
+		}
+	}
 }
 
 func (l *linter) addIssue(path, format string, args ...any) {
@@ -112,30 +128,30 @@ func (l *linter) findLine(path string) int {
 
 func (l *linter) listIDs() []string { return slices.Sorted(maps.Keys(l.steps)) }
 
-// naming is a place that names a step.
-type naming struct {
+// stepRef is a place that names a step.
+type stepRef struct {
 	step string
 	path string
 	from *Step // nil for the chain itself
 }
 
-func (l *linter) listNamings() []naming {
-	var out []naming
+func (l *linter) listStepRefs() []stepRef {
+	var out []stepRef
 	l.visitSteps(func(s *Step) {
 		for _, h := range s.handlers() {
-			out = append(out, naming{h.Step, h.path, s})
+			out = append(out, stepRef{h.Step, h.path, s})
 		}
 	})
 	for _, c := range l.Conditionals {
 		for i, id := range c.IfTrue {
-			out = append(out, naming{id, fmt.Sprintf("%s/if_true/%d", c.path, i), nil})
+			out = append(out, stepRef{id, fmt.Sprintf("%s/if_true/%d", c.path, i), nil})
 		}
 		for i, id := range c.IfFalse {
-			out = append(out, naming{id, fmt.Sprintf("%s/if_false/%d", c.path, i), nil})
+			out = append(out, stepRef{id, fmt.Sprintf("%s/if_false/%d", c.path, i), nil})
 		}
 	}
 	if l.OnError != nil {
-		out = append(out, naming{l.OnError.Step, l.OnError.path, nil})
+		out = append(out, stepRef{l.OnError.Step, l.OnError.path, nil})
 	}
 	return out
 }
@@ -148,7 +164,7 @@ func checkReserved(l *linter) {
 }
 
 func checkNames(l *linter) {
-	for _, n := range l.listNamings() {
+	for _, n := range l.listStepRefs() {
 		if l.steps[n.step] == nil {
 			l.addIssue(n.path, "unknown step %s%s", quoteName(n.step), suggestName(n.step, l.listIDs()))
 		}
@@ -158,7 +174,7 @@ func checkNames(l *linter) {
 // checkReach requires that a named step is in the same sequence as the step that names it, or in an
 // enclosing one.
 func checkReach(l *linter) {
-	for _, n := range l.listNamings() {
+	for _, n := range l.listStepRefs() {
 		s := l.steps[n.step]
 		if s == nil || s.parent == nil {
 			continue
@@ -174,36 +190,50 @@ func checkReach(l *linter) {
 }
 
 func checkCycles(l *linter) {
-	done := map[*Step]bool{}
-	var visit func(s *Step, way []*Step)
-	visit = func(s *Step, way []*Step) {
-		if at := slices.Index(way, s); at >= 0 {
-			names := []string{}
-			for _, w := range append(way[at:], s) {
-				names = append(names, w.ID)
-			}
-			l.addIssue(s.path, "handlers form a cycle: %s", strings.Join(names, " -> "))
-			return
-		}
-		if done[s] {
-			return
-		}
-		way = append(way, s)
+	next := func(s *Step) (out []*Step) {
 		for _, h := range s.handlers() {
-			if next := l.steps[h.Step]; next != nil {
-				visit(next, way)
+			if handler := l.steps[h.Step]; handler != nil {
+				out = append(out, handler)
 			}
 		}
-		for _, list := range s.lists() {
-			for _, inner := range list {
-				visit(inner, way)
+		return append(out, slices.Concat(s.lists()...)...)
+	}
+	reported := map[*Step]bool{}
+	l.visitSteps(func(s *Step) {
+		way := findWay(s, next, func(at *Step) bool { return at == s })
+		if way == nil || reported[s] {
+			return
+		}
+		names := make([]string, len(way))
+		for i, at := range way {
+			names[i], reported[at] = at.ID, true
+		}
+		l.addIssue(s.path, "handlers form a cycle: %s", strings.Join(names, " -> "))
+	})
+}
+
+// findWay returns the shortest way from a node to one that matches, with both, or nil. It has at least one
+// step.
+func findWay[T comparable](from T, next func(T) []T, matches func(T) bool) []T {
+	before := map[T]T{}
+	for queue := []T{from}; len(queue) > 0; queue = queue[1:] {
+		for _, to := range next(queue[0]) {
+			if matches(to) {
+				way := []T{to}
+				for at := queue[0]; at != from; at = before[at] {
+					way = append(way, at)
+				}
+				way = append(way, from)
+				slices.Reverse(way)
+				return way
+			}
+			if _, seen := before[to]; !seen {
+				before[to] = queue[0]
+				queue = append(queue, to)
 			}
 		}
-		done[s] = true
 	}
-	for _, s := range l.Steps {
-		visit(s, nil)
-	}
+	return nil
 }
 
 // stepOf returns the step that a reference names, or nil. {{step_check.output}} names the step check,
@@ -218,33 +248,31 @@ func (d *Definition) stepOf(r reference) *Step {
 	return nil
 }
 
-func checkReferences(l *linter) {
-	for _, u := range l.listUses() {
-		first := u.segments[0]
-		switch {
-		case first == "variables":
-			l.checkScope(u)
-		case first == "saved":
-			if len(u.segments) < 2 {
-				l.addIssue(u.path, "{{%s}} names no variable; write {{saved.x}}", u.text)
-			}
-		case first == "item" || first == "index":
-			if !u.inItem {
-				l.addIssue(u.path, "{{%s}} has a value only inside forEach", u.text)
-			} else if first == "index" && len(u.segments) > 1 {
-				l.addIssue(u.path, "{{%s}} names a part of a number; write {{index}}", u.text)
-			}
-		case first == "error" || first == "failed_step":
-			l.checkFailure(u)
-		case first == runReference && l.stepOf(u.reference) == nil:
-			if len(u.segments) != 2 || u.segments[1] != "id" && u.segments[1] != "startedAt" {
-				l.addIssue(u.path, "{{%s}} is unknown; write {{run.id}} or {{run.startedAt}}", u.text)
-			}
-		case l.stepOf(u.reference) == nil:
-			l.addIssue(u.path, "{{%s}} names the unknown step %s%s", u.text, quoteName(first), suggestName(first, append(l.listIDs(), reservedNames...)))
-		case len(u.segments) < 2 || u.segments[1] != "output":
-			l.addIssue(u.path, "{{%s}} is not a value of the step; write {{%s.output}}", u.text, first)
+func checkReferences(l *linter, u use) {
+	first := u.segments[0]
+	switch {
+	case first == "variables":
+		l.checkScope(u)
+	case first == "saved":
+		if len(u.segments) < 2 {
+			l.addIssue(u.path, "{{%s}} names no variable; write {{saved.x}}", u.text)
 		}
+	case first == "item" || first == "index":
+		if !u.inItem {
+			l.addIssue(u.path, "{{%s}} has a value only inside forEach", u.text)
+		} else if first == "index" && len(u.segments) > 1 {
+			l.addIssue(u.path, "{{%s}} names a part of a number; write {{index}}", u.text)
+		}
+	case first == "error" || first == "failed_step":
+		l.checkFailure(u)
+	case first == runReference && l.stepOf(u.reference) == nil:
+		if len(u.segments) != 2 || u.segments[1] != "id" && u.segments[1] != "startedAt" {
+			l.addIssue(u.path, "{{%s}} is unknown; write {{run.id}} or {{run.startedAt}}", u.text)
+		}
+	case l.stepOf(u.reference) == nil:
+		l.addIssue(u.path, "{{%s}} names the unknown step %s%s", u.text, quoteName(first), suggestName(first, append(l.listIDs(), reservedNames...)))
+	case len(u.segments) < 2 || u.segments[1] != "output":
+		l.addIssue(u.path, "{{%s}} is not a value of the step; write {{%s.output}}", u.text, first)
 	}
 }
 
@@ -270,16 +298,17 @@ func (l *linter) checkFailure(u use) {
 	}
 }
 
-func checkOrder(l *linter) {
-	for _, u := range l.listUses() {
-		s := l.stepOf(u.reference)
-		switch {
-		case s == nil || u.ended == nil || u.ended[s.ID]:
-		case u.step == s:
-			l.addIssue(u.path, "{{%s}} is the output of this step itself, which has none yet", u.text)
-		default:
-			l.addIssue(u.path, "{{%s}} is read before the step %q has ended, or from outside its loop", u.text, s.ID)
-		}
+func checkOrder(l *linter, u use) {
+	s := l.stepOf(u.reference)
+	if s == nil {
+		return
+	}
+	switch ended, _ := l.canFollow(u.reader, s); {
+	case ended:
+	case u.step == s:
+		l.addIssue(u.path, "{{%s}} is the output of this step itself, which has none yet", u.text)
+	default:
+		l.addIssue(u.path, "{{%s}} is read before the step %q has ended, or from outside its loop", u.text, s.ID)
 	}
 }
 
@@ -324,39 +353,42 @@ func suggestDefault(u use) string {
 	}
 }
 
-func checkVariables(l *linter) {
-	begins := map[string]map[string]any{"input": l.Input, "global": l.Global, "saved": l.Saved}
-	for _, u := range l.listUses() {
-		scope, name := variableOf(u.reference)
-		values := begins[scope]
-		if values == nil || hasDefault(u) || scope == "input" && len(l.InputSchema) > 0 || scope == "global" && name == startTime {
-			continue
-		}
-		known := append(slices.Sorted(maps.Keys(values)), l.listWritten(scope)...)
-		_, begins := values[name]
-		switch {
-		case scope == "global" && !begins && slices.Contains(known, name) && u.ended != nil && !u.ended[scope+"."+name]:
-			l.addIssue(u.path, "{{%s}} is read before any step has written it; declare it in variables.%s%s", u.text, scope, suggestDefault(u))
-		case !slices.Contains(known, name):
-			hint := fmt.Sprintf("; declare it in variables.%s%s", scope, suggestDefault(u))
-			if len(known) > 0 {
-				hint = suggestName(name, known)
+func checkVariables(l *linter, u use) {
+	scope, name := variableOf(u.reference)
+	values := map[string]map[string]any{"input": l.Input, "global": l.Global, "saved": l.Saved}[scope]
+	if _, begins := values[name]; values == nil || begins || hasDefault(u) || scope == "input" && len(l.InputSchema) > 0 || scope == "global" && name == startTime {
+		return
+	}
+	known, written, before := slices.Sorted(maps.Keys(values)), false, false
+	l.visitSteps(func(s *Step) {
+		if t := s.SaveOutputTo; t != nil && t.scope == scope {
+			known = append(known, t.name)
+			if t.name == name {
+				_, follows := l.canFollow(u.reader, s)
+				written, before = true, before || follows
 			}
-			l.addIssue(u.path, "{{%s}} has no value: no step writes it and variables.%s has no %s%s", u.text, scope, quoteName(name), hint)
 		}
+	})
+	hint := fmt.Sprintf("; declare it in variables.%s%s", scope, suggestDefault(u))
+	switch {
+	case scope == "global" && written && !before:
+		l.addIssue(u.path, "{{%s}} is read before any step has written it%s", u.text, hint)
+	case !written:
+		if len(known) > 0 {
+			hint = suggestName(name, known)
+		}
+		l.addIssue(u.path, "{{%s}} has no value: no step writes it and variables.%s has no %s%s", u.text, scope, quoteName(name), hint)
 	}
 }
 
-func checkSaved(l *linter) {
-	for _, u := range l.listUses() {
-		scope, name := variableOf(u.reference)
-		if _, begins := l.Saved[name]; scope == "saved" && !begins && !hasDefault(u) && slices.Contains(l.listWritten("saved"), name) {
-			hint := suggestDefault(u)
-			if hint != "" {
-				hint += fmt.Sprintf(": {%q: null}", u.text)
-			}
-			l.addIssue(u.path, "{{%s}} has no value in the first run; declare it in variables.saved%s", u.text, hint)
+func checkSaved(l *linter, u use) {
+	scope, name := variableOf(u.reference)
+	if _, begins := l.Saved[name]; scope == "saved" && !begins && !hasDefault(u) && slices.Contains(l.listWritten("saved"), name) {
+		hint := suggestDefault(u)
+		if hint != "" {
+			hint += fmt.Sprintf(": {%q: null}", u.text)
 		}
+		l.addIssue(u.path, "{{%s}} has no value in the first run; declare it in variables.saved%s", u.text, hint)
 	}
 }
 
@@ -381,41 +413,37 @@ func checkMissed(l *linter) {
 	}
 }
 
-func checkServers(l *linter) {
+func checkServers(l *linter, s *Step) {
 	if l.options.Servers == nil {
 		return
 	}
-	l.visitSteps(func(s *Step) {
-		if s.Server == "" {
-			return
+	if s.Server == "" {
+		return
+	}
+	if _, ok := l.options.Servers[s.Server]; !ok {
+		known := slices.Sorted(maps.Keys(l.options.Servers))
+		hint := suggestName(s.Server, known)
+		if len(known) == 0 {
+			hint = "; declare it in the section upstreams"
 		}
-		if _, ok := l.options.Servers[s.Server]; !ok {
-			known := slices.Sorted(maps.Keys(l.options.Servers))
-			hint := suggestName(s.Server, known)
-			if len(known) == 0 {
-				hint = "; declare it in the section upstreams"
-			}
-			l.addIssue(s.path+"/server", "unknown server %s%s", quoteName(s.Server), hint)
-		}
-	})
+		l.addIssue(s.path+"/server", "unknown server %s%s", quoteName(s.Server), hint)
+	}
 }
 
-func checkItems(l *linter) {
-	l.visitSteps(func(s *Step) {
-		items, ok := l.options.Servers[s.Server]
-		if !ok || items.Unknown {
-			return
-		}
-		tool, isCall := l.toolOf(s)
-		name, fixed := s.PromptName.(literal)
-		text, _ := name.value.(string)
-		switch {
-		case isCall && !slices.Contains(items.Tools, tool):
-			l.addIssue(s.path+"/action", "the tool %s of the server %q is not pinned%s", quoteName(tool), s.Server, l.suggestPinned(tool, s.Server, items.Tools))
-		case s.Kind == KindPrompt && fixed && !slices.Contains(items.Prompts, text):
-			l.addIssue(s.path+"/prompt_name", "the prompt %s of the server %q is not pinned%s", quoteName(text), s.Server, l.suggestPinned(text, s.Server, items.Prompts))
-		}
-	})
+func checkItems(l *linter, s *Step) {
+	items, ok := l.options.Servers[s.Server]
+	if !ok || items.Unknown {
+		return
+	}
+	tool, isCall := l.toolOf(s)
+	name, fixed := s.PromptName.(literal)
+	text, _ := name.value.(string)
+	switch {
+	case isCall && !slices.Contains(items.Tools, tool):
+		l.addIssue(s.path+"/action", "the tool %s of the server %q is not pinned%s", quoteName(tool), s.Server, l.suggestPinned(tool, s.Server, items.Tools))
+	case s.Kind == KindPrompt && fixed && !slices.Contains(items.Prompts, text):
+		l.addIssue(s.path+"/prompt_name", "the prompt %s of the server %q is not pinned%s", quoteName(text), s.Server, l.suggestPinned(text, s.Server, items.Prompts))
+	}
 }
 
 func (l *linter) suggestPinned(name, server string, known []string) string {
@@ -436,26 +464,22 @@ func (l *linter) toolOf(s *Step) (tool string, isCall bool) {
 	}
 }
 
-func checkWrites(l *linter) {
+func checkWrites(l *linter, s *Step) {
 	if l.options.Servers == nil {
 		return
 	}
-	l.visitSteps(func(s *Step) {
-		if _, isCall := l.toolOf(s); s.Writes && !isCall {
-			l.addIssue(s.path+"/action", "no tool writes resources of the server %q; name one in chains.writers, or call it in a step of the type \"tool\"", s.Server)
-		}
-	})
+	if _, isCall := l.toolOf(s); s.Writes && !isCall {
+		l.addIssue(s.path+"/action", "no tool writes resources of the server %q; name one in chains.writers, or call it in a step of the type \"tool\"", s.Server)
+	}
 }
 
-func checkModels(l *linter) {
+func checkModels(l *linter, s *Step) {
 	if l.options.Models == nil {
 		return
 	}
-	l.visitSteps(func(s *Step) {
-		if s.Model != "" && !slices.Contains(l.options.Models, s.Model) {
-			l.addIssue(s.path+"/complete/model", "unknown model %s%s", quoteName(s.Model), suggestName(s.Model, l.options.Models))
-		}
-	})
+	if s.Model != "" && !slices.Contains(l.options.Models, s.Model) {
+		l.addIssue(s.path+"/complete/model", "unknown model %s%s", quoteName(s.Model), suggestName(s.Model, l.options.Models))
+	}
 }
 
 func checkSensitive(l *linter) {

@@ -19,29 +19,27 @@ func (l *linter) hasKey(path, key string) bool {
 
 // checkEmpty finds empty names: a wait for the signal "" would wait for nothing, and the model "" would
 // answer no prompt.
-func checkEmpty(l *linter) {
-	l.visitSteps(func(s *Step) {
-		for _, v := range []struct {
-			key   string
-			empty bool
-		}{
-			{"server", s.Server == ""},
-			{"action", s.Action == ""},
-			{"uri", isEmptyText(s.URI)},
-			{"prompt_name", isEmptyText(s.PromptName)},
-			{"complete/model", s.Model == ""},
-			{"signal", s.Signal == ""},
-			{"review", isEmptyText(s.Review)},
-			{"workflow", s.Workflow == ""},
-			{"instance", isEmptyText(s.Instance)},
-			{"perform", s.Perform == ""},
-			{"state", s.State == ""},
-		} {
-			if v.empty && l.hasKey(s.path, v.key) {
-				l.addIssue(s.path+"/"+v.key, "%q is empty; give it a value", v.key[strings.LastIndexByte(v.key, '/')+1:])
-			}
+func checkEmpty(l *linter, s *Step) {
+	for _, v := range []struct {
+		key   string
+		empty bool
+	}{
+		{"server", s.Server == ""},
+		{"action", s.Action == ""},
+		{"uri", isEmptyText(s.URI)},
+		{"prompt_name", isEmptyText(s.PromptName)},
+		{"complete/model", s.Model == ""},
+		{"signal", s.Signal == ""},
+		{"review", isEmptyText(s.Review)},
+		{"workflow", s.Workflow == ""},
+		{"instance", isEmptyText(s.Instance)},
+		{"perform", s.Perform == ""},
+		{"state", s.State == ""},
+	} {
+		if v.empty && l.hasKey(s.path, v.key) {
+			l.addIssue(s.path+"/"+v.key, "%q is empty; give it a value", v.key[strings.LastIndexByte(v.key, '/')+1:])
 		}
-	})
+	}
 }
 
 func isEmptyText(t template) bool {
@@ -101,17 +99,15 @@ func (l *linter) checkHandled(h *Handler) {
 }
 
 // checkTwice finds handlers whose executions would have the same key.
-func checkTwice(l *linter) {
-	l.visitSteps(func(s *Step) {
-		if h := s.handlers(); len(h) == 2 && h[0].Step == h[1].Step {
-			l.addIssue(h[1].path, "\"on_fail\" also names the step %q, which is not tried a second time if it fails; name another step, or remove one of them", h[1].Step)
-		}
-	})
+func checkTwice(l *linter, s *Step) {
+	if h := s.handlers(); len(h) == 2 && h[0].Step == h[1].Step {
+		l.addIssue(h[1].path, "\"on_fail\" also names the step %q, which is not tried a second time if it fails; name another step, or remove one of them", h[1].Step)
+	}
 }
 
 func checkDefaults(l *linter) {
 	read := map[string][]string{} // by step
-	for _, u := range l.listUses() {
+	for _, u := range l.uses {
 		if u.fills != nil {
 			read[u.fills.ID] = append(read[u.fills.ID], u.text)
 		}

@@ -43,14 +43,6 @@ func (f *fakeServers) Do(_ context.Context, c Command) Outcome {
 	return Outcome{Value: "ok"}
 }
 
-func (f *fakeServers) Show(ctx context.Context, _ Command) (shown context.Context, over func()) {
-	return ctx, func() {}
-}
-
-func (f *fakeServers) Await(ctx context.Context, c Command) Outcome {
-	return f.Do(ctx, c)
-}
-
 func says(text any) func(Command, int) Outcome {
 	return func(Command, int) Outcome { return Outcome{Value: text} }
 }
@@ -62,10 +54,7 @@ func fails(message string) func(Command, int) Outcome {
 }
 
 // runInMemory runs a machine to its end without recording anything. The error is ctx's.
-func runInMemory(ctx context.Context, m *Machine, effects Effects, waiter Waiter) (*Result, error) {
-	if waiter == nil {
-		waiter = &fakeServers{}
-	}
+func runInMemory(ctx context.Context, m *Machine, effects, waits Effects) (*Result, error) {
 	defer m.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,7 +66,18 @@ func runInMemory(ctx context.Context, m *Machine, effects Effects, waiter Waiter
 	for m.Result() == nil {
 		for _, c := range m.Commands() {
 			go func() {
-				o := perform(ctx, c, effects, waiter)
+				var o Outcome
+				switch c.Op {
+				case OpSleep:
+					select {
+					case <-time.After(c.Timeout):
+					case <-ctx.Done():
+					}
+				case OpWait, OpAsk:
+					o = perform(ctx, c, waits.Do)
+				default:
+					o = perform(ctx, c, effects.Do)
+				}
 				select {
 				case outcomes <- ended{c.ID, o}:
 				case <-ctx.Done():

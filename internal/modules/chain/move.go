@@ -42,7 +42,7 @@ const (
 
 // move performs a step of the type workflow. It uses the key of the step as idempotency key, so the move
 // happens once even if it is repeated.
-func (d Door) move(ctx context.Context, c Command) Outcome {
+func (d Executor) move(ctx context.Context, c Command) Outcome {
 	if d.Workflows == nil {
 		return refuse(CodeNotAllowed, "this run has no store with workflows")
 	}
@@ -75,7 +75,7 @@ func encodeData(data any) (json.RawMessage, error) {
 	return document.Marshal(data)
 }
 
-func (d Door) startInstance(ctx context.Context, c Command) Outcome {
+func (d Executor) startInstance(ctx context.Context, c Command) Outcome {
 	data, err := encodeData(c.Arguments)
 	if err != nil {
 		return failMove(err)
@@ -91,7 +91,7 @@ func (d Door) startInstance(ctx context.Context, c Command) Outcome {
 }
 
 // advanceInstance makes a move. If the move needs a person's approval, it waits for it.
-func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
+func (d Executor) advanceInstance(ctx context.Context, c Command) Outcome {
 	data, err := encodeData(c.Arguments)
 	if err != nil {
 		return failMove(err)
@@ -120,9 +120,9 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 }
 
 // awaitState waits until an instance reaches a state.
-func (d Door) awaitState(ctx context.Context, c Command) Outcome {
+func (d Executor) awaitState(ctx context.Context, c Command) Outcome {
 	var at engine.Position
-	defer showWait(ctx, QuestionState, func(q *RunQuestion) { q.Instance, q.State = c.Instance, c.Target })()
+	defer attemptOf(ctx).showWait(QuestionState, func(q *RunQuestion) { q.Instance, q.State = c.Instance, c.Target })()
 	o := d.await(ctx, &c, func() (bool, error) {
 		status, err := d.Workflows.Status(ctx, c.Principal, c.Instance)
 		at = status.Position
@@ -139,8 +139,8 @@ func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 
 // awaitReview waits until a review is decided, or can no longer be. It returns the review even if the
 // principal has lost its rights since.
-func (d Door) awaitReview(ctx context.Context, c *Command, id string) (review engine.ReviewSummary, o Outcome) {
-	defer showWait(ctx, QuestionReview, func(q *RunQuestion) { q.Review = id })()
+func (d Executor) awaitReview(ctx context.Context, c *Command, id string) (review engine.ReviewSummary, o Outcome) {
+	defer attemptOf(ctx).showWait(QuestionReview, func(q *RunQuestion) { q.Review = id })()
 	o = d.await(ctx, c, func() (bool, error) {
 		view, err := d.Workflows.Review(ctx, c.Principal, id)
 		review = view.ReviewSummary
@@ -150,7 +150,7 @@ func (d Door) awaitReview(ctx context.Context, c *Command, id string) (review en
 }
 
 // awaitApproval waits like awaitReview, and fails the step unless the review was approved.
-func (d Door) awaitApproval(ctx context.Context, c *Command, id string) (engine.ReviewSummary, Outcome) {
+func (d Executor) awaitApproval(ctx context.Context, c *Command, id string) (engine.ReviewSummary, Outcome) {
 	review, o := d.awaitReview(ctx, c, id)
 	switch {
 	case o.Err != nil || review.Decision == judge.Approve:
@@ -162,26 +162,26 @@ func (d Door) awaitApproval(ctx context.Context, c *Command, id string) (engine.
 	return review, o
 }
 
-// lookInterval is the interval for polling changes in the store.
-const lookInterval = 200 * time.Millisecond
+// storePoll is the interval for polling changes in the store.
+const storePoll = 200 * time.Millisecond
 
 // await polls until look reports true. This may take days, so it then checks the current rights.
-func (d Door) await(ctx context.Context, c *Command, look func() (bool, error)) Outcome {
-	tick := time.NewTicker(lookInterval)
+func (d Executor) await(ctx context.Context, c *Command, look func() (bool, error)) Outcome {
+	tick := time.NewTicker(storePoll)
 	defer tick.Stop()
 	for {
 		switch done, err := look(); {
-		case isPassing(err) && ctx.Err() == nil: // a later poll may succeed
+		case isTemporary(err) && ctx.Err() == nil: // a later poll may succeed
 		case err != nil:
 			return failMove(err)
 		case done:
 			return d.authorize(ctx, c)
 		}
-		noteLook(ctx)
+		attemptOf(ctx).noteCheck()
 		select {
 		case <-tick.C:
 			continue
-		case <-stopOf(ctx):
+		case <-attemptOf(ctx).stop:
 		case <-ctx.Done():
 		}
 		return Outcome{Err: &StepError{Code: CodeTimeout, Message: "the wait was ended early"}}

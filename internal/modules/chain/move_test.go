@@ -60,7 +60,7 @@ func move(key, action, instance, target string, data any) chain.Command {
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
-	d := chain.Door{Workflows: e}
+	d := chain.Executor{Workflows: e}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	begun := d.Do(ctx, move("start", "start", "", "", nil))
@@ -100,7 +100,7 @@ func TestMoveWaitsForPerson(t *testing.T) {
 	t.Parallel()
 	for decision, want := range map[judge.Outcome]string{judge.Approve: `"state":"submitted"`, judge.Reject: "refused rita rejected it: too soon final=true"} {
 		e := newWorkflows(t)
-		d := chain.Door{Workflows: e}
+		d := chain.Executor{Workflows: e}
 		begun, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "paper"})
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestRightsAreAskedAtEveryStep(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
 	var revoked error
-	d := chain.Door{Workflows: e, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) { return c.Principal, revoked }}
+	d := chain.Executor{Workflows: e, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) { return c.Principal, revoked }}
 	if o := d.Do(t.Context(), move("a", "start", "", "", nil)); o.Err != nil {
 		t.Fatal(said(t, o))
 	}
@@ -163,7 +163,7 @@ func TestRightsAreAskedBehindWaits(t *testing.T) {
 		"a review":                     {nil, move("review", "review", "rv-1", "", nil)},
 	} {
 		server, asked := &answers{say: []error{row.gate, nil}}, 0
-		d := chain.Door{Upstreams: server, Workflows: reviews{Workflows: e, decision: judge.Approve}, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
+		d := chain.Executor{Upstreams: server, Workflows: reviews{Workflows: e, decision: judge.Approve}, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
 			if asked++; asked > 1 {
 				return engine.Principal{}, errors.New("its token was revoked")
 			}
@@ -188,7 +188,7 @@ func TestRightsGoneBehindAMove(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
 	var revoked atomic.Bool
-	door := chain.Door{Workflows: e, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
+	door := chain.Executor{Workflows: e, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
 		if revoked.Load() {
 			return engine.Principal{}, errors.New("its token was revoked")
 		}
@@ -242,7 +242,7 @@ func TestRightsGoneBehindAMove(t *testing.T) {
 func TestPeopleWakeRuns(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
-	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: chain.Door{Workflows: e}, Ledger: chain.NewLedger(e), Unload: time.Millisecond})
+	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: chain.Executor{Workflows: e}, Ledger: chain.NewLedger(e), Unload: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestPeopleWakeRuns(t *testing.T) {
 func TestRightsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	d := chain.Door{Upstreams: &answers{say: []error{nil}}, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
+	d := chain.Executor{Upstreams: &answers{say: []error{nil}}, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
 		if asked++; asked == 1 {
 			return engine.Principal{}, fmt.Errorf("%w: the store is away", chain.ErrRightsUnknown)
 		}
@@ -331,7 +331,7 @@ func TestWaitsThroughTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &awayFirst{Workflows: e}
-	if o := (chain.Door{Workflows: w}).Do(t.Context(), move("w", "wait", begun.ID, "draft", nil)); o.Err != nil || w.looks != 2 {
+	if o := (chain.Executor{Workflows: w}).Do(t.Context(), move("w", "wait", begun.ID, "draft", nil)); o.Err != nil || w.looks != 2 {
 		t.Errorf("it gives %+v after %d looks", o.Err, w.looks)
 	}
 }
@@ -362,7 +362,7 @@ func TestCompletions(t *testing.T) {
 		{"a model that is down may be asked again", "down", text, completer{}, "model_error the model does not answer final=false"},
 		{"no model", "m", text, nil, "not_allowed no model is available to complete the prompt final=true"},
 	} {
-		o := chain.Door{Models: row.models}.Do(t.Context(), chain.Command{Op: chain.OpComplete, Name: row.model, Arguments: row.messages, Principal: ann})
+		o := chain.Executor{Models: row.models}.Do(t.Context(), chain.Command{Op: chain.OpComplete, Name: row.model, Arguments: row.messages, Principal: ann})
 		if got := strings.TrimSpace(said(t, o)); got != row.want {
 			t.Errorf("%s: got %s, want %s", row.name, got, row.want)
 		}
@@ -428,7 +428,7 @@ func TestGatedCalls(t *testing.T) {
 		{"unknown, until a person said that it happened", []error{known(engine.CallUnknown), known(engine.CallOK)}, "", "null", "[run-1/w run-1/w]"},
 	} {
 		gate := &answers{say: row.say}
-		d := chain.Door{Upstreams: gate, Workflows: reviews{decision: row.decision}}
+		d := chain.Executor{Upstreams: gate, Workflows: reviews{decision: row.decision}}
 		o := d.Do(t.Context(), chain.Command{Op: chain.OpCall, Kind: chain.KindTool, Server: "s", Name: "write", Run: "run-1", Key: "w", Step: "w", Principal: ann})
 		if got := strings.TrimSpace(said(t, o)); got != row.want || fmt.Sprint(gate.keys) != row.keys {
 			t.Errorf("%s: got %s with %v, want %s with %s", row.name, got, gate.keys, row.want, row.keys)

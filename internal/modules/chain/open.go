@@ -123,31 +123,29 @@ type Runs struct {
 	stop    context.CancelFunc // stops the background work
 	stopped sync.WaitGroup
 
-	refreshing sync.Mutex // held while the tables are read and applied
-	writing    sync.Mutex // held while boards are written
-	mu         sync.Mutex
-	control    map[string]*control                   // runs that execute here
-	awaited    map[string]string                     // runs that wait for a signal or an answer, by its id
-	waiters    map[string]map[chan struct{}]struct{} // by run; notified when the run changes
-	bounds     map[string]int                        // bounds that this process has set on queues
-	troubled   map[string]int                        // by run: how often it could not continue here
-	strays     []string                              // see reclaim
-	workflows  map[string]*workflow.Definition       // workflows of chains, by the hash of the chain
-	asleep     map[string]*sleeper                   // suspended runs that this process knows of
-	boards     chan struct{}                         // holds a value when boards have changed
-	// boardsAfter is when publish may next write changes that concern only commands in progress.
-	boardsAfter time.Time
+	refreshing   sync.Mutex // held while the tables are read and applied
+	writing      sync.Mutex // held while live states are written
+	mu           sync.Mutex
+	control      map[string]*control                   // runs that execute here
+	awaited      map[string]string                     // runs that wait for a signal or an answer, by its id
+	waiters      map[string]map[chan struct{}]struct{} // by run; notified when the run changes
+	failures     map[string]int                        // by run: how often it could not continue here
+	strays       []string                              // see reclaim
+	workflows    map[string]*workflow.Definition       // workflows of chains, by the hash of the chain
+	suspended    map[string]*suspendedRun              // suspended runs that this process knows of
+	stateChanges chan struct{}                         // holds a value when live states have changed
+	// publishAfter is when publish may next write changes that concern only commands in progress.
+	publishAfter time.Time
 }
 
 // control is a run that executes here, with what other processes requested for it.
 type control struct {
 	cancelled context.CancelFunc
 	paused    bool
-	questions []*RunQuestion // what it waits for or does
-	looked    map[*RunQuestion]bool
+	questions []*question   // what it waits for or does
 	before    []RunQuestion // what it waited for when it was suspended or its process ended
-	board     board
-	changed   bool // the board has not been written yet
+	state     liveState
+	changed   bool // the live state has not been written yet
 }
 
 // ErrInUse reports that another process owns the file of the runs.
@@ -176,8 +174,8 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 		}
 	}
 	r := &Runs{
-		config: c, stop: func() {}, control: map[string]*control{}, asleep: map[string]*sleeper{}, workflows: map[string]*workflow.Definition{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
-		bounds: map[string]int{}, boards: make(chan struct{}, 1), troubled: map[string]int{},
+		config: c, stop: func() {}, control: map[string]*control{}, suspended: map[string]*suspendedRun{}, workflows: map[string]*workflow.Definition{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
+		stateChanges: make(chan struct{}, 1), failures: map[string]int{},
 	}
 	if err := r.connect(ctx, executes); err != nil {
 		return nil, err
@@ -285,7 +283,11 @@ const callTimeout = 15 * time.Second
 // within returns the context for one call to DBOS. It ends with ctx, and after callTimeout at the latest,
 // and so does anything started with it.
 func (r *Runs) within(ctx context.Context) (dbos.Context, context.CancelFunc) {
-	c, cancel := dbos.WithTimeout(r.session.Load().dbos, callTimeout)
+	return r.session.Load().within(ctx)
+}
+
+func (s *session) within(ctx context.Context) (dbos.Context, context.CancelFunc) {
+	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
 	stop := context.AfterFunc(ctx, cancel)
 	return c, func() { stop(); cancel() }
 }

@@ -58,7 +58,7 @@ type RunRequest struct{ Run, Cursor string }
 // RunResultRequest asks for the result of a run, and waits for it up to Wait seconds.
 type RunResultRequest struct {
 	Run  string
-	Wait *int64 // nil means waitUsual
+	Wait *int64 // nil means defaultWait
 }
 
 // SignalRequest sends a value to a run.
@@ -119,12 +119,12 @@ func addScheduleChange[Res any](o operation.Operation, change func(s Chains, ctx
 	})
 }
 
-// waitUsual is the default number of seconds to wait for the end of a run, and waitMost the maximum.
-const waitUsual, waitMost = 30, 300
+// defaultWait is the default number of seconds to wait for the end of a run, and maxWait the maximum.
+const defaultWait, maxWait = 30, 300
 
 // waitResult returns a run once it has ended, or as it is when the time is over.
 func waitResult(chains Chains, ctx context.Context, p engine.Principal, req RunResultRequest) (RunView, error) {
-	wait := time.Duration(waitUsual) * time.Second
+	wait := time.Duration(defaultWait) * time.Second
 	if req.Wait != nil {
 		wait = time.Duration(*req.Wait) * time.Second
 	}
@@ -209,7 +209,7 @@ var (
 	AskResult = add(operation.Operation{
 		ID: "getRunResult", Title: "Wait for the result of a run", Right: engine.RightRead,
 		Description: "Wait for a run to end, and return its output or failure. A run that takes longer continues, and is returned in its current state.",
-		Fields:      []operation.Field{fieldRun, {Name: "wait", Range: &operation.Range{Least: 0, Most: waitMost}, Help: fmt.Sprintf("Maximum seconds to wait, 0 to %d (default %d).", waitMost, waitUsual)}},
+		Fields:      []operation.Field{fieldRun, {Name: "wait", Range: &operation.Range{Least: 0, Most: maxWait}, Help: fmt.Sprintf("Maximum seconds to wait, 0 to %d (default %d).", maxWait, defaultWait)}},
 		Tool:        operation.Tool{Name: "chain.result", ReadOnly: true},
 		Routes:      []operation.Route{{At: "GET /v1/runs/{run}/result"}},
 		Show:        operation.Adapt(showResult),

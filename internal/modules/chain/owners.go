@@ -17,8 +17,8 @@ const (
 CREATE INDEX IF NOT EXISTS gavel_runs_by_owner ON workflow_status (authenticated_user, created_at);
 CREATE INDEX IF NOT EXISTS gavel_runs_by_owner_and_status ON workflow_status (authenticated_user, status, name, created_at);
 CREATE INDEX IF NOT EXISTS gavel_suspended_runs ON workflow_status (created_at) WHERE ` + suspendedInFile
-	// mostOwners limits how many owners one list filters by.
-	mostOwners = 500
+	// maxOwners limits how many owners one list filters by.
+	maxOwners = 500
 )
 
 func chainOf(owner string) string {
@@ -28,7 +28,7 @@ func chainOf(owner string) string {
 
 // listOwners returns the owners of a chain's runs in a file, at most one more than a list may filter by.
 func (r *Runs) listOwners(ctx context.Context, chain string) ([]string, error) {
-	return r.queryFile(ctx, "SELECT DISTINCT authenticated_user FROM workflow_status WHERE authenticated_user > ? AND authenticated_user < ? LIMIT ?", chain+"\n", chain+"\v", mostOwners+1)
+	return r.queryFile(ctx, "SELECT DISTINCT authenticated_user FROM workflow_status WHERE authenticated_user > ? AND authenticated_user < ? LIMIT ?", chain+"\n", chain+"\v", maxOwners+1)
 }
 
 // filterSuspended returns the filters that find suspended runs, or nil if there are none.

@@ -61,7 +61,7 @@ func (p *plain) conditionals(values map[string]any) {
 }
 
 func (p *plain) holds(c *Condition, values map[string]any) bool {
-	holds, err := c.holds(find(values))
+	holds, err := c.evaluate(find(values))
 	if err != nil {
 		panic(err)
 	}

@@ -52,9 +52,17 @@ func (q RunQuestion) isAboutCall() bool { return q.Kind == QuestionStep || q.Kin
 // isForOthers reports whether someone else must act; such questions are published immediately.
 func (q RunQuestion) isForOthers() bool { return q.Kind == QuestionSignal || q.isAboutCall() }
 
+// question is a RunQuestion of a run that executes here.
+type question struct {
+	RunQuestion
+	// checked reports that a check for what the run waits for was unsuccessful. A run is not suspended
+	// before that.
+	checked bool
+}
+
 // newQuestion describes a command in progress.
-func newQuestion(c *Command) *RunQuestion {
-	q := &RunQuestion{Kind: string(c.Op), Key: c.Key, Step: c.Step, Server: c.Server, Name: c.Name, Since: time.Now().UTC()}
+func newQuestion(c *Command) *question {
+	q := &question{RunQuestion: RunQuestion{Kind: string(c.Op), Key: c.Key, Step: c.Step, Server: c.Server, Name: c.Name, Since: time.Now().UTC()}}
 	if c.Timeout > 0 {
 		q.Until = q.Since.Add(cmp.Or(c.Rest, c.Timeout))
 	}
@@ -77,8 +85,8 @@ func newQuestion(c *Command) *RunQuestion {
 	return q
 }
 
-// ask registers a command as in progress; answered removes it.
-func (r *Runs) ask(c *Command) (q *RunQuestion, answered func()) {
+// showQuestion registers a command as in progress; answered removes it.
+func (r *Runs) showQuestion(c *Command) (q *question, answered func()) {
 	q, signal := newQuestion(c), c.Run+"/"+c.Key
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,23 +98,22 @@ func (r *Runs) ask(c *Command) (q *RunQuestion, answered func()) {
 	under.questions = append(under.questions, q)
 	if q.isForOthers() {
 		r.awaited[signal] = c.Run
-		r.touchBoard(under)
+		r.queuePublish(under)
 	}
 	return q, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		under.questions = slices.DeleteFunc(under.questions, func(other *RunQuestion) bool { return other == q })
-		delete(under.looked, q)
+		under.questions = slices.DeleteFunc(under.questions, func(other *question) bool { return other == q })
 		if q.isForOthers() {
 			delete(r.awaited, signal)
-			r.touchBoard(under)
+			r.queuePublish(under)
 		}
 	}
 }
 
 // sinceOf returns when a run began to wait for something, possibly in an earlier execution. The caller must
 // hold mu.
-func (c *control) sinceOf(q *RunQuestion) time.Time {
+func (c *control) sinceOf(q *question) time.Time {
 	if c != nil {
 		for _, before := range c.before {
 			if before.Step == q.Step && before.Key == q.Key {
@@ -128,68 +135,46 @@ func (r *Runs) noteReview(c Command, review string) {
 	for _, q := range under.questions {
 		if q.isAboutCall() && q.Key == c.Key && q.Review != review {
 			q.Review = review
-			r.touchBoard(under)
+			r.queuePublish(under)
 		}
 	}
 }
 
-// Show implements Waiter.
-func (r *Runs) Show(ctx context.Context, c Command) (shown context.Context, over func()) {
-	q, over := r.ask(&c)
-	ctx = context.WithValue(ctx, lookKey{}, func() { r.noteLook(c.Run, q) })
-	return context.WithValue(ctx, waitKey{}, func(now RunQuestion) (before RunQuestion) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		before, *q = *q, now
-		return before
-	}), over
-}
-
-// waitKey is the context key of the function that shows what a step waits for.
-type waitKey struct{}
-
-// showWait publishes that an operation in ctx waits for something, until over is called.
-func showWait(ctx context.Context, kind string, describe func(q *RunQuestion)) (over func()) {
-	show, ok := ctx.Value(waitKey{}).(func(RunQuestion) RunQuestion)
-	if !ok {
+// showWait publishes that a command waits for something, until over is called.
+func (a attempt) showWait(kind string, describe func(q *RunQuestion)) (over func()) {
+	if a.runs == nil {
 		return func() {}
 	}
-	q := show(RunQuestion{})
-	before := q
-	q.Kind = kind
-	describe(&q)
-	show(q)
-	return func() { show(before) }
-}
-
-// lookKey is the context key of the function that records an unsuccessful check.
-type lookKey struct{}
-
-func noteLook(ctx context.Context) {
-	if note, ok := ctx.Value(lookKey{}).(func()); ok {
-		note()
+	a.runs.mu.Lock()
+	defer a.runs.mu.Unlock()
+	before := a.question.RunQuestion
+	a.question.Kind = kind
+	describe(&a.question.RunQuestion)
+	return func() {
+		a.runs.mu.Lock()
+		defer a.runs.mu.Unlock()
+		a.question.RunQuestion = before
 	}
 }
 
-// noteLook records that a check for what a run waits for was unsuccessful. A run is not suspended before
-// that.
-func (r *Runs) noteLook(run string, q *RunQuestion) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if under := r.control[run]; under != nil {
-		under.looked[q] = true
+// noteCheck records that a check for what a command waits for was unsuccessful.
+func (a attempt) noteCheck() {
+	if a.runs != nil {
+		a.runs.mu.Lock()
+		defer a.runs.mu.Unlock()
+		a.question.checked = true
 	}
 }
 
-// leastShown is how long a command is in progress before it is shown: shorter ones cost no write.
-const leastShown = 250 * time.Millisecond
+// minShown is how long a command is in progress before it is shown: shorter ones cost no write.
+const minShown = 250 * time.Millisecond
 
 // listQuestions returns copies of what a run waits for, or has been doing for a while. The caller must hold
 // mu.
 func (c *control) listQuestions() (out []RunQuestion) {
 	for _, q := range c.questions {
-		if q.isForOthers() || time.Since(q.Since) >= leastShown {
-			out = append(out, *q)
+		if q.isForOthers() || time.Since(q.Since) >= minShown {
+			out = append(out, q.RunQuestion)
 		}
 	}
 	return out
@@ -215,7 +200,7 @@ func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]RunQ
 		return nil, fmt.Errorf("read what runs wait for: %w", err)
 	}
 	for _, w := range list {
-		if b := readBoard(w); len(b.Waiting) > 0 {
+		if b := readLiveState(w); len(b.Waiting) > 0 {
 			out[w.ID] = b.Waiting
 		}
 	}

@@ -28,7 +28,7 @@ func (still) Review(_ context.Context, _ engine.Principal, id string) (engine.Re
 // process.
 func TestQuestions(t *testing.T) {
 	leave := make(chan struct{})
-	door := Door{Workflows: still{}}
+	door := Executor{Workflows: still{}}
 	r := openRuns(t, t.TempDir(), effectsFunc(func(ctx context.Context, c Command) Outcome {
 		if c.Op == OpMove {
 			return door.Do(ctx, c)

@@ -2,14 +2,10 @@ package chain
 
 import (
 	"context"
-	"encoding/json"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/dbos-inc/dbos-transact-golang/dbos"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -65,22 +61,6 @@ func awaitLook(t *testing.T, r *Runs) {
 			t.Fatal(result.Err)
 		}
 	}
-}
-
-// queueNames returns the queues in the tables.
-func queueNames(t *testing.T, r *Runs) (out []string) {
-	t.Helper()
-	c, done := r.within(t.Context())
-	defer done()
-	queues, err := dbos.ListQueues(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range queues {
-		out = append(out, q.GetName())
-	}
-	slices.Sort(out)
-	return out
 }
 
 func bounded(t *testing.T, bound string) *Definition {
@@ -160,7 +140,7 @@ func TestPrincipalsTakeTurns(t *testing.T) {
 }
 
 // TestBoundChanges: a raised or lowered limit applies to waiting and executing runs together. If the limit
-// is removed, no run is held up, and the queue is deleted.
+// is removed, no run is held up.
 func TestBoundChanges(t *testing.T) {
 	t.Parallel()
 	b := &blockedServers{release: make(chan struct{})}
@@ -178,7 +158,7 @@ func TestBoundChanges(t *testing.T) {
 	}
 	set := func(bound string) {
 		t.Helper()
-		if err := r.SetBounds(t.Context(), map[string]*Definition{"c": bounded(t, bound)}); err != nil {
+		if err := r.SetLimits(t.Context(), map[string]*Definition{"c": bounded(t, bound)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -190,18 +170,10 @@ func TestBoundChanges(t *testing.T) {
 	if n := countStatus(t, r, StatusQueued); n != 4 || b.under.Load() != 1 {
 		t.Errorf("lowered to 1: %d are queued, and %d are under way", n, b.under.Load())
 	}
-	const queue = "chains/c"
 	set("")
 	b.awaitUnder(t, 5)
-	if !slices.Contains(queueNames(t, r), queue) {
-		t.Error("the queue is gone while runs are in it")
-	}
 	close(b.release)
 	await(t, "the end of all runs", func() (int, bool) { n := countStatus(t, r, StatusRunning); return n, n == 0 })
-	set("")
-	if got := queueNames(t, r); !slices.Equal(got, []string{"chains"}) {
-		t.Errorf("the queues are %q", got)
-	}
 	last := startRun(t, r, bounded(t, "2"), "") // started by a process with another definition
 	if result := waitRun(t, r, last); result.Err != nil {
 		t.Error(result.Err)
@@ -234,152 +206,5 @@ func TestPausedRunKeepsItsPlace(t *testing.T) {
 		if result := waitRun(t, r, run); result.Err != nil {
 			t.Error(result.Err)
 		}
-	}
-}
-
-// TestRedriveWithoutQueue: a run whose queue has been deleted is redriven in the place of its chain.
-func TestRedriveWithoutQueue(t *testing.T) {
-	t.Parallel()
-	f := plan{"pay": {declines}}.servers()
-	r := openRuns(t, t.TempDir(), f)
-	defer r.Close()
-	run := startRun(t, r, parse(t, "concurrency: 1\n"+steps(payStep)), "")
-	if result := waitRun(t, r, run); result.Err == nil {
-		t.Fatal("it does not fail")
-	}
-	if err := r.SetBounds(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(queueNames(t, r), " "); got != "chains" {
-		t.Fatalf("the queues are %s", got)
-	}
-	again, err := r.Redrive(t.Context(), run, "ann", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if result := waitRun(t, r, again); result.Err != nil {
-		t.Error(result.Err)
-	}
-}
-
-// openStarter opens the runs of a folder while no process executes them, so that a deleted queue is not
-// served.
-func openStarter(t *testing.T, folder string) *Runs {
-	t.Helper()
-	r, err := OpenControl(t.Context(), Config{Path: filepath.Join(folder, "chains.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.Close)
-	return r
-}
-
-// deleteQueuesUnderStarts deletes the queue of a chain whenever a run is added to it.
-func deleteQueuesUnderStarts(t *testing.T, r *Runs) {
-	t.Helper()
-	db := openSQLite(t, r.config.Path)
-	if _, err := db.ExecContext(t.Context(), `CREATE TRIGGER delete_queue AFTER INSERT ON workflow_status WHEN NEW.queue_name LIKE 'chains/%'
-		BEGIN DELETE FROM queues WHERE name = NEW.queue_name; END`); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestQueueGoesUnderAStart: a run executes even if its queue is deleted after a check found the queue
-// empty, before or after the run is added.
-func TestQueueGoesUnderAStart(t *testing.T) {
-	t.Parallel()
-	for name, start := range map[string]func(r *Runs, d *Definition) string{
-		"before": func(r *Runs, d *Definition) string {
-			deleteQueuesUnderStarts(t, r)
-			return startRun(t, r, d, "")
-		},
-		"behind": func(r *Runs, d *Definition) string {
-			if err := r.setBound(boundPlace(d.Name).queue, d.Concurrency); err != nil {
-				t.Fatal(err)
-			}
-			looked, err := r.readQueues(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			run := startRun(t, r, d, "")
-			if err := r.setBoundsAt(t.Context(), looked, nil); err != nil {
-				t.Fatal(err)
-			}
-			return run
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := t.TempDir()
-			openRuns(t, folder, plan{}.servers()).Close()
-			run := start(openStarter(t, folder), bounded(t, "2"))
-			r := openRuns(t, folder, plan{}.servers())
-			defer r.Close()
-			if result := waitRun(t, r, run); result.Err != nil {
-				t.Error(result.Err)
-			}
-		})
-	}
-}
-
-// TestQueueGoesUnderARedrive: the same applies to a redriven run.
-func TestQueueGoesUnderARedrive(t *testing.T) {
-	t.Parallel()
-	folder, f := t.TempDir(), plan{"pay": {declines}}.servers()
-	r := openRuns(t, folder, f)
-	run := startRun(t, r, parse(t, "concurrency: 1\n"+steps(payStep)), "")
-	if result := waitRun(t, r, run); result.Err == nil {
-		t.Fatal("it does not fail")
-	}
-	r.Close()
-	starter := openStarter(t, folder)
-	deleteQueuesUnderStarts(t, starter)
-	again, err := starter.Redrive(t.Context(), run, "ann", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r = openRuns(t, folder, f)
-	defer r.Close()
-	if result := waitRun(t, r, again); result.Err != nil {
-		t.Error(result.Err)
-	}
-}
-
-// TestRunsWithoutQueue: runs that a kill left in a missing queue execute within the limit of their
-// definition, after the next check, or once the same run is requested again.
-func TestRunsWithoutQueue(t *testing.T) {
-	t.Parallel()
-	d := bounded(t, "3")
-	for name, serve := range map[string]func(r *Runs) error{
-		"look": func(r *Runs) error { return r.SetBounds(t.Context(), nil) },
-		"asked again": func(r *Runs) error {
-			_, err := r.Start(t.Context(), StartRequest{Run: "left", Definition: d, Principal: operator})
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := t.TempDir()
-			openRuns(t, folder, plan{}.servers()).Close()
-			starter := openStarter(t, folder)
-			begun, err := json.Marshal(recordedRun{Definition: d.Document, Principal: operator})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := starter.enqueue(t.Context(), boundPlace(d.Name), runName, "left", string(begun), dbos.WithEnqueueAuthenticatedUser(chainOwner(d.Name, operator.ID))); err != nil {
-				t.Fatal(err)
-			}
-			if err := serve(starter); err != nil {
-				t.Fatal(err)
-			}
-			if at, err := starter.readQueues(t.Context()); err != nil || at.bounds["chains/c"] != 3 {
-				t.Errorf("the queues are %v, %v", at, err)
-			}
-			r := openRuns(t, folder, plan{}.servers())
-			defer r.Close()
-			if result := waitRun(t, r, "left"); result.Err != nil {
-				t.Error(result.Err)
-			}
-		})
 	}
 }

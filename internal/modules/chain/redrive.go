@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/google/uuid"
 )
 
-// Redrive runs a failed run again from the failed step, as a new run, and returns the new id. A repeated
-// call returns the same id unless that run has failed.
+// Redrive runs a failed run again from the failed step, as a new run, and returns the new id. The id is
+// derived from that of the failed run, so that a run is redriven once: a repeated call returns the same id
+// unless that run has failed.
 //
 // What ended before the failure keeps its outcome. For a non-repeatable call that may have been done, a
 // person is asked before the call is made again.
@@ -30,23 +32,25 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	id, begun, err := r.claimRedrive(ctx, run)
-	if begun || err != nil {
-		return id, err
+	id := "run-" + uuid.NewSHA1(uuid.Nil, []byte(run)).String()
+	if IsTickRun(run) { // like the original, the new run ends when runAs no longer names its principal
+		id = TickRun(run, s.Ended)
 	}
-	at := s.place
-	if at.partition != "" {
-		at = boundPlace(s.Chain)
+	switch again, err := r.Get(ctx, id); {
+	case err == nil && again.Status == StatusFailed:
+		return "", fmt.Errorf("the run %s repeated %s and failed too; redrive the newer run", id, run)
+	case err == nil, !errors.Is(err, ErrUnknownRun):
+		return id, err
 	}
 	c, done := r.within(ctx)
 	defer done()
 	n := RunNote{By: by, Why: why, At: time.Now().UTC()}
 	// Write this before the new run begins: its record names the requester, and it starts with a copy of
 	// these attributes.
-	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false, attrBoard: board{}})
+	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false, attrState: liveState{}})
 	if err == nil {
 		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
-			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: at.queue, QueuePartitionKey: at.partition,
+			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: s.queue.queue, QueuePartitionKey: s.queue.partition,
 		})
 	}
 	if err != nil {
@@ -55,11 +59,11 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		}
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
-	return id, errors.Join(r.mark(ctx, id, map[string]any{attrNote: n}), r.keepQueue(ctx, id, at))
+	return id, r.mark(ctx, id, map[string]any{attrNote: n})
 }
 
-// namesAtOnce is the page size when steps are read without their outputs.
-const namesAtOnce = 5000
+// namePage is the page size when steps are read without their outputs.
+const namePage = 5000
 
 // findRestart returns the first record of a failed run that the new run does not keep. It does not read
 // outputs from before the failed step: they may be gigabytes.
@@ -75,7 +79,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 	}
 	begin, p := 0, restart{failed: failed, doubts: map[string]int{}, doneAt: -1, failedAt: -1}
 	for {
-		names, err := read(begin, namesAtOnce, false)
+		names, err := read(begin, namePage, false)
 		if err != nil {
 			return 0, err
 		}
@@ -87,7 +91,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 			begin, p.first = begin+at, names[at].StepID
 			break
 		}
-		if begin += len(names); len(names) < namesAtOnce {
+		if begin += len(names); len(names) < namePage {
 			return 0, fmt.Errorf("the run %s failed before the first call of %q, and would fail again; start a new run", run, failed.Step)
 		}
 	}
@@ -95,7 +99,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 		return 0, fmt.Errorf("the run %s cannot continue from %q: %w; start a new run", run, failed.Step, err)
 	}
 	for {
-		page, err := read(begin, resultsAtOnce, true)
+		page, err := read(begin, resultPage, true)
 		if err != nil {
 			return 0, err
 		}
@@ -103,7 +107,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 			op, key, _ := strings.Cut(step.StepName, " ")
 			p.pass(step.StepID, op, key, r.readOutcome(ctx, step.Output))
 		}
-		if begin += len(page); len(page) < resultsAtOnce {
+		if begin += len(page); len(page) < resultPage {
 			break
 		}
 	}
@@ -202,32 +206,6 @@ func (p *restart) find() (int, error) {
 func isAttempt(key, step string) bool {
 	rest, ok := strings.CutPrefix(key, step)
 	return ok && (rest == "" || strings.Contains("~+", rest[:1]) && !strings.ContainsAny(rest, "/#:>?!"))
-}
-
-// claimRedrive returns the id of the run that runs another one again, and whether it has begun. Concurrent
-// requests get the same id, even from different processes: otherwise the failed step could be done twice.
-func (r *Runs) claimRedrive(ctx context.Context, run string) (string, bool, error) {
-	id, claim := newRunID(), run+"/redrive/"+run
-	if IsTickRun(run) { // like the original, the new run ends when runAs no longer names its principal
-		id = TickRun(id, time.Now())
-	}
-	if ours, err := r.record(ctx, run, claim, id); err != nil || ours {
-		return id, false, err
-	}
-	o, _ := r.readSignal(ctx, claim)
-	claimed, _ := o.Value.(string)
-	if claimed == "" {
-		return "", false, fmt.Errorf("cannot read which run repeats %s; try again", run)
-	}
-	switch s, err := r.Get(ctx, claimed); {
-	case errors.Is(err, ErrUnknownRun): // the process that claimed the id stopped before starting the run
-		return claimed, false, nil
-	case err != nil:
-		return "", false, err
-	case s.Status == StatusFailed:
-		return "", false, fmt.Errorf("the run %s repeated %s and failed too; redrive the newer run", claimed, run)
-	}
-	return claimed, true, nil
 }
 
 // isWithin reports whether a key belongs to a step or to something inside it: an attempt, a branch, an

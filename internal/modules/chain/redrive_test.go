@@ -330,7 +330,7 @@ func TestRedriveAtOnce(t *testing.T) {
 
 // TestRedriveOfLongRun: outputs from before the failure are not read.
 func TestRedriveOfLongRun(t *testing.T) { // not parallel: it measures
-	const more, size = namesAtOnce + 500, 8 << 10
+	const more, size = namePage + 500, 8 << 10
 	folder, f := t.TempDir(), plan{"pay": {declines}}.servers()
 	r := openRuns(t, folder, f)
 	run := startRun(t, r, parse(t, steps(`{id: a, type: wait, seconds: 0}`, payStep)), "")

@@ -231,13 +231,18 @@ func parseText(text string) (template, error) {
 
 // decodeJSON decodes valid JSON; numbers keep their literal form.
 func decodeJSON(raw json.RawMessage) any {
-	d := json.NewDecoder(strings.NewReader(string(raw)))
-	d.UseNumber()
 	var v any
-	if err := d.Decode(&v); err != nil {
+	if decodeExact(string(raw), &v) != nil {
 		return nil
 	}
 	return v
+}
+
+// decodeExact decodes JSON into a value; numbers without a type keep their literal form.
+func decodeExact(text string, into any) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	return d.Decode(into)
 }
 
 // walkPath follows keys and indexes into a value. The error names where the path ended, and what is there.
@@ -316,25 +321,28 @@ func quoteName(name string) string {
 }
 
 // copyValue returns a deep copy of a value, so that runs do not share mutable values.
-func copyValue(v any) any {
+func copyValue(v any) any { return mapValues(v, func(v any) any { return v }) }
+
+// mapValues returns a deep copy of a value in which f replaces everything but lists and objects.
+func mapValues(v any, f func(any) any) any {
 	switch v := v.(type) {
 	case content:
-		v.value = copyValue(v.value)
+		v.value = mapValues(v.value, f)
 		return v
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, item := range v {
-			out[k] = copyValue(item)
+			out[k] = mapValues(item, f)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, item := range v {
-			out[i] = copyValue(item)
+			out[i] = mapValues(item, f)
 		}
 		return out
 	default:
-		return v
+		return f(v)
 	}
 }
 

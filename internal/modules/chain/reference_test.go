@@ -104,7 +104,7 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%s: %v", row.condition, err)
 			continue
 		}
-		got, err := c.holds(scopeOf(values))
+		got, err := c.evaluate(scopeOf(values))
 		message := ""
 		if err != nil {
 			message = err.Error()
@@ -174,7 +174,7 @@ func FuzzConditions(f *testing.F) {
 		if err != nil || !json.Valid([]byte(values)) {
 			return
 		}
-		_, _ = c.holds(scopeOf(values))
+		_, _ = c.evaluate(scopeOf(values))
 	})
 }
 

@@ -29,7 +29,7 @@ const (
 
 // newReplay returns a replay of a run that reads its records within ctx.
 func (r *Runs) newReplay(ctx context.Context, run string) *replay {
-	return &replay{known: map[int]dbos.StepInfo{}, limit: resultsAtOnce, last: -1, read: func(offset, limit int) ([]dbos.StepInfo, error) {
+	return &replay{known: map[int]dbos.StepInfo{}, limit: resultPage, last: -1, read: func(offset, limit int) ([]dbos.StepInfo, error) {
 		c, done := r.within(ctx)
 		defer done()
 		return dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(limit))
@@ -52,7 +52,7 @@ func (p *replay) find(id int) (step dbos.StepInfo, ok bool, err error) {
 			}
 		}
 		p.offset, p.whole = p.offset+len(page), len(page) < p.limit
-		if p.limit = resultsAtOnce; bytes < longPage {
+		if p.limit = resultPage; bytes < longPage {
 			p.limit = maxPage
 		}
 	}
@@ -61,9 +61,9 @@ func (p *replay) find(id int) (step dbos.StepInfo, ok bool, err error) {
 	return step, ok, nil
 }
 
-// take decodes into value what the next step of a run has recorded under name, and advances the step
+// replayStep decodes into value what the next step of a run has recorded under name, and advances the step
 // counter. It returns false if DBOS must handle the step.
-func (x *execution) take(name string, value any) (bool, error) {
+func (x *execution) replayStep(name string, value any) (bool, error) {
 	last, err := dbos.GetStepID(x.ctx)
 	if err != nil {
 		return false, err
@@ -73,19 +73,21 @@ func (x *execution) take(name string, value any) (bool, error) {
 	if err != nil || !ok || !isText || step.StepName != name || step.Error != nil || json.Unmarshal([]byte(text), value) != nil {
 		return false, errors.Join(err, x.writeKnown())
 	}
-	x.record.hasKnown()
-	_, err = x.ctx.Go(taken{x.ctx}, nil)
+	x.record.dropKnown()
+	_, err = x.ctx.Go(replayedStep{x.ctx}, nil)
 	return err == nil, err
 }
 
-// taken is the context of a step whose outcome was already read. DBOS numbers the step but does not run it.
-type taken struct{ dbos.Context }
+// replayedStep is the context of a step whose outcome was already read. DBOS numbers the step but does not run it.
+type replayedStep struct{ dbos.Context }
 
-func (taken) RunAsStep(dbos.Context, dbos.StepFunc, ...dbos.StepOption) (any, error) { return nil, nil } //nolint:nilnil // nobody receives it
+func (replayedStep) RunAsStep(dbos.Context, dbos.StepFunc, ...dbos.StepOption) (any, error) {
+	return nil, nil
+} //nolint:nilnil // nobody receives it
 
 // noteStep returns a value that the interpreter records in its own step, or has already recorded.
 func noteStep[T any](x *execution, name string, find func(context.Context) (T, error)) (value T, err error) {
-	if known, err := x.take(name, &value); known || err != nil {
+	if known, err := x.replayStep(name, &value); known || err != nil {
 		return value, err
 	}
 	return dbos.RunAsStep(x.ctx, find, dbos.WithStepName(name))

@@ -27,7 +27,7 @@ func TestReplayFinds(t *testing.T) {
 			}
 		}
 		reads := 0
-		p := &replay{known: map[int]dbos.StepInfo{}, limit: resultsAtOnce, last: -1, read: func(offset, limit int) ([]dbos.StepInfo, error) {
+		p := &replay{known: map[int]dbos.StepInfo{}, limit: resultPage, last: -1, read: func(offset, limit int) ([]dbos.StepInfo, error) {
 			reads++
 			page := slices.Clone(table[min(offset, len(table)):min(offset+limit, len(table))])
 			if long && len(page) > 0 {
@@ -48,7 +48,7 @@ func TestReplayFinds(t *testing.T) {
 		if len(p.known) != 0 {
 			t.Fatalf("%d records are kept", len(p.known))
 		}
-		if most := steps/maxPage + 3; !long && reads > most || long && reads > steps/resultsAtOnce+2 {
+		if most := steps/maxPage + 3; !long && reads > most || long && reads > steps/resultPage+2 {
 			t.Fatalf("they were read in %d pages", reads)
 		}
 	})

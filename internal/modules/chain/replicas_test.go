@@ -108,7 +108,7 @@ type replicaEffects struct {
 
 func (e replicaEffects) Do(ctx context.Context, c chain.Command) chain.Outcome {
 	if c.Op != chain.OpCall {
-		return chain.Door{Workflows: e.engine}.Do(ctx, c)
+		return chain.Executor{Workflows: e.engine}.Do(ctx, c)
 	}
 	log := openNotes(e.folder)
 	log.add("begin:"+c.Name, e.by)
@@ -356,65 +356,6 @@ func TestLeasesAreForgotten(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatalf("%d leases are left", n)
 		}
-	}
-}
-
-// TestDeletionsUnderStarts: a run over a database executes even if its queue was deleted when the run was
-// added.
-func TestDeletionsUnderStarts(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Shared(t).NewDatabase(t)
-	s, err := openReplicaStore(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.db.Close() }()
-	config := s.config(url)
-	config.Effects = effectsFunc(func(context.Context, chain.Command) chain.Outcome {
-		return chain.Outcome{Err: &chain.StepError{Code: chain.CodeToolError, Message: "no", Final: true}}
-	})
-	open := func(by func(context.Context, chain.Config) (*chain.Runs, error)) *chain.Runs {
-		t.Helper()
-		runs, err := by(context.Background(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return runs
-	}
-	open(chain.Open).Close() // creates the tables
-	db, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close(context.Background()) }()
-	if _, err := db.Exec(t.Context(), `CREATE FUNCTION delete_queue() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM gavel_chains.queues WHERE name = NEW.queue_name; RETURN NEW; END $$;
-		CREATE TRIGGER delete_queue AFTER INSERT ON gavel_chains.workflow_status FOR EACH ROW WHEN (NEW.queue_name LIKE 'chains/%') EXECUTE FUNCTION delete_queue()`); err != nil {
-		t.Fatal(err)
-	}
-	starter := open(chain.OpenControl)
-	defer starter.Close()
-	d, err := chain.Parse("chain.yaml", []byte(`{name: c, concurrency: 2, steps: [{id: x, type: tool, server: s, action: x}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	start := func() string {
-		t.Helper()
-		run, err := starter.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return run
-	}
-	run := start()
-	runs := open(chain.Open)
-	defer runs.Close()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
-	for n := range 2 {
-		if result, err := runs.Wait(ctx, run); err != nil || result.Err == nil {
-			t.Fatalf("run %d ends with %+v, %v", n, result, err)
-		}
-		run = start()
 	}
 }
 

@@ -144,27 +144,27 @@ func recordedInput(record json.RawMessage) []byte {
 	return canonicalInput(of.Input, of.Input)
 }
 
-// errOthersRun reports that the run with this id belongs to another principal.
-var errOthersRun = errors.New("another principal has the run")
+// errOtherOwner reports that the run with this id belongs to another principal.
+var errOtherOwner = errors.New("another principal has the run")
 
 func checkOwner(req StartRequest, chain, principal string) error {
 	switch {
 	case principal != req.Principal.ID:
 		e := reusedRun("", "The id %q belongs to another run.", req.Run)
-		e.Err = errOthersRun
+		e.Err = errOtherOwner
 		return e
 	case chain != req.Definition.Name:
-		return reusedRun(orRepeat, "The id %q belongs to a run of the chain %q.", nameRun(req.Principal, principal, req.Run), chain)
+		return reusedRun(repeatHint, "The id %q belongs to a run of the chain %q.", displayRunID(req.Principal, principal, req.Run), chain)
 	}
 	return nil
 }
 
 func reusedInput(req StartRequest) error {
-	return reusedRun(orRepeat, "The id %q belongs to a run of the chain %q with another input.", nameRun(req.Principal, req.Principal.ID, req.Run), req.Definition.Name)
+	return reusedRun(repeatHint, "The id %q belongs to a run of the chain %q with another input.", displayRunID(req.Principal, req.Principal.ID, req.Run), req.Definition.Name)
 }
 
-// orRepeat completes the hint if the run belongs to the same principal.
-const orRepeat = ", or repeat the request that started it"
+// repeatHint completes the hint if the run belongs to the same principal.
+const repeatHint = ", or repeat the request that started it"
 
 func reusedRun(more, format string, a ...any) *engine.Error {
 	return &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: fmt.Sprintf(format, a...), Hint: "Use a new id for a new run" + more + "."}

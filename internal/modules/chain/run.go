@@ -15,41 +15,55 @@ type Effects interface {
 	Do(ctx context.Context, c Command) Outcome
 }
 
-// Waiter waits for signals, and for a person's answer about a call that may have run.
-type Waiter interface {
-	Await(ctx context.Context, c Command) Outcome
-	// Show publishes that a command is in progress, with updates from showWait in the returned context,
-	// until over is called.
-	Show(ctx context.Context, c Command) (shown context.Context, over func())
+// attempt is what an execution tells those who perform a command about it.
+type attempt struct {
+	// stop is closed when the run is cancelled or the execution ends. A call that was already sent is still
+	// awaited; pure waits end, and nothing more is sent. An execution that ends for another reason records
+	// nothing, and the next one waits again.
+	stop <-chan struct{}
+	// renew restarts the timeout of the command; nil without one.
+	renew func()
+	// question shows the command in runs, which is nil if nothing does.
+	runs     *Runs
+	question *question
 }
 
-// perform performs one command within its timeout.
-func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Outcome {
-	if c.Op == OpSleep {
-		timer := time.NewTimer(c.Timeout)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		return Outcome{}
+// attemptKey is the context key of the attempt.
+type attemptKey struct{}
+
+func withAttempt(ctx context.Context, a attempt) context.Context {
+	return context.WithValue(ctx, attemptKey{}, a)
+}
+
+// attemptOf returns the attempt in a context, or an empty one.
+func attemptOf(ctx context.Context) attempt {
+	a, _ := ctx.Value(attemptKey{}).(attempt)
+	return a
+}
+
+// isStopped reports whether a wait must end.
+func (a attempt) isStopped() bool {
+	select {
+	case <-a.stop:
+		return true
+	default:
+		return false
 	}
+}
+
+// perform performs one command within its timeout. A server that reports progress restarts the timeout.
+func perform(ctx context.Context, c Command, do func(context.Context, Command) Outcome) Outcome {
 	bounded := ctx
 	if c.Timeout > 0 {
 		stopped, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		timer := time.AfterFunc(cmp.Or(c.Rest, c.Timeout), func() { cancel(context.DeadlineExceeded) })
 		defer timer.Stop()
-		bounded = context.WithValue(stopped, renewKey{}, func() { timer.Reset(c.Timeout) })
+		a := attemptOf(ctx)
+		a.renew = func() { timer.Reset(c.Timeout) }
+		bounded = withAttempt(stopped, a)
 	}
-	var o Outcome
-	if c.Op == OpWait || c.Op == OpAsk {
-		o = waiter.Await(bounded, c)
-	} else {
-		shown, over := waiter.Show(bounded, c)
-		o = effects.Do(shown, c)
-		over()
-	}
+	o := do(bounded, c)
 	if o.Err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		o.Err = &StepError{Code: CodeTimeout, Message: "no answer within " + c.Timeout.String(), MayHaveRun: c.Op == OpCall}
 	}
@@ -57,16 +71,6 @@ func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Out
 		o = keepParts(c, o)
 	}
 	return o
-}
-
-// renewKey is the context key of the function that restarts a command's timeout.
-type renewKey struct{}
-
-// renew restarts the timeout of a command, because its server reported progress.
-func renew(ctx context.Context) {
-	if again, ok := ctx.Value(renewKey{}).(func()); ok {
-		again()
-	}
 }
 
 // keepParts reduces the value of an outcome to the parts to keep, and rejects values that are too long to

@@ -23,8 +23,8 @@ func ScopeRun(principal, run string) string {
 	return run + scopeMark + hex.EncodeToString(sum[:8])
 }
 
-// nameRun returns the id of a run as a principal sees it: its owner sees the chosen id.
-func nameRun(p engine.Principal, owner, run string) string {
+// displayRunID returns the id of a run as a principal sees it: its owner sees the chosen id.
+func displayRunID(p engine.Principal, owner, run string) string {
 	if p.ID != owner {
 		return run
 	}

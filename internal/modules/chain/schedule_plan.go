@@ -59,9 +59,9 @@ type starting struct {
 }
 
 const (
-	// onTime is how late a tick may be without counting as missed: the time another process needs to
+	// missedAfter is how late a tick may be without counting as missed: the time another process needs to
 	// replace one that was killed.
-	onTime = time.Minute
+	missedAfter = time.Minute
 	// maxQueued limits the ticks that wait for the end of a run.
 	maxQueued = 100
 )
@@ -126,10 +126,10 @@ func (s *Schedule) isDue(chain string, tick time.Time, ok bool, now time.Time) b
 	return ok && !s.startOf(chain, tick).After(now)
 }
 
-// patience returns how late a tick may be and still run.
-func (s *Schedule) patience() time.Duration {
+// latestStart returns how late a tick may be and still run.
+func (s *Schedule) latestStart() time.Duration {
 	if s.Missed == missedSkip {
-		return onTime
+		return missedAfter
 	}
 	return s.MissedWithin
 }
@@ -144,7 +144,7 @@ func (s *Schedule) explainLate() string {
 // findLate returns the last tick, starting with first, that is too late to run, or zero if first is not too
 // late.
 func (s *Schedule) findLate(chain string, first, now time.Time) (last time.Time) {
-	bound := now.Add(-s.patience())
+	bound := now.Add(-s.latestStart())
 	tick, ok := first, true
 	if sure := bound.Add(-s.Jitter - time.Second); sure.After(first) { // skip ahead instead of visiting every tick
 		last = sure.Truncate(time.Second)
@@ -216,7 +216,7 @@ func (st scheduleState) confirm(overlap, reason string) (string, scheduleState) 
 // explainAhead explains that no tick is due for a while because a clock was ahead, and what to do; "" if no
 // clock was.
 func explainAhead(s *Schedule, st scheduleState, now time.Time) string {
-	if st.isPaused() || st.Timing != s.String() || st.Passed.Sub(now) <= onTime {
+	if st.isPaused() || st.Timing != s.String() || st.Passed.Sub(now) <= missedAfter {
 		return ""
 	}
 	return fmt.Sprintf("The clock was ahead: no tick before %s. Pause and resume the schedule.", st.Passed.UTC().Format(time.RFC3339))

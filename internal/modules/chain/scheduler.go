@@ -24,8 +24,8 @@ type Starter interface {
 const jobSchedules = "chain schedules"
 
 const (
-	lookEvery = time.Second     // polls for requests, and for runs that have ended
-	leadEvery = 2 * time.Second // polls whether another process is still the leader
+	jobPoll  = time.Second     // polls for requests, and for runs that have ended
+	leadPoll = 2 * time.Second // polls whether another process is still the leader
 	// turnTime is how long one schedule is processed before the next one has its turn.
 	turnTime = 250 * time.Millisecond
 )
@@ -44,14 +44,14 @@ func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger
 				if more {
 					continue
 				}
-				_, _ = pause(ctx, nil, lookEvery-time.Duration(s.config.Engine.Now().UnixNano()%int64(lookEvery))) // ticks are whole seconds
+				_, _ = pause(ctx, nil, jobPoll-time.Duration(s.config.Engine.Now().UnixNano()%int64(jobPoll))) // ticks are whole seconds
 			}
 			return nil
 		})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
 			log.WarnContext(ctx, "cannot check the schedules of chains; trying again", "cause", err)
 		}
-		_, _ = pause(ctx, nil, leadEvery)
+		_, _ = pause(ctx, nil, leadPoll)
 	}
 }
 
@@ -69,7 +69,7 @@ func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, wa
 		if d.Schedule == nil {
 			continue
 		}
-		kept, err := s.keep(ctx, d)
+		kept, err := s.ensure(ctx, d)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseLost) {
 			log.WarnContext(ctx, "cannot read or create the record of a schedule; trying again", "chain", name, "cause", err)
 			continue
@@ -94,7 +94,7 @@ func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, wa
 }
 
 // step makes one decision about a schedule, or carries out the last one, and records it.
-func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal, d *Definition, kept keptSchedule) (_ keptSchedule, more bool, err error) {
+func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal, d *Definition, kept storedSchedule) (_ storedSchedule, more bool, err error) {
 	var action string
 	if len(kept.Starting) > 0 {
 		reason, err := s.startTick(ctx, runs, who, d, kept.Starting[0])
@@ -110,14 +110,14 @@ func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal
 			return kept, false, nil
 		}
 	}
-	kept, err = s.record(ctx, keeper, kept, action)
+	kept, err = s.record(ctx, systemPrincipal, kept, action)
 	return kept, err == nil, err
 }
 
 // startTick starts the run of a tick, or returns why it was rejected.
 func (s *Schedules) startTick(ctx context.Context, runs Starter, who engine.Principal, d *Definition, tick starting) (refused string, err error) {
 	for _, run := range tick.Replaces {
-		if _, err := runs.CancelRun(ctx, keeper, run, "replaced by the tick of "+tick.At.Format(time.RFC3339)); err != nil && !isFinal(err) {
+		if _, err := runs.CancelRun(ctx, systemPrincipal, run, "replaced by the tick of "+tick.At.Format(time.RFC3339)); err != nil && !isFinal(err) {
 			return "", err
 		}
 	}
@@ -141,7 +141,7 @@ func isFinal(err error) bool {
 func listUnderWay(ctx context.Context, runs Starter, all []string) ([]string, error) {
 	under := []string{}
 	for _, run := range all {
-		switch v, err := runs.ReadStatus(ctx, keeper, run); {
+		switch v, err := runs.ReadStatus(ctx, systemPrincipal, run); {
 		case err == nil && !v.HasEnded():
 			under = append(under, run)
 		case err != nil && !isCode(err, engine.CodeUnknownInstance):

@@ -49,12 +49,12 @@ type Schedules struct{ config SchedulesConfig }
 // NewSchedules returns a Schedules with the given settings.
 func NewSchedules(c SchedulesConfig) *Schedules { return &Schedules{config: c} }
 
-// keeper is the principal that records the outcomes of ticks, and finds and cancels the runs of earlier
+// systemPrincipal is the principal that records the outcomes of ticks, and finds and cancels the runs of earlier
 // ticks.
-var keeper = engine.Principal{ID: "gavel:schedules", Role: engine.RoleOperator}
+var systemPrincipal = engine.Principal{ID: "gavel:schedules", Role: engine.RoleOperator}
 
-// keptSchedule is the stored instance of a schedule.
-type keptSchedule struct {
+// storedSchedule is the stored instance of a schedule.
+type storedSchedule struct {
 	id       string
 	revision int64
 	scheduleState
@@ -101,7 +101,7 @@ func (s *Schedules) ListSchedules(ctx context.Context, p engine.Principal) ([]Sc
 	return out, nil
 }
 
-func (s *Schedules) view(d *Definition, kept keptSchedule) ScheduleView {
+func (s *Schedules) view(d *Definition, kept storedSchedule) ScheduleView {
 	v := ScheduleView{
 		Chain: d.Name, Timing: d.Schedule.String(), Paused: kept.isPaused(), Instance: kept.id,
 		Waiting: len(kept.Asked) + len(kept.Queued), Running: kept.Running,
@@ -126,7 +126,7 @@ func (s *Schedules) view(d *Definition, kept keptSchedule) ScheduleView {
 
 // PauseSchedule pauses a schedule: its ticks start no runs until it is resumed.
 func (s *Schedules) PauseSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error) {
-	return s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by RunNote) (string, error) {
+	return s.change(ctx, p, chain, why, func(_ *Schedule, kept *storedSchedule, by RunNote) (string, error) {
 		if kept.isPaused() {
 			return "", unchanged("The schedule of %q is already paused.", chain)
 		}
@@ -138,12 +138,12 @@ func (s *Schedules) PauseSchedule(ctx context.Context, p engine.Principal, chain
 
 // ResumeSchedule resumes a paused schedule from now on.
 func (s *Schedules) ResumeSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error) {
-	return s.change(ctx, p, chain, why, func(d *Schedule, kept *keptSchedule, by RunNote) (string, error) {
+	return s.change(ctx, p, chain, why, func(d *Schedule, kept *storedSchedule, by RunNote) (string, error) {
 		if !kept.isPaused() {
 			return "", unchanged("The schedule of %q is not paused.", chain)
 		}
 		if first, ok := d.Next(kept.Passed); ok && !first.After(by.At) && kept.Timing == d.String() {
-			_, kept.scheduleState = kept.skip(first, by.At, "paused"+kept.Paused.explain())
+			_, kept.scheduleState = kept.skip(first, by.At, "paused "+kept.Paused.String())
 		}
 		kept.Passed, kept.Paused = by.At, by
 		return actResume, nil
@@ -154,7 +154,7 @@ func (s *Schedules) ResumeSchedule(ctx context.Context, p engine.Principal, chai
 // runs chains starts it at its next poll. The returned tick contains the id of the run.
 func (s *Schedules) TriggerSchedule(ctx context.Context, p engine.Principal, chain, why string) (Tick, error) {
 	var asked Tick
-	_, err := s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by RunNote) (string, error) {
+	_, err := s.change(ctx, p, chain, why, func(_ *Schedule, kept *storedSchedule, by RunNote) (string, error) {
 		if _, ok := s.config.RunAs(); !ok {
 			return "", &engine.Error{Code: engine.CodeForbidden, Message: "Scheduled runs have no principal.", Hint: "Name one in chains.runAs."}
 		}
@@ -173,7 +173,7 @@ func unchanged(format string, args ...any) error {
 }
 
 // change applies an operator's request to a schedule.
-func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why string, do func(d *Schedule, kept *keptSchedule, by RunNote) (string, error)) (ScheduleView, error) {
+func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why string, do func(d *Schedule, kept *storedSchedule, by RunNote) (string, error)) (ScheduleView, error) {
 	if p.Role != engine.RoleOperator {
 		return ScheduleView{}, &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not change a schedule.", p.Role), Hint: "Ask an operator."}
 	}
@@ -185,7 +185,7 @@ func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why s
 		return ScheduleView{}, &engine.Error{Code: engine.CodeUnknownWorkflow, Path: "/chain", Message: fmt.Sprintf("No chain %.80q has a schedule.", chain), Hint: "List the schedules."}
 	}
 	for tries := 0; ; tries++ {
-		kept, err := s.keep(ctx, d)
+		kept, err := s.ensure(ctx, d)
 		if err != nil {
 			return ScheduleView{}, err
 		}
@@ -210,56 +210,56 @@ func isCode(err error, code engine.Code) bool {
 }
 
 // find returns the stored state of a schedule, or a zero value if there is none.
-func (s *Schedules) find(ctx context.Context, chain string) (keptSchedule, error) {
-	position, err := s.config.Engine.FindSubject(ctx, keeper, ScheduleWorkflow, chain)
+func (s *Schedules) find(ctx context.Context, chain string) (storedSchedule, error) {
+	position, err := s.config.Engine.FindSubject(ctx, systemPrincipal, ScheduleWorkflow, chain)
 	if isCode(err, engine.CodeUnknownInstance) {
-		return keptSchedule{}, nil
+		return storedSchedule{}, nil
 	}
 	if err != nil {
-		return keptSchedule{}, err
+		return storedSchedule{}, err
 	}
-	status, err := s.config.Engine.Status(ctx, keeper, position.ID)
+	status, err := s.config.Engine.Status(ctx, systemPrincipal, position.ID)
 	if err != nil {
-		return keptSchedule{}, err
+		return storedSchedule{}, err
 	}
-	kept := keptSchedule{id: position.ID, revision: status.Revision}
+	kept := storedSchedule{id: position.ID, revision: status.Revision}
 	if err := json.Unmarshal(status.Context, &kept.scheduleState); err != nil {
-		return keptSchedule{}, engine.InternalError(fmt.Sprintf("the record of the schedule of %q is damaged", chain), err)
+		return storedSchedule{}, engine.InternalError(fmt.Sprintf("the record of the schedule of %q is damaged", chain), err)
 	}
 	return kept, nil
 }
 
-// keep is like find, but creates the state if there is none: earlier times are then not ticks of the
+// ensure is like find, but creates the state if there is none: earlier times are then not ticks of the
 // schedule.
-func (s *Schedules) keep(ctx context.Context, d *Definition) (keptSchedule, error) {
+func (s *Schedules) ensure(ctx context.Context, d *Definition) (storedSchedule, error) {
 	kept, err := s.find(ctx, d.Name)
 	if err != nil || kept.id != "" {
 		return kept, err
 	}
-	if _, err := s.config.Engine.Define(ctx, keeper, engine.DefineRequest{Source: ScheduleWorkflow, Document: defineSchedules()}); err != nil {
-		return keptSchedule{}, err
+	if _, err := s.config.Engine.Define(ctx, systemPrincipal, engine.DefineRequest{Source: ScheduleWorkflow, Document: defineSchedules()}); err != nil {
+		return storedSchedule{}, err
 	}
 	raw, err := json.Marshal(scheduleState{
 		Chain: d.Name, Timing: d.Schedule.String(), Passed: s.config.Engine.Now(),
 		Starting: []starting{}, Asked: []Tick{}, Queued: []Tick{}, Running: []string{},
 	})
 	if err != nil {
-		return keptSchedule{}, engine.InternalError("encode a schedule", err)
+		return storedSchedule{}, engine.InternalError("encode a schedule", err)
 	}
-	began, err := s.config.Engine.Start(ctx, keeper, engine.StartRequest{Type: ScheduleWorkflow, Subject: d.Name, Context: raw})
+	began, err := s.config.Engine.Start(ctx, systemPrincipal, engine.StartRequest{Type: ScheduleWorkflow, Subject: d.Name, Context: raw})
 	switch {
 	case isCode(err, engine.CodeSubjectTaken): // another process was faster
 	case err != nil:
-		return keptSchedule{}, err
+		return storedSchedule{}, err
 	case began.ID == "":
-		return keptSchedule{}, engine.InternalError("begin a schedule", errors.New("its start was refused"))
+		return storedSchedule{}, engine.InternalError("begin a schedule", errors.New("its start was refused"))
 	}
 	return s.find(ctx, d.Name)
 }
 
 // record writes a decision about a schedule. It fails with CodeConflict if another decision was written
 // first.
-func (s *Schedules) record(ctx context.Context, p engine.Principal, kept keptSchedule, action string) (keptSchedule, error) {
+func (s *Schedules) record(ctx context.Context, p engine.Principal, kept storedSchedule, action string) (storedSchedule, error) {
 	raw, err := json.Marshal(kept.scheduleState)
 	if err != nil {
 		return kept, engine.InternalError("encode a schedule", err)

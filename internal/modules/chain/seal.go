@@ -89,9 +89,7 @@ func (r *Runs) readResult(output any) *Result {
 		return result
 	}
 	var result Result
-	d := json.NewDecoder(strings.NewReader(plain))
-	d.UseNumber()
-	if d.Decode(&result) != nil {
+	if decodeExact(plain, &result) != nil {
 		return nil
 	}
 	return &result

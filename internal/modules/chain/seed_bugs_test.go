@@ -157,7 +157,7 @@ func TestSeedBugMethods(t *testing.T) {
 	servers.answers.Store(&fakeServers{answers: map[string]func(Command, int) Outcome{
 		"vision-agent-mcp/analyze_dashboard": says("look"), "vision-agent-mcp/verify": fails("no such page"),
 	}})
-	door := Door{Upstreams: servers.door}
+	door := Executor{Upstreams: servers.door}
 	call := func(kind Kind, server, name string) Outcome {
 		return door.Do(t.Context(), Command{Op: OpCall, Kind: kind, Server: server, Name: name, Key: name, Principal: operator})
 	}
@@ -187,7 +187,7 @@ func TestSeedBugPipe(t *testing.T) {
 	door := openUpstreams(t, map[string]any{"pipe": map[string]any{
 		"command": []string{program}, "set": map[string]any{"CHAIN_TEST_PIPE": "1"}, "allow": []any{map[string]any{"tools": []string{"*"}}},
 	}})
-	runs := openRuns(t, t.TempDir(), Door{Upstreams: door})
+	runs := openRuns(t, t.TempDir(), Executor{Upstreams: door})
 	defer runs.Close()
 	d := parse(t, steps(`{id: all, type: parallel, save_output_to: variables.output.all, tasks: [`+
 		`{id: a, type: tool, server: pipe, action: echo, arguments: {say: one}}, {id: b, type: tool, server: pipe, action: echo, arguments: {say: two}}, {id: c, type: tool, server: pipe, action: echo, arguments: {say: three}}]}`))

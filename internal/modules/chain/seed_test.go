@@ -156,7 +156,7 @@ func readSeed(t *testing.T, name string) *Definition {
 func TestSeedRuns(t *testing.T) {
 	const vision, code = "vision-agent-mcp/", "code-mcp/"
 	servers := openServers(t)
-	runs, err := Open(context.Background(), Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: Door{Upstreams: servers.door}, Writer: writers.Writer, Repeatable: func(string, string) bool { return true }})
+	runs, err := Open(context.Background(), Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: Executor{Upstreams: servers.door}, Writer: writers.Writer, Repeatable: func(string, string) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}

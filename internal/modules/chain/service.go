@@ -166,7 +166,7 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 	}
 	for _, begin.Run = range candidateRuns(p, req.Run) {
 		switch known, err := s.findStarted(ctx, begin); {
-		case err != nil && !errors.Is(err, errOthersRun):
+		case err != nil && !errors.Is(err, errOtherOwner):
 			return RunView{}, err
 		case known != nil:
 			return s.outline(ctx, p, *known)
@@ -279,7 +279,7 @@ func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunState,
 	case !errors.Is(err, ErrUnknownRun):
 		return nil, engine.StoreError("read the run", err)
 	}
-	v, record, err := s.readRecord(ctx, keeper, req.Run)
+	v, record, err := s.readRecord(ctx, systemPrincipal, req.Run)
 	switch {
 	case isCode(err, engine.CodeUnknownInstance): // a new one
 		return nil, nil //nolint:nilnil // an unused id is not an error
@@ -412,7 +412,7 @@ func (s *Service) narrow(ctx context.Context, p engine.Principal, req ListRuns, 
 		if err != nil {
 			return false, engine.StoreError("list the runs", err)
 		}
-		if len(owners) <= mostOwners {
+		if len(owners) <= maxOwners {
 			q.owners = owners
 		}
 		return len(owners) == 0, nil
@@ -582,7 +582,7 @@ func (v *RunView) note(all []RunQuestion) {
 // summarize returns a run as lists show it.
 func (s *Service) summarize(p engine.Principal, known RunState) RunView {
 	v := RunView{
-		Run: nameRun(p, known.Principal, known.Run), Chain: known.Chain, Status: known.Status, Principal: known.Principal, ActsFor: known.ActsFor,
+		Run: displayRunID(p, known.Principal, known.Run), Chain: known.Chain, Status: known.Status, Principal: known.Principal, ActsFor: known.ActsFor,
 		Instance: s.config.Runs.instance(known.Run), Started: known.Started, Ended: known.Ended,
 	}
 	if known.Note.By != "" {
@@ -633,7 +633,7 @@ func (s *Service) view(ctx context.Context, p engine.Principal, known RunState, 
 func (s *Service) outline(ctx context.Context, p engine.Principal, known RunState) (RunView, error) {
 	if known.swept != nil {
 		v := *known.swept
-		v.Run = nameRun(p, v.Principal, v.Run)
+		v.Run = displayRunID(p, v.Principal, v.Run)
 		return v, nil
 	}
 	v := s.summarize(p, known)

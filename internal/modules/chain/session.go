@@ -31,10 +31,9 @@ type session struct {
 	workflow dbos.Workflow[string, string]
 	shutting atomic.Bool
 
+	calls    sync.WaitGroup // non-repeatable calls in progress
 	mu       sync.Mutex
-	calls    int           // non-repeatable calls in progress
-	draining bool          // no step may begin
-	idle     chan struct{} // closed when draining and no call is in progress
+	draining bool // no step may begin
 }
 
 // The timeouts of DBOS.
@@ -101,7 +100,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	}
 	if s.owner != nil { // left by the file's previous owner; for a database, adopt takes them up
 		for n := adoptPage; n == adoptPage; {
-			if n, err = r.takeUp(ctx, s, s.executor, true); err != nil {
+			if n, err = r.requeueFrom(ctx, s, s.executor, true); err != nil {
 				return r.failOpen(err)
 			}
 		}
@@ -181,24 +180,14 @@ func (h quietHandler) WithGroup(name string) slog.Handler {
 	return quietHandler{h.Handler.WithGroup(name), h.shutting}
 }
 
-// enter registers a non-repeatable call; false if no step may begin.
+// enter registers a non-repeatable call, until calls.Done; false if no step may begin.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.draining {
-		s.calls++
+		s.calls.Add(1)
 	}
 	return !s.draining
-}
-
-// leave unregisters a call whose outcome is recorded.
-func (s *session) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.calls--; s.calls == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
 }
 
 func (s *session) isDraining() bool {
@@ -211,19 +200,13 @@ func (s *session) isDraining() bool {
 func (s *session) drain(grace time.Duration) {
 	s.mu.Lock()
 	s.draining = true
-	idle := make(chan struct{})
-	if s.calls == 0 {
-		close(idle)
-	} else {
-		s.idle = idle
-	}
 	s.mu.Unlock()
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-idle:
-	case <-timer.C:
-	}
+	idle := make(chan struct{})
+	go func() {
+		s.calls.Wait()
+		close(idle)
+	}()
+	_, _ = pause(context.Background(), idle, grace)
 }
 
 // shut stops all executions where they are. It does not cancel their runs.
@@ -255,7 +238,7 @@ func (r *Runs) handOver(s *session) {
 	defer again.shut()
 	err := r.openTables(ctx, &again)
 	for n := adoptPage; err == nil && n == adoptPage; {
-		n, err = r.takeUp(ctx, &again, s.executor, false)
+		n, err = r.requeueFrom(ctx, &again, s.executor, false)
 	}
 	if err != nil {
 		r.config.Logger.Warn("cannot hand the runs over to another process; they wait until the lease of this process ends", "error", err)
@@ -274,7 +257,7 @@ func (r *Runs) replace(ctx context.Context, s *session) {
 		if ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "cannot run chains; trying again", "error", err)
 		}
-		_, _ = pause(ctx, nil, lookEvery)
+		_, _ = pause(ctx, nil, jobPoll)
 	}
 }
 

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,7 +49,11 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 	}
 	o := document.NewObject(section)
 	o.Require("definitions")
-	s := &Settings{Definitions: o.OneOrMore("definitions"), State: o.String("state"), Retention: readRetention(o), Lease: readLease(o)}
+	s := &Settings{
+		Definitions: o.OneOrMore("definitions"), State: o.String("state"),
+		Retention: readDuration(o, "retention", DefaultRetention, time.Hour, math.MaxInt64, "a duration of at least 1h, such as 720h"),
+		Lease:     readDuration(o, "lease", DefaultLease, time.Second, 10*time.Minute, "a duration from 1s to 10m, such as 15s"),
+	}
 	dir := filepath.Dir(section.Source())
 	for i, path := range s.Definitions {
 		s.Definitions[i] = locate(dir, path)
@@ -143,14 +148,14 @@ func locate(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-func readRetention(o *document.ObjectReader) time.Duration {
-	text := o.StringPtr("retention")
+func readDuration(o *document.ObjectReader, key string, absent, least, longest time.Duration, rule string) time.Duration {
+	text := o.StringPtr(key)
 	if text == nil {
-		return DefaultRetention
+		return absent
 	}
 	d, err := time.ParseDuration(*text)
-	if err != nil || d < time.Hour {
-		o.Fail(o.Value("retention"), `"retention" is a duration of at least 1h, such as 720h`)
+	if err != nil || d < least || d > longest {
+		o.Fail(o.Value(key), "%q is %s", key, rule)
 	}
 	return d
 }
@@ -188,16 +193,4 @@ func (s *Settings) Writer(server string) (w Writer, ok bool) {
 // IsRepeatable reports whether the operator declared a tool repeatable.
 func (s *Settings) IsRepeatable(server, tool string) bool {
 	return s != nil && slices.Contains(s.Repeatable, server+"/"+tool)
-}
-
-func readLease(o *document.ObjectReader) time.Duration {
-	text := o.StringPtr("lease")
-	if text == nil {
-		return DefaultLease
-	}
-	d, err := time.ParseDuration(*text)
-	if err != nil || d < time.Second || d > 10*time.Minute {
-		o.Fail(o.Value("lease"), `"lease" is a duration from 1s to 10m, such as 15s`)
-	}
-	return d
 }

@@ -31,7 +31,7 @@ const replayCost = 5 * time.Millisecond
 const (
 	attrSuspended = "suspended"
 	attrCancelled = "cancelled" // cancelled by someone, regardless of the status
-	attrBoard     = "board"
+	attrState     = "board"
 	attrNote      = "note"
 )
 
@@ -71,8 +71,8 @@ func (w waiting) RunAsStep(_ dbos.Context, record dbos.StepFunc, options ...dbos
 	return w.Context.RunAsStep(w.Context, record, options...)
 }
 
-// patience returns how long an execution waits before it checks whether it can be suspended.
-func (x *execution) patience() time.Duration {
+// suspendAfter returns how long an execution waits before it checks whether it can be suspended.
+func (x *execution) suspendAfter() time.Duration {
 	if x.config.Unload <= 0 || x.isBounded {
 		return math.MaxInt64
 	}
@@ -90,41 +90,41 @@ func (x *execution) suspend() error {
 	if err := cmp.Or(x.writeKnown(), x.confirm(x.stopped)); err != nil {
 		return err
 	}
-	if err := x.mark(x.stopped, x.run, map[string]any{attrBoard: b, attrSuspended: true}); err != nil {
+	if err := x.mark(x.stopped, x.run, map[string]any{attrState: b, attrSuspended: true}); err != nil {
 		return err
 	}
 	x.mu.Lock()
-	x.asleep[x.run] = &sleeper{board: b}
+	x.suspended[x.run] = &suspendedRun{liveState: b}
 	x.mu.Unlock()
 	return errSuspended
 }
 
 // describeWait returns what an execution waits for, or false if anything else is in progress or a wait ends
 // soon.
-func (x *execution) describeWait() (board, bool) {
+func (x *execution) describeWait() (liveState, bool) {
 	for _, done := range x.pending {
 		if len(done) > 0 {
-			return board{}, false
+			return liveState{}, false
 		}
 	}
 	for id := range x.pending {
 		if !slices.Contains([]Op{OpSleep, OpWait, OpAsk, OpMove}, x.commands[id].Op) {
-			return board{}, false
+			return liveState{}, false
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	under := x.control[x.run]
 	if under == nil || len(under.questions) != len(x.pending) {
-		return board{}, false
+		return liveState{}, false
 	}
-	b := under.board
+	b := under.state
 	b.Waiting, b.Signals = nil, nil
 	for _, q := range under.questions {
-		if q.isUnderWay() || q.isAboutCall() && q.Review == "" || q.Kind != QuestionSleep && !under.looked[q] {
-			return board{}, false
+		if q.isUnderWay() || q.isAboutCall() && q.Review == "" || q.Kind != QuestionSleep && !q.checked {
+			return liveState{}, false
 		}
-		b.Waiting = append(b.Waiting, *q)
+		b.Waiting = append(b.Waiting, q.RunQuestion)
 	}
 	for id, run := range x.awaited {
 		if run == x.run {
@@ -136,7 +136,7 @@ func (x *execution) describeWait() (board, bool) {
 }
 
 // until returns when the first wait ends; zero for never.
-func (b board) until() (first time.Time) {
+func (b liveState) until() (first time.Time) {
 	for _, q := range b.Waiting {
 		if !q.Until.IsZero() && (first.IsZero() || q.Until.Before(first)) {
 			first = q.Until
@@ -145,14 +145,14 @@ func (b board) until() (first time.Time) {
 	return first
 }
 
-func (b board) hasPassed() bool {
+func (b liveState) hasPassed() bool {
 	until := b.until()
 	return !until.IsZero() && time.Now().After(until)
 }
 
-// sleeper is a suspended run.
-type sleeper struct {
-	board
+// suspendedRun is a suspended run.
+type suspendedRun struct {
+	liveState
 	// settled reports that the run was suspended in the tables, and none of its signals had arrived after
 	// that. The sender of a later signal wakes the run.
 	settled bool
@@ -160,19 +160,19 @@ type sleeper struct {
 
 // Polling intervals for waits that are over, and for runs that other processes suspended.
 const (
-	wakeEvery = 500 * time.Millisecond
-	findEvery = 30 * time.Second
+	wakePoll      = 500 * time.Millisecond
+	suspendedPoll = 30 * time.Second
 )
 
 // wakeRuns wakes suspended runs whose waits are over, until ctx ends. Polling reviews and states takes at
 // most a twentieth of the time.
 func (r *Runs) wakeRuns(ctx context.Context) {
 	var found, next time.Time
-	for ; ctx.Err() == nil; _, _ = pause(ctx, nil, wakeEvery) {
+	for ; ctx.Err() == nil; _, _ = pause(ctx, nil, wakePoll) {
 		began := time.Now()
 		var err error
-		if began.Sub(found) >= findEvery {
-			if err = r.findSleepers(ctx); err == nil {
+		if began.Sub(found) >= suspendedPoll {
+			if err = r.loadSuspended(ctx); err == nil {
 				found = began
 			}
 		}
@@ -188,19 +188,19 @@ func (r *Runs) wakeRuns(ctx context.Context) {
 	}
 }
 
-// findSleepers loads the suspended runs from the tables.
-func (r *Runs) findSleepers(ctx context.Context) error {
+// loadSuspended loads the suspended runs from the tables.
+func (r *Runs) loadSuspended(ctx context.Context) error {
 	rows, err := r.listSuspended(ctx)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.asleep { // another process may have woken it
+	for _, s := range r.suspended { // another process may have woken it
 		s.settled = false
 	}
 	for _, w := range rows {
-		r.asleep[w.ID] = &sleeper{board: readBoard(w)}
+		r.suspended[w.ID] = &suspendedRun{liveState: readLiveState(w)}
 	}
 	return nil
 }
@@ -208,26 +208,26 @@ func (r *Runs) findSleepers(ctx context.Context) error {
 // wakeDue wakes the suspended runs whose waits are over; looks enables polling of reviews and instances.
 func (r *Runs) wakeDue(ctx context.Context, looks bool) error {
 	r.mu.Lock()
-	asleep, unsettled := maps.Clone(r.asleep), map[string]bool{}
+	asleep, unsettled := maps.Clone(r.suspended), map[string]bool{}
 	for run, s := range asleep {
 		unsettled[run] = !s.settled
 	}
 	r.mu.Unlock()
 	var failed error
-	look := map[string]*sleeper{}
+	look := map[string]*suspendedRun{}
 	for run, s := range asleep {
 		if unsettled[run] || s.hasPassed() || looks && r.isOver(ctx, s.Waiting) {
 			look[run] = s
 		}
 	}
-	for runs := range slices.Chunk(slices.Collect(maps.Keys(look)), mostOwners) {
-		failed = errors.Join(failed, r.wakeThose(ctx, runs, look))
+	for runs := range slices.Chunk(slices.Collect(maps.Keys(look)), maxOwners) {
+		failed = errors.Join(failed, r.wakeBatch(ctx, runs, look))
 	}
 	return failed
 }
 
-// wakeThose wakes the given runs whose waits are over, and forgets those that are no longer suspended.
-func (r *Runs) wakeThose(ctx context.Context, runs []string, asleep map[string]*sleeper) error {
+// wakeBatch wakes the given runs whose waits are over, and forgets those that are no longer suspended.
+func (r *Runs) wakeBatch(ctx context.Context, runs []string, asleep map[string]*suspendedRun) error {
 	rows, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(runs...))
 	if err != nil {
 		return fmt.Errorf("read suspended runs: %w", err)
@@ -266,8 +266,8 @@ func (r *Runs) wakeThose(ctx context.Context, runs []string, asleep map[string]*
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for run, over := range ends {
-		if over && r.asleep[run] == asleep[run] {
-			delete(r.asleep, run)
+		if over && r.suspended[run] == asleep[run] {
+			delete(r.suspended, run)
 		}
 	}
 	return err
@@ -279,11 +279,11 @@ func (r *Runs) isOver(ctx context.Context, waits []RunQuestion) bool {
 	return r.config.Ledger != nil && slices.ContainsFunc(waits, func(q RunQuestion) bool {
 		switch {
 		case q.Review != "":
-			view, err := r.config.Ledger.Review(ctx, keeper, q.Review)
-			return err == nil && view.Status != record.ReviewOpen || err != nil && !isPassing(err)
+			view, err := r.config.Ledger.Review(ctx, systemPrincipal, q.Review)
+			return err == nil && view.Status != record.ReviewOpen || err != nil && !isTemporary(err)
 		case q.Kind == QuestionState:
-			now, err := r.config.Ledger.Status(ctx, keeper, q.Instance)
-			return err == nil && (now.State == q.State || now.Status != record.Running) || err != nil && !isPassing(err)
+			now, err := r.config.Ledger.Status(ctx, systemPrincipal, q.Instance)
+			return err == nil && (now.State == q.State || now.Status != record.Running) || err != nil && !isTemporary(err)
 		}
 		return false
 	})

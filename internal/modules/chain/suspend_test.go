@@ -202,7 +202,7 @@ func TestCancelOfASuspendedRunSticks(t *testing.T) {
 	if got, err := r.Get(t.Context(), run); err != nil || got.Status != StatusCancelled {
 		t.Errorf("it is %+v, %v", got, err)
 	}
-	if err := r.findSleepers(t.Context()); err != nil { // as after a restart
+	if err := r.loadSuspended(t.Context()); err != nil { // as after a restart
 		t.Fatal(err)
 	}
 	await(t, "the end in the tables", func() (dbos.WorkflowStatusType, bool) {
@@ -230,7 +230,7 @@ func TestSignalsAtEachSeam(t *testing.T) {
 	}
 	leave := func(run string) { // like a process that is killed before it wakes the run
 		t.Helper()
-		if err := r.enqueue(t.Context(), place{queue: queueName}, signalName, run+"/signal/go/1", `"said"`); err != nil {
+		if err := r.enqueue(t.Context(), queuePlace{queue: queueName}, signalName, run+"/signal/go/1", `"said"`); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -239,10 +239,10 @@ func TestSignalsAtEachSeam(t *testing.T) {
 	await(t, "the look at its signals", func() (bool, bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return true, r.asleep[quiet] != nil && r.asleep[quiet].settled
+		return true, r.suspended[quiet] != nil && r.suspended[quiet].settled
 	})
 	leave(quiet)
-	if err := r.findSleepers(t.Context()); err != nil {
+	if err := r.loadSuspended(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	end(quiet)

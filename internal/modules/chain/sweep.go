@@ -24,8 +24,8 @@ const (
 	sweptRows = 200
 )
 
-// hasEndedInTables lists the statuses of runs that no longer execute.
-var hasEndedInTables = []dbos.WorkflowStatusType{
+// endedInTables lists the statuses of runs that no longer execute.
+var endedInTables = []dbos.WorkflowStatusType{
 	dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError, dbos.WorkflowStatusCancelled, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded,
 }
 
@@ -46,7 +46,7 @@ func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err erro
 			keep[w.ID] = w.ID == saver || isSuspended(w)
 		}
 		return nil
-	}, dbos.WithFilterName(runName), dbos.WithFilterStatus(hasEndedInTables...), dbos.WithFilterCompletedBefore(before))
+	}, dbos.WithFilterName(runName), dbos.WithFilterStatus(endedInTables...), dbos.WithFilterCompletedBefore(before))
 	if err != nil {
 		return swept, err
 	}
@@ -99,7 +99,7 @@ func (r *Runs) sweepSignals(ctx context.Context, before time.Time) error {
 	return err
 }
 
-// runOfSignal returns the run to which a signal, an answer or a board belongs.
+// runOfSignal returns the run to which a signal, an answer or a live state belongs.
 func runOfSignal(id string) string {
 	run, _, _ := strings.Cut(id, "/")
 	return run
@@ -137,8 +137,8 @@ const jobSweep = "sweep chains"
 
 // Intervals for deleting runs whose retention is over, and for checking for changed definitions.
 const (
-	sweepEvery  = time.Hour
-	boundsEvery = time.Second
+	sweepInterval  = time.Hour
+	limitsInterval = time.Second
 )
 
 // RunSweeps deletes runs whose retention is over, immediately and then hourly. It also keeps the queues of
@@ -146,10 +146,10 @@ const (
 func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration, log *slog.Logger) {
 	var bounds map[string]int
 	failing := false
-	for next := time.Now(); ctx.Err() == nil; _, _ = pause(ctx, nil, boundsEvery) {
+	for next := time.Now(); ctx.Err() == nil; _, _ = pause(ctx, nil, limitsInterval) {
 		due, chains := !time.Now().Before(next), s.config.Chains()
 		if due {
-			next = time.Now().Add(sweepEvery)
+			next = time.Now().Add(sweepInterval)
 			s.sweep(ctx, retention(), log)
 		}
 		now := map[string]int{}
@@ -159,7 +159,7 @@ func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration,
 		if !due && maps.Equal(now, bounds) {
 			continue
 		}
-		err := s.config.Runs.SetBounds(ctx, chains)
+		err := s.config.Runs.SetLimits(ctx, chains)
 		if err == nil {
 			bounds = now
 		} else if ctx.Err() == nil && !failing {

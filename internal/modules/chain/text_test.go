@@ -88,7 +88,7 @@ func runAt(t *testing.T, doc string, s *sdkServer) *Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := runInMemory(t.Context(), NewMachine(d, MachineOptions{Input: input}), Door{Upstreams: s}, nil)
+	r, err := runInMemory(t.Context(), NewMachine(d, MachineOptions{Input: input}), Executor{Upstreams: s}, &fakeServers{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestRunReferences(t *testing.T) {
 func TestProgressRenewsTimeout(t *testing.T) {
 	for _, reports := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			d := Door{Upstreams: callerFunc(func(ctx context.Context, req upstream.Request) (upstream.Reply, error) {
+			d := Executor{Upstreams: callerFunc(func(ctx context.Context, req upstream.Request) (upstream.Reply, error) {
 				for range 5 {
 					select {
 					case <-time.After(time.Second):
@@ -235,7 +235,7 @@ func TestProgressRenewsTimeout(t *testing.T) {
 				}
 				return upstream.Reply{Result: json.RawMessage(`{"content":[{"type":"text","text":"done"}]}`)}, nil
 			})}
-			o := perform(t.Context(), Command{Op: OpCall, Kind: KindTool, Server: "s", Name: "n", Timeout: 1500 * time.Millisecond}, d, &fakeServers{})
+			o := perform(t.Context(), Command{Op: OpCall, Kind: KindTool, Server: "s", Name: "n", Timeout: 1500 * time.Millisecond}, d.Do)
 			if got, want := marshal(o), map[bool]string{true: `{"value":"done"}`, false: `{"err":{"code":"timeout","message":"no answer within 1.5s","mayHaveRun":true}}`}[reports]; got != want {
 				t.Errorf("with progress %v: got %s, want %s", reports, got, want)
 			}

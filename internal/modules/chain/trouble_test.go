@@ -66,7 +66,7 @@ func TestTroubleIsNotTheEnd(t *testing.T) {
 	await(t, "the trouble", func() (bool, bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return false, r.troubled[run] == 1 && r.control[run] == nil
+		return false, r.failures[run] == 1 && r.control[run] == nil
 	})
 	if got, err := r.Get(ctx, run); err != nil || got.Status != StatusRunning {
 		t.Fatalf("the run is %+v, %v", got, err)
@@ -75,7 +75,7 @@ func TestTroubleIsNotTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := r.reclaim(ctx, s); err != nil {
+		if err := r.requeueStrays(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestTroubleIsNotTheEnd(t *testing.T) {
 func TestCancelledWaits(t *testing.T) {
 	ended := make(chan Outcome, 1)
 	r := openRuns(t, t.TempDir(), effectsFunc(func(ctx context.Context, _ Command) Outcome {
-		o := Door{}.await(ctx, &Command{}, func() (bool, error) { return false, nil }) // as for a parked call
+		o := Executor{}.await(ctx, &Command{}, func() (bool, error) { return false, nil }) // as for a parked call
 		ended <- o
 		return o
 	}))

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// board is the state of an executing run that other processes can see, in an attribute of its row.
-type board struct {
+// liveState is the state of an executing run that other processes can see, in an attribute of its row.
+type liveState struct {
 	// Waiting is what the run waits for or does, as last written. It is replaced as a whole, never
 	// modified.
 	Waiting []RunQuestion `json:"waiting,omitempty"`
@@ -21,20 +22,20 @@ type board struct {
 	Signals []string `json:"signals,omitempty"`
 	// Tried reports that the current execution has begun a call, and that nothing has ended since.
 	Tried bool `json:"tried,omitempty"`
-	// TakenUp counts the consecutive times that the process died in this state.
-	TakenUp int `json:"takenUp,omitempty"`
+	// Crashes counts the consecutive times that the process died in this state.
+	Crashes int `json:"takenUp,omitempty"`
 }
 
-// boardDelay is how long changes of boards are batched.
-const boardDelay = 50 * time.Millisecond
+// publishDelay is how long changes of live states are batched.
+const publishDelay = 50 * time.Millisecond
 
-// watchEvery is the polling interval for requests from other processes.
-const watchEvery = 500 * time.Millisecond
+// refreshPoll is the polling interval for requests from other processes.
+const refreshPoll = 500 * time.Millisecond
 
 // watch applies the requests of other processes to the runs that execute here, publishes what the runs wait
 // for, and adopts runs whose process has ended.
 func (r *Runs) watch(ctx context.Context) {
-	tick := time.NewTicker(watchEvery)
+	tick := time.NewTicker(refreshPoll)
 	defer tick.Stop()
 	for n := 0; ; {
 		s := r.session.Load()
@@ -55,10 +56,10 @@ func (r *Runs) watch(ctx context.Context) {
 				err = errors.Join(err, r.adopt(ctx, s))
 			}
 			if n%10 == 0 {
-				err = errors.Join(err, r.reclaim(ctx, s))
+				err = errors.Join(err, r.requeueStrays(ctx, s))
 			}
-		case <-r.boards:
-			_, _ = pause(ctx, nil, boardDelay)
+		case <-r.stateChanges:
+			_, _ = pause(ctx, nil, publishDelay)
 			err = r.publish(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
@@ -88,7 +89,7 @@ func (r *Runs) refresh(ctx context.Context, runs ...string) error {
 	}
 	for _, w := range list {
 		if run, waits := awaited[w.ID]; waits {
-			r.ring(run)
+			r.notify(run)
 		} else {
 			r.apply(w)
 		}
@@ -110,38 +111,38 @@ func (r *Runs) apply(w dbos.WorkflowStatus) {
 		changed = true
 	}
 	if changed {
-		r.ring(w.ID)
+		r.notify(w.ID)
 	}
 }
 
 // Boards that only show commands in progress need no one to act, so writing them may take at most a
-// twentieth of the time. With many such boards, some are written later.
+// twentieth of the time. With many such live states, some are written later.
 const (
-	boardsAtOnce = 50
-	boardsPause  = 20
+	maxPublished = 50
+	publishPause = 20
 )
 
-// publish writes the boards that have changed.
+// publish writes the live states that have changed.
 func (r *Runs) publish(ctx context.Context) error {
 	r.writing.Lock() // prevents an older state from overwriting a newer one
 	defer r.writing.Unlock()
-	changed, began := map[string]board{}, time.Now()
-	most := boardsAtOnce
+	changed, began := map[string]liveState{}, time.Now()
+	most := maxPublished
 	r.mu.Lock()
-	if began.Before(r.boardsAfter) {
+	if began.Before(r.publishAfter) {
 		most = 0
 	}
 	for run, c := range r.control {
 		now := c.listQuestions()
-		if c.changed || len(changed) < most && !slices.Equal(now, c.board.Waiting) {
-			c.board.Waiting, c.changed = now, false
-			changed[run] = c.board
+		if c.changed || len(changed) < most && !slices.Equal(now, c.state.Waiting) {
+			c.state.Waiting, c.changed = now, false
+			changed[run] = c.state
 		}
 	}
 	r.mu.Unlock()
 	var failed error
 	for run, b := range changed {
-		if err := r.mark(ctx, run, map[string]any{attrBoard: b}); err != nil {
+		if err := r.mark(ctx, run, map[string]any{attrState: b}); err != nil {
 			failed = err
 			r.mu.Lock()
 			if c := r.control[run]; c != nil {
@@ -152,64 +153,64 @@ func (r *Runs) publish(ctx context.Context) error {
 	}
 	if most > 0 {
 		r.mu.Lock()
-		r.boardsAfter = time.Now().Add(boardsPause * time.Since(began))
+		r.publishAfter = time.Now().Add(publishPause * time.Since(began))
 		r.mu.Unlock()
 	}
 	return failed
 }
 
-func readBoard(w dbos.WorkflowStatus) (b board) {
-	if raw, err := json.Marshal(w.Attributes[attrBoard]); err == nil {
-		_ = json.Unmarshal(raw, &b) // an invalid board counts as empty
+func readLiveState(w dbos.WorkflowStatus) (b liveState) {
+	if raw, err := json.Marshal(w.Attributes[attrState]); err == nil {
+		_ = json.Unmarshal(raw, &b) // an invalid live state counts as empty
 	}
 	return b
 }
 
-// touchBoard marks the board of a run to be written. The caller must hold mu.
-func (r *Runs) touchBoard(c *control) {
+// queuePublish marks the live state of a run to be written. The caller must hold mu.
+func (r *Runs) queuePublish(c *control) {
 	c.changed = true
 	select {
-	case r.boards <- struct{}{}:
+	case r.stateChanges <- struct{}{}:
 	default:
 	}
 }
 
-// listen returns a channel that is notified when a run changes; forget ends it.
-func (r *Runs) listen(run string) (rung <-chan struct{}, forget func()) {
-	bell := make(chan struct{}, 1)
+// subscribe returns a channel that is notified when a run changes; forget ends it.
+func (r *Runs) subscribe(run string) (notified <-chan struct{}, forget func()) {
+	ch := make(chan struct{}, 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiters[run] == nil {
 		r.waiters[run] = map[chan struct{}]struct{}{}
 	}
-	r.waiters[run][bell] = struct{}{}
-	return bell, func() {
+	r.waiters[run][ch] = struct{}{}
+	return ch, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.waiters[run], bell)
+		delete(r.waiters[run], ch)
 		if len(r.waiters[run]) == 0 {
 			delete(r.waiters, run)
 		}
 	}
 }
 
-func (r *Runs) ring(run string) {
+func (r *Runs) notify(run string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for bell := range r.waiters[run] {
+	for ch := range r.waiters[run] {
 		select {
-		case bell <- struct{}{}:
+		case ch <- struct{}{}:
 		default: // already notified
 		}
 	}
 }
 
-// pause waits for a notification on rung, or for d.
-func pause(ctx context.Context, rung <-chan struct{}, d time.Duration) (rang bool, err error) {
+// pause waits for a notification, or for d.
+func pause(ctx context.Context, notified <-chan struct{}, d time.Duration) (wasNotified bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-rung:
+	case <-notified:
 		return true, nil
 	case <-timer.C:
 		return false, nil
@@ -220,16 +221,16 @@ func pause(ctx context.Context, rung <-chan struct{}, d time.Duration) (rang boo
 
 // The shortest and longest interval for polling a run that is waited for.
 const (
-	shortestLook = 5 * time.Millisecond
-	longestLook  = time.Second
+	minPoll = 5 * time.Millisecond
+	maxPoll = time.Second
 )
 
 // Wait waits until a run has ended. It fails with ctx's error, or if the run does not exist or was
 // cancelled.
 func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
-	rung, forget := r.listen(run)
+	notified, forget := r.subscribe(run)
 	defer forget()
-	for look := shortestLook; ; look = min(2*look, longestLook) {
+	for look := minPoll; ; look = min(2*look, maxPoll) {
 		s, err := r.Get(ctx, run)
 		if err != nil {
 			return nil, err
@@ -238,19 +239,19 @@ func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
 		case StatusDone, StatusFailed:
 			return s.Result, nil
 		case StatusCancelled:
-			return nil, fmt.Errorf("the run %s was cancelled%s", run, s.Note.explain())
+			return nil, errors.New(strings.TrimSpace(fmt.Sprintf("the run %s was cancelled %s", run, s.Note)))
 		case StatusRunning, StatusPaused, StatusQueued:
 		}
 		longer := look
 		if r.isHere(run) {
-			longer = 10 * longestLook // its end notifies
+			longer = 10 * maxPoll // its end notifies
 		}
-		rang, err := pause(ctx, rung, longer)
+		wasNotified, err := pause(ctx, notified, longer)
 		switch {
 		case err != nil:
 			return nil, err
-		case rang:
-			look = shortestLook
+		case wasNotified:
+			look = minPoll
 		}
 	}
 }

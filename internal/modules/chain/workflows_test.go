@@ -25,10 +25,10 @@ func TestRunsShareWorkflow(t *testing.T) {
 	if other := record("other").definition; other == one || other.Description != "other" {
 		t.Errorf("another definition has the workflow %q", other.Description)
 	}
-	for n := range 2 * mostWorkflows {
+	for n := range 2 * maxWorkflows {
 		record(fmt.Sprint("n", n))
 	}
-	if n := len(r.workflows); n > mostWorkflows {
+	if n := len(r.workflows); n > maxWorkflows {
 		t.Errorf("%d workflows are kept", n)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Caller is the only way to other servers; *upstream.Manager implements it.
-type Caller interface {
+// Upstreams is the only way to other servers; *upstream.Manager implements it.
+type Upstreams interface {
 	// List returns the pinned items that the principal may use.
 	List(p engine.Principal, kind upstream.Kind) []upstream.Item
 	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
@@ -35,11 +35,11 @@ type Completer interface {
 // Message is one message of a prompt; Role is user or assistant.
 type Message struct{ Role, Text string }
 
-// Door performs the commands of runs: calls through the upstreams, moves of workflows, model completions,
+// Executor performs the commands of runs: calls through the upstreams, moves of workflows, model completions,
 // and scripts in the sandbox. It uses the rights of the principal for which the run acts. Nil fields
 // disable the steps that need them.
-type Door struct {
-	Upstreams Caller
+type Executor struct {
+	Upstreams Upstreams
 	Scripts   script.Runner
 	Workflows Workflows
 	Models    Completer
@@ -51,12 +51,12 @@ type Door struct {
 	Rights func(ctx context.Context, c Command) (engine.Principal, error)
 }
 
-// ErrRightsUnknown is returned by Door.Rights if the rights cannot be read at the moment. The step waits
+// ErrRightsUnknown is returned by Executor.Rights if the rights cannot be read at the moment. The step waits
 // until they can.
 var ErrRightsUnknown = errors.New("the rights cannot be read")
 
 // Do implements Effects.
-func (d Door) Do(ctx context.Context, c Command) Outcome {
+func (d Executor) Do(ctx context.Context, c Command) Outcome {
 	if o := d.authorize(ctx, &c); o.Err != nil {
 		return o
 	}
@@ -75,16 +75,16 @@ func (d Door) Do(ctx context.Context, c Command) Outcome {
 }
 
 // authorize sets the current rights on a command, or fails if there are none left.
-func (d Door) authorize(ctx context.Context, c *Command) Outcome {
+func (d Executor) authorize(ctx context.Context, c *Command) Outcome {
 	if d.Rights == nil {
 		return Outcome{}
 	}
 	now, err := d.Rights(ctx, *c)
 	for ; errors.Is(err, ErrRightsUnknown); now, err = d.Rights(ctx, *c) { // this does not mean that the rights are gone
 		select {
-		case <-time.After(longestLook):
+		case <-time.After(maxPoll):
 			continue
-		case <-stopOf(ctx):
+		case <-attemptOf(ctx).stop:
 		case <-ctx.Done():
 		}
 		return Outcome{Err: &StepError{Code: CodeTimeout, Message: fmt.Sprintf("the rights of %s could not be read: %v", c.Principal.ID, err)}}
@@ -158,7 +158,7 @@ var requests = map[Kind]upstream.Request{
 
 // call makes a call. A parked call is made once a person has approved it. A call that its gate has already
 // recorded is not sent again.
-func (d Door) call(ctx context.Context, c Command) Outcome {
+func (d Executor) call(ctx context.Context, c Command) Outcome {
 	key := idempotencyKey(c.Run, c.Key)
 	for {
 		reply, err := d.send(ctx, c, key)
@@ -199,7 +199,7 @@ func readRecord(failure *upstream.Error) (o Outcome, settled bool) {
 	}
 }
 
-func (d Door) send(ctx context.Context, c Command, key string) (upstream.Reply, error) {
+func (d Executor) send(ctx context.Context, c Command, key string) (upstream.Reply, error) {
 	params := map[string]any{"_meta": map[string]any{metaStep: describeExecution(c), metaKey: key}}
 	if c.Kind != KindResource {
 		params["arguments"] = c.Arguments
@@ -219,14 +219,16 @@ func (d Door) send(ctx context.Context, c Command, key string) (upstream.Reply, 
 	}
 	req := requests[c.Kind]
 	req.Upstream, req.Name, req.Params = c.Server, c.Name, raw
-	req.Progress = func(json.RawMessage) { renew(ctx) }
+	if renew := attemptOf(ctx).renew; renew != nil {
+		req.Progress = func(json.RawMessage) { renew() }
+	}
 	if d.AsksPeople {
 		req.Capabilities = json.RawMessage(`{"elicitation":{}}`)
 	}
 	return d.Upstreams.Call(ctx, c.Principal, req)
 }
 
-func (d Door) readAnswer(c Command, reply upstream.Reply, err error) Outcome {
+func (d Executor) readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 	switch failure, known := errors.AsType[*upstream.Error](err); {
 	case known && failure.Code == upstream.CodeUnknown: // the upstream's message does not name the item
 		return refuse(string(failure.Code), "%s cannot use the %s %s of the server %s: it is not configured, not pinned or not allowed; an operator can check with gavel upstream test %s", c.Principal.ID, c.Kind, quoteName(c.Name), quoteName(c.Server), c.Server)
@@ -256,7 +258,7 @@ const maxServerText = 2 << 10
 // readReply extracts the output from a result: the structured content or else the text of a tool, the text
 // of a resource, the messages of a prompt. Several parts, or parts of other types, become a list. When the
 // output is used as text, it is the text of its parts.
-func (d Door) readReply(c Command, result any) Outcome {
+func (d Executor) readReply(c Command, result any) Outcome {
 	reply, ok := result.(map[string]any)
 	if !ok {
 		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: "the server answered with " + describeKind(result) + ", not with a result", MayHaveRun: true}}
@@ -295,7 +297,7 @@ func (d Door) readReply(c Command, result any) Outcome {
 const wrapKey = "result"
 
 // isWrapped reports whether the pinned outputSchema of a tool describes such a wrapper.
-func (d Door) isWrapped(c Command) bool {
+func (d Executor) isWrapped(c Command) bool {
 	for _, item := range d.Upstreams.List(c.Principal, upstream.KindTool) {
 		if item.Upstream == c.Server && item.Name == c.Name {
 			return isWrapper(ReadOutputSchema(item.Raw))
@@ -363,7 +365,7 @@ func joinParts(parts any) any {
 }
 
 // test evaluates a condition in the sandbox.
-func (d Door) test(ctx context.Context, c Command) Outcome {
+func (d Executor) test(ctx context.Context, c Command) Outcome {
 	fail := func(message string) Outcome {
 		return Outcome{Err: &StepError{Code: CodeCondition, Message: message, Final: true}}
 	}
@@ -388,7 +390,7 @@ func (d Door) test(ctx context.Context, c Command) Outcome {
 }
 
 // complete has a model answer the messages of a prompt.
-func (d Door) complete(ctx context.Context, c Command) Outcome {
+func (d Executor) complete(ctx context.Context, c Command) Outcome {
 	if d.Models == nil {
 		return refuse(CodeNotAllowed, "no model is available to complete the prompt")
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// doorFunc is a Caller that answers with a function.
-type doorFunc func(req upstream.Request) (upstream.Reply, error)
+// callFunc is a Caller that answers with a function.
+type callFunc func(req upstream.Request) (upstream.Reply, error)
 
-func (f doorFunc) Call(_ context.Context, _ engine.Principal, req upstream.Request) (upstream.Reply, error) {
+func (f callFunc) Call(_ context.Context, _ engine.Principal, req upstream.Request) (upstream.Reply, error) {
 	return f(req)
 }
 
-func (doorFunc) List(engine.Principal, upstream.Kind) []upstream.Item { return nil }
+func (callFunc) List(engine.Principal, upstream.Kind) []upstream.Item { return nil }
 
-// TestDoor checks the outcome of a step for each kind of answer from a server.
-func TestDoor(t *testing.T) {
+// TestExecutor checks the outcome of a step for each kind of answer from a server.
+func TestExecutor(t *testing.T) {
 	for _, row := range []struct {
 		name, result, failure string
 		kind                  Kind
@@ -46,7 +46,7 @@ func TestDoor(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var asked upstream.Request
-			d := Door{Upstreams: doorFunc(func(req upstream.Request) (upstream.Reply, error) {
+			d := Executor{Upstreams: callFunc(func(req upstream.Request) (upstream.Reply, error) {
 				asked = req
 				return upstream.Reply{Result: json.RawMessage(row.result), Error: json.RawMessage(row.failure)}, row.err
 			})}
@@ -85,7 +85,7 @@ func TestAnswerInput(t *testing.T) {
 			in.Requests[name] = map[string]any{"method": "elicitation/create"}
 		}
 		var asked upstream.Request
-		d := Door{AsksPeople: true, Upstreams: doorFunc(func(req upstream.Request) (upstream.Reply, error) {
+		d := Executor{AsksPeople: true, Upstreams: callFunc(func(req upstream.Request) (upstream.Reply, error) {
 			asked = req
 			return upstream.Reply{Result: json.RawMessage(`{"content":[]}`)}, nil
 		})}
