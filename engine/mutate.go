@@ -37,7 +37,7 @@ type mutation struct {
 
 	load            func(context.Context, *instance) error // nil loads the instance by its id
 	permit          func(context.Context, instance) error  // whether this caller may change this instance
-	isMove          bool                                   // the instance must be one that may move (see mayMove)
+	isMove          bool                                   // the instance must be one that may move (see checkStatus)
 	revision        *int64                                 // the revision that the caller expects
 	verb            string                                 // for the error about an ended instance; "" allows ended ones
 	requiresRunning bool                                   // with verb: reject complete instances, not only cancelled ones

@@ -720,7 +720,7 @@ func TestReasoningTellsWhatToDo(t *testing.T) {
 		},
 		{
 			"a refusal", newCase(validated(ok)),
-			"The validator transitionValidators.approve refuses this: Detailed comments required. Correct this and perform the action again.",
+			"The validator transitionValidators.approve rejects this: Detailed comments required. Correct this and perform the action again.",
 		},
 		{
 			"many fields", newCase(requires("a", "b", "c", "d", "e")),

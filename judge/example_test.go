@@ -57,7 +57,7 @@ func Example() {
 	// reject required_field by fields 1 structural
 	//   "comments" is required. Correct this and perform the action again.
 	// reject validator_rejected by script 1 validators
-	//   The validator comments refuses this: Say what you reviewed. Correct this and perform the action again.
+	//   The validator comments rejects this: Say what you reviewed. Correct this and perform the action again.
 	// approve  by script 1 validators
 	//   The action "approve" is legal in the state "reviewing". All 2 required fields are present. The validator agrees.
 }

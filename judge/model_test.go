@@ -243,7 +243,7 @@ func TestModelOutcome(t *testing.T) {
 		{"no evidence", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = " \n" }, unsure(open, cannot+" "+met)},
 		{"evidence that is not there", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "Compared table 2 with its sources" }, unsure(open, cannot+" "+met)},
 		{"a pointer to nothing", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "/nowhere" }, unsure(open, cannot+" "+met)},
-		{"a status that does not exist", approving(ids), func(a *llm.Answer) { a.Criteria[0].Status = "MET" }, unsure(open, cannot+" "+met)},
+		{"an unknown status", approving(ids), func(a *llm.Answer) { a.Criteria[0].Status = "MET" }, unsure(open, cannot+" "+met)},
 		{"answers twice, once without evidence", approving(ids), func(a *llm.Answer) {
 			a.Criteria = append(a.Criteria, llm.Criterion{ID: ids[0], Status: met})
 		}, unsure(open, cannot+" "+met)},

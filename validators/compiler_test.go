@@ -82,7 +82,7 @@ func TestWhereSchemasRun(t *testing.T) {
 		{"a stranger's other one", stranger, nested, true, true, ""},
 		{"an operator's without a sandbox", operator, nested, false, false, ""},
 		{"a stranger's simple one without a sandbox", stranger, simple, false, false, ""},
-		{"a stranger's other one without a sandbox", stranger, nested, false, false, "needs a sandbox, and none is configured: it refers to itself at"},
+		{"a stranger's other one without a sandbox", stranger, nested, false, false, "this schema needs a sandbox, but none is configured: it refers to itself at"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -125,16 +125,16 @@ func TestStepsReview(t *testing.T) {
 func TestWhatGoesOtherwise(t *testing.T) {
 	for name, c := range map[string]struct{ step, says string }{
 		"outcome":          {`{action: submit, expect: {outcome: approve}}`, "expected approve, got reject by fields"},
-		"state":            {`{action: submit, data: {documentId: 1}, expect: {state: draft}}`, `expected the state "draft", it is "reviewing"`},
+		"state":            {`{action: submit, data: {documentId: 1}, expect: {state: draft}}`, `expected the state "draft", got "reviewing"`},
 		"code":             {`{action: submit, expect: {codes: [schema]}}`, `expected a finding "schema", got required_field`},
 		"no code":          {`{action: submit, data: {documentId: 1}, expect: {codes: [schema]}}`, "got none"},
 		"words":            {`{action: submit, expect: {says: banana}}`, `expected the text "banana"`},
 		"complete":         {`{action: submit, expect: {complete: true}}`, "expected complete to be true"},
 		"decided by":       {`{action: submit, expect: {decidedBy: model}}`, `the decision by "model", got "fields"`},
-		"assurance":        {`{action: submit, expect: {assurance: llm}}`, `it is "structural"`},
-		"context":          {`{action: submit, data: {documentId: 1}, expect: {context: {documentId: 2}}}`, "to be 2, it is 1"},
+		"assurance":        {`{action: submit, expect: {assurance: llm}}`, `got "structural"`},
+		"context":          {`{action: submit, data: {documentId: 1}, expect: {context: {documentId: 2}}}`, "to be 2, got 1"},
 		"absent context":   {`{action: submit, data: {documentId: 1}, expect: {context: {x: 2}}}`, "it is missing"},
-		"too large a list": {`{action: submit, data: {documentId: [1.0]}, expect: {context: {documentId: [2]}}}`, "it is [1.0]"},
+		"too large a list": {`{action: submit, data: {documentId: [1.0]}, expect: {context: {documentId: [2]}}}`, "got [1.0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := run(t, "- name: one\n  steps:\n  - "+c.step+"\n")
@@ -242,7 +242,7 @@ func TestWriteJUnitCoverage(t *testing.T) {
 		if err := suite.WriteJUnit(&b, []suite.Report{r}, least); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.String(); strings.Count(got, failures) != 2 || strings.Contains(got, "are asked for") != (least == 100) || strings.Contains(got, r.Coverage.Transitions.Missing[0]) != (least == 100) {
+		if got := b.String(); strings.Count(got, failures) != 2 || strings.Contains(got, "are required") != (least == 100) || strings.Contains(got, r.Coverage.Transitions.Missing[0]) != (least == 100) {
 			t.Errorf("%v: %s", least, got)
 		}
 	}

@@ -59,7 +59,7 @@ var lintCases = []struct {
 	{name: "the initial state after another", doc: machine(`"mustPassThrough":{"a":["b"]}`, "", "", "", ""), issues: "must-pass-through /mustPassThrough/a 2", says: `start -> "a"`},
 	{name: "a state that is never entered", doc: machine(`"mustPassThrough":{"c":["b"]}`, "", "", "", `"c":{"transitions":{"x":"b"}}`), issues: "unreachable-state /states/c 6", says: `no path leads from "a" to "c"`},
 	{name: "what agents may do with an agent's", doc: machine(`"agents":{"rollback":true}`, "", "", "", ""), issues: "agents-not-operator /agents 2", says: "it has no effect"},
-	{name: "what agents may do with an operator's", operator: true, doc: machine(`"agents":{"rollback":true,"redefine":false,"configureJudge":"tighten"}`, "", "", "", "")},
+	{name: "applies only to an operator's definition", operator: true, doc: machine(`"agents":{"rollback":true,"redefine":false,"configureJudge":"tighten"}`, "", "", "", "")},
 	{name: "schema", doc: machine("", "", `"schema":{"type":"strin"}`, "", ""), issues: "schema-invalid /states/a/transitions/go/schema/type 4", says: "the schema does not compile"},
 	{name: "start schema", doc: machine(`"inputSchema":{"properties":{"a":{"minLength":-1}}}`, "", "", "", ""), issues: "schema-invalid /inputSchema/properties/a/minLength 2"},
 	{name: "state schema", doc: machine(`"stateValidators":{"b":{"schema":{"$ref":"http://example.org/s"}}}`, "", "", "", ""), issues: "schema-invalid /stateValidators/b/schema/$ref 2"},

@@ -33,14 +33,14 @@ func TestHookCredential(t *testing.T) {
 		other  int
 		says   string
 	}{
-		{"a token for hooks", Identity{Principal: agent, Kind: KindToken, Events: "/repo"}, isHook, 200, 403, "nothing else"},
-		{"an operator's token for hooks", Identity{Principal: operator, Kind: KindToken, Events: "/"}, isHook, 200, 403, "nothing else"},
+		{"a token for hooks", Identity{Principal: agent, Kind: KindToken, Events: "/repo"}, isHook, 200, 403, "may only post events"},
+		{"an operator's token for hooks", Identity{Principal: operator, Kind: KindToken, Events: "/"}, isHook, 200, 403, "may only post events"},
 		{"an agent's token", Identity{Principal: agent, Kind: KindToken}, isHook, 403, 200, "--hooks FOLDER"},
 		{"an operator's token", Identity{Principal: operator, Kind: KindToken}, isHook, 403, 200, "--hooks FOLDER"},
 		{"an issuer's token", Identity{Principal: agent, Kind: KindJWT}, isHook, 403, 200, "--hooks FOLDER"},
 		{"a program's caller", Identity{Principal: agent, Kind: KindProgram}, isHook, 403, 200, "--hooks FOLDER"},
 		{"nobody is told apart", Identity{Principal: agent, Kind: KindNone}, isHook, 200, 200, ""},
-		{"a server that takes no events", Identity{Principal: agent, Kind: KindToken, Events: "/repo"}, nil, 403, 403, "nothing else"},
+		{"a server that takes no events", Identity{Principal: agent, Kind: KindToken, Events: "/repo"}, nil, 403, 403, "may only post events"},
 	} {
 		h := gate(t, one(c.who), Options{IsEvent: c.isHook})
 		for path, want := range map[string]int{"/v1/hooks/claude-code": c.hook, "/v1/whoami": c.other, "/mcp": c.other, "/v1/hooks": c.other} {

@@ -91,8 +91,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a reference without end", "gates: [{" + fine + ", subject: '{{arguments.x'}]", `/gates/0/subject: a reference in "{{arguments.x" is not closed with }}`},
 		{"a result before the call", "gates: [{" + fine + ", subject: '{{result.x}}'}]", `/gates/0/subject: {{result.x}} is not a reference`},
 		{"one subject for all", "gates: [{" + fine + ", subject: all}]", `/gates/0/subject: the subject refers to no argument, so all calls would share one workflow; write {{arguments.NAME}}`},
-		{"data for nothing", "gates: [{" + fine + ", data: {}}]", `/gates/0/data: data is what "action" is performed with, and there is no action`},
-		{"a result for nothing", "gates: [{" + fine + ", result: {}}]", `/gates/0/result: result is what "success" and "error" are performed with, and there is neither`},
+		{"data for nothing", "gates: [{" + fine + ", data: {}}]", `/gates/0/data: "data" needs "action"`},
+		{"a result for nothing", "gates: [{" + fine + ", result: {}}]", `/gates/0/result: "result" needs "success" or "error"`},
 		{"start elsewhere", "gates: [{" + fine + ", subject: '{{arguments.x}}', start: true}]", `/gates/0/start: the workflow release begins in "idle", in which ops__deploy cannot be called; set start on the gate of a tool that can be called there`},
 		{"start without subject", "gates: [{" + fine + ", start: true}]", `/gates/0/start: start needs "subject", by which later calls find the workflow that the first call started`},
 		{"a builtin tool", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, start: true, when: [{program: git, args: [push], path: 'a/**', host: x.org}]}]", ""},
@@ -104,7 +104,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a name for another's tool", "gates: [{" + fine + ", name: a}]", `/gates/0/name: "name" applies only to gates on builtin:edit, builtin:fetch, builtin:read, builtin:shell; a gate on another server's tool reads the tool's arguments`},
 		{"a subject of a builtin tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, subject: '{{arguments.a}}'}]", `/gates/0/subject: a gate on a builtin tool has no "subject": which workflow it belongs to follows from the folder or the session; see hooks.instance`},
 		{"a list of a builtin tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, list: legal}]", `/gates/0/list: a gate on a builtin tool has no "list": the client lists its own tools`},
-		{"an entry of another tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{host: a}]}]", `/gates/0/when/0/host: an entry for builtin:edit has "path", and no "host"`},
+		{"an entry of another tool", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{host: a}]}]", `/gates/0/when/0/host: an entry for builtin:edit may have "path", but not "host"`},
 		{"an entry without anything", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{}]}]", `/gates/0/when/0: an entry needs at least one of "program", "args", "path", "host"`},
 		{"an unknown key of an entry", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: [{programm: git}]}]", `/gates/0/when/0/programm: unknown key "programm"; did you mean "program"?`},
 		{"no entry", "gates: [{tool: 'builtin:shell', workflow: release, states: idle, when: []}]", `/gates/0/when: "when" needs at least one entry; without the key, the gate covers every use of builtin:shell`},
@@ -115,7 +115,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a pattern that leaves", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: a/../../b}]}]", `/gates/0/when/0/path: a pattern has no "..": it begins at the project's folder, / or ~/`},
 		{"a pattern of another's home", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: ~bob/a}]}]", `only ~/ is supported`},
 		{"a negated pattern", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: '!a'}]}]", `a pattern cannot be negated; name the paths that the gate covers`},
-		{"a broken pattern", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: 'a[b'}]}]", `the pattern cannot be read: a bracket is not closed, or it ends with a backslash`},
+		{"a broken pattern", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: 'a[b'}]}]", `invalid pattern: a bracket is not closed, or it ends with a backslash`},
 		{"a slash in braces", "gates: [{tool: 'builtin:edit', workflow: release, states: idle, when: [{path: '{a/b,c}'}]}]", `the pattern has a / in braces; write a pattern for each`},
 		{"a builtin tool's start elsewhere", "gates: [{tool: 'builtin:edit', workflow: release, states: ready, start: true}]", `/gates/0/start: the workflow release begins in "idle", in which builtin:edit cannot be called; set start on the gate of a tool that can be called there`},
 		{"a way of listing", "gates: [{" + fine + ", list: never}]", `/gates/0/list: "list" must be one of "always", "legal"`},
@@ -192,7 +192,7 @@ func TestTools(t *testing.T) {
 		{"{tool: op__deploy, workflow: w, states: s}", `there is no upstream "op"; did you mean "ops"?`},
 		{"{tool: ops__deplo, workflow: w, states: s}", `the upstream "ops" has no pinned tool "ops__deplo"; did you mean "ops__deploy"?`},
 		{"{tool: ops__deploy, workflow: w, states: s, subject: '{{arguments.a}}'}", ""},
-		{"{tool: ops__deploy, workflow: w, states: s}", `the tool has its own argument "WorkflowID" , which gavel needs to identify the workflow, so the tool cannot have a gate`},
+		{"{tool: ops__deploy, workflow: w, states: s}", `the tool has its own argument "WorkflowID", which gavel needs to identify the workflow, so the tool cannot have a gate`},
 	} {
 		err := mustParse(t, "gates: ["+c.gate+"]").CheckTools([]string{"new", "ops"}, tools)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), ": "+c.want) {
@@ -281,7 +281,7 @@ func TestRefusals(t *testing.T) {
 		{"ops__deploy", "ready", record.Running, "ops__validate", "", "Next: ask for the action approve (role reviewer).", nil, nil},
 		{"ops__deploy", "validating", record.Running, "", "", "Next: perform the action judged.", nil, []string{"judged"}},
 		{"ops__deploy", "error", record.Running, "", "", "Next: call ops__reset.", []string{"ops__reset"}, nil},
-		{"ops__reset", "idle", record.Running, "", `ops__reset needs the state "error"; the workflow release (wf-1) is in "idle".`, "From here no action leads there: cancel it and begin another one, or ask an operator.", []string{"ops__authenticate"}, nil},
+		{"ops__reset", "idle", record.Running, "", `ops__reset needs the state "error"; the workflow release (wf-1) is in "idle".`, "No action leads there from here: cancel it and start another one, or ask an operator.", []string{"ops__authenticate"}, nil},
 		{"ops__deploy", "deployed", record.Complete, "", `ops__deploy needs the state "validated" or "approved"; the workflow release (wf-1) has ended in "deployed".`, "Start another one with workflow.start.", nil, nil},
 	} {
 		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: c.status}
@@ -360,7 +360,7 @@ func TestNextStep(t *testing.T) {
 		{"validating", record.Running, engine.RoleAgent, []string{"error"}, "Next: perform the action invalid.", true},
 		{"approved", record.Running, engine.RoleAgent, []string{"deployed"}, "Next: run `make deploy` or", true},
 		{"ready", record.Running, engine.RoleAgent, []string{"approved"}, "Next: ask for the action approve (role reviewer).", false},
-		{"deploying", record.Running, engine.RoleAgent, []string{"idle"}, "From here no action leads there: ask an operator.", false},
+		{"deploying", record.Running, engine.RoleAgent, []string{"idle"}, "No action leads there from here: ask an operator.", false},
 		{"deployed", record.Complete, engine.RoleAgent, []string{"idle"}, "", false},
 		{"idle", record.Running, engine.RoleAgent, []string{"ready", "idle"}, "", false},
 	} {
@@ -384,7 +384,7 @@ func TestHintsLeadThere(t *testing.T) {
 				return
 			}
 			r := cfg.Refuse(g, d, at, engine.RoleReviewer, func(string) bool { return true })
-			if strings.HasPrefix(r.Hint, "From here") {
+			if strings.HasPrefix(r.Hint, "No action leads there") {
 				return
 			}
 			moved := false

@@ -37,17 +37,17 @@ func TestConvertClientFile(t *testing.T) {
 			  api2:
 			command: ["local"]`,
 			`api needs the value of its header Authorization in gavel's environment, as API_AUTHORIZATION
-			old speaks the transport SSE
+			old uses the HTTP+SSE transport of 2024
 			db has ${HOME}, which gavel does not expand
 			g is gavel itself
-			api is called api2 here`,
+			api is named api2 here`,
 		},
 		"Cursor": {
 			`{"mcpServers": {"my server": {"command": "python", "args": ["${workspaceFolder}/s.py"], "envFile": ".env"},
 				"remote": {"url": "http://localhost:3000/mcp"}}}`,
 			`  my-server:
 			privateNetwork: true`,
-			`my server is called my-server here
+			`my server is named my-server here
 			my-server has ${workspaceFolder}
 			my-server needs the variables of the file .env`,
 		},
@@ -64,7 +64,7 @@ func TestConvertClientFile(t *testing.T) {
 			{ tools: ["x", "y"], resources
 			url: "https://10.1.2.3/mcp"
 			privateNetwork: true`,
-			`c speaks the transport SSE`,
+			`c uses the HTTP+SSE transport of 2024`,
 		},
 		"Windsurf": {
 			`{"mcpServers": {"a": {"serverUrl": "https://a.example/mcp?api_key=k", "headers": {"API_KEY": "${env:K}"}}, "b": {"command": "b", "disabled": true},

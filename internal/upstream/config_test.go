@@ -58,11 +58,11 @@ func TestConfigIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown key":     {"  a: {command: [x], alow: []}\n", `gavel.yaml:2:21: /upstreams/a/alow: unknown key "alow"; did you mean "allow"?`},
 		"double dash":     {"  a__b: {command: [x]}\n", "gavel.yaml:2:9: /upstreams/a__b: the name of an upstream is 1 to 24 letters and digits"},
-		"case":            {"  Git: {command: [x]}\n  git: {command: [x]}\n", `gavel.yaml:3:8: /upstreams/git: the name differs from "Git" in case only`},
+		"case":            {"  Git: {command: [x]}\n  git: {command: [x]}\n", `gavel.yaml:3:8: /upstreams/git: the name differs from "Git" only in case`},
 		"neither":         {"  a: {session: shared}\n", `/upstreams/a: an upstream needs either "command" or "url"`},
 		"both":            {"  a: {command: [x], url: https://x.example}\n", `either "command" or "url"`},
 		"no program":      {"  a: {command: []}\n", "a command begins with a program"},
-		"foreign key":     {"  a: {command: [x], hosts: [h]}\n", `/upstreams/a/hosts: "hosts" is for URLs`},
+		"foreign key":     {"  a: {command: [x], hosts: [h]}\n", `/upstreams/a/hosts: "hosts" applies only to URLs`},
 		"variable":        {"  a: {command: [x], set: {A=B: c}}\n", `a variable has a name, without "="`},
 		"plain http":      {"  a: {url: 'http://h.example/mcp'}\n", "http:// is not encrypted"},
 		"credentials":     {"  a: {url: 'https://u:p@h.example/'}\n", "the URL has credentials or a fragment"},

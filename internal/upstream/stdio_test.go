@@ -206,7 +206,7 @@ func TestDrift(t *testing.T) {
 		t.Errorf("listed were %s, and are %s", before, after)
 	}
 	for tool, says := range map[string]string{
-		"echo": "has changed pinned (description)", "added": "is not pinned", "task": "no longer exists", "renamed": "is not pinned", "rpcerr": "is listed twice",
+		"echo": "differs from its pin (description)", "added": "is not pinned", "task": "no longer exists", "renamed": "is not pinned", "rpcerr": "is listed twice",
 	} {
 		_, err := call(t.Context(), m, "a", tool, "")
 		wantCode(t, err, upstream.CodeDrifted, false)

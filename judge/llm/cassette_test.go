@@ -128,7 +128,7 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 	for range 2 {
 		_, err := post(t, play, `{"model":"m","a":1}`)
-		if !errors.Is(err, ErrCassetteMiss) || ClassOf(err) != ClassConfig || !strings.Contains(err.Error(), "holds 2 answers to POST /v1/chat/completions (m), but this is request number 3 times") {
+		if !errors.Is(err, ErrCassetteMiss) || ClassOf(err) != ClassConfig || !strings.Contains(err.Error(), "has 2 answers to POST /v1/chat/completions (m), but this is request number 3") {
 			t.Errorf("the third time: %v, want a miss that says so", err)
 		}
 	}
@@ -432,7 +432,7 @@ func TestMissNamesTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := post(t, openTape(t, path, CassetteReplay, never(t)), `{"model":"m-2","messages":[{"role":"user","content":"The secret prompt."}]}`)
-	if !errors.Is(err, ErrCassetteMiss) || !strings.Contains(err.Error(), "holds 0 answers to POST /v1/chat/completions (m-2)") || strings.Contains(err.Error(), "secret") {
+	if !errors.Is(err, ErrCassetteMiss) || !strings.Contains(err.Error(), "has 0 answers to POST /v1/chat/completions (m-2)") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -300,8 +300,8 @@ func TestTransportErrors(t *testing.T) {
 	}{
 		{"DNS", &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hunter2", IsNotFound: true}}, ClassNetwork, "cannot be found"},
 		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, ClassNetwork, "refuses"},
-		{"reset", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, ClassNetwork, "broke"},
-		{"end", io.EOF, ClassNetwork, "broke"},
+		{"reset", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, ClassNetwork, "closed the connection"},
+		{"end", io.EOF, ClassNetwork, "closed the connection"},
 		{"no route", &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, ClassNetwork, "no route"},
 		{"plain for TLS", tls.RecordHeaderError{Msg: "hunter2"}, ClassNetwork, "TLS"},
 		{"plain for TLS, as http says it", http.ErrSchemeMismatch, ClassNetwork, "http://"},
@@ -359,7 +359,7 @@ func TestRealTransportErrors(t *testing.T) {
 		{"refused", gone.URL, "refuses"},
 		{"TLS to a plain server", strings.Replace(plain.URL, "http", "https", 1), "does not speak TLS"},
 		{"a certificate that nobody knows", secure.URL, "certificate"},
-		{"half an answer", breaks.URL, "broke"},
+		{"half an answer", breaks.URL, "closed the connection"},
 	} {
 		e := mustEndpoint(t, Model{ID: "m", BaseURL: c.base}, Config{})
 		_, err := e.Complete(t.Context(), testRequest())

@@ -42,6 +42,6 @@ await step('authenticate', { user: 'ada' }, 'ada is logged in');
 await step('validate', version, 'the resources of 1.4.0 are there');
 await Promise.all([0, 1, 2].map(() => client.callTool({ name: 'infra__deploy', arguments: { ...version, workflowId } })));
 await step('deployed', {}, 'deployed so far: 1.4.0');
-await step('deploy', version, 'gate_closed', 'Begin another one');
+await step('deploy', version, 'gate_closed', 'Start another one');
 await client.close();
 console.log('as it should be');

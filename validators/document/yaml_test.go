@@ -81,7 +81,7 @@ func TestYAMLRefuses(t *testing.T) {
 		{"beyond Unicode", `a: "\U00110000"`, RuleSyntax, "", 1, 4},
 		{"surrogate pair", `a: "\ud83d\ude00"`, RuleSyntax, "", 1, 4},
 		{"line break of other readers", "a: \"é\u2028x\"", RuleUnsupported, "", 1, 6},
-		{"no character", "a: \uFFFE", RuleSyntax, "", 1, 4},
+		{"not a character", "a: \uFFFE", RuleSyntax, "", 1, 4},
 		{"unclosed", "a: [1", RuleSyntax, "", 1, 4},
 		{"tab indent", "a:\n\t- b", RuleSyntax, "", 2, 1},
 		{"bad indent", "a: 1\n  b: 2", RuleSyntax, "", 2, 4},

@@ -36,14 +36,14 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 		"checkpoints/c.json": {Data: []byte(`{}` + big)},
 	}
 	report := newHouse(t, "a").bring(from, nil)
-	if report.Refused != 3 || strings.Count(text(report), "the input is larger than") != 3 {
+	if report.Refused != 3 || strings.Count(text(report), "it has more than") != 3 {
 		t.Errorf("got %s", text(report))
 	}
 	if !testing.Short() {
 		report := newHouse(t, "a").bring(fstest.MapFS{
 			"wf-1.json": {Data: []byte(`{"id":"wf-1","type":"guarded","state":"draft"}`)}, "wf-1.log": {Data: make([]byte, folder.MaxLog+1)},
 		}, nil)
-		if got := report.Instances[0].Reason; !strings.HasPrefix(got, "wf-1.log: the input is larger than") {
+		if got := report.Instances[0].Reason; !strings.HasPrefix(got, "wf-1.log: it has more than") {
 			t.Errorf("got %s", got)
 		}
 	}

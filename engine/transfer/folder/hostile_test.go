@@ -80,7 +80,7 @@ func TestImportRefusesTooMuch(t *testing.T) {
 			"wf-1.log":           `{"to":"a"}` + "\n" + strings.Repeat(`{"action":"rollback","to":"a","checkpointId":"c"}`+"\n"+`{"action":"rollback","to":"a","checkpointId":"d"}`+"\n", 1000),
 			"checkpoints/c.json": fmt.Sprintf(`{"checkpointId":"c","workflowId":"wf-1","state":"a","context":{%s}}`, filled("c", 60<<10)),
 			"checkpoints/d.json": fmt.Sprintf(`{"checkpointId":"d","workflowId":"wf-1","state":"a","context":{%s}}`, filled("d", 60<<10)),
-		}, "change more than 67108864 bytes together"},
+		}, "exceed the limit of 67108864 bytes for one instance"},
 		"lines": {files{"wf-1.log": strings.Repeat("{}\n", folder.MaxLines+1)}, "wf-1.log:100001: the log has more than 100000 lines"},
 	} {
 		t.Run(name, func(t *testing.T) {

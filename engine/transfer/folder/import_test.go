@@ -220,7 +220,7 @@ func TestCarelessDefinitionsGoOn(t *testing.T) {
 		t.Errorf("nobody finds it: %+v, %v", d.DefinitionSummary, err)
 	}
 	for id, does := range map[string]string{"wf-5d11": "go", "wf-6e20": "ship", "wf-7f31": "send"} { // set aside
-		if r := h.advance(id, does, `{"approvedBy":"ada"}`); r.Decision.Applied || !strings.Contains(r.Decision.Reasoning, "An import has set this action aside") {
+		if r := h.advance(id, does, `{"approvedBy":"ada"}`); r.Decision.Applied || !strings.Contains(r.Decision.Reasoning, "This action is disabled because the imported definition") {
 			t.Errorf("%s: %+v", id, r)
 		}
 	}
@@ -512,7 +512,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("differs: %q", d)
 	}
 	delete(out, "definitions/guarded@1.json")
-	if got := newHouse(t, "c").bring(out.fs(), nil).Instances[0]; got.Status != transfer.Refused || !strings.Contains(got.Reason, "the version") {
+	if got := newHouse(t, "c").bring(out.fs(), nil).Instances[0]; got.Status != transfer.Refused || !strings.Contains(got.Reason, "its version of") {
 		t.Errorf("an instance got another version: %+v", got)
 	}
 }

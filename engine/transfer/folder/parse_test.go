@@ -94,8 +94,8 @@ func TestParseLog(t *testing.T) {
 		"torn":                       {a + "\n" + b[:7], []int{1}, true, ""},
 		"torn in a character":        {a + "\n{\"to\":\"\xc3", []int{1}, true, ""},
 		"torn first line":            {a[:3], nil, true, ""},
-		"torn, and a newline":        {a + "\n" + b[:7] + "\n", nil, false, ":2: it is not acceptable JSON"},
-		"bad in the middle":          {a + "\n{\n" + b + "\n", nil, false, ":2: it is not acceptable JSON"},
+		"torn, and a newline":        {a + "\n" + b[:7] + "\n", nil, false, ":2: it is not valid JSON"},
+		"bad in the middle":          {a + "\n{\n" + b + "\n", nil, false, ":2: it is not valid JSON"},
 		"whole but wrong at the end": {a + "\n" + `{"to":7}`, nil, false, `:2: "to" is not a string`},
 		"a long line":                {a + "\n" + `{"to":"` + strings.Repeat("x", folder.MaxLine) + `"}` + "\n", nil, false, ":2: it is not valid JSON: the document has 1048585 bytes"},
 	}

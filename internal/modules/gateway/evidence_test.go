@@ -191,7 +191,7 @@ func TestTool(t *testing.T) {
 		"no answer in its own time": {tool: "hangs", source: evidence.Source{Timeout: 50 * time.Millisecond}, want: "timeout: timed out after 50ms"},
 		"it ends":                   {tool: "ends", door: mortal, want: "unavailable: gave no answer"},
 		"a crash":                   {tool: "echo", door: crash, want: "unavailable: gave no answer"},
-		"it drifted":                {tool: "echo", door: drifted, want: "refused: not as it was pinned (description)"},
+		"it drifted":                {tool: "echo", door: drifted, want: "refused: differs from its pin (description)"},
 		"not pinned":                {tool: "nothings", want: "refused: the tool does not exist, or the principal of the move may not use it"},
 		"not allowed to anybody":    {tool: "denied", want: "refused: the tool does not exist, or the principal of the move may not use it"},
 		"not allowed to the role":   {tool: "operate", want: "refused: the tool does not exist, or the principal of the move may not use it"},
@@ -201,7 +201,7 @@ func TestTool(t *testing.T) {
 		"a pattern of an object":    {tool: "echo", arguments: `{"number":{"a":12}}`, want: `argument: "number" has a pattern`},
 		"too long an object":        {tool: "echo", arguments: `{"filter":{"a":"` + strings.Repeat("x", 60) + `"}}`, want: `argument: longer than 60 bytes`},
 		"not declared":              {tool: "echo", arguments: `{"other":1}`, want: `argument: takes no argument "other"`},
-		"a key that can be another": {tool: "echo", arguments: `{"filter":{"a":1,"A":2}}`, want: `argument: in two ways`},
+		"a key that can be another": {tool: "echo", arguments: `{"filter":{"a":1,"A":2}}`, want: `argument: they are ambiguous`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -203,7 +203,7 @@ type FileStamp struct {
 
 // ReadStamp returns the stamp of a file, zero if the file cannot be accessed.
 func ReadStamp(path string) FileStamp {
-	info, err := os.Stat(path) //nolint:gosec // as in readDefinition
+	info, err := os.Stat(path) //nolint:gosec // as in the reader of definitions
 	if err != nil {
 		return FileStamp{}
 	}

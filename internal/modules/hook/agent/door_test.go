@@ -351,7 +351,7 @@ func TestAnOpenCall(t *testing.T) {
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	b.answer(b.shell(before, "1", "make test"), agent.Neutral)
 	b.answer(b.shell(before, "1", "make test"), agent.Neutral)
-	wait := []string{"You began to run `make test`", "it counts as unknown"}
+	wait := []string{"You began to run `make test`", "the outcome counts as unknown"}
 	b.answer(b.shell(before, "2", "make test"), agent.Deny, wait...)
 	b.answer(b.shell(before, "", "make test"), agent.Deny, wait...)
 	b.answer(b.shell(before, "3", "git push"), agent.Deny, wait...)
@@ -402,14 +402,14 @@ func TestAnEndThatIsNeverReported(t *testing.T) {
 func TestAPersonDecides(t *testing.T) {
 	t.Parallel()
 	b := newDoorBench(t, releaseRules)
-	a := b.answer(b.shell(before, "1", "rm -rf build"), agent.Deny, "a person must decide it first", "gavel review show rev-", "Do the same again")
+	a := b.answer(b.shell(before, "1", "rm -rf build"), agent.Deny, "a person has to decide first", "gavel review show rev-", "Do the same again")
 	id := a.Reason[strings.Index(a.Reason, "rev-"):]
 	id = id[:strings.IndexAny(id, ". ")]
 	b.answer(b.shell(before, "2", "rm -rf build"), agent.Deny, id)
 	if _, err := b.engine.Resolve(t.Context(), reviewer, engine.ResolveRequest{ID: id, Decision: judge.Approve, Reason: "Fine.", Channel: record.ChannelCLI}); err != nil {
 		t.Fatal(err)
 	}
-	b.answer(b.shell(before, "3", "rm -rf /"), agent.Deny, "a person must decide it first") // a different use
+	b.answer(b.shell(before, "3", "rm -rf /"), agent.Deny, "a person has to decide first") // a different use
 	b.answer(b.shell(before, "4", "rm -rf build"), agent.Neutral)
 	b.answer(b.ended("4", "rm -rf build", agent.EndedOK), agent.Neutral, `is in "open"`)
 }

@@ -48,7 +48,7 @@ func TestTuneSays(t *testing.T) {
 		{name: "the unsure half is wrong", cal: append(level(0.9, 200, 0), level(0.6, 60, 60)...), test: append(level(0.9, 60, 0), level(0.6, 60, 60)...), status: Certified, threshold: 0.9, says: "certified"},
 		{name: "a small cal is enough to choose", cal: append(level(0.9, 20, 0), level(0.6, 10, 10)...), test: append(level(0.95, 59, 0), level(0.6, 9, 9)...), status: Certified, threshold: 0.9, says: "certified"},
 		{name: "too few held out", cal: sure, test: level(0.95, 40, 0), status: NotCertifiable, more: 19, says: "It needs 19 more"},
-		{name: "bad held out", cal: sure, test: level(0.95, 40, 40), status: Infeasible, more: 956, says: "take another judge or another target"},
+		{name: "bad held out", cal: sure, test: level(0.95, 40, 40), status: Infeasible, more: 956, says: "use another judge or another target"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := tuneThreshold(c.cal, max(len(c.cal), 1), c.test, 0.05, 0.95)
