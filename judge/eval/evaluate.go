@@ -15,7 +15,7 @@ import (
 func Evaluate(cases []Case, results []Result, o Options) Report {
 	o = o.WithDefaults()
 	s := Join(cases, results, o)
-	t := newTable(s.Rows)
+	t := NewTable(s.Rows)
 	r := Report{Options: o, Counts: s.Counts, Confusion: t.confusion(), Classes: t.classes(s.Rows, o.Confidence)}
 	r.Evaluated, r.NotEvaluated = s.isEvaluable(o)
 	r.Incomplete = s.Counts.Missing+s.Counts.FailedResults > 0
@@ -77,7 +77,7 @@ func (r *Report) setRates(s *Joined, confidence float64) {
 func falseGroups(rows []Row) (hit, of int) {
 	starts := groupStarts(rows)
 	for g := range len(starts) - 1 {
-		t := newTable(rows[starts[g]:starts[g+1]])
+		t := NewTable(rows[starts[g]:starts[g+1]])
 		if t.mustNot() > 0 {
 			of++
 		}
@@ -88,10 +88,10 @@ func falseGroups(rows []Row) (hit, of int) {
 	return hit, of
 }
 
-func (r *Report) setIntervals(t *table, rows []Row, o Options) {
+func (r *Report) setIntervals(t *Table, rows []Row, o Options) {
 	b := bootstrapTable(rows, o)
-	r.Kappa = b["kappa"].estimate(t.kappa(), o.Confidence)
-	r.OutcomeKappa = b["outcomeKappa"].estimate(t.outcomeKappa(), o.Confidence)
+	r.Kappa = b["kappa"].Estimate(t.kappa(), o.Confidence)
+	r.OutcomeKappa = b["outcomeKappa"].Estimate(t.outcomeKappa(), o.Confidence)
 	r.Clustered = ClusteredIntervals{
 		FalseApprove: b["falseApprove"].interval(o.Confidence), Escalation: b["escalation"].interval(o.Confidence),
 		Accuracy: b["accuracy"].interval(o.Confidence), GateAccuracy: b["gateAccuracy"].interval(o.Confidence),
@@ -144,7 +144,7 @@ func (r *Report) notes() []string {
 	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bounds count a group as one draw, and bootstrap intervals resample groups.", c.Scored, c.Groups)
 	say(r.Options.Pool, "Every repeat counts as a row, in the group of its case.")
 	say(!r.Options.Pool && r.Flips.MostRepeats > 1, "The first repeat that did not fail stands for its case; the others serve the flip rate.")
-	say(true, "%d unreadable answers: %s.", c.Unreadable, unreadableWords(r.Options.Unreadable))
+	say(true, "%d unreadable answers: %s.", c.Unreadable, DescribePolicy(r.Options.Unreadable))
 	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate, since nothing is known of the judge there.", c.Failed, c.Missing)
 	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows where a model spoke and was understood.", countProbabilities(r))
 	say(r.Probability == nil, "No probabilities: no model spoke, or none said how sure it was.")
@@ -166,7 +166,8 @@ func countProbabilities(r *Report) int {
 	return r.Probability.N
 }
 
-func unreadableWords(p Policy) string {
+// DescribePolicy states how unreadable answers count.
+func DescribePolicy(p Policy) string {
 	switch p {
 	case AsWrong:
 		return "counted as the worst wrong answer (approved where that is wrong, rejected where approving is right)"
@@ -195,7 +196,7 @@ func (s *Joined) countFlips(confidence float64) Flips {
 		n := 0
 		seen := map[judge.Outcome]bool{}
 		for _, r := range s.by[c.ID] {
-			if !isFailed(r) {
+			if !IsFailed(r) {
 				n++
 				seen[r.Outcome] = true
 			}
@@ -211,8 +212,8 @@ func (s *Joined) countFlips(confidence float64) Flips {
 	return f
 }
 
-// gradeOutcome grades a wrong outcome; 0 is right.
-func gradeOutcome(w Row) int {
+// GradeOutcome grades a wrong outcome; 0 is right.
+func GradeOutcome(w Row) int {
 	switch {
 	case w.FalseApprove():
 		return 4
@@ -231,17 +232,17 @@ func gradeOutcome(w Row) int {
 func listWorst(rows []Row, most int) []WorstCase {
 	var wrong []Row
 	for _, w := range rows {
-		if gradeOutcome(w) > 0 {
+		if GradeOutcome(w) > 0 {
 			wrong = append(wrong, w)
 		}
 	}
 	slices.SortStableFunc(wrong, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(gradeOutcome(b), gradeOutcome(a)), cmp.Compare(b.Result.Confidence, a.Result.Confidence), cmp.Compare(a.Case.ID, b.Case.ID))
+		return cmp.Or(cmp.Compare(GradeOutcome(b), GradeOutcome(a)), cmp.Compare(b.Result.Confidence, a.Result.Confidence), cmp.Compare(a.Case.ID, b.Case.ID))
 	})
 	all := []WorstCase{}
 	for _, w := range wrong[:min(len(wrong), most)] {
 		all = append(all, WorstCase{
-			Case: w.Case.ID, Repeat: w.Result.Repeat, Tags: w.Case.Tags, Workflow: workflowOf(w.Case), State: w.Case.State, Action: w.Case.Action,
+			Case: w.Case.ID, Repeat: w.Result.Repeat, Tags: w.Case.Tags, Workflow: WorkflowOf(w.Case), State: w.Case.State, Action: w.Case.Action,
 			Expected: w.Expect, Got: w.Got, Unreadable: w.Result.Unreadable, Confidence: w.Result.Confidence, DecidedBy: w.Result.DecidedBy,
 			Code: w.Result.Code, Reasoning: w.Result.Reasoning, Notes: w.Case.Notes,
 		})
@@ -258,7 +259,7 @@ const (
 )
 
 func computeBaselines(rows []Row, o Options) []Baseline {
-	t := newTable(rows)
+	t := NewTable(rows)
 	most := approve
 	for k := range outcomes {
 		if t.countExpected(k) > t.countExpected(most) {
@@ -285,10 +286,10 @@ func computeBaselines(rows []Row, o Options) []Baseline {
 }
 
 func structuralBaseline(rows []Row, o Options) Baseline {
-	first := firstResults(o.Structural)
+	first := FirstResults(o.Structural)
 	var of scores
 	for _, w := range rows {
-		if r := first[w.Case.ID]; r != nil && !isFailed(r) {
+		if r := first[w.Case.ID]; r != nil && !IsFailed(r) {
 			w.Got = r.Outcome
 			of.add(w)
 		}
@@ -313,7 +314,7 @@ func (s *Joined) sumCosts() Cost {
 	rungs, models, deciders, assurances, codes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for _, of := range s.Cases {
 		for _, r := range s.by[of.ID] {
-			if isFailed(r) {
+			if IsFailed(r) {
 				continue
 			}
 			c.Results++

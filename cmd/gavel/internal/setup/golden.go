@@ -184,22 +184,6 @@ func (s *GoldenSet) takes(c eval.Case) bool {
 		(len(s.tags) == 0 || slices.ContainsFunc(s.tags, func(t string) bool { return slices.Contains(c.Tags, t) }))
 }
 
-// SameAs rejects a baseline in which a selected case has a different right outcome, before a comparison that is
-// impossible costs anything.
-func (s *GoldenSet) SameAs(ctx context.Context, before *eval.Measurement) error {
-	if before == nil {
-		return nil
-	}
-	var now eval.Measurement
-	for c, err := range s.All(ctx) {
-		if err != nil {
-			return err
-		}
-		now.Cases = append(now.Cases, eval.Case{ID: c.ID, Expect: eval.Expect{Outcome: c.Expect.Outcome}})
-	}
-	return SameCases(*before, now)
-}
-
 // All reads the cases again. An error comes last.
 func (s *GoldenSet) All(ctx context.Context) iter.Seq2[eval.Case, error] {
 	return func(yield func(eval.Case, error) bool) {
@@ -311,18 +295,3 @@ type Cell struct{ Model, Prompt string }
 
 // Name returns the model and the prompt, as a report calls them.
 func (c Cell) Name() string { return strings.TrimSpace(c.Model + " " + c.Prompt) }
-
-// SameCases rejects a comparison of runs if a case has a different right outcome: the difference would come from the
-// labels.
-func SameCases(before, after eval.Measurement) error {
-	expected := map[string]judge.Outcome{}
-	for _, c := range before.Cases {
-		expected[c.ID] = c.Expect.Outcome
-	}
-	for _, c := range after.Cases {
-		if was, ok := expected[c.ID]; ok && was != c.Expect.Outcome {
-			return term.UsageErrorf("run the earlier judge on the current cases", "the case %q has a different right outcome than before (%s, was %s)", c.ID, c.Expect.Outcome, was)
-		}
-	}
-	return nil
-}

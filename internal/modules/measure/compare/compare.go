@@ -1,17 +1,25 @@
-package eval
+// Package compare compares two runs of judges over the same cases.
+//
+// It must never call a difference a regression that chance explains.
+package compare
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/mathext"
+
+	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // Comparison describes how a second judge (after) differs from a first one (before) on the cases that both answered.
 type Comparison struct {
-	Options Options `json:"options"`
+	Options eval.Options `json:"options"`
 	// Compared is false if too many cases have no outcome from one or both judges.
 	Compared    bool     `json:"compared"`
 	NotCompared string   `json:"notCompared,omitempty"`
@@ -50,10 +58,10 @@ type McNemarTest struct {
 
 // Difference is the change of one figure.
 type Difference struct {
-	Name   string   `json:"name"` // falseApprove, escalation, accuracy, gateAccuracy or kappa
-	Before *float64 `json:"before,omitempty"`
-	After  *float64 `json:"after,omitempty"`
-	Change Estimate `json:"change"`
+	Name   string        `json:"name"` // falseApprove, escalation, accuracy, gateAccuracy or kappa
+	Before *float64      `json:"before,omitempty"`
+	After  *float64      `json:"after,omitempty"`
+	Change eval.Estimate `json:"change"`
 }
 
 // Change is one case with a different outcome.
@@ -73,42 +81,42 @@ func McNemar(b, c int) (twoSided, worse float64) {
 		if k <= 0 {
 			return 1
 		}
-		return betaCDF(0.5, float64(k), float64(b+c-k)+1)
+		return mathext.RegIncBeta(float64(k), float64(b+c-k)+1, 0.5)
 	}
 	return min(1, 2*tail(max(b, c))), tail(b)
 }
 
 // Compare pairs the results of two judges on the same cases.
-func Compare(cases []Case, before, after []Result, o Options) Comparison {
+func Compare(cases []eval.Case, before, after []eval.Result, o eval.Options) Comparison {
 	o = o.WithDefaults()
-	first, second := Join(cases, before, o), Join(cases, after, o)
+	first, second := eval.Join(cases, before, o), eval.Join(cases, after, o)
 	pairs := pairRows(first.Rows, second.Rows)
 	c := Comparison{Options: o, Pairs: len(pairs), Digest: first.Counts.Digest}
-	rows := make([]Row, 0, len(pairs))
 	answered := map[string]bool{}
-	for _, p := range pairs {
-		rows = append(rows, p.before)
+	for i, p := range pairs {
 		answered[p.before.Case.ID] = true
+		if i == 0 || p.before.Group != pairs[i-1].before.Group {
+			c.Groups++
+		}
 	}
-	c.Groups = len(groupStarts(rows)) - 1
 	c.Unpaired = len(first.Cases) - len(answered)
-	c.Right = testMcNemar(pairs, func(Row) bool { return true }, Row.IsExact)
-	c.FalseApprove = testMcNemar(pairs, Row.MustNot, func(w Row) bool { return !w.FalseApprove() })
+	c.Right = testMcNemar(pairs, func(eval.Row) bool { return true }, eval.Row.IsExact)
+	c.FalseApprove = testMcNemar(pairs, eval.Row.MustNot, func(w eval.Row) bool { return !w.FalseApprove() })
 	c.Differences = computeDifferences(pairs, o)
 	c.Changed, c.ChangedLeftOut = listChanges(pairs, maxChanges)
 	c.conclude(first.Counts, second.Counts)
 	return c
 }
 
-type pairing struct{ before, after Row }
+type pairing struct{ before, after eval.Row }
 
 // pairRows joins rows of the same case and repeat. Without pooling it joins the first repeats of both judges.
-func pairRows(first, second []Row) []pairing {
+func pairRows(first, second []eval.Row) []pairing {
 	type key struct {
 		id string
 		at int
 	}
-	keys := func(rows []Row) []key {
+	keys := func(rows []eval.Row) []key {
 		all := make([]key, len(rows))
 		for i, w := range rows {
 			all[i].id = w.Case.ID
@@ -131,7 +139,7 @@ func pairRows(first, second []Row) []pairing {
 	return pairs
 }
 
-func testMcNemar(pairs []pairing, counts, right func(Row) bool) McNemarTest {
+func testMcNemar(pairs []pairing, counts, right func(eval.Row) bool) McNemarTest {
 	var t McNemarTest
 	var worse []int // by group, minus those that got better
 	group := ""
@@ -195,40 +203,23 @@ func flipGroups(parts []int) (twoSided, larger float64) {
 	return min(1, 2*tail(max(sum, -sum))), tail(sum)
 }
 
-func computeDifferences(pairs []pairing, o Options) []Difference {
-	before := make([]Row, len(pairs))
+func computeDifferences(pairs []pairing, o eval.Options) []Difference {
+	before, after := make([]eval.Row, len(pairs)), make([]eval.Row, len(pairs))
 	for i, p := range pairs {
-		before[i] = p.before
+		before[i], after[i] = p.before, p.after
 	}
-	starts := groupStarts(before)
-	both := func(part []pairing) (t [2]table) {
-		for _, p := range part {
-			t[0].add(p.before)
-			t[1].add(p.after)
-		}
-		return t
-	}
-	groups := len(starts) - 1
-	c := classifyGroups(groups, func(g int) [2]table { return both(pairs[starts[g]:starts[g+1]]) })
-	compared := figures[:len(figures)-1]
-	samples := make([]sample, len(compared))
-	counts := make([]int, len(c.sums))
-	tables := [2][]table{}
-	for _, sum := range c.sums {
-		tables[0], tables[1] = append(tables[0], sum[0]), append(tables[1], sum[1])
-	}
-	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
-		c.count(drawn, counts)
-		t := [2]table{sumWeighted(tables[0], counts), sumWeighted(tables[1], counts)}
+	compared := eval.TableFigures[:len(eval.TableFigures)-1]
+	samples := make([]eval.Sample, len(compared))
+	eval.ResampleTables(before, after, o, func(was, is *eval.Table) {
 		for i, f := range compared {
-			samples[i].add(subtractFigures(f.of(&t[1]), f.of(&t[0])))
+			samples[i].Add(subtractFigures(f.Of(is), f.Of(was)))
 		}
 	})
-	whole := both(pairs)
+	was, is := eval.NewTable(before), eval.NewTable(after)
 	var all []Difference
 	for i, f := range compared {
-		d := Difference{Name: f.name, Before: f.of(&whole[0]), After: f.of(&whole[1])}
-		d.Change = samples[i].estimate(subtractFigures(d.After, d.Before), o.Confidence)
+		d := Difference{Name: f.Name, Before: f.Of(&was), After: f.Of(&is)}
+		d.Change = samples[i].Estimate(subtractFigures(d.After, d.Before), o.Confidence)
 		all = append(all, d)
 	}
 	return all
@@ -241,8 +232,11 @@ func subtractFigures(a, b *float64) *float64 {
 	return new(*a - *b)
 }
 
-// maxChanges limits how many changed cases a comparison lists; a table shows fewer.
-const maxChanges = 1000
+// maxChanges limits how many changed cases a comparison lists, maxShown how many a table shows.
+const (
+	maxChanges = 1000
+	maxShown   = 20
+)
 
 // listChanges lists changed outcomes, new false approvals first.
 func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
@@ -253,7 +247,7 @@ func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 		}
 	}
 	slices.SortStableFunc(other, func(a, b pairing) int {
-		return cmp.Or(cmp.Compare(gradeOutcome(b.after)-gradeOutcome(b.before), gradeOutcome(a.after)-gradeOutcome(a.before)), cmp.Compare(a.before.Case.ID, b.before.Case.ID))
+		return cmp.Or(cmp.Compare(eval.GradeOutcome(b.after)-eval.GradeOutcome(b.before), eval.GradeOutcome(a.after)-eval.GradeOutcome(a.before)), cmp.Compare(a.before.Case.ID, b.before.Case.ID))
 	})
 	leftOut = max(len(other)-most, 0)
 	all = []Change{}
@@ -266,7 +260,7 @@ func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 	return all, leftOut
 }
 
-func (c *Comparison) conclude(before, after Counts) {
+func (c *Comparison) conclude(before, after eval.Counts) {
 	alpha := 1 - c.Options.Confidence
 	alpha = math.Round(alpha*1e12) / 1e12
 	lost := max(c.Unpaired-before.Excluded-after.Excluded, 0)
@@ -274,7 +268,7 @@ func (c *Comparison) conclude(before, after Counts) {
 	c.Notes = []string{
 		"Regression: McNemar's exact test, one-sided, on false approvals or on exactly right outcomes. A difference that is not significant is not the same as none.",
 		fmt.Sprintf("%d pairs in %d groups; McNemar's test and the bootstrap count a group as one draw. %d of %d cases have no pair.", c.Pairs, c.Groups, c.Unpaired, before.Cases),
-		fmt.Sprintf("Unreadable answers: %d before, %d after: %s.", before.Unreadable, after.Unreadable, unreadableWords(c.Options.Unreadable)),
+		fmt.Sprintf("Unreadable answers: %d before, %d after: %s.", before.Unreadable, after.Unreadable, eval.DescribePolicy(c.Options.Unreadable)),
 	}
 	if !c.Compared {
 		c.NotCompared = fmt.Sprintf("%d of %d cases have no outcome of both judges", c.Unpaired, before.Cases)
@@ -292,4 +286,110 @@ func (c *Comparison) conclude(before, after Counts) {
 		c.Says = fmt.Sprintf("no significant regression: %d new false approvals, %d gone (p = %.4g); %d outcomes no longer right, %d become right (p = %.4g)",
 			c.FalseApprove.B, c.FalseApprove.C, c.FalseApprove.PWorse, c.Right.B, c.Right.C, c.Right.PWorse)
 	}
+}
+
+// Conclude summarises a comparison.
+func (c Comparison) Conclude() eval.Conclusion {
+	switch {
+	case !c.Compared:
+		return eval.Conclusion{Status: eval.StatusNotEvaluated, Says: "FAILED: " + c.Says}
+	case c.Regression:
+		return eval.Conclusion{Status: eval.StatusRegression, Says: "FAILED: " + c.Says}
+	}
+	return eval.Conclusion{Status: eval.StatusPassed, Says: "PASSED: " + c.Says}
+}
+
+// Figures returns the rows of a table of the figures.
+func (c Comparison) Figures() [][]string {
+	return [][]string{
+		{"cases", fmt.Sprintf("%d pairs in %d groups, %d without a pair", c.Pairs, c.Groups, c.Unpaired), ""},
+		{"digest", c.Digest, ""},
+		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
+		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
+	}
+}
+
+// DifferenceTable shows the differences.
+func (c Comparison) DifferenceTable() eval.Grid {
+	t := eval.Grid{Title: "Against the baseline", Head: []string{"figure", "before", "after", "change", "interval"}}
+	for _, d := range c.Differences {
+		t.Rows = append(t.Rows, []string{d.Name, eval.FormatDecimal(d.Before), eval.FormatDecimal(d.After), eval.FormatDecimal(d.Change.Value), cmp.Or(d.Change.Bounds(), "-")})
+	}
+	return t
+}
+
+// ChangeTable shows the first cases with another outcome.
+func (c Comparison) ChangeTable() eval.Grid {
+	t := eval.Grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
+	shown := min(len(c.Changed), maxShown)
+	for _, d := range c.Changed[:shown] {
+		t.Rows = append(t.Rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
+	}
+	if more := len(c.Changed) - shown + c.ChangedLeftOut; more > 0 {
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d more)", more), "", "", ""})
+	}
+	return t
+}
+
+// LabelChanges returns, for each case that changed, whether it got better.
+func (c Comparison) LabelChanges() map[string]string {
+	out := map[string]string{}
+	for _, d := range c.Changed {
+		switch {
+		case d.After == d.Expected:
+			out[d.Case] = "became right"
+		case d.Before == d.Expected:
+			out[d.Case] = "no longer right"
+		default:
+			out[d.Case] = "wrong in another way"
+		}
+	}
+	return out
+}
+
+// Baseline returns the part of the comparison that a run keeps.
+func (c Comparison) Baseline() (*eval.BaselineResult, error) {
+	detail, err := json.Marshal(c)
+	return &eval.BaselineResult{Compared: c.Compared, Regression: c.Regression, Says: c.Says, Detail: detail}, err
+}
+
+// ReadBaseline returns the comparison of a run with its baseline.
+func ReadBaseline(b *eval.BaselineResult) (c Comparison, err error) {
+	return c, json.Unmarshal(b.Detail, &c)
+}
+
+// Runs compares two runs, and notes how many cases themselves have changed.
+func Runs(before, after eval.Measurement) Comparison {
+	c := Compare(after.Cases, before.Results, after.Results, after.Report.Options)
+	was := map[string]string{}
+	for _, of := range before.Cases {
+		was[of.ID] = of.Digest
+	}
+	changed, first := 0, ""
+	for _, of := range after.Cases {
+		if old := was[of.ID]; old != "" && of.Digest != "" && old != of.Digest {
+			if changed++; changed == 1 {
+				first = of.ID
+			}
+		}
+	}
+	if changed > 0 {
+		c.Says += fmt.Sprintf("; %d of the cases have changed (the first is %s), so a difference may come from the cases and not from the judge", changed, first)
+	}
+	return c
+}
+
+// CheckSame rejects a comparison of runs if a case has a different right outcome: the difference would come from the
+// labels.
+func CheckSame(before, after eval.Measurement) error {
+	expected := map[string]judge.Outcome{}
+	for _, c := range before.Cases {
+		expected[c.ID] = c.Expect.Outcome
+	}
+	for _, c := range after.Cases {
+		if was, ok := expected[c.ID]; ok && was != c.Expect.Outcome {
+			return term.UsageErrorf("run the earlier judge on the current cases", "the case %q has a different right outcome than before (%s, was %s)", c.ID, c.Expect.Outcome, was)
+		}
+	}
+	return nil
 }
