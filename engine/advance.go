@@ -33,7 +33,7 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	}, e.replayAdvance)
 }
 
-// isJudged returns the mutation for a request for an action; its check reads the data into ask.
+// newActionMutation returns the mutation for a request for an action; its check reads the data into ask.
 func (e *Engine) newActionMutation(right Right, req AdvanceRequest, ask *workflow.CaseInput) mutation {
 	return mutation{
 		right: right, id: req.ID, revision: req.ExpectedRevision, isMove: true, isJudged: true,

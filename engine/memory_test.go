@@ -49,7 +49,7 @@ func (o *oracle) Complete(_ context.Context, req llm.Request) (llm.Reply, error)
 	return llm.Reply{Answer: a, Model: "m", Calls: 1}, nil
 }
 
-// isJudged is an engine whose moves a model judges.
+// judged is an engine whose moves a model judges.
 type judged struct {
 	*engine.Engine
 	t     *testing.T
