@@ -159,7 +159,7 @@ func (c Config) withDefaults() Config {
 	l, d := &c.Limits, DefaultLimits()
 	l.Data, l.Context, l.Key, l.Text = cmp.Or(l.Data, d.Data), cmp.Or(l.Context, d.Context), cmp.Or(l.Key, d.Key), cmp.Or(l.Text, d.Text)
 	l.Arguments, l.OpenReviews, l.Events = cmp.Or(l.Arguments, d.Arguments), cmp.Or(l.OpenReviews, d.OpenReviews), cmp.Or(l.Events, d.Events)
-	// Unfollow the other half to decisions.
+	// Leave the other half to decisions.
 	c.BulkReads = cmp.Or(c.BulkReads, max(1, runtime.GOMAXPROCS(0)/2))
 	c.GrantFor = cmp.Or(c.GrantFor, 24*time.Hour)
 	c.FeedPoll = cmp.Or(c.FeedPoll, 500*time.Millisecond)

@@ -76,11 +76,11 @@ type account struct {
 	// maxCost is the highest cost of one request; reserved is the expected cost of those in flight.
 	maxCost, reserved cost
 	requests          int // number in flight that still refer to the account
-	// freeStarts is the number of starts left that need no count of the store. starting is the number of
+	// freeStarts is the number of starts left that need no count of the store. pendingStarts is the number of
 	// starts that have taken a place and are not in the store yet.
 	freeStarts, pendingStarts int
 	countedAt                 time.Time
-	// unsent is the part of spent that is not yet shared with other processes; shared is the time of the
+	// unsent is the part of spent that is not yet shared with other processes; sharedAt is the time of the
 	// last exchange.
 	unsent    cost
 	sharedAt  time.Time

@@ -103,7 +103,7 @@ func closing(id, note string) engine.AdvanceRequest {
 	if err != nil {
 		panic(err)
 	}
-	return engine.AdvanceRequest{ID: id, Action: "close", Data: document.Known(data)}
+	return engine.AdvanceRequest{ID: id, Action: "close", Data: document.ReadTrusted(data)}
 }
 
 func (j *judged) advance(p engine.Principal, req engine.AdvanceRequest) engine.Decision {

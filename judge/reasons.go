@@ -29,7 +29,7 @@ const (
 func (v Verdict) withNextSteps() Verdict {
 	if v.Outcome == Escalate {
 		if v.Code == CodeLoopGuard && v.Findings[0].Hint == "" {
-			v.Findings[0].Hint = liftsGuard
+			v.Findings[0].Hint = liftGuardHint
 		}
 		v.Reasoning = joinSentences(v.Reasoning, AwaitsPerson)
 		return v
@@ -80,7 +80,7 @@ func nextStep(code string, retryAfter time.Duration) string {
 	case CodeCriterionNotMet:
 		return "Do what the criterion asks for, and perform the action again with data that shows it."
 	case CodeLoopGuard:
-		return "Sending this again or in other words will not help; do what was asked for, or ask a person. " + liftsGuard
+		return "Sending this again or in other words will not help; do what was asked for, or ask a person. " + liftGuardHint
 	case CodeInstructionInData:
 		return "Take out what addresses the judge; leave only what the move is about."
 	case CodeNoRoute:
@@ -92,8 +92,8 @@ func nextStep(code string, retryAfter time.Duration) string {
 // ReviewsAreOff is a suggestion of each refusal that would have been a review.
 const ReviewsAreOff = "A person could decide this, but reviews are off. The operator turns them on by starting gavel without --no-reviews, and without reviews: false in its configuration file."
 
-// liftsGuard explains how the loop guard is lifted.
-const liftsGuard = "An operator lifts this with workflow.judge.clear (gavel judge clear); so does a person who approves the move, and time, because refusals count for a while only."
+// liftGuardHint explains how the loop guard is lifted.
+const liftGuardHint = "An operator lifts this with workflow.judge.clear (gavel judge clear); so does a person who approves the move, and time, because refusals count for a while only."
 
 func retryAdvice(after time.Duration) string {
 	return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", roundUp(after))
@@ -169,8 +169,8 @@ func confidenceWarning(c float64) string {
 
 // Messages about a move that left a model nothing to judge.
 const (
-	notAsked      = "The model was not asked: there are no data, context or evidence to judge, and no criteria."
-	sendSomething = "The model was not asked, because there are no data, context or evidence to judge: send data that say what was done, or ask a person."
+	nothingToJudgeText = "The model was not asked: there are no data, context or evidence to judge, and no criteria."
+	nothingToJudgeHint = "The model was not asked, because there are no data, context or evidence to judge: send data that say what was done, or ask a person."
 )
 
 func fallbackWarning(why string, have Assurance) string {

@@ -24,16 +24,16 @@ func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 		if op.Outcome == "" {
 			return op, nil
 		}
-		if flaw := flawOf(asked, op); flaw != "" {
+		if flaw := findFlaw(asked, op); flaw != "" {
 			return Opinion{}, fmt.Errorf("judge: the %s layer %s", asked, flaw)
 		}
 		return op, nil
 	}
-	flaw := flawOf(asked, op)
+	flaw := findFlaw(asked, op)
 	if flaw == "" {
-		flaw = modelFlawOf(op)
+		flaw = findModelFlaw(op)
 	}
-	recordFlaw := recordFlawOf(op.Model)
+	recordFlaw := findRecordFlaw(op.Model)
 	if flaw == "" {
 		flaw = recordFlaw
 	}
@@ -49,13 +49,13 @@ func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 	}
 	if op.Trouble != TroubleNone {
 		// There is no judgement: whatever the layer wrote here, nothing was examined.
-		op.Confidence, op.Assurance = noEvidence, AssuranceNone
+		op.Confidence, op.Assurance = unavailableConfidence, AssuranceNone
 	}
 	return op, nil
 }
 
-// flawOf describes the problem with an opinion, "" if there is none.
-func flawOf(asked LayerName, op Opinion) string {
+// findFlaw describes the problem with an opinion, "" if there is none.
+func findFlaw(asked LayerName, op Opinion) string {
 	switch {
 	case op.Layer != asked:
 		return fmt.Sprintf("speaks as %.40q", op.Layer)
@@ -79,7 +79,7 @@ func flawOf(asked LayerName, op Opinion) string {
 	return ""
 }
 
-func modelFlawOf(op Opinion) string {
+func findModelFlaw(op Opinion) string {
 	switch op.Trouble {
 	case TroubleNone:
 		if op.Outcome == Escalate {
@@ -104,7 +104,7 @@ func modelFlawOf(op Opinion) string {
 	return ""
 }
 
-func recordFlawOf(a *ModelRecord) string {
+func findRecordFlaw(a *ModelRecord) string {
 	if a == nil {
 		return ""
 	}

@@ -193,7 +193,7 @@ func scoreConfidence(all []forecast, confidence func(float64) float64, o Options
 	for _, f := range sorted {
 		s.Mean += f.p / n
 		s.Brier += f.square() / n
-		p := min(max(f.p, judge.LeastStated), 1-judge.LeastStated)
+		p := min(max(f.p, judge.MinStated), 1-judge.MinStated)
 		if f.good {
 			right++
 			s.LogLoss -= math.Log(p) / n

@@ -19,15 +19,15 @@ const (
 
 func (n ToolNames) isKnown() bool { return n == Auto || n == Dotted || n == Underscore }
 
-// dotless lists words in the names of clients that reject a whole request because of one tool with a dot in its name,
+// clientsWithoutDots lists words in the names of clients that reject a whole request because of one tool with a dot in its name,
 // or omit the tool: Claude Desktop (barryw/ImmichMCP#4), Copilot in its CLI and JetBrains' editors
 // (github/copilot-cli#2581), Codex (openai/codex#8174), Cursor (bavix/gripmock#875, webstudio-is/webstudio#5960), and
 // the AI SDK's client, which passes names to the provider unchanged.
-var dotless = []string{"claude-ai", "claude-desktop", "claude desktop", "copilot", "codex", "cursor", "ai-sdk"}
+var clientsWithoutDots = []string{"claude-ai", "claude-desktop", "claude desktop", "copilot", "codex", "cursor", "ai-sdk"}
 
-func refusesDots(client string) bool {
+func rejectsDots(client string) bool {
 	client = strings.ToLower(client)
-	for _, word := range dotless {
+	for _, word := range clientsWithoutDots {
 		if strings.Contains(client, word) {
 			return true
 		}
@@ -42,7 +42,7 @@ func (f *Face) underscores(ctx context.Context) bool {
 		return f.cfg.ToolNames == Underscore
 	}
 	c := wire.ClientOf(ctx)
-	return refusesDots(c.Name) || c.Remote && c.Name == ""
+	return rejectsDots(c.Name) || c.Remote && c.Name == ""
 }
 
 // styleNames converts the tool names in a text to the client's style.

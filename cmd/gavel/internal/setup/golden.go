@@ -172,14 +172,14 @@ func (s *GoldenSet) check(ctx context.Context, file string) error {
 			return term.UsageErrorf("gavel eval lint lists every mistake", "%s:%d: the case %q is already in %s", file, g.Line, g.ID, other)
 		}
 		s.File[g.ID] = file
-		if s.takes(g.Case) {
+		if s.selects(g.Case) {
 			s.Count++
 		}
 	}
 	return nil
 }
 
-func (s *GoldenSet) takes(c eval.Case) bool {
+func (s *GoldenSet) selects(c eval.Case) bool {
 	return (len(s.splits) == 0 || slices.Contains(s.splits, c.Split)) &&
 		(len(s.tags) == 0 || slices.ContainsFunc(s.tags, func(t string) bool { return slices.Contains(c.Tags, t) }))
 }
@@ -190,7 +190,7 @@ func (s *GoldenSet) All(ctx context.Context) iter.Seq2[eval.Case, error] {
 		n := 0
 		for _, file := range s.Files {
 			for g, err := range readCases(ctx, file) {
-				if err == nil && !s.takes(g.Case) {
+				if err == nil && !s.selects(g.Case) {
 					continue
 				}
 				if n++; !yield(g.Case, err) || err != nil {
@@ -257,10 +257,10 @@ func (b *CaseBuilder) Build(c eval.Case) (judge.Case, error) {
 	})
 }
 
-// givenEvidence returns the evidence in the case. Nothing is fetched.
-type givenEvidence struct{ eval.Case }
+// caseEvidence returns the evidence in the case. Nothing is fetched.
+type caseEvidence struct{ eval.Case }
 
-func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
+func (g caseEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	if len(r.Missing) > 0 {
 		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
 	}
@@ -282,7 +282,7 @@ func NewDecider(compiler *validators.Compiler, layer judge.Layer, cell Cell) fun
 		if cell.Model != "" {
 			question.Rubric.Model, question.Rubric.Panel, question.Rubric.Cascade = cell.Model, nil, nil
 		}
-		pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: givenEvidence{c}, Model: layer})
+		pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: caseEvidence{c}, Model: layer})
 		if err != nil {
 			return judge.Verdict{}, err
 		}
