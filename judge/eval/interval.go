@@ -98,9 +98,6 @@ func ratioOf(part, whole float64) *float64 {
 
 func betaQuantile(p, a, b float64) float64 { return mathext.InvRegIncBeta(a, b, p) }
 
-// betaCDF returns the regularised incomplete beta function I_x(a, b).
-func betaCDF(x, a, b float64) float64 { return mathext.RegIncBeta(a, b, x) }
-
 // resampleGroups draws groups with replacement, as many as there are, and calls use with how often each was drawn; it
 // repeats this times times. Every resample has its own random stream, so the n-th does not depend on the number of
 // resamples. use must not keep its argument.

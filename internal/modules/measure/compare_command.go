@@ -7,10 +7,9 @@ import (
 	"errors"
 	"io"
 
-	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
-
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 

@@ -3,10 +3,9 @@ package measure
 import (
 	"io"
 
-	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
-
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )

@@ -94,8 +94,10 @@ func TestPagesHoldHostileWords(t *testing.T) {
 		grid := eval.Grid{Title: words, Head: []string{words}, Rows: [][]string{{words}}}
 		return Page{
 			Title: words, SystemPrompts: []string{words},
-			Page: eval.Page{Conclusion: eval.Conclusion{Status: eval.StatusGateFailed, Says: words}, Gates: grid, Header: [][]string{{words, words}}, Figures: [][]string{{words, words, words}},
-				Cautions: []string{words}, Notes: []string{words}, Tables: []eval.Grid{grid}},
+			Page: eval.Page{
+				Conclusion: eval.Conclusion{Status: eval.StatusGateFailed, Says: words}, Gates: grid, Header: [][]string{{words, words}}, Figures: [][]string{{words, words, words}},
+				Cautions: []string{words}, Notes: []string{words}, Tables: []eval.Grid{grid},
+			},
 			Cases: []PageCase{{
 				Title: words, Line: words, Badge: words, Labels: []PageLabel{{words, words}}, Facts: [][]string{{words, words}}, Documents: []PageText{text(words)},
 				Judgements: []PageJudgement{{Title: words, Facts: [][]string{{words, words}}, Reasoning: words, Criteria: []PageCriterion{{words, words, words, words, words}}, Texts: []PageText{text(words)}}},
