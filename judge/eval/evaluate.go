@@ -100,34 +100,26 @@ func (r *Report) setIntervals(t *Table, rows []Row, o Options) {
 
 // weightRows returns nil if all rows have the same weight.
 func weightRows(rows []Row) *WeightedRates {
-	if len(rows) == 0 {
+	if !slices.ContainsFunc(rows, func(w Row) bool { return w.weight != rows[0].weight }) {
 		return nil
 	}
-	same := true
-	var all, exact, gate, escalated, mustNot, wrong float64
-	for _, w := range rows {
-		same = same && w.weight == rows[0].weight
-		all += w.weight
-		if w.IsExact() {
-			exact += w.weight
+	share := func(of, hit func(Row) bool) *float64 {
+		var part, whole float64
+		for _, w := range rows {
+			if of(w) {
+				whole += w.weight
+				if hit(w) {
+					part += w.weight
+				}
+			}
 		}
-		if w.isGateRight() {
-			gate += w.weight
-		}
-		if w.Got == judge.Escalate {
-			escalated += w.weight
-		}
-		if w.MustNot() {
-			mustNot += w.weight
-		}
-		if w.FalseApprove() {
-			wrong += w.weight
-		}
+		return ratioOf(part, whole)
 	}
-	if same {
-		return nil
+	all := func(Row) bool { return true }
+	return &WeightedRates{
+		FalseApprove: share(Row.MustNot, Row.FalseApprove), Escalation: share(all, func(w Row) bool { return w.Got == judge.Escalate }),
+		Accuracy: share(all, Row.IsExact), GateAccuracy: share(all, Row.isGateRight),
 	}
-	return &WeightedRates{FalseApprove: ratioOf(wrong, mustNot), Escalation: ratioOf(escalated, all), Accuracy: ratioOf(exact, all), GateAccuracy: ratioOf(gate, all)}
 }
 
 func (r *Report) notes() []string {
@@ -266,46 +258,34 @@ func computeBaselines(rows []Row, o Options) []Baseline {
 			most = k
 		}
 	}
-	constant := func(name, about string, k int) Baseline {
-		var of scores
+	all := []Baseline{}
+	add := func(name, about string, outcome func(Row) judge.Outcome) {
+		var s scores
 		for _, w := range rows {
-			w.Got = outcomes[k]
-			of.add(w)
+			if w.Got = outcome(w); w.Got != "" {
+				s.add(w)
+			}
 		}
-		return newBaseline(name, about, &of, o.Confidence)
+		all = append(all, Baseline{
+			Name: name, About: about, N: s.total(),
+			FalseApprove: s.falseApprove.rate(o.Confidence), Escalation: s.escalation.rate(o.Confidence),
+			Accuracy: s.accuracy.rate(o.Confidence), GateAccuracy: s.gate.rate(o.Confidence), Kappa: s.kappa(),
+		})
 	}
-	all := []Baseline{
-		constant(BaselineApprove, "approves everything", approve),
-		constant(BaselineReject, "rejects everything", reject),
-		constant(BaselineMajority, "gives the outcome that is right most often here: "+string(outcomes[most]), most),
-	}
+	always := func(k int) func(Row) judge.Outcome { return func(Row) judge.Outcome { return outcomes[k] } }
+	add(BaselineApprove, "approves everything", always(approve))
+	add(BaselineReject, "rejects everything", always(reject))
+	add(BaselineMajority, "gives the outcome that is right most often here: "+string(outcomes[most]), always(most))
 	if len(o.Structural) > 0 {
-		all = append(all, structuralBaseline(rows, o))
+		first := FirstResults(o.Structural)
+		add(BaselineStructural, "the same pipeline without a model", func(w Row) judge.Outcome {
+			if r := first[w.Case.ID]; r != nil && !IsFailed(r) {
+				return r.Outcome
+			}
+			return ""
+		})
 	}
 	return all
-}
-
-func structuralBaseline(rows []Row, o Options) Baseline {
-	first := FirstResults(o.Structural)
-	var of scores
-	for _, w := range rows {
-		if r := first[w.Case.ID]; r != nil && !IsFailed(r) {
-			w.Got = r.Outcome
-			of.add(w)
-		}
-	}
-	return newBaseline(BaselineStructural, "the same pipeline without a model", &of, o.Confidence)
-}
-
-func newBaseline(name, about string, s *scores, confidence float64) Baseline {
-	return Baseline{
-		Name: name, About: about, N: s.total(),
-		FalseApprove: s.falseApprove.rate(confidence),
-		Escalation:   s.escalation.rate(confidence),
-		Accuracy:     s.accuracy.rate(confidence),
-		GateAccuracy: s.gate.rate(confidence),
-		Kappa:        s.kappa(),
-	}
 }
 
 func (s *Joined) sumCosts() Cost {

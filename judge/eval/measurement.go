@@ -72,17 +72,6 @@ type About struct {
 	Remarks []string `json:"remarks,omitempty"`
 }
 
-// Synthetic counts the cases with a synthetic label, which no person gave after looking at the case, and all cases.
-func (m Measurement) Synthetic() (synthetic, all int) {
-	for _, t := range m.Report.Counts.Labels {
-		all += t.Count
-		if t.Name == "synthetic" {
-			synthetic += t.Count
-		}
-	}
-	return synthetic, all
-}
-
 type caseOnFile struct {
 	Case
 	Digest string `json:"digest,omitempty"`

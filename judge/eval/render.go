@@ -121,8 +121,8 @@ func (m Measurement) cautions() []string {
 	if c := m.Report.Counts; m.Report.Incomplete {
 		out = append(out, fmt.Sprintf("Incomplete: %d of %d results have no outcome, and %d cases no result. The figures are of the rest; run it again, or ask less at once.", c.FailedResults, c.Results, c.Missing))
 	}
-	if n, all := m.Synthetic(); n > 0 {
-		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from the author of the case, so the figures are evidence about the machinery and not about how a judge does in the world.", n, all))
+	if n := countSynthetic(m.Report.Counts); n > 0 {
+		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from the author of the case, so the figures are evidence about the machinery and not about how a judge does in the world.", n, m.Report.Counts.Cases))
 	}
 	if r := m.Report; r.hasFewGroups() {
 		out = append(out, fmt.Sprintf("Only %d groups, fewer than %d: intervals can miss the truth more often than they say.", r.Counts.Groups, FewGroups))
